@@ -1,0 +1,151 @@
+"""A node's configuration: one TOML file, every key also in the environment as CHRONIK_<KEY>."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from chronik.errors import ConfigError
+
+FLUSH_MODES = ("group", "os")
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        host, colon, port = text.rpartition(":")
+        host = host.strip("[]")
+        if not colon or not host or not port.isdigit() or int(port) > 65535:
+            raise ValueError("HOST:PORT, such as 127.0.0.1:9092")
+        return cls(host, int(port))
+
+
+DEFAULT_KAFKA_ADDRESS = Address("127.0.0.1", 9092)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    node_id: int = 1
+    data_dir: Path = Path("data")
+    kafka: Address = DEFAULT_KAFKA_ADDRESS
+    advertised: Address | None = None
+    """What clients are told to connect to; unless set, the `kafka` address with the port that was bound."""
+    rack: str | None = None
+    flush: str = "group"
+    """"group": acknowledged means fdatasync'ed, many requests per sync. "os": left to the page cache, as Kafka does."""
+    replication_factor: int = 1
+    min_insync_replicas: int = 1
+    log_level: str = "info"
+    broker: Mapping[str, str] = field(default_factory=dict)
+    """Kafka's own broker configs by their own names, such as "num.partitions"."""
+
+
+def load_config(path: Path | None, environment: Mapping[str, str] | None = None, **overrides: Any) -> NodeConfig:
+    """Defaults, then the file, then the environment, then what was given on the command line.
+
+    Raises ConfigError with the source, the key and what is expected there.
+    """
+    config = NodeConfig()
+    if path is not None:
+        config = _merge(config, _read_toml(path), str(path))
+    environment = os.environ if environment is None else environment
+    known = {key_field.name for key_field in fields(NodeConfig)} - {"broker"}
+    found = {key: environment[name] for key in sorted(known) if (name := f"CHRONIK_{key.upper()}") in environment}
+    config = _merge(config, found, "environment CHRONIK_…")
+    return _merge(config, {key: value for key, value in overrides.items() if value is not None}, "command line")
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+
+
+def _merge(config: NodeConfig, values: Mapping[str, Any], source: str) -> NodeConfig:
+    changes: dict[str, Any] = {}
+    for key, value in values.items():
+        reader = _READERS.get(key)
+        if reader is None:
+            raise ConfigError(f"{source}: unknown key {key!r}; expected one of {', '.join(sorted(_READERS))}")
+        try:
+            changes[key] = reader(value)
+        except ValueError as error:
+            raise ConfigError(f"{source}: {key} = {value!r}: expected {error}") from error
+    return replace(config, **changes)
+
+
+def _integer(low: int, high: int) -> Any:
+    def read(value: Any) -> int:
+        expected = f"a whole number from {low} to {high}"
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise ValueError(expected)
+        try:
+            number = int(value)
+        except ValueError:
+            raise ValueError(expected) from None
+        if not low <= number <= high:
+            raise ValueError(expected)
+        return number
+
+    return read
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("a text")
+    return value
+
+
+def _one_of(*choices: str) -> Any:
+    def read(value: Any) -> str:
+        if value not in choices:
+            raise ValueError(" or ".join(f'"{choice}"' for choice in choices))
+        return str(value)
+
+    return read
+
+
+def _address(value: Any) -> Address:
+    return value if isinstance(value, Address) else Address.parse(_text(value))
+
+
+def _broker_configs(value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise ValueError('a table of Kafka\'s broker configs, such as "num.partitions" = 3')
+    return {str(name): _config_text(given) for name, given in value.items()}
+
+
+def _config_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float | str):
+        return str(value)
+    raise ValueError('Kafka\'s own names in quotes, such as "num.partitions" = 3')
+
+
+_READERS: dict[str, Any] = {
+    "node_id": _integer(0, 2**31 - 1),
+    "data_dir": lambda value: Path(value if isinstance(value, Path) else _text(value)),
+    "kafka": _address,
+    "advertised": _address,
+    "rack": _text,
+    "flush": _one_of(*FLUSH_MODES),
+    "replication_factor": _integer(1, 32767),
+    "min_insync_replicas": _integer(1, 32767),
+    "log_level": _one_of("debug", "info", "warning", "error"),
+    "broker": _broker_configs,
+}

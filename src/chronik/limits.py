@@ -1,0 +1,61 @@
+"""Every limit of a node that a stranger could push against, with its reason. Tested at its maximum and one above."""
+
+from __future__ import annotations
+
+KIB = 1024
+MIB = 1024 * KIB
+
+FRAME_BYTES_MAX = 100 * MIB
+"""One request. Kafka's `socket.request.max.bytes`."""
+
+FRAMES_BYTES_MAX = 512 * MIB
+"""All large requests that are being received or wait to be handled: bounds a node's memory, whatever clients claim."""
+
+FRAME_RECEIVE_SECONDS_MAX = 60.0
+"""A request that trickles in slower than this holds its share of FRAMES_BYTES_MAX for nothing: it is cut off."""
+
+CONNECTIONS_MAX = 10_000
+"""Each costs a descriptor and a few kB. Kafka has no limit by default, and then dies of descriptors."""
+
+CONNECTION_IDLE_SECONDS_MAX = 600.0
+"""Kafka's `connections.max.idle.ms`."""
+
+REQUESTS_QUEUED_MAX = 64
+"""Requests of one connection that wait behind the one being handled. Clients keep 5 to 100 in flight;
+beyond this the socket is simply not read."""
+
+RESPONSES_UNSENT_BYTES_MAX = 4 * MIB
+"""A connection whose client does not read its responses gets no further request handled beyond this."""
+
+FETCH_BYTES_MAX = 55 * MIB
+"""One fetch response, whatever the client asks for. Kafka's `fetch.max.bytes`."""
+
+FETCH_WAIT_SECONDS_MAX = 300.0
+"""A fetch that asks to wait longer is answered by then: no client waits that long for one."""
+
+FETCH_SESSIONS_MAX = 1000
+"""Kafka's `max.incremental.fetch.session.cache.slots`."""
+
+FETCH_SESSION_PARTITIONS_MAX = 100_000
+"""Partitions that all sessions together may remember; beyond it fetches are sessionless (id 0), which is legal."""
+
+FETCH_SESSION_IDLE_SECONDS = 120.0
+"""A session unused this long may make room for a new one. Kafka's `min.incremental.fetch.session.eviction.ms`."""
+
+DECOMPRESSED_BYTES_MAX = 128 * MIB
+"""What one batch may become when it must be opened (compacted topics, conversion). A bomb stops here."""
+
+TOPIC_NAME_LETTERS_MAX = 249
+"""Kafka's own: a topic name and a partition number must fit a file name."""
+
+PARTITIONS_PER_REQUEST_MAX = 10_000
+"""Partitions that one CreateTopics or CreatePartitions may make. Kafka's controller has the same limit."""
+
+TOPIC_PARTITIONS_MAX = 10_000
+"""Partitions of one topic."""
+
+OPEN_FILES_MAX = 512
+"""Segment files held open at once; the common soft limit of a process is 1024."""
+
+METADATA_TOPICS_PER_PAGE_MAX = 2000
+"""Partitions in one DescribeTopicPartitions answer. Kafka's `max.request.partition.size.limit`."""

@@ -1,0 +1,207 @@
+"""One client's connection: requests are handled in order, and answered in order.
+
+As in Kafka, a connection's next request waits until the one before is answered, so that what a client sends after
+another request sees its effect. The exception is a request whose effect is already ordered (a produce that waits for
+the disk): the next one starts meanwhile, and its response waits its turn.
+
+Back-pressure: while a connection has REQUESTS_QUEUED_MAX requests waiting, or its client does not read what it was
+answered, its socket is not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, cast
+
+from chronik.limits import REQUESTS_QUEUED_MAX, RESPONSES_UNSENT_BYTES_MAX
+from chronik.server.exchange import Disconnect, Peer, Pending, Response
+from chronik.server.frames import FrameReader, FrameRefused
+
+if TYPE_CHECKING:
+    from chronik.server.listener import Listener
+
+logger = logging.getLogger("chronik.server")
+
+
+class Connection(asyncio.BufferedProtocol):
+    def __init__(self, listener: Listener, number: int) -> None:
+        self._listener = listener
+        self._loop = listener.loop
+        self._number = number
+        self._reader = FrameReader(listener.scratch(), listener.limits.frame_bytes)
+        self._queue: deque[bytearray] = deque()  # requests that wait to be handled
+        self._slots: deque[Pending] = deque()  # responses that wait to be sent, in order
+        self._blocked: Pending | None = None  # the one that must be answered before the next request starts
+        self._reading_paused = False
+        self._writing_paused = False
+        self._closing = False
+        self._budgeted = 0  # bytes of the node-wide budget that this connection holds
+        self.last_active = self._loop.time()
+        self.frame_began: float | None = None
+        self.peer = Peer("?", 0, number)
+        self._transport: asyncio.Transport
+
+    # The transport's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        name = transport.get_extra_info("peername")
+        if isinstance(name, tuple):
+            self.peer.host, self.peer.port = name[0], name[1]
+        if not self._listener.admit(self):
+            self.close(f"refused: {self._listener.limits.connections} connections are open")
+            return
+        self._transport.set_write_buffer_limits(high=RESPONSES_UNSENT_BYTES_MAX)
+        logger.debug("connection %d from %s:%d", self._number, self.peer.host, self.peer.port)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._closing = True
+        self._queue.clear()
+        for slot in self._slots:
+            slot.response.cancel()
+        self._slots.clear()
+        self._listener.release(self, self._budgeted)
+        self._budgeted = 0
+        logger.debug("connection %d closed%s", self._number, f": {error}" if error else "")
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.buffer()
+
+    def buffer_updated(self, count: int) -> None:
+        self.last_active = self._loop.time()
+        try:
+            for frame in self._reader.received(count):
+                self._queue.append(frame)
+        except FrameRefused as error:
+            self.close(str(error))
+            return
+        if self._reader.in_frame:
+            self._account_for_frame()
+        else:
+            self.frame_began = None
+        self._handle_queued()
+        self._adjust_reading()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._writing_paused = True
+
+    def resume_writing(self) -> None:
+        self._writing_paused = False
+        self.last_active = self._loop.time()
+        self._handle_queued()
+        self._adjust_reading()
+
+    # Requests in, responses out
+
+    def _handle_queued(self) -> None:
+        queue = self._queue
+        while queue and self._blocked is None and not self._writing_paused and not self._closing:
+            if len(self._slots) >= REQUESTS_QUEUED_MAX:
+                return
+            try:
+                outcome = self._listener.dispatch(queue.popleft(), self.peer)
+            except Disconnect as error:
+                self.close(str(error))
+                return
+            if isinstance(outcome, Pending):
+                self._slots.append(outcome)
+                if not outcome.pipelined:
+                    self._blocked = outcome
+                outcome.response.add_done_callback(self._answered)
+            elif self._slots:
+                ready: asyncio.Future[Response] = self._loop.create_future()
+                ready.set_result(outcome)
+                self._slots.append(Pending(ready))
+            else:
+                self._send(outcome)
+
+    def _answered(self, _response: asyncio.Future[Response]) -> None:
+        if self._closing:
+            return
+        while self._slots and self._slots[0].response.done():
+            slot = self._slots.popleft()
+            if slot is self._blocked:
+                self._blocked = None
+            if slot.response.cancelled():
+                self.close("its request was cancelled")
+                return
+            error = slot.response.exception()
+            if error is not None:
+                self.close(str(error) if isinstance(error, Disconnect) else f"its request failed: {error!r}")
+                return
+            self._send(slot.response.result())
+        self.last_active = self._loop.time()
+        self._handle_queued()
+        self._adjust_reading()
+
+    def _send(self, response: Response) -> None:
+        if response is None:
+            return
+        if len(response) == 1:
+            self._transport.write(response[0])
+        else:
+            self._transport.writelines(response)
+
+    # Limits
+
+    def _account_for_frame(self) -> None:
+        if self.frame_began is None:
+            self.frame_began = self._loop.time()
+        wanted = self._reader.frame_size
+        if wanted > self._budgeted and not self._listener.reserve(self, wanted - self._budgeted):
+            return  # paused by `_adjust_reading` until the listener has room
+        self._budgeted = max(self._budgeted, wanted)
+
+    def _adjust_reading(self) -> None:
+        if self._closing:
+            return
+        held = sum(map(len, self._queue)) + self._reader.frame_size
+        if held < self._budgeted:
+            self._listener.give_back(self._budgeted - held)
+            self._budgeted = held
+        wait = (
+            self._writing_paused
+            or len(self._queue) >= REQUESTS_QUEUED_MAX
+            or self._reader.frame_size > self._budgeted
+        )
+        if wait and not self._reading_paused:
+            self._reading_paused = True
+            self._transport.pause_reading()
+        elif not wait and self._reading_paused:
+            self._reading_paused = False
+            self._transport.resume_reading()
+
+    def budget_freed(self) -> None:
+        """The listener has room again for the frame that this connection waits to receive."""
+        self._account_for_frame()
+        self._adjust_reading()
+
+    # The listener's side
+
+    @property
+    def waits_for_client(self) -> bool:
+        """Nothing happens here until the client reads or writes."""
+        return self._writing_paused or not (self._slots or self._queue)
+
+    def unanswered(self) -> list[asyncio.Future[Response]]:
+        return [slot.response for slot in self._slots]
+
+    def stop_reading(self) -> None:
+        """From now on only what has arrived is answered."""
+        if not self._reading_paused:
+            self._reading_paused = True
+            self._transport.pause_reading()
+
+    def close(self, reason: str) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        logger.info("connection %d from %s:%d closed: %s", self._number, self.peer.host, self.peer.port, reason)
+        self._transport.close()
+        # A client that does not read must not keep a closed connection alive.
+        self._loop.call_later(self._listener.limits.linger_seconds, self._transport.abort)

@@ -1,0 +1,41 @@
+"""What a connection and the one who answers its requests say to each other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+Buffer = bytes | bytearray | memoryview
+Response = Sequence[Buffer] | None
+"""The buffers of one response frame; None for a request that gets no answer."""
+
+
+class Disconnect(Exception):
+    """The connection cannot go on; the message is its one log line."""
+
+
+@dataclass(slots=True, eq=False)
+class Peer:
+    """The other end of a connection."""
+
+    host: str
+    port: int
+    number: int
+    """Counts connections since the start of the node."""
+    software: str = ""
+    """Name and version, once the client has told."""
+    state: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """A response that is not ready yet."""
+
+    response: asyncio.Future[Response]
+    pipelined: bool = False
+    """Whether the connection's next request may be handled meanwhile: its effect is already ordered (an append)."""
+
+
+Dispatch = Callable[[bytearray, Peer], Response | Pending]
+"""Handles one request frame. Raises Disconnect."""

@@ -1,0 +1,120 @@
+"""Bytes from a socket -> request frames, with no copy of a large one.
+
+A read goes into one buffer that all connections share (reads on one loop never overlap), except while a large frame
+is being received: then the socket writes straight into that frame. A frame is given out as a bytearray of its own,
+so that what handles it may patch it in place and keep it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from chronik.limits import FRAME_BYTES_MAX, KIB, MIB
+
+SCRATCH_BYTES = 256 * KIB
+"""One read. Larger gains nothing: a frame beyond it is received in place."""
+
+FRAME_GROWTH_BYTES = 1 * MIB
+"""A frame's buffer starts no larger than this and doubles as bytes arrive: a claimed length costs nothing."""
+
+SIZE_BYTES = 4
+
+
+class FrameRefused(Exception):
+    """The length that a client announced is not one that a request can have."""
+
+
+class FrameReader:
+    __slots__ = ("_filled", "_frame", "_frame_bytes_max", "_pending_size", "_scratch", "_size", "_view")
+
+    def __init__(self, scratch: memoryview, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._scratch = scratch
+        self._frame_bytes_max = frame_bytes_max
+        self._pending_size = b""  # the first bytes of a length that has not arrived whole
+        self._frame: bytearray | None = None  # the frame being received
+        self._view: memoryview | None = None
+        self._size = 0
+        self._filled = 0
+
+    @property
+    def in_frame(self) -> bool:
+        """Whether part of a request has arrived and the rest has not."""
+        return self._frame is not None or bool(self._pending_size)
+
+    @property
+    def frame_size(self) -> int:
+        """Size of the frame that is being received, 0 between frames."""
+        return self._size if self._frame is not None else 0
+
+    def buffer(self) -> memoryview:
+        """Where the next bytes go."""
+        frame = self._frame
+        if frame is None:
+            return self._scratch
+        if self._filled == len(frame):
+            self._grow(frame)
+        if self._view is None:
+            self._view = memoryview(frame)
+        return self._view[self._filled :]
+
+    def received(self, count: int) -> Iterator[bytearray]:
+        """The frames that `count` new bytes complete. Exhaust it before the next `buffer()`."""
+        if self._frame is None:
+            return self._split(self._scratch[:count])
+        self._filled += count
+        if self._filled < self._size:
+            return iter(())
+        return iter((self._finish(),))
+
+    def _finish(self) -> bytearray:
+        frame = self._frame
+        assert frame is not None
+        if self._view is not None:
+            self._view.release()
+        self._frame = self._view = None
+        return frame
+
+    def _grow(self, frame: bytearray) -> None:
+        if self._view is not None:
+            self._view.release()
+            self._view = None
+        frame.extend(bytes(min(len(frame), self._size - len(frame))))
+
+    def _split(self, data: memoryview) -> Iterator[bytearray]:
+        position, end = 0, len(data)
+        if self._pending_size:
+            missing = SIZE_BYTES - len(self._pending_size)
+            if end < missing:
+                self._pending_size += bytes(data)
+                return
+            size = self._checked(self._pending_size + data[:missing])
+            self._pending_size = b""
+            position = missing
+        elif end >= SIZE_BYTES:
+            size = self._checked(data[:SIZE_BYTES])
+            position = SIZE_BYTES
+        else:
+            self._pending_size = bytes(data)
+            return
+        while True:
+            if end - position < size:
+                self._begin(size, data[position:end])
+                return
+            yield bytearray(data[position : position + size])
+            position += size
+            if end - position < SIZE_BYTES:
+                self._pending_size = bytes(data[position:end])
+                return
+            size = self._checked(data[position : position + SIZE_BYTES])
+            position += SIZE_BYTES
+
+    def _begin(self, size: int, first: memoryview) -> None:
+        frame = bytearray(min(size, max(FRAME_GROWTH_BYTES, len(first))))
+        frame[: len(first)] = first
+        self._frame, self._size, self._filled = frame, size, len(first)
+
+    def _checked(self, prefix: bytes | memoryview) -> int:
+        size = int.from_bytes(prefix, "big", signed=True)
+        if not 0 < size <= self._frame_bytes_max:
+            raise FrameRefused(f"a request of {size} bytes (1 to {self._frame_bytes_max} are accepted)")
+        return size

@@ -1,0 +1,145 @@
+"""The Kafka port: accepts connections, keeps the limits they share, and stops without cutting off an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections import deque
+from dataclasses import dataclass
+
+from chronik import limits
+from chronik.config import Address
+from chronik.server.connection import Connection
+from chronik.server.exchange import Dispatch
+from chronik.server.frames import SCRATCH_BYTES
+
+logger = logging.getLogger("chronik.server")
+
+BACKLOG = 1024
+SWEEPS_PER_TIMEOUT = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerLimits:
+    frame_bytes: int = limits.FRAME_BYTES_MAX
+    frames_bytes: int = limits.FRAMES_BYTES_MAX
+    frame_receive_seconds: float = limits.FRAME_RECEIVE_SECONDS_MAX
+    connections: int = limits.CONNECTIONS_MAX
+    idle_seconds: float = limits.CONNECTION_IDLE_SECONDS_MAX
+    linger_seconds: float = 5.0
+    stop_seconds: float = 10.0
+
+
+class Listener:
+    def __init__(self, address: Address, dispatch: Dispatch, listener_limits: ListenerLimits | None = None) -> None:
+        self._address = address
+        self.dispatch = dispatch
+        self.limits = listener_limits or ListenerLimits()
+        self.loop: asyncio.AbstractEventLoop
+        self._server: asyncio.Server | None = None
+        self._connections: set[Connection] = set()
+        self._accepted = 0
+        self._bytes_reserved = 0
+        self._waiting_for_bytes: deque[Connection] = deque()
+        self._sweep: asyncio.TimerHandle | None = None
+        self._all_closed: asyncio.Event
+        self._shared_scratch: memoryview | None = None
+
+    async def start(self) -> Address:
+        """Opens the port and returns its address (a port of 0 becomes a real one). Raises OSError."""
+        self.loop = asyncio.get_running_loop()
+        self._all_closed = asyncio.Event()
+        self._server = await self.loop.create_server(
+            self._new_connection, self._address.host, self._address.port, backlog=BACKLOG
+        )
+        self._schedule_sweep()
+        bound = self._server.sockets[0].getsockname()
+        return Address(self._address.host, bound[1])
+
+    async def stop(self) -> None:
+        """No new connection or request; answers under way are finished, for `stop_seconds` at most."""
+        if self._server is None:
+            return
+        self._server.close()
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for connection in list(self._connections):
+            connection.stop_reading()
+        deadline = self.loop.time() + self.limits.stop_seconds
+        while pending := [future for connection in self._connections for future in connection.unanswered()]:
+            if self.loop.time() >= deadline:
+                break
+            await asyncio.wait(pending, timeout=deadline - self.loop.time())
+        for connection in list(self._connections):
+            connection.close("the node stops")
+        if self._connections:
+            try:
+                await asyncio.wait_for(self._all_closed.wait(), self.limits.linger_seconds + 1)
+            except TimeoutError:
+                logger.warning("%d connections did not close", len(self._connections))
+        self._server = None
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    def _new_connection(self) -> Connection:
+        self._accepted += 1
+        return Connection(self, self._accepted)
+
+    # What connections ask for
+
+    def scratch(self) -> memoryview:
+        """The buffer for reads. A proactor (Windows) reads ahead of time, so there each connection has its own."""
+        if sys.platform == "win32":
+            return memoryview(bytearray(SCRATCH_BYTES))
+        if self._shared_scratch is None:
+            self._shared_scratch = memoryview(bytearray(SCRATCH_BYTES))
+        return self._shared_scratch
+
+    def admit(self, connection: Connection) -> bool:
+        if len(self._connections) >= self.limits.connections:
+            return False
+        self._connections.add(connection)
+        return True
+
+    def release(self, connection: Connection, reserved: int) -> None:
+        self._connections.discard(connection)
+        if connection in self._waiting_for_bytes:
+            self._waiting_for_bytes.remove(connection)
+        self.give_back(reserved)
+        if not self._connections:
+            self._all_closed.set()
+
+    def reserve(self, connection: Connection, count: int) -> bool:
+        """Room for a frame of `count` bytes; if there is none now, the connection is told when there may be."""
+        if self._bytes_reserved + count > self.limits.frames_bytes and self._bytes_reserved > 0:
+            if connection not in self._waiting_for_bytes:
+                self._waiting_for_bytes.append(connection)
+            return False
+        self._bytes_reserved += count
+        return True
+
+    def give_back(self, count: int) -> None:
+        if count == 0:
+            return
+        self._bytes_reserved -= count
+        for _ in range(len(self._waiting_for_bytes)):
+            self._waiting_for_bytes.popleft().budget_freed()
+
+    # Idle and stuck connections
+
+    def _schedule_sweep(self) -> None:
+        shortest = min(self.limits.idle_seconds, self.limits.frame_receive_seconds)
+        self._sweep = self.loop.call_later(shortest / SWEEPS_PER_TIMEOUT, self._sweep_connections)
+
+    def _sweep_connections(self) -> None:
+        now = self.loop.time()
+        for connection in list(self._connections):
+            began = connection.frame_began
+            if began is not None and now - began > self.limits.frame_receive_seconds:
+                connection.close(f"a request did not arrive whole within {self.limits.frame_receive_seconds:g} s")
+            elif connection.waits_for_client and now - connection.last_active > self.limits.idle_seconds:
+                connection.close(f"idle for {self.limits.idle_seconds:g} s")
+        self._schedule_sweep()
