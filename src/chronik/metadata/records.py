@@ -1,0 +1,116 @@
+"""What the image is made of: immutable records, one per thing that can change by itself.
+
+A change replaces a record. So whoever holds one (a delta, a snapshot being written, a request under way) holds it as
+it was, without a copy.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from chronik.metadata.commands import NO_LEADER, BrokerStatus, GroupMember
+from chronik.protocol.errors import ErrorCode
+
+__all__ = ["Broker", "CommittedOffset", "Failure", "Group", "GroupMember", "Node", "Partition", "Result", "Topic"]
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """Stored as an array; a field may be added only at the end and with a default."""
+
+
+class Node(Record, frozen=True):
+    """A member of the Raft group."""
+
+    id: int
+    host: str
+    port: int
+    voter: bool
+
+
+class Broker(Record, frozen=True):
+    """`epoch` is the log index at which this incarnation was registered."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
+    status: BrokerStatus
+    epoch: int
+    incarnation: bytes
+    directory_id: bytes
+
+    @property
+    def online(self) -> bool:
+        return self.status is BrokerStatus.ONLINE
+
+    @property
+    def fenced(self) -> bool:
+        return self.status is BrokerStatus.OFFLINE
+
+
+class Partition(Record, frozen=True):
+    """`partition_epoch` counts every change of replicas, ISR or leader; `leader_epoch` every term of a leader."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int = NO_LEADER
+    leader_epoch: int = 0
+    partition_epoch: int = 0
+    high_watermark: int = 0
+    log_start_offset: int = 0
+
+
+class Topic(Record, frozen=True):
+    id: bytes
+    name: str
+    partitions: tuple[Partition, ...]
+    configs: dict[str, str]
+    created_ms: int
+    internal: bool = False
+
+    @property
+    def replication_factor(self) -> int:
+        return len(self.partitions[0].replicas)
+
+
+class Group(Record, frozen=True):
+    """A consumer group as its coordinator last wrote it down."""
+
+    group_id: str
+    protocol_type: str
+    generation: int
+    protocol_name: str | None
+    leader: str | None
+    state: str
+    members: tuple[GroupMember, ...]
+    time_ms: int
+
+
+class CommittedOffset(Record, frozen=True):
+    """`expire_time_ms` is -1 unless the client asked for an expiry of its own."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str | None
+    commit_time_ms: int
+    expire_time_ms: int = -1
+
+
+class Failure(Record, frozen=True):
+    """One item of a command that did not take effect while others did; `part` is a piece of the item, -1 all of it."""
+
+    item: int
+    code: ErrorCode
+    message: str
+    part: int = -1
+
+
+class Result(Record, frozen=True):
+    """What a command came to. With a `code` other than NONE it changed nothing."""
+
+    code: ErrorCode = ErrorCode.NONE
+    message: str = ""
+    value: int = -1
+    failures: tuple[Failure, ...] = ()
+    index: int = -1
+    """The place in the log at which it was applied; for a retried command, the first time."""
