@@ -1,0 +1,58 @@
+# The verbs of the project. `make demo` and `make test` work on a fresh clone: each sets up what it needs and says so.
+
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+CLIENTS := .tools/.ready
+SEED ?= 1
+
+.PHONY: help demo test check long fuzz bench clean
+
+help:
+	@echo "make demo    a broker, records in and out, and what happened"
+	@echo "make test    every test (installs the clients it needs: PyPI, npm, Debian, Maven Central)"
+	@echo "make check   ruff, mypy --strict, and imports that run downwards"
+	@echo "make bench   throughput, latency, start time and memory, beside a bare server"
+	@echo "make long    the tests with their full counts (SEED=$(SEED))"
+	@echo "make fuzz    malformed frames into the decoder and over a socket (SEED=$(SEED))"
+
+$(READY): pyproject.toml
+	@echo "== setting up $(VENV) (Python packages from PyPI)"
+	@command -v $(PYTHON) >/dev/null && $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Chronik needs Python 3.11 or newer")'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+$(CLIENTS): $(READY) tools/clients/setup $(wildcard tools/clients/java/pom.xml tools/clients/java/src/*)
+	@echo "== setting up the clients that the tests use (npm, Debian, Maven Central)"
+	@tools/clients/setup
+	@touch $@
+
+demo: $(READY)
+	@$(BIN)/chronik demo
+
+check: $(READY)
+	@echo "== ruff"
+	@$(BIN)/ruff check src tests bench
+	@echo "== mypy --strict"
+	@$(BIN)/mypy
+	@echo "== imports run downwards"
+	@$(BIN)/pytest -q -p no:cacheprovider tests/test_imports_run_downwards.py
+
+test: $(READY) $(CLIENTS)
+	@echo "== tests"
+	@$(BIN)/pytest -q -n 2 --dist loadgroup
+
+long: $(READY) $(CLIENTS)
+	@echo "== tests with their full counts, seed $(SEED)"
+	@CHRONIK_LONG=1 CHRONIK_SEED=$(SEED) $(BIN)/pytest -q -s
+
+fuzz: $(READY)
+	@$(BIN)/python -m tests.fuzz --seed $(SEED)
+
+bench: $(READY)
+	@$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) .tools .mypy_cache .ruff_cache .pytest_cache build dist
