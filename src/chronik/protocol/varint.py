@@ -1,0 +1,57 @@
+"""Zigzag varints, as the fields of a record are written: small numbers of either sign take one byte."""
+
+from __future__ import annotations
+
+from chronik.protocol.errors import CorruptRecords
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+_VARINT32_BYTES_MAX = 5
+_VARINT64_BYTES_MAX = 10
+
+# The values that take one byte, by value: list[-64] … list[63]. Most fields of most records are among them.
+_ONE_BYTE = [bytes([value << 1]) for value in range(64)] + [bytes([(-value << 1) - 1]) for value in range(-64, 0)]
+
+# And back: the first byte of a varint to its value, where it is below 0x80 and so the only one.
+ZIGZAG = [byte >> 1 ^ -(byte & 1) for byte in range(0x80)]
+
+
+def encode_varint(value: int) -> bytes:
+    """Raises ValueError for what does not fit into 64 bits."""
+    if -64 <= value <= 63:
+        return _ONE_BYTE[value]
+    if not -INT64_MAX - 1 <= value <= INT64_MAX:
+        raise ValueError(f"{value} does not fit into 64 bits")
+    rest = value << 1 ^ value >> 63
+    output = bytearray()
+    while rest > 0x7F:
+        output.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    output.append(rest)
+    return bytes(output)
+
+
+def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
+    """The 32-bit value at `position`, and the position behind it.
+
+    Raises CorruptRecords for a value of more than 32 bits, IndexError when the data ends first.
+    """
+    return _read(data, position, _VARINT32_BYTES_MAX, 32)
+
+
+def read_varlong(data: bytes | memoryview, position: int) -> tuple[int, int]:
+    """The 64-bit value at `position`, and the position behind it; raises as `read_varint` does."""
+    return _read(data, position, _VARINT64_BYTES_MAX, 64)
+
+
+def _read(data: bytes | memoryview, position: int, bytes_max: int, bits: int) -> tuple[int, int]:
+    rest = 0
+    for index in range(bytes_max):
+        byte = data[position + index]
+        rest |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            if rest >> bits:
+                break
+            return rest >> 1 ^ -(rest & 1), position + index + 1
+    raise CorruptRecords(f"a varint of more than {bits} bits")
