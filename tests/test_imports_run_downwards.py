@@ -15,6 +15,7 @@ FLOORS = (
     {"server"},
     {"api"},
     {"groups", "controller", "broker", "client"},
+    {"configs"},
     {"metadata"},
     {"log", "wal"},
     {"protocol"},

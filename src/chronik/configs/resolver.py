@@ -1,0 +1,148 @@
+"""Which value a config key has, and who gives it: the topic, a dynamic broker config, the file, or the default."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Protocol
+
+from chronik.configs.keys import BROKER_KEYS, TOPIC_KEYS, ConfigKey, Scope
+from chronik.errors import ConfigError
+from chronik.metadata.commands import CLUSTER_DEFAULT
+from chronik.protocol.errors import ErrorCode, KafkaError
+
+
+class ConfigSource(IntEnum):
+    """As DescribeConfigs numbers them."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    name: str
+    value: str
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    key: ConfigKey
+    value: str
+    source: ConfigSource
+    read_only: bool
+    synonyms: list[Synonym] = field(default_factory=list)
+    """Every place that gives this key a value, the one that holds first."""
+
+
+class BrokerConfigs(Protocol):
+    """The part of the image that this module reads."""
+
+    @property
+    def broker_configs(self) -> Mapping[int, Mapping[str, str]]: ...
+
+
+class ConfigResolver:
+    """Resolves against the image as it is at each call, so that a change holds at once."""
+
+    def __init__(self, image: BrokerConfigs, node_id: int, static: Mapping[str, str]) -> None:
+        self._image = image
+        self._node_id = node_id
+        self._static = static
+        for name, value in static.items():
+            _check_static(name, value)
+
+    # Values
+
+    def broker(self, name: str) -> str:
+        return next(self._broker_values(BROKER_KEYS[name], self._node_id)).value
+
+    def broker_int(self, name: str) -> int:
+        return int(self.broker(name))
+
+    def broker_flag(self, name: str) -> bool:
+        return self.broker(name) == "true"
+
+    def topic(self, configs: Mapping[str, str], name: str) -> str:
+        """The value of a topic key for a topic with these configs of its own."""
+        own = configs.get(name)
+        return own if own is not None else next(self._topic_values(TOPIC_KEYS[name], configs)).value
+
+    # Descriptions
+
+    def describe_topic(self, configs: Mapping[str, str]) -> Iterator[ConfigEntry]:
+        for key in TOPIC_KEYS.values():
+            synonyms = list(self._topic_values(key, configs))
+            yield ConfigEntry(key, synonyms[0].value, synonyms[0].source, False, synonyms)
+
+    def describe_broker(self, broker_id: int) -> Iterator[ConfigEntry]:
+        for key in BROKER_KEYS.values():
+            synonyms = list(self._broker_values(key, broker_id))
+            yield ConfigEntry(key, synonyms[0].value, synonyms[0].source, key.scope is Scope.READ_ONLY, synonyms)
+
+    def describe_cluster_default(self) -> Iterator[ConfigEntry]:
+        for name, value in sorted(self._image.broker_configs.get(CLUSTER_DEFAULT, {}).items()):
+            synonym = Synonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER)
+            yield ConfigEntry(BROKER_KEYS[name], value, synonym.source, False, [synonym])
+
+    def _topic_values(self, key: ConfigKey, configs: Mapping[str, str]) -> Iterator[Synonym]:
+        own = configs.get(key.name)
+        if own is not None:
+            yield Synonym(key.name, own, ConfigSource.DYNAMIC_TOPIC)
+        if key.synonym is None:
+            yield Synonym(key.name, key.default, ConfigSource.DEFAULT)
+        else:
+            yield from self._broker_values(BROKER_KEYS[key.synonym], self._node_id)
+
+    def _broker_values(self, key: ConfigKey, broker_id: int) -> Iterator[Synonym]:
+        dynamic = self._image.broker_configs
+        own = dynamic.get(broker_id, {}).get(key.name)
+        if own is not None:
+            yield Synonym(key.name, own, ConfigSource.DYNAMIC_BROKER)
+        shared = dynamic.get(CLUSTER_DEFAULT, {}).get(key.name)
+        if shared is not None:
+            yield Synonym(key.name, shared, ConfigSource.DYNAMIC_DEFAULT_BROKER)
+        if broker_id == self._node_id and key.name in self._static:
+            yield Synonym(key.name, self._static[key.name], ConfigSource.STATIC_BROKER)
+        yield Synonym(key.name, key.default, ConfigSource.DEFAULT)
+
+
+def check_topic_config(name: str, value: str | None) -> None:
+    """Raises INVALID_CONFIG for an unknown key or an illegal value."""
+    _check(TOPIC_KEYS, "topic", name, value)
+
+
+def check_broker_config(name: str, value: str | None, *, cluster_wide: bool) -> None:
+    """Raises INVALID_CONFIG; INVALID_REQUEST for a key that cannot change while the node runs."""
+    _check(BROKER_KEYS, "broker", name, value)
+    scope = BROKER_KEYS[name].scope
+    if scope is Scope.READ_ONLY:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} cannot be changed while the node runs")
+    if cluster_wide and scope is Scope.PER_BROKER:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} can be set for single brokers only")
+
+
+def _check(keys: Mapping[str, ConfigKey], kind: str, name: str, value: str | None) -> None:
+    key = keys.get(name)
+    if key is None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown {kind} config name: {name}")
+    if value is None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} has no value")
+    expected = key.check(value)
+    if expected is not None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Invalid value {value} for {name}: expected {expected}")
+
+
+def _check_static(name: str, value: str) -> None:
+    key = BROKER_KEYS.get(name)
+    if key is None:
+        raise ConfigError(f"broker: unknown key {name!r}; it takes Kafka's broker configs by their own names")
+    expected = key.check(value)
+    if expected is not None:
+        raise ConfigError(f"broker: {name} = {value!r}: expected {expected}")

@@ -1,0 +1,195 @@
+"""Topics from request to command: defaults, checks and placement first, then one command that holds everything."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from chronik.clock import Clock
+from chronik.configs.resolver import ConfigResolver, check_topic_config
+from chronik.controller.placement import Place, place_replicas
+from chronik.controller.topic_names import INTERNAL_TOPICS, check_topic_name
+from chronik.ids import new_id
+from chronik.limits import PARTITIONS_PER_REQUEST_MAX, TOPIC_PARTITIONS_MAX
+from chronik.metadata.commands import (
+    CreatePartitions,
+    CreateTopic,
+    CreateTopics,
+    DeleteTopic,
+    PartitionAssignment,
+)
+from chronik.metadata.records import Topic
+from chronik.metadata.store import MetadataStore
+from chronik.protocol.errors import ErrorCode, KafkaError
+
+DEFAULT = -1
+"""What a request says when the broker's default is to be taken."""
+
+TOPICS_PER_COMMAND = 1000
+"""One command for 3,000 topics would hold the loop for too long when it is applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRequest:
+    name: str
+    partition_count: int = DEFAULT
+    replication_factor: int = DEFAULT
+    assignments: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """Replicas by partition, where the client wants to place them itself."""
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+class TopicController:
+    def __init__(
+        self, store: MetadataStore, configs: ConfigResolver, clock: Clock, choose_id: Callable[[], bytes] = new_id
+    ) -> None:
+        self._store = store
+        self._configs = configs
+        self._clock = clock
+        self._choose_id = choose_id
+        self._random = random.Random()
+
+    async def create(
+        self, requests: Sequence[TopicRequest], *, validate_only: bool = False
+    ) -> list[CreateTopic | KafkaError]:
+        """What became of each request, in order; each topic stands or falls alone."""
+        outcomes: list[CreateTopic | KafkaError] = []
+        partitions_left = PARTITIONS_PER_REQUEST_MAX
+        for request in requests:
+            try:
+                command = self._plan(request)
+                partitions_left -= len(command.partitions)
+                if partitions_left < 0:
+                    raise KafkaError(
+                        ErrorCode.POLICY_VIOLATION,
+                        f"One request can create at most {PARTITIONS_PER_REQUEST_MAX} partitions",
+                    )
+                outcomes.append(command)
+            except KafkaError as error:
+                outcomes.append(error)
+        if not validate_only:
+            await self._propose(outcomes)
+        return outcomes
+
+    async def create_missing(self, names: Iterable[str]) -> dict[str, KafkaError]:
+        """Creates topics that a client asked for; one that exists by now is a success. Returns what failed."""
+        requests = [TopicRequest(name) for name in names]
+        outcomes = await self.create(requests)
+        return {
+            request.name: outcome
+            for request, outcome in zip(requests, outcomes, strict=True)
+            if isinstance(outcome, KafkaError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS
+        }
+
+    async def delete(self, topic: Topic) -> None:
+        if not self._configs.broker_flag("delete.topic.enable"):
+            raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)
+        await self._store.propose(DeleteTopic(topic.id))
+
+    async def add_partitions(
+        self, name: str, total: int, assignments: Sequence[tuple[int, ...]] | None, *, validate_only: bool
+    ) -> None:
+        topic = self._store.image.topics.get(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        existing = len(topic.partitions)
+        if total <= existing:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"Topic {name} currently has {existing} partitions, {total} would not be an increase.",
+            )
+        if total > TOPIC_PARTITIONS_MAX or total - existing > PARTITIONS_PER_REQUEST_MAX:
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"A topic has at most {TOPIC_PARTITIONS_MAX} partitions")
+        if assignments is None:
+            replicas = self._place(total - existing, topic.replication_factor)
+        else:
+            if len(assignments) != total - existing:
+                raise KafkaError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"{total - existing} partitions are added, but {len(assignments)} are assigned",
+                )
+            replicas = [self._checked(given, topic.replication_factor) for given in assignments]
+        if not validate_only:
+            added = tuple(map(self._assignment, replicas))
+            await self._store.propose(CreatePartitions(topic.id, existing, added))
+
+    def _plan(self, request: TopicRequest) -> CreateTopic:
+        check_topic_name(request.name)
+        if request.name in self._store.image.topics:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{request.name}' already exists.")
+        if request.assignments:
+            replicas = self._replicas_as_given(request)
+        else:
+            replicas = self._replicas_by_placement(request)
+        configs = {}
+        for name, value in request.configs.items():
+            if value is None:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {name}")
+            check_topic_config(name, value)
+            configs[name] = value
+        return CreateTopic(
+            topic_id=self._choose_id(),
+            name=request.name,
+            partitions=tuple(map(self._assignment, replicas)),
+            configs=configs,
+            time_ms=self._clock.now_ms(),
+            internal=request.name in INTERNAL_TOPICS,
+        )
+
+    def _replicas_by_placement(self, request: TopicRequest) -> list[tuple[int, ...]]:
+        count = request.partition_count
+        if count == DEFAULT:
+            count = self._configs.broker_int("num.partitions")
+        if not 1 <= count <= TOPIC_PARTITIONS_MAX:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS, f"A topic has 1 to {TOPIC_PARTITIONS_MAX} partitions, not {count}"
+            )
+        factor = request.replication_factor
+        if factor == DEFAULT:
+            factor = self._configs.broker_int("default.replication.factor")
+        return self._place(count, factor)
+
+    def _replicas_as_given(self, request: TopicRequest) -> list[tuple[int, ...]]:
+        if request.partition_count != DEFAULT or request.replication_factor != DEFAULT:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "Replica assignments leave no room for a partition count or a factor"
+            )
+        if sorted(request.assignments) != list(range(len(request.assignments))):
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Partitions must be assigned from 0 without gaps")
+        factor = len(request.assignments[0])
+        return [self._checked(request.assignments[index], factor) for index in range(len(request.assignments))]
+
+    def _checked(self, replicas: tuple[int, ...], factor: int) -> tuple[int, ...]:
+        if not replicas or len(set(replicas)) != len(replicas):
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Replicas must be given, and each once")
+        if len(replicas) != factor:
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "All partitions must have as many replicas")
+        unknown = [broker for broker in replicas if broker not in self._store.image.brokers]
+        if unknown:
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"No such brokers: {unknown}")
+        return replicas
+
+    def _place(self, count: int, factor: int) -> list[tuple[int, ...]]:
+        online = [Place(broker.id, broker.rack) for broker in self._store.image.brokers.values() if broker.online]
+        if not 1 <= factor <= len(online):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"A replication factor of {factor} does not fit {len(online)} live brokers",
+            )
+        return place_replicas(count, factor, online, self._random.randrange(len(online)))
+
+    def _assignment(self, replicas: tuple[int, ...]) -> PartitionAssignment:
+        brokers = self._store.image.brokers
+        in_sync = tuple(broker for broker in replicas if brokers[broker].online) or replicas[:1]
+        return PartitionAssignment(replicas, in_sync, in_sync[0])
+
+    async def _propose(self, outcomes: list[CreateTopic | KafkaError]) -> None:
+        """Replaces what was planned by the error that it met, where it met one."""
+        planned = [place for place, outcome in enumerate(outcomes) if isinstance(outcome, CreateTopic)]
+        for first in range(0, len(planned), TOPICS_PER_COMMAND):
+            places = planned[first : first + TOPICS_PER_COMMAND]
+            commands = tuple(outcome for place in places if isinstance(outcome := outcomes[place], CreateTopic))
+            result = await self._store.propose(CreateTopics(commands))
+            for failure in result.failures:
+                outcomes[places[failure.item]] = KafkaError(failure.code, failure.message)
