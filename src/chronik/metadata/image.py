@@ -1,0 +1,135 @@
+"""The image: the state of the whole cluster as of one index of the log. Readers get it from here.
+
+It changes only through `chronik.metadata.apply.apply`. Reads never wait and take no copies: what is read holds until
+the reader gives up the loop, and single records hold for ever, since a change replaces them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from chronik.metadata.offsets import GroupOffsets, OffsetTable
+from chronik.metadata.records import Broker, CommittedOffset, Group, Node, Topic
+from chronik.metadata.sessions import Session, SessionRecord
+
+HASHES_KEPT: Final = 1024
+"""Recent (index, state hash) pairs, so that nodes that are some commands apart can still be compared."""
+
+
+class Image:
+    def __init__(self) -> None:
+        self._cluster_id = ""
+        self._applied_index = 0
+        self._state_hash = 0
+        self._next_producer_id = 0
+        self._nodes: dict[int, Node] = {}
+        self._brokers: dict[int, Broker] = {}
+        self._broker_configs: dict[int, dict[str, str]] = {}
+        self._features: dict[str, int] = {}
+        self._topics: dict[str, Topic] = {}
+        self._topics_by_id: dict[bytes, Topic] = {}
+        self._names_by_metric: dict[str, str] = {}
+        self._groups: dict[str, Group] = {}
+        self._offsets = OffsetTable()
+        self._sessions: dict[int, Session] = {}
+        self._hashes: deque[tuple[int, int]] = deque(maxlen=HASHES_KEPT)
+
+    @property
+    def cluster_id(self) -> str:
+        """Empty until the first command has given one."""
+        return self._cluster_id
+
+    @property
+    def applied_index(self) -> int:
+        return self._applied_index
+
+    @property
+    def state_hash(self) -> int:
+        return self._state_hash
+
+    @property
+    def next_producer_id(self) -> int:
+        return self._next_producer_id
+
+    @property
+    def nodes(self) -> Mapping[int, Node]:
+        return self._nodes
+
+    @property
+    def brokers(self) -> Mapping[int, Broker]:
+        return self._brokers
+
+    @property
+    def broker_configs(self) -> Mapping[int, Mapping[str, str]]:
+        """Dynamic configs by broker id; those of every broker stand under CLUSTER_DEFAULT."""
+        return self._broker_configs
+
+    @property
+    def features(self) -> Mapping[str, int]:
+        return self._features
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        return self._topics
+
+    @property
+    def topics_by_id(self) -> Mapping[bytes, Topic]:
+        return self._topics_by_id
+
+    @property
+    def groups(self) -> Mapping[str, Group]:
+        return self._groups
+
+    def offsets(self, group_id: str) -> GroupOffsets:
+        """What the group has committed, by (topic, partition); empty for a group nobody knows."""
+        return self._offsets.group(group_id)
+
+    def offset(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
+        return self._offsets.get(group_id, topic, partition)
+
+    def groups_with_offsets(self) -> Iterator[str]:
+        return self._offsets.group_ids()
+
+    def recent_hashes(self) -> tuple[tuple[int, int], ...]:
+        """(index, state hash) after each of the last commands."""
+        return tuple(self._hashes)
+
+    def freeze(self) -> FrozenImage:
+        """The image as it is now, to be read over many turns of the loop. `thaw` when done; one at a time.
+
+        Costs a shallow copy of the tables (about 1 ms per 100,000 topics or groups); offsets are copied when changed.
+        """
+        return FrozenImage(
+            cluster_id=self._cluster_id,
+            applied_index=self._applied_index,
+            state_hash=self._state_hash,
+            next_producer_id=self._next_producer_id,
+            nodes=dict(self._nodes),
+            brokers=dict(self._brokers),
+            broker_configs=dict(self._broker_configs),
+            features=dict(self._features),
+            topics=dict(self._topics),
+            groups=dict(self._groups),
+            offsets=self._offsets.freeze(),
+            sessions=tuple(SessionRecord.of(self._sessions[node_id]) for node_id in sorted(self._sessions)),
+        )
+
+    def thaw(self) -> None:
+        self._offsets.thaw()
+
+
+class FrozenImage(NamedTuple):
+    cluster_id: str
+    applied_index: int
+    state_hash: int
+    next_producer_id: int
+    nodes: Mapping[int, Node]
+    brokers: Mapping[int, Broker]
+    broker_configs: Mapping[int, Mapping[str, str]]
+    features: Mapping[str, int]
+    topics: Mapping[str, Topic]
+    groups: Mapping[str, Group]
+    offsets: Mapping[str, Mapping[str, Mapping[int, CommittedOffset]]]
+    sessions: tuple[SessionRecord, ...]

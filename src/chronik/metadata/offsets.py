@@ -1,0 +1,115 @@
+"""Committed offsets by group, topic and partition: a table that a snapshot can read while commits go on.
+
+`freeze` hands out the table as it is now; until `thaw`, the first change to a group's part for one topic copies that
+part (and nothing else) so that what was handed out stays as it was. A commit thus pays for one topic's partitions at
+most, never for a group with a million offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from chronik.errors import invariant
+from chronik.metadata.records import CommittedOffset
+
+PartitionOffsets = dict[int, CommittedOffset]
+TopicOffsets = dict[str, PartitionOffsets]
+
+
+class GroupOffsets(Mapping[tuple[str, int], CommittedOffset]):
+    """What one group has committed, keyed by (topic, partition). To be read at once: it is no copy."""
+
+    __slots__ = ("_topics",)
+
+    def __init__(self, topics: Mapping[str, Mapping[int, CommittedOffset]]) -> None:
+        self._topics = topics
+
+    def __getitem__(self, key: tuple[str, int]) -> CommittedOffset:
+        topic, partition = key
+        return self._topics[topic][partition]
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        return ((topic, partition) for topic, partitions in self._topics.items() for partition in partitions)
+
+    def __len__(self) -> int:
+        return sum(len(partitions) for partitions in self._topics.values())
+
+    def __eq__(self, other: object) -> bool:
+        return self._topics == other._topics if isinstance(other, GroupOffsets) else super().__eq__(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def by_topic(self) -> Mapping[str, Mapping[int, CommittedOffset]]:
+        return self._topics
+
+    def __repr__(self) -> str:
+        return f"GroupOffsets({dict(self)})"
+
+
+class OffsetTable:
+    def __init__(self) -> None:
+        self._groups: dict[str, TopicOffsets] = {}
+        # While frozen: the parts that were copied since and may be changed in place.
+        self._own_groups: set[str] | None = None
+        self._own_topics: set[tuple[str, str]] = set()
+
+    def group(self, group_id: str) -> GroupOffsets:
+        return GroupOffsets(self._groups.get(group_id, {}))
+
+    def group_ids(self) -> Iterator[str]:
+        return iter(self._groups)
+
+    def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
+        topics = self._groups.get(group_id)
+        partitions = topics.get(topic) if topics is not None else None
+        return partitions.get(partition) if partitions is not None else None
+
+    def has_any(self, group_id: str) -> bool:
+        return group_id in self._groups
+
+    def put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
+        self._writable(group_id, topic)[partition] = committed
+
+    def remove(self, group_id: str, topic: str, partition: int) -> None:
+        partitions = self._writable(group_id, topic)
+        del partitions[partition]
+        if not partitions:
+            self._drop_topic(group_id, topic)
+
+    def remove_group(self, group_id: str) -> None:
+        self._groups.pop(group_id, None)
+
+    def _drop_topic(self, group_id: str, topic: str) -> None:
+        topics = self._groups[group_id]
+        del topics[topic]
+        if not topics:
+            del self._groups[group_id]
+
+    def _writable(self, group_id: str, topic: str) -> PartitionOffsets:
+        topics = self._groups.get(group_id)
+        if topics is None:
+            topics = self._groups[group_id] = {}
+            if self._own_groups is not None:
+                self._own_groups.add(group_id)
+        elif self._own_groups is not None and group_id not in self._own_groups:
+            topics = self._groups[group_id] = dict(topics)
+            self._own_groups.add(group_id)
+        partitions = topics.get(topic)
+        if partitions is None:
+            partitions = topics[topic] = {}
+            if self._own_groups is not None:
+                self._own_topics.add((group_id, topic))
+        elif self._own_groups is not None and (group_id, topic) not in self._own_topics:
+            partitions = topics[topic] = dict(partitions)
+            self._own_topics.add((group_id, topic))
+        return partitions
+
+    def freeze(self) -> Mapping[str, Mapping[str, Mapping[int, CommittedOffset]]]:
+        invariant(self._own_groups is None, "offsets are frozen already: one snapshot at a time")
+        self._own_groups = set()
+        return dict(self._groups)
+
+    def thaw(self) -> None:
+        """Whoever got the frozen table has let go of it."""
+        self._own_groups = None
+        self._own_topics = set()

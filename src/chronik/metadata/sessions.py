@@ -1,0 +1,64 @@
+"""Exactly once: the results of commands that a node may still send again.
+
+A node that does not hear what became of its command sends it again, perhaps to another leader. Its id (node,
+incarnation, sequence) is then found here and the first result is given again. With each command a node says up to
+which sequence it has been answered; those results are dropped.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from chronik.metadata.records import Record, Result
+from chronik.protocol.errors import ErrorCode
+
+RESULTS_KEPT_MAX: Final = 4096
+"""Per node. A node has at most this many unanswered commands under way (`answered` trails by what is in flight)."""
+
+INCARNATIONS_REMEMBERED_MAX: Final = 16
+"""Earlier lives of a node whose late commands are still told apart from those of a new life."""
+
+
+class Session(msgspec.Struct):
+    """`results` are those above `floor`, by sequence; the lives before `incarnation`, the latest first, are over."""
+
+    node_id: int
+    incarnation: bytes
+    floor: int = 0
+    past: tuple[bytes, ...] = ()
+    results: dict[int, Result] = msgspec.field(default_factory=dict)
+
+
+class SessionRecord(Record, frozen=True):
+    """A session in a snapshot."""
+
+    node_id: int
+    incarnation: bytes
+    floor: int
+    past: tuple[bytes, ...]
+    results: tuple[tuple[int, Result], ...]
+
+    @classmethod
+    def of(cls, session: Session) -> SessionRecord:
+        results = tuple(sorted(session.results.items()))
+        return cls(session.node_id, session.incarnation, session.floor, session.past, results)
+
+
+OUTCOME_FORGOTTEN: Final = Result(
+    ErrorCode.REQUEST_TIMED_OUT, "the command was sent again after its result had been dropped: its outcome is unknown"
+)
+EARLIER_LIFE: Final = Result(ErrorCode.STALE_BROKER_EPOCH, "the command comes from an earlier life of its node")
+
+
+def answer_known(session: Session | None, incarnation: bytes, sequence: int) -> Result | None:
+    """What to answer without applying the command; None when it is to be applied."""
+    if session is None:
+        return None
+    if incarnation != session.incarnation:
+        return EARLIER_LIFE if incarnation in session.past else None
+    known = session.results.get(sequence)
+    if known is not None:
+        return known
+    return OUTCOME_FORGOTTEN if sequence <= session.floor else None
