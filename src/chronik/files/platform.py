@@ -1,0 +1,66 @@
+"""The few system calls that differ between Linux, macOS and Windows."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from chronik.errors import DataFolderInUse
+
+if sys.platform == "win32":
+    # Windows knows no positional reads and writes: seek and transfer, one thread at a time.
+    import msvcrt
+    import threading
+
+    _seeking = threading.Lock()
+    OPEN_FLAGS = os.O_RDWR | os.O_BINARY | os.O_NOINHERIT
+
+    def pread(fd: int, size: int, position: int) -> bytes:
+        with _seeking:
+            os.lseek(fd, position, os.SEEK_SET)
+            return os.read(fd, size)
+
+    def pwrite(fd: int, data: bytes | bytearray | memoryview, position: int) -> int:
+        with _seeking:
+            os.lseek(fd, position, os.SEEK_SET)
+            return os.write(fd, data)
+
+    sync_data = os.fsync
+
+    def sync_folder(path: str) -> None:
+        """NTFS journals names by itself, and folders cannot be opened for syncing."""
+
+    def lock_exclusively(fd: int, path: str) -> None:
+        try:
+            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+        except OSError as error:
+            raise DataFolderInUse(f"{path} is locked by another process") from error
+
+else:
+    import fcntl
+
+    OPEN_FLAGS = os.O_RDWR | os.O_CLOEXEC
+    pread = os.pread
+    pwrite = os.pwrite
+
+    if sys.platform == "darwin":
+
+        def sync_data(fd: int) -> None:
+            """On macOS fsync stops at the drive's cache; only F_FULLFSYNC goes through it."""
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+
+    else:
+        sync_data = os.fdatasync
+
+    def sync_folder(path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock_exclusively(fd: int, path: str) -> None:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise DataFolderInUse(f"{path} is locked by another process") from error

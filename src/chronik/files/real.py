@@ -1,0 +1,182 @@
+"""The disk itself, through plain file descriptors."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+from chronik.errors import StorageFailed
+from chronik.files import platform
+from chronik.files.interface import Buffer
+
+_pread = platform.pread
+_pwrite = platform.pwrite
+
+
+class RealFiles:
+    """Files below one folder, which is made when missing."""
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = str(root)
+        self.failure: str | None = None
+        os.makedirs(self.root, exist_ok=True)
+
+    def open(self, path: str) -> RealFile:
+        return RealFile(self, path, os.open(self._full(path), platform.OPEN_FLAGS))
+
+    def create(self, path: str) -> RealFile:
+        with self._fail_stop("create", path):
+            fd = os.open(self._full(path), platform.OPEN_FLAGS | os.O_CREAT, 0o644)
+        return RealFile(self, path, fd)
+
+    def exists(self, path: str) -> bool:
+        return os.path.isfile(self._full(path))
+
+    def size(self, path: str) -> int:
+        return os.stat(self._full(path)).st_size
+
+    def rename(self, path: str, new_path: str) -> None:
+        with self._fail_stop("rename", path):
+            os.replace(self._full(path), self._full(new_path))
+
+    def remove(self, path: str) -> None:
+        with self._fail_stop("remove", path), contextlib.suppress(FileNotFoundError):
+            os.unlink(self._full(path))
+
+    def make_folder(self, path: str) -> list[str]:
+        changed: list[str] = []
+        missing = path
+        while missing and not os.path.isdir(self._full(missing)):
+            missing = missing.rpartition("/")[0]
+            changed.append(missing)
+        if changed:
+            with self._fail_stop("make folder", path):
+                os.makedirs(self._full(path), exist_ok=True)
+        return changed
+
+    def remove_folder(self, path: str) -> None:
+        with self._fail_stop("remove folder", path), contextlib.suppress(FileNotFoundError):
+            os.rmdir(self._full(path))
+
+    def list_folder(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(self._full(path)))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def sync_folder(self, path: str) -> None:
+        with self._fail_stop("sync folder", path):
+            platform.sync_folder(self._full(path))
+
+    def lock(self, path: str) -> RealLock:
+        fd = os.open(self._full(path), platform.OPEN_FLAGS | os.O_CREAT, 0o644)
+        try:
+            platform.lock_exclusively(fd, self._full(path))
+        except BaseException:
+            os.close(fd)
+            raise
+        return RealLock(fd)
+
+    def fail(self, action: str, path: str, error: OSError) -> NoReturn:
+        self.failure = f"{action} {path}: {error.strerror or error}"
+        raise StorageFailed(self.failure) from error
+
+    def refuse_after_failure(self) -> None:
+        if self.failure is not None:
+            raise StorageFailed(f"storage failed earlier: {self.failure}")
+
+    def _full(self, path: str) -> str:
+        return f"{self.root}/{path}" if path else self.root
+
+    @contextlib.contextmanager
+    def _fail_stop(self, action: str, path: str) -> Iterator[None]:
+        self.refuse_after_failure()
+        try:
+            yield
+        except OSError as error:
+            self.fail(action, path, error)
+
+
+class RealLock:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class RealFile:
+    __slots__ = ("_fd", "_files", "_writes", "_writes_synced", "path", "size")
+
+    def __init__(self, files: RealFiles, path: str, fd: int) -> None:
+        self.path = path
+        self.size = os.fstat(fd).st_size
+        self._files = files
+        self._fd = fd
+        # Counted, not flagged: a write that arrives while a sync is under way is not covered by it.
+        self._writes = 0
+        self._writes_synced = 0
+
+    @property
+    def unsynced(self) -> bool:
+        return self._writes != self._writes_synced
+
+    def append(self, data: Buffer) -> int:
+        position = self.size
+        self.pwrite(data, position)
+        return position
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        files = self._files
+        if files.failure is not None:
+            files.refuse_after_failure()
+        self._writes += 1
+        size = len(data)
+        try:
+            written = _pwrite(self._fd, data, position)
+            while written < size:
+                written += _pwrite(self._fd, memoryview(data)[written:], position + written)
+        except OSError as error:
+            files.fail("write", self.path, error)
+        if position + size > self.size:
+            self.size = position + size
+
+    def pread(self, size: int, position: int) -> bytes:
+        try:
+            data = _pread(self._fd, size, position)
+            while len(data) < size:
+                more = _pread(self._fd, size - len(data), position + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            raise StorageFailed(f"read {self.path}: {error.strerror}") from error
+        return data
+
+    def fdatasync(self) -> None:
+        self._files.refuse_after_failure()
+        covered = self._writes
+        try:
+            platform.sync_data(self._fd)
+        except OSError as error:
+            self._files.fail("sync", self.path, error)
+        self._writes_synced = max(covered, self._writes_synced)
+
+    def truncate(self, size: int) -> None:
+        self._files.refuse_after_failure()
+        self._writes += 1
+        try:
+            os.ftruncate(self._fd, size)
+        except OSError as error:
+            self._files.fail("truncate", self.path, error)
+        self.size = size
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

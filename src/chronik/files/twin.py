@@ -1,0 +1,382 @@
+"""A disk in memory that loses what a real one may lose.
+
+`crash(seed)` gives the disk as it might be found after a power cut at this moment: of everything that was not synced,
+some part chosen by the seed survived. Unsynced writes may be lost, kept, cut short or kept in arbitrary 512-byte
+sectors; names that were created, renamed or removed since the last `sync_folder` may each have made it or not. This is
+harsher than any one file system, so what survives it does not depend on which one is used.
+
+`before_event` is called before each change takes effect, which is where tests cut the power; `fail_at` makes one
+change fail.
+"""
+
+from __future__ import annotations
+
+import copy
+import errno
+import os
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from chronik.errors import DataFolderInUse, StorageFailed
+from chronik.files.interface import Buffer, folder_of
+
+SECTOR = 512  # what disks write as one unit
+
+
+@dataclass(slots=True)
+class Change:
+    """A write of `data` at `position`, or a truncation to `position` when there is no data."""
+
+    position: int
+    data: bytes | None
+
+    def apply(self, content: bytearray) -> None:
+        if self.data is None:
+            _resize(content, self.position)
+        else:
+            _overwrite(content, self.position, self.data)
+
+
+@dataclass(slots=True, eq=False)
+class Inode:
+    """The bytes of a file (None for a folder), whatever its name is."""
+
+    content: bytearray | None
+    synced: bytearray = field(default_factory=bytearray)
+    pending: list[Change] = field(default_factory=list)
+
+    def change(self, change: Change) -> None:
+        assert self.content is not None
+        change.apply(self.content)
+        self.pending.append(change)
+
+    def sync(self) -> None:
+        pending, self.pending = self.pending, []
+        for change in pending:
+            change.apply(self.synced)
+
+    def drop_pending(self) -> None:
+        """A failed fsync: the pages count as clean although they never reached the disk."""
+        self.pending = []
+
+    def after_power_cut(self, chance: random.Random) -> Inode:
+        content = bytearray(self.synced)
+        if self.pending:
+            _apply_some(content, self.pending, chance)
+        return Inode(content if self.content is not None else None, bytearray(content))
+
+
+@dataclass(slots=True)
+class NameChange:
+    """`path` now names `inode`, or nothing; a rename also takes the old name away, in the same instant."""
+
+    path: str
+    inode: Inode | None
+    old_path: str | None = None
+
+    def apply(self, names: dict[str, Inode]) -> None:
+        if self.old_path is not None:
+            names.pop(self.old_path, None)
+        if self.inode is not None:
+            names[self.path] = self.inode
+        else:
+            names.pop(self.path, None)
+
+
+class TwinFiles:
+    def __init__(self) -> None:
+        self.failure: str | None = None
+        self.events = 0
+        self.before_event: Callable[[str, str], None] | None = None
+        self._names: dict[str, Inode] = {"": Inode(None)}
+        self._durable_names: dict[str, Inode] = dict(self._names)
+        self._pending_names: dict[str, list[NameChange]] = {}
+        self._failure_at: int | None = None
+        self._failure_errno = 0
+        self._locked: set[str] = set()
+
+    # -- what tests do to it ------------------------------------------------------------------------------------------
+
+    def fail_at(self, event: int, error_number: int) -> None:
+        """Lets the change fail whose number (`events` before it) is `event`."""
+        self._failure_at = event
+        self._failure_errno = error_number
+
+    def crash(self, seed: int) -> TwinFiles:
+        """The disk as found after a power cut now; this one is left as it is."""
+        chance = random.Random(seed)
+        names = dict(self._durable_names)
+        for changes in self._pending_names.values():
+            for change in _survivors(changes, chance):
+                change.apply(names)
+        after = TwinFiles()
+        inodes: dict[int, Inode] = {}
+        for path, inode in names.items():
+            if _all_folders_exist(path, names):
+                if id(inode) not in inodes:
+                    inodes[id(inode)] = inode.after_power_cut(chance)
+                after._names[path] = inodes[id(inode)]
+        after._durable_names = dict(after._names)
+        return after
+
+    def kill(self) -> TwinFiles:
+        """The disk as a new process finds it after `kill -9`: the kernel still has everything that was written."""
+        after = TwinFiles()
+        after._names, after._durable_names, after._pending_names = copy.deepcopy(
+            (self._names, self._durable_names, self._pending_names)
+        )
+        return after
+
+    def read(self, path: str) -> bytes:
+        return bytes(self._content(path))
+
+    def overwrite(self, path: str, content: bytes) -> None:
+        """Damage done behind everyone's back; durable at once."""
+        inode = self._names[path]
+        inode.content, inode.synced, inode.pending = bytearray(content), bytearray(content), []
+
+    def paths(self) -> list[str]:
+        return sorted(path for path, inode in self._names.items() if inode.content is not None)
+
+    # -- FileSystem ---------------------------------------------------------------------------------------------------
+
+    def open(self, path: str) -> TwinFile:
+        self._content(path)
+        return TwinFile(self, path, self._names[path])
+
+    def create(self, path: str) -> TwinFile:
+        if path not in self._names:
+            self.event("create", path)
+            self._require_folder(path)
+            self._rename_durably_later(path, NameChange(path, Inode(bytearray())))
+        return self.open(path)
+
+    def exists(self, path: str) -> bool:
+        inode = self._names.get(path)
+        return inode is not None and inode.content is not None
+
+    def size(self, path: str) -> int:
+        return len(self._content(path))
+
+    def rename(self, path: str, new_path: str) -> None:
+        self.event("rename", path)
+        inode = self._names.get(path)
+        if inode is None or folder_of(new_path) not in self._names:
+            self.fail("rename", path, errno.ENOENT)
+        self._rename_durably_later(new_path, NameChange(new_path, inode, old_path=path))
+
+    def remove(self, path: str) -> None:
+        if path in self._names:
+            self.event("remove", path)
+            self._rename_durably_later(path, NameChange(path, None))
+
+    def make_folder(self, path: str) -> list[str]:
+        missing: list[str] = []
+        while path not in self._names:
+            missing.append(path)
+            path = folder_of(path)
+        for folder in reversed(missing):
+            self.event("make folder", folder)
+            self._rename_durably_later(folder, NameChange(folder, Inode(None)))
+        return [folder_of(folder) for folder in missing]
+
+    def remove_folder(self, path: str) -> None:
+        if path in self._names:
+            self.event("remove folder", path)
+            if self.list_folder(path):
+                self.fail("remove folder", path, errno.ENOTEMPTY)
+            self._rename_durably_later(path, NameChange(path, None))
+
+    def list_folder(self, path: str) -> list[str]:
+        prefix = path + "/" if path else ""
+        inside = (name[len(prefix) :] for name in self._names if name.startswith(prefix) and name != path)
+        return sorted(name for name in inside if "/" not in name)
+
+    def sync_folder(self, path: str) -> None:
+        self.event("sync folder", path)
+        if path not in self._names:
+            self.fail("sync folder", path, errno.ENOENT)
+        for change in self._pending_names.pop(path, ()):
+            change.apply(self._durable_names)
+
+    def lock(self, path: str) -> TwinLock:
+        if path in self._locked:
+            raise DataFolderInUse(f"{path} is locked")
+        self._locked.add(path)
+        return TwinLock(self._locked, path)
+
+    # -- for TwinFile -------------------------------------------------------------------------------------------------
+
+    def event(self, action: str, path: str) -> None:
+        """Raises StorageFailed when this is the change that is to fail, or when one failed before."""
+        if self.failure is not None:
+            raise StorageFailed(f"storage failed earlier: {self.failure}")
+        if self.before_event is not None:
+            self.before_event(action, path)
+        self.events += 1
+        if self.fails_now:
+            self.fail(action, path, self._failure_errno)
+
+    @property
+    def fails_now(self) -> bool:
+        """Whether the change that was just counted is the one that is to fail."""
+        return self._failure_at is not None and self.events == self._failure_at + 1
+
+    def fail(self, action: str, path: str, error_number: int) -> NoReturn:
+        self.failure = f"{action} {path}: {os.strerror(error_number)}"
+        raise StorageFailed(self.failure)
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _content(self, path: str) -> bytearray:
+        inode = self._names.get(path)
+        if inode is None or inode.content is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return inode.content
+
+    def _require_folder(self, path: str) -> None:
+        if folder_of(path) not in self._names:
+            self.fail("create", path, errno.ENOENT)
+
+    def _rename_durably_later(self, path: str, change: NameChange) -> None:
+        change.apply(self._names)
+        self._pending_names.setdefault(folder_of(path), []).append(change)
+
+
+class TwinLock:
+    def __init__(self, locked: set[str], path: str) -> None:
+        self._locked = locked
+        self._path = path
+
+    def close(self) -> None:
+        self._locked.discard(self._path)
+
+
+class TwinFile:
+    def __init__(self, files: TwinFiles, path: str, inode: Inode) -> None:
+        assert inode.content is not None
+        self.path = path
+        self.size = len(inode.content)
+        self._files = files
+        self._inode = inode
+        self._content = inode.content
+        self._writes = 0
+        self._writes_synced = 0
+        self._closed = False
+
+    @property
+    def unsynced(self) -> bool:
+        return self._writes != self._writes_synced
+
+    def append(self, data: Buffer) -> int:
+        position = self.size
+        self.pwrite(data, position)
+        return position
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        self._require_open()
+        self._writes += 1
+        try:
+            self._files.event("write", self.path)
+        except StorageFailed:
+            if self._files.fails_now:  # a full disk takes a part of it
+                self._inode.change(Change(position, bytes(data[: len(data) // 2])))
+            raise
+        self._inode.change(Change(position, bytes(data)))
+        self.size = max(self.size, position + len(data))
+
+    def pread(self, size: int, position: int) -> bytes:
+        self._require_open()
+        return bytes(self._content[position : position + size])
+
+    def fdatasync(self) -> None:
+        self._require_open()
+        covered = self._writes
+        try:
+            self._files.event("sync", self.path)
+        except StorageFailed:
+            if self._files.fails_now:
+                self._inode.drop_pending()
+            raise
+        self._inode.sync()
+        self._writes_synced = max(covered, self._writes_synced)
+
+    def truncate(self, size: int) -> None:
+        self._require_open()
+        self._writes += 1
+        self._files.event("truncate", self.path)
+        self._inode.change(Change(size, None))
+        self.size = size
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)
+
+
+def _survivors(changes: list[NameChange], chance: random.Random) -> list[NameChange]:
+    """Any subset, in order: nothing promises that names reach the disk in the order in which they changed."""
+    if chance.random() < 0.25:
+        return changes
+    return [change for change in changes if chance.random() < 0.5]
+
+
+def _apply_some(content: bytearray, pending: list[Change], chance: random.Random) -> None:
+    kind = chance.randrange(4)
+    if kind == 0:  # nothing of it
+        return
+    if kind == 1:  # all of it
+        for change in pending:
+            change.apply(content)
+    elif kind == 2:  # the first changes, the last of them torn
+        kept = chance.randint(0, len(pending))
+        for change in pending[:kept]:
+            change.apply(content)
+        if kept < len(pending):
+            torn = pending[kept].data
+            if torn:
+                _overwrite(content, pending[kept].position, torn[: chance.randrange(len(torn))])
+    else:
+        for change in pending:
+            _apply_sectors(content, change, chance)
+
+
+def _apply_sectors(content: bytearray, change: Change, chance: random.Random) -> None:
+    if change.data is None:
+        if chance.random() < 0.5:
+            change.apply(content)
+        return
+    start, end = change.position, change.position + len(change.data)
+    position = start
+    while position < end:
+        stop = min(end, position - position % SECTOR + SECTOR)
+        if chance.random() < 0.5:
+            _overwrite(content, position, change.data[position - start : stop - start])
+        position = stop
+    if chance.random() < 0.5 and len(content) < end:  # the new length arrived before the data: zeros
+        _resize(content, end)
+
+
+def _overwrite(content: bytearray, position: int, data: bytes) -> None:
+    if len(content) < position:
+        _resize(content, position)
+    content[position : position + len(data)] = data
+
+
+def _resize(content: bytearray, size: int) -> None:
+    if size < len(content):
+        del content[size:]
+    else:
+        content.extend(bytes(size - len(content)))
+
+
+def _all_folders_exist(path: str, names: dict[str, Inode]) -> bool:
+    while path:
+        path = folder_of(path)
+        if path not in names:
+            return False
+    return True
