@@ -1,0 +1,228 @@
+"""The header of a record batch (magic 2): reading, checking and patching it without touching a record.
+
+This is the broker's hot path. A batch is stored as it came; only its first 21 bytes, which the checksum does not cover,
+are rewritten: that is how base offset and leader epoch get in.
+
+    base offset 8 | length 4 | leader epoch 4 | magic 1 | crc 4 | attributes 2 | last offset delta 4 | base timestamp 8
+    | max timestamp 8 | producer id 8 | producer epoch 2 | base sequence 4 | record count 4 | records …
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from chronik.protocol.compression import codec_of
+from chronik.protocol.errors import CorruptRecords, ErrorCode, InvalidRecord, KafkaError
+from chronik.protocol.varint import INT32_MAX
+
+MAGIC = 2
+LENGTH_END = 12  # a batch's length counts from here
+HEADER_BYTES = 61
+MAGIC_POSITION = 16
+CRC_POSITION = 17
+CHECKED_POSITION = 21  # the checksum covers everything from here on
+_MAX_TIMESTAMP_POSITION = 35
+
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_LEADER_EPOCH = -1
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME_FLAG = 0x08
+TRANSACTIONAL_FLAG = 0x10
+CONTROL_FLAG = 0x20
+DELETE_HORIZON_FLAG = 0x40
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_INT32 = struct.Struct(">i")
+_UINT32 = struct.Struct(">I")
+_INT16 = struct.Struct(">h")
+_INT64 = struct.Struct(">q")
+
+Bytes = bytes | bytearray | memoryview
+WritableBytes = bytearray | memoryview
+
+
+class TimestampType(IntEnum):
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class BatchHeader(NamedTuple):
+    """The fields as they stand in the batch, in their order."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """All bytes of the batch, from its base offset on."""
+        return self.batch_length + LENGTH_END
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> int:
+        """The number as it stands there, which may be of no known codec."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        return TimestampType.LOG_APPEND_TIME if self.attributes & LOG_APPEND_TIME_FLAG else TimestampType.CREATE_TIME
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_FLAG)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_FLAG)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When compaction may drop the tombstones of this batch (KIP-534): it then stands where base_timestamp did."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id > NO_PRODUCER_ID
+
+    @property
+    def last_sequence(self) -> int:
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return next_sequence(self.base_sequence, self.last_offset_delta)
+
+
+def next_sequence(sequence: int, increment: int = 1) -> int:
+    """Sequence numbers count through all non-negative 32-bit integers and start again at 0."""
+    return sequence + increment & INT32_MAX
+
+
+def parse_header(buffer: Bytes, position: int = 0) -> BatchHeader:
+    """The header at `position`, its lengths checked against the bytes that are there.
+
+    Raises CorruptRecords when no whole batch of magic 2 stands there.
+    """
+    available = len(buffer) - position
+    if available < HEADER_BYTES:
+        raise CorruptRecords(f"{available} bytes are too few for a batch")
+    header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+    if header.magic != MAGIC:
+        raise CorruptRecords(f"a batch of magic {header.magic}, not {MAGIC}")
+    if not HEADER_BYTES <= header.batch_length + LENGTH_END <= available:
+        raise CorruptRecords(f"a batch of {header.batch_length + LENGTH_END} bytes where {available} are left")
+    return header
+
+
+def verify_crc(buffer: Bytes, position: int, size: int) -> bool:
+    """Whether the `size` bytes of the batch at `position` are as they were written, from the attributes on."""
+    (expected,) = _UINT32.unpack_from(buffer, position + CRC_POSITION)
+    return bool(crc32c(memoryview(buffer)[position + CHECKED_POSITION : position + size]) == expected)
+
+
+def iter_batches(buffer: Bytes, *, partial_tail: bool = False) -> Iterator[tuple[int, BatchHeader]]:
+    """Every batch as (position, header), by structure alone: checksums are not looked at.
+
+    With `partial_tail` a batch cut off at the end is left out, as a consumer has to do with a fetch that ended at its
+    byte limit; otherwise it raises CorruptRecords as everything malformed does.
+    """
+    position, end = 0, len(buffer)
+    while position < end:
+        if partial_tail and _is_cut_off(buffer, position):
+            return
+        header = parse_header(buffer, position)
+        yield position, header
+        position += header.size
+
+
+def _is_cut_off(buffer: Bytes, position: int) -> bool:
+    available = len(buffer) - position
+    if available < HEADER_BYTES:
+        return True
+    (length,) = _INT32.unpack_from(buffer, position + 8)
+    return bool(length + LENGTH_END > available)
+
+
+def set_base_offset_and_epoch(buffer: WritableBytes, position: int, base_offset: int, leader_epoch: int) -> None:
+    """What the leader decides about a batch; the checksum does not cover it."""
+    _INT64.pack_into(buffer, position, base_offset)
+    _INT32.pack_into(buffer, position + LENGTH_END, leader_epoch)
+
+
+def set_log_append_time(buffer: WritableBytes, position: int, timestamp_ms: int) -> None:
+    """Makes `timestamp_ms` the time of every record in the batch, and renews the checksum."""
+    header = parse_header(buffer, position)
+    _INT16.pack_into(buffer, position + CHECKED_POSITION, header.attributes | LOG_APPEND_TIME_FLAG)
+    _INT64.pack_into(buffer, position + _MAX_TIMESTAMP_POSITION, timestamp_ms)
+    crc = crc32c(memoryview(buffer)[position + CHECKED_POSITION : position + header.size])
+    _UINT32.pack_into(buffer, position + CRC_POSITION, crc)
+
+
+def seal(header: BatchHeader, body: Bytes) -> bytes:
+    """A batch of these fields and these records (compressed already, if they are); length and checksum are computed."""
+    batch = bytearray(HEADER_BYTES)
+    batch += body
+    fields = header._replace(batch_length=len(batch) - LENGTH_END, crc=0)
+    _HEADER.pack_into(batch, 0, *fields)
+    _UINT32.pack_into(batch, CRC_POSITION, crc32c(memoryview(batch)[CHECKED_POSITION:]))
+    return bytes(batch)
+
+
+def validate_produced(buffer: Bytes) -> list[BatchHeader]:
+    """The batches a producer sent, checked for everything that can be checked without opening them.
+
+    Raises CorruptRecords for damage, InvalidRecord (or a KafkaError with a more exact code) for what a producer may not
+    send. How many batches a request may hold is for the API to say, and how large they may be for the topic.
+    """
+    if len(buffer) > MAGIC_POSITION and buffer[MAGIC_POSITION] < MAGIC:
+        raise InvalidRecord(f"messages of magic {buffer[MAGIC_POSITION]} where a batch of magic {MAGIC} is expected")
+    headers = []
+    for position, header in iter_batches(buffer):
+        if not verify_crc(buffer, position, header.size):
+            raise CorruptRecords("the checksum of a batch does not match")
+        _check_produced(header)
+        headers.append(header)
+    if not headers:
+        raise InvalidRecord("no batch of records")
+    return headers
+
+
+def _check_produced(header: BatchHeader) -> None:
+    codec_of(header.codec)
+    if header.is_control:
+        raise InvalidRecord("clients may not write control batches")
+    if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
+        raise InvalidRecord(f"{header.record_count} records whose last offset delta is {header.last_offset_delta}")
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "only the broker sets log append time")
+    if header.has_producer_id and (header.base_sequence < 0 or header.producer_epoch < 0):
+        raise InvalidRecord(
+            f"producer {header.producer_id} with epoch {header.producer_epoch} and sequence {header.base_sequence}"
+        )
+    if header.is_transactional and not header.has_producer_id:
+        raise InvalidRecord("a transactional batch without a producer id")
