@@ -17,6 +17,11 @@ _ONE_BYTE = [bytes([value << 1]) for value in range(64)] + [bytes([(-value << 1)
 ZIGZAG = [byte >> 1 ^ -(byte & 1) for byte in range(0x80)]
 
 
+def as_int64(value: int) -> int:
+    """The value as 64-bit arithmetic gives it: sums of timestamps from far outside wrap around, as they do in Java."""
+    return (value + INT64_MAX + 1 & 2**64 - 1) - INT64_MAX - 1
+
+
 def encode_varint(value: int) -> bytes:
     """Raises ValueError for what does not fit into 64 bits."""
     if -64 <= value <= 63:

@@ -1,0 +1,80 @@
+"""Control records: what the broker itself writes into a partition to end a transaction."""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import NamedTuple
+
+from chronik.protocol.batch import NO_LEADER_EPOCH
+from chronik.protocol.errors import CorruptRecords
+from chronik.protocol.records import Record, encode_batch
+
+_KEY = struct.Struct(">hh")  # version, type
+_MARKER_VALUE = struct.Struct(">hi")  # version, epoch of the coordinator that decided
+_VERSION = 0
+
+
+class ControlType(IntEnum):
+    ABORT = 0
+    COMMIT = 1
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+    UNKNOWN = -1  # of a later version; readers pass over it
+
+
+_CONTROL_NUMBERS = frozenset(ControlType)
+
+
+class TransactionMarker(NamedTuple):
+    committed: bool
+    coordinator_epoch: int
+
+
+def control_type(record: Record) -> ControlType:
+    """Raises CorruptRecords when the key is not that of a control record."""
+    if record.key is None or len(record.key) < _KEY.size:
+        raise CorruptRecords("a control record whose key has no type")
+    version, number = _KEY.unpack_from(record.key)
+    if version < 0:
+        raise CorruptRecords(f"a control record of version {version}")
+    return ControlType(number) if number in _CONTROL_NUMBERS else ControlType.UNKNOWN
+
+
+def parse_marker(record: Record) -> TransactionMarker | None:
+    """How a transaction ended, or None when the control record is about something else."""
+    kind = control_type(record)
+    if kind not in (ControlType.ABORT, ControlType.COMMIT):
+        return None
+    if record.value is None or len(record.value) < _MARKER_VALUE.size:
+        raise CorruptRecords("a transaction marker without the coordinator's epoch")
+    version, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value)
+    if version < 0:
+        raise CorruptRecords(f"a transaction marker of version {version}")
+    return TransactionMarker(kind is ControlType.COMMIT, coordinator_epoch)
+
+
+def encode_marker_batch(
+    marker: TransactionMarker,
+    *,
+    timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+) -> bytes:
+    """The batch that ends the transaction of this producer in one partition."""
+    kind = ControlType.COMMIT if marker.committed else ControlType.ABORT
+    key = _KEY.pack(_VERSION, kind)
+    value = _MARKER_VALUE.pack(_VERSION, marker.coordinator_epoch)
+    return encode_batch(
+        [Record(base_offset, timestamp, key, value)],
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=True,
+        control=True,
+    )

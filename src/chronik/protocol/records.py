@@ -1,0 +1,247 @@
+"""The records inside a batch of magic 2: reading and writing them one by one.
+
+The broker passes batches on unopened; this is for whoever needs to see a record: compaction, checks of compacted
+topics, old message formats, the command line and tests. Reading is strict: every length, count, offset and varint is
+checked, and bytes left over are an error.
+
+    length | attributes 1 | timestamp delta | offset delta | key | value | headers       (numbers are varints)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import NamedTuple
+
+from chronik.protocol.batch import (
+    CONTROL_FLAG,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_FLAG,
+    MAGIC,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    Bytes,
+    TimestampType,
+    iter_batches,
+    parse_header,
+    seal,
+    verify_crc,
+)
+from chronik.protocol.compression import DECOMPRESSED_BYTES_MAX, Codec, compress, decompress
+from chronik.protocol.errors import CorruptRecords
+from chronik.protocol.varint import INT32_MAX, INT64_MAX, ZIGZAG, as_int64, encode_varint, read_varint, read_varlong
+
+# The fields of a record that has nothing in it take a byte each, and so does its length.
+_FIELDS_BYTES_MIN = 6
+RECORD_BYTES_MIN = 1 + _FIELDS_BYTES_MIN
+
+# Two bytes on the wire make a pair of some 150 bytes here. Kafka has no limit; nobody writes more than a few dozen.
+RECORD_HEADERS_MAX = 100_000
+_RECORD_HEADER_BYTES_MIN = 2
+
+RecordHeader = tuple[str, bytes | None]
+
+
+class Record(NamedTuple):
+    offset: int
+    timestamp: int
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: tuple[RecordHeader, ...] = ()
+
+
+def encode_batch(
+    records: Iterable[Record],
+    *,
+    base_offset: int | None = None,
+    codec: int = Codec.NONE,
+    level: int | None = None,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+    control: bool = False,
+) -> bytes:
+    """One batch of these records, which come in the order of their offsets; the first one's is the base by default.
+
+    With LOG_APPEND_TIME all records get the latest of their timestamps. Raises ValueError when there are no records, or
+    their offsets do not grow or are too far apart for one batch.
+    """
+    remaining = iter(records)
+    first = next(remaining, None)
+    if first is None:
+        raise ValueError("a batch without records")
+    if base_offset is None:
+        base_offset = first.offset
+    last_offset = base_offset - 1
+    max_timestamp = first.timestamp
+    count = 0
+    body = bytearray()
+    for record in chain((first,), remaining):
+        if not last_offset < record.offset <= base_offset + INT32_MAX:
+            raise ValueError(f"offset {record.offset} after {last_offset} in a batch from {base_offset} on")
+        timestamp_delta = as_int64(record.timestamp - first.timestamp)
+        body += encode_record(record, record.offset - base_offset, timestamp_delta)
+        last_offset = record.offset
+        max_timestamp = max(max_timestamp, record.timestamp)
+        count += 1
+    flags = LOG_APPEND_TIME_FLAG * timestamp_type | TRANSACTIONAL_FLAG * transactional | CONTROL_FLAG * control
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        partition_leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=codec | flags,
+        last_offset_delta=last_offset - base_offset,
+        base_timestamp=first.timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=count,
+    )
+    return seal(header, compress(codec, bytes(body), level))
+
+
+def encode_record(record: Record, offset_delta: int, timestamp_delta: int) -> bytes:
+    parts = [b"\x00", encode_varint(timestamp_delta), encode_varint(offset_delta)]
+    for field in (record.key, record.value):
+        if field is None:
+            parts.append(b"\x01")
+        else:
+            parts += (encode_varint(len(field)), field)
+    parts.append(encode_varint(len(record.headers)))
+    for name, value in record.headers:
+        encoded_name = name.encode()
+        parts += (encode_varint(len(encoded_name)), encoded_name)
+        if value is None:
+            parts.append(b"\x01")
+        else:
+            parts += (encode_varint(len(value)), value)
+    fields = b"".join(parts)
+    return encode_varint(len(fields)) + fields
+
+
+def decode_batch(buffer: Bytes, position: int = 0, limit: int = DECOMPRESSED_BYTES_MAX) -> list[Record]:
+    """All records of the batch at `position`, control records too.
+
+    Raises CorruptRecords for anything malformed, RecordsTooLarge for more than `limit` bytes of records.
+    """
+    header, body = open_batch(buffer, position, limit)
+    return [record for record, _ in walk(header, body)]
+
+
+def iter_records(
+    buffer: Bytes, limit: int = DECOMPRESSED_BYTES_MAX, *, partial_tail: bool = False
+) -> Iterator[Record]:
+    """What a consumer sees: the records of all batches but control batches. `limit` holds for each batch.
+
+    Raises as `decode_batch` does, when it gets there. For `partial_tail` see `iter_batches`.
+    """
+    for position, header in iter_batches(buffer, partial_tail=partial_tail):
+        if not header.is_control:
+            for record, _ in walk(*open_batch(buffer, position, limit)):
+                yield record
+
+
+def open_batch(buffer: Bytes, position: int = 0, limit: int = DECOMPRESSED_BYTES_MAX) -> tuple[BatchHeader, bytes]:
+    """The header, and the records in one piece, checked against the checksum and decompressed."""
+    header = parse_header(buffer, position)
+    if not verify_crc(buffer, position, header.size):
+        raise CorruptRecords(f"the checksum of the batch at offset {header.base_offset} does not match")
+    if header.size == HEADER_BYTES:  # compaction leaves batches without records, where no codec has anything to read
+        return header, b""
+    body = memoryview(buffer)[position + HEADER_BYTES : position + header.size]
+    return header, decompress(header.codec, body, limit)
+
+
+def walk(header: BatchHeader, body: bytes) -> Iterator[tuple[Record, int]]:
+    """Every record, with the position in `body` where it ends."""
+    count, last_offset, base_offset = header.record_count, header.last_offset, header.base_offset
+    if not 0 <= count * RECORD_BYTES_MIN <= len(body):
+        raise CorruptRecords(f"{count} records in {len(body)} bytes")
+    if base_offset < 0 or last_offset > INT64_MAX:
+        raise CorruptRecords(f"a batch from offset {base_offset} to {last_offset}")
+    append_time = header.max_timestamp if header.timestamp_type is TimestampType.LOG_APPEND_TIME else None
+    position, previous_offset = 0, base_offset - 1
+    try:
+        for _ in range(count):
+            record, position = _read_record(body, position, base_offset, header.base_timestamp)
+            if not previous_offset < record.offset <= last_offset:
+                raise CorruptRecords(f"offset {record.offset} between {previous_offset} and {last_offset}")
+            previous_offset = record.offset
+            yield (record if append_time is None else record._replace(timestamp=append_time)), position
+    except IndexError:
+        raise CorruptRecords("a record ends early") from None
+    if position != len(body):
+        raise CorruptRecords(f"{len(body) - position} bytes after the last record")
+
+
+def _read_record(body: bytes, position: int, base_offset: int, base_timestamp: int) -> tuple[Record, int]:
+    # Varints of one byte are read in place: calls would take more time than all the rest.
+    if (byte := body[position]) < 0x80:
+        length, position = ZIGZAG[byte], position + 1
+    else:
+        length, position = read_varint(body, position)
+    end = position + length
+    if length < _FIELDS_BYTES_MIN or end > len(body):
+        raise CorruptRecords(f"a record of {length} bytes where {len(body) - position} are left")
+    position += 1  # the attributes, of which none is defined
+    if (byte := body[position]) < 0x80:
+        timestamp_delta, position = ZIGZAG[byte], position + 1
+    else:
+        timestamp_delta, position = read_varlong(body, position)
+    timestamp = base_timestamp + timestamp_delta
+    if not -INT64_MAX <= timestamp <= INT64_MAX:
+        timestamp = as_int64(timestamp)
+    if (byte := body[position]) < 0x80:
+        offset_delta, position = ZIGZAG[byte], position + 1
+    else:
+        offset_delta, position = read_varint(body, position)
+    key, position = _read_bytes(body, position, end)
+    value, position = _read_bytes(body, position, end)
+    if body[position] == 0:
+        headers: tuple[RecordHeader, ...] = ()
+        position += 1
+    else:
+        headers, position = _read_headers(body, position, end)
+    if position != end:
+        raise CorruptRecords(f"the fields of a record end {end - position} bytes before the record")
+    return Record(base_offset + offset_delta, timestamp, key, value, headers), end
+
+
+def _read_bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    if (byte := body[position]) < 0x80:
+        length, position = ZIGZAG[byte], position + 1
+    else:
+        length, position = read_varint(body, position)
+    if length == -1:
+        return None, position
+    field_end = position + length
+    if length < 0 or field_end > end:
+        raise CorruptRecords(f"a field of {length} bytes where {end - position} are left")
+    return body[position:field_end], field_end
+
+
+def _read_headers(body: bytes, position: int, end: int) -> tuple[tuple[RecordHeader, ...], int]:
+    count, position = read_varint(body, position)
+    if not 0 <= count * _RECORD_HEADER_BYTES_MIN <= end - position:
+        raise CorruptRecords(f"{count} headers in {end - position} bytes")
+    if count > RECORD_HEADERS_MAX:
+        raise CorruptRecords(f"{count} headers are more than {RECORD_HEADERS_MAX}")
+    headers = []
+    for _ in range(count):
+        name, position = _read_bytes(body, position, end)
+        if name is None:
+            raise CorruptRecords("a header without a name")
+        value, position = _read_bytes(body, position, end)
+        # Names are UTF-8, but producers in C send what they have: like Java, we show what can be shown of it.
+        headers.append((name.decode(errors="replace"), value))
+    return tuple(headers), position
