@@ -1,0 +1,129 @@
+"""Frames to messages and back: the door through which everyone else uses the message codec.
+
+A frame comes in without its four bytes of size and goes out with them. What comes in is refused as MalformedMessage
+unless it is a message from its first byte to its last; what cannot go out raises UnencodableMessage, naming the field.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final, TypeVar, cast
+
+from chronik.protocol.apis import APIS
+from chronik.protocol.compile import decoder, encoder
+from chronik.protocol.headers import (
+    RequestHeader,
+    decode_request_header,
+    decode_response_header,
+    response_header_is_flexible,
+    write_request_header,
+)
+from chronik.protocol.schema import Chunk, Request, Response, Struct
+from chronik.protocol.schema_faults import first_fault
+from chronik.protocol.wire import (
+    REQUEST_ELEMENTS_MAX,
+    RESPONSE_ELEMENTS_MAX,
+    MalformedMessage,
+    UnencodableMessage,
+    UnknownApi,
+    UnsupportedField,
+    UnsupportedVersion,
+)
+
+__all__ = [
+    "MalformedMessage",
+    "RequestHeader",
+    "UnencodableMessage",
+    "UnknownApi",
+    "UnsupportedField",
+    "UnsupportedVersion",
+    "decode",
+    "decode_request",
+    "decode_request_body",
+    "decode_request_header",
+    "decode_response",
+    "encode",
+    "encode_request",
+    "encode_response",
+]
+
+M = TypeVar("M", bound=Struct)
+
+FRAME_BYTES_MAX: Final = 0x7FFF_FFFF  # the size in front of a frame is an int32
+_SIZE: Final = struct.Struct(">i")
+_SIZE_AND_CORRELATION_ID: Final = struct.Struct(">ii")
+
+
+def decode_request(frame: memoryview) -> tuple[RequestHeader, Request]:
+    """Raises UnknownApi, UnsupportedVersion or MalformedMessage."""
+    header, position = decode_request_header(frame)
+    return header, decode_request_body(header, frame, position)
+
+
+def decode_request_body(header: RequestHeader, frame: memoryview, position: int) -> Request:
+    """The rest of what `decode_request_header` began, for a server that acts on the header first."""
+    return _decode(APIS[header.api_key].request, header.api_version, frame, position, REQUEST_ELEMENTS_MAX)
+
+
+def encode_response(correlation_id: int, api_version: int, response: Response) -> list[Chunk]:
+    """A frame as buffers for `transport.writelines`. Large records are in it by reference: leave them unchanged."""
+    out = bytearray(_SIZE_AND_CORRELATION_ID.pack(0, correlation_id))
+    if response_header_is_flexible(response.__schema__, api_version):
+        out.append(0)
+    return _finish_frame(_encode(response, api_version, out))
+
+
+def encode_request(header: RequestHeader, request: Request) -> bytes:
+    """Raises UnsupportedField when the request sets what its version cannot say."""
+    out = bytearray(_SIZE.size)
+    write_request_header(out, header, request.__schema__.flexible.covers(header.api_version))
+    return b"".join(_finish_frame(_encode(request, header.api_version, out)))
+
+
+def decode_response(api_key: int, api_version: int, frame: memoryview) -> tuple[int, Response]:
+    """The correlation id and the response to a request of that key and version."""
+    cls = APIS[api_key].response
+    correlation_id, position = decode_response_header(cls.__schema__, api_version, frame)
+    return correlation_id, _decode(cls, api_version, frame, position, RESPONSE_ELEMENTS_MAX)
+
+
+def encode(message: Struct, version: int) -> bytes:
+    """A message alone, without frame and header."""
+    return b"".join(_encode(message, version, bytearray()))
+
+
+def decode(cls: type[M], version: int, data: Chunk) -> M:
+    """What `encode` gave. Its records are slices of `data`."""
+    budget = REQUEST_ELEMENTS_MAX if issubclass(cls, Request) else RESPONSE_ELEMENTS_MAX
+    return _decode(cls, version, memoryview(data), 0, budget)
+
+
+def _decode(cls: type[M], version: int, frame: memoryview, position: int, budget: int) -> M:
+    try:
+        message, end = decoder(cls, version)(frame, position, budget)
+    except (IndexError, struct.error, UnicodeDecodeError) as error:
+        raise MalformedMessage(f"{cls.__name__} v{version}: {error}") from error
+    if end != len(frame):
+        raise MalformedMessage(f"{cls.__name__} v{version}: {len(frame) - end} bytes after its end")
+    return cast(M, message)
+
+
+def _encode(message: Struct, version: int, out: bytearray) -> list[Chunk]:
+    chunks: list[Chunk] = []
+    encode_into = encoder(type(message), version)
+    try:
+        chunks.append(encode_into(message, out, chunks))
+    except (TypeError, AttributeError, ValueError, struct.error, UnencodableMessage) as error:
+        if isinstance(error, UnsupportedField):
+            raise
+        fault = first_fault(message, version)
+        raise UnencodableMessage(fault or f"{type(message).__name__} v{version}: {error}") from error
+    return chunks
+
+
+def _finish_frame(chunks: list[Any]) -> list[Chunk]:
+    size = sum(map(len, chunks)) - _SIZE.size
+    if size > FRAME_BYTES_MAX:
+        raise UnencodableMessage(f"a frame of {size} bytes")
+    _SIZE.pack_into(chunks[0], 0, size)
+    return chunks

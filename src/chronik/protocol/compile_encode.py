@@ -1,0 +1,203 @@
+"""Writes the encoder of one message version as straight-line Python.
+
+An encoder is `encode(message, out, chunks) -> out`: it appends to the bytearray `out`. Large records are not copied:
+`out` so far and the records go to `chunks`, and what follows them is in the bytearray returned.
+
+A value that cannot be encoded makes Python raise (None has no length, struct refuses what does not fit); `codec` turns
+that into UnencodableMessage and names the field. So encoders check only what Python would let pass: the size of ids.
+"""
+
+from __future__ import annotations
+
+from chronik.protocol import wire
+from chronik.protocol.compile_source import LENGTH_FORMATS, Source, run_name
+from chronik.protocol.schema import ARRAY_FORMATS, FIXED_FORMATS, Field, Request, Struct
+
+_RUNTIME: dict[str, object] = {
+    "UnencodableMessage": wire.UnencodableMessage,
+    "UnsupportedField": wire.UnsupportedField,
+    "records_length": wire.records_length,
+    "write_records": wire.write_records,
+    "write_varint": wire.write_varint,
+}
+
+# Booleans go out as int8: struct's "?" would write anything, null included, by its truth value.
+_FORMATS = FIXED_FORMATS | {"bool": "b"}
+
+
+class EncoderSource(Source):
+    def __init__(self, cls: type[Struct], version: int) -> None:
+        super().__init__("encode(message, out, chunks)", version, cls.__schema__.flexible.covers(version), _RUNTIME)
+        self._depth = 0
+        self._refuses_unsupported = issubclass(cls, Request)
+        self._struct(cls, "message")
+        self._flush()
+        self.add("return out")
+
+    # --- single values
+
+    def _flush(self) -> None:
+        """Writes the values collected so far with a single pack."""
+        if not self.run:
+            return
+        layout, expressions = self.take_run()
+        if layout.format == ">x":
+            self.add("out.append(0)")
+            return
+        pack = self.name(run_name("pack", layout), layout.pack)
+        self.add(f"out += {pack}({', '.join(expressions)})")
+
+    def _varint(self, value: str, *, maximum: int = wire.VARINT_MAX) -> None:
+        self._flush()
+        self.add(f"varint = {value}", "if varint < 128: out.append(varint)")
+        if maximum < wire.VARINT_MAX:
+            self.add(f"elif varint > {maximum}: raise UnencodableMessage('a string of more than 32767 bytes')")
+        self.add("else: write_varint(out, varint)")
+
+    # --- structs and their fields
+
+    def _struct(self, cls: type[Struct], variable: str) -> None:
+        depth = self._depth
+        self._depth += 1
+        if self._refuses_unsupported:
+            self._refuse_unsupported(cls, variable)
+        plain, tagged = cls.__schema__.at(self.version)
+        for field in plain:
+            self._field(field, f"{variable}.{field.name}", f"{field.name}_{depth}")
+        if self.flexible and tagged:
+            self._tags(cls, tagged, variable, depth)
+        elif self.flexible:
+            self.run.append(("x", ""))  # no tagged fields: a zero byte, written with what stands before it
+        self._depth -= 1
+
+    def _refuse_unsupported(self, cls: type[Struct], variable: str) -> None:
+        for field in cls.__schema__.fields:
+            if not field.ignorable and not field.versions.covers(self.version):
+                is_set = self._differs(cls, field, f"{variable}.{field.name}")
+                text = f"{cls.__name__}.{field.name} does not exist in version {self.version}"
+                self.add(f"if {is_set}: raise UnsupportedField({text!r})")
+
+    def _differs(self, cls: type[Struct], field: Field, value: str) -> str:
+        """The expression that says whether a field has another value than its default."""
+        if field.default == []:
+            return f"len({value}) > 0"
+        if field.default is None:
+            return f"{value} is not None"
+        default = self.name(f"{cls.__name__}_{field.name}", field.default)
+        return f"{value} is not {default} and {value} != {default}"
+
+    def _field(self, field: Field, value: str, variable: str) -> None:
+        nullable = field.nullable.covers(self.version)
+        if field.kind == "uuid":
+            self.add(f"{variable} = {value}")
+            self.add(f"if len({variable}) != 16: raise UnencodableMessage('{field.name}: an id has 16 bytes')")
+            self.run.append(("16s", variable))
+        elif field.kind in _FORMATS:
+            self.run.append((_FORMATS[field.kind], value))
+        elif field.kind == "array":
+            self._array(field, value, variable, nullable)
+        elif field.kind == "struct":
+            self._single(field, value, variable, nullable)
+        else:
+            self._sized(field.kind, value, variable, nullable)
+
+    def _sized(self, kind: str, value: str, variable: str, nullable: bool) -> None:
+        """A string, bytes or records: a length (in compact form one more than it), then that many bytes."""
+        encoded = ".encode()" if kind == "string" else ""
+        length = f"records_length({variable})" if kind == "records" else f"len({variable})"
+        if not nullable:
+            self.add(f"{variable} = {value}{encoded}")
+            self._length(kind, length)
+            self._content(kind, variable)
+            return
+        self._flush()
+        self.add(f"{variable} = {value}")
+        self._null_or(variable, LENGTH_FORMATS[kind])
+        with self.block("else:"):
+            if encoded:
+                self.add(f"{variable} = {variable}{encoded}")
+            self._length(kind, length)
+            self._content(kind, variable)
+
+    def _length(self, kind: str, length: str) -> None:
+        if self.flexible:
+            maximum = wire.STRING_BYTES_MAX + 1 if kind == "string" else wire.VARINT_MAX
+            self._varint(f"{length} + 1", maximum=maximum)
+        else:
+            self.run.append((LENGTH_FORMATS[kind], length))
+            self._flush()
+
+    def _content(self, kind: str, variable: str) -> None:
+        self.add(f"out = write_records(out, chunks, {variable})" if kind == "records" else f"out += {variable}")
+
+    def _null_or(self, variable: str, letter: str) -> None:
+        null = b"\0" if self.flexible else (b"\xff\xff" if letter == "h" else b"\xff\xff\xff\xff")
+        self.add(f"if {variable} is None: out += {null!r}")
+
+    def _single(self, field: Field, value: str, variable: str, nullable: bool) -> None:
+        """A struct that is not in an array; a nullable one has an int8 in front, -1 for null."""
+        assert isinstance(field.element, type)
+        self._flush()
+        self.add(f"{variable} = {value}")
+        if not nullable:
+            self._struct(field.element, variable)
+            self._flush()
+            return
+        self.add(f"if {variable} is None: out.append(255)")
+        with self.block("else:"):
+            self.add("out.append(1)")
+            self._struct(field.element, variable)
+            self._flush()
+
+    # --- arrays
+
+    def _array(self, field: Field, value: str, variable: str, nullable: bool) -> None:
+        if not nullable:
+            self.add(f"{variable} = {value}")
+            self._elements(field, variable)
+            return
+        self._flush()
+        self.add(f"{variable} = {value}")
+        self._null_or(variable, "i")
+        with self.block("else:"):
+            self._elements(field, variable)
+
+    def _elements(self, field: Field, variable: str) -> None:
+        self._length("array", f"len({variable})")
+        if field.element in ARRAY_FORMATS:
+            pack = self.name(f"pack_{field.element}s", wire.INT_ARRAYS[ARRAY_FORMATS[str(field.element)]].pack)
+            self.add(f"if {variable}: out += {pack}({variable})")
+            return
+        element = f"element_{self._depth}"
+        with self.block(f"for {element} in {variable}:"):
+            if isinstance(field.element, type):
+                self._struct(field.element, element)
+                self._flush()
+            else:
+                self._sized(str(field.element), element, "item", nullable=False)
+
+    # --- tagged fields
+
+    def _tags(self, cls: type[Struct], tagged: list[Field], variable: str, depth: int) -> None:
+        """Only tagged fields with another value than their default are written, each with its size in front."""
+        self._flush()
+        flags = [f"has_{field.name}_{depth}" for field in tagged]
+        for field, flag in zip(tagged, flags, strict=True):
+            self.add(f"{flag} = {self._differs(cls, field, f'{variable}.{field.name}')}")
+        with self.block(f"if {' or '.join(flags)}:"):
+            self.add(f"out.append({' + '.join(flags)})")
+            for field, flag in zip(tagged, flags, strict=True):
+                with self.block(f"if {flag}:"):
+                    self._tag(field, f"{variable}.{field.name}", depth)
+        self.add("else: out.append(0)")
+
+    def _tag(self, field: Field, value: str, depth: int) -> None:
+        self.add(f"outer_{depth} = out", "out = bytearray()")
+        self._field(field, value, f"{field.name}_{depth}")
+        self._flush()
+        self.add(
+            f"write_varint(outer_{depth}, {field.tag})",
+            f"write_varint(outer_{depth}, len(out))",
+            f"outer_{depth} += out",
+            f"out = outer_{depth}",
+        )

@@ -1,0 +1,97 @@
+"""What stands before a message: the request header (versions 1 and 2) and the response header (versions 0 and 1).
+
+The newer version of each goes with the flexible versions of a message and adds tagged fields. Two exceptions are
+Kafka's own: the client id stays an old-style string, and the response to ApiVersions keeps header 0 for ever, because
+who asks does not know yet what the broker speaks.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import msgspec
+
+from chronik.protocol.apis import API_VERSIONS_KEY, APIS
+from chronik.protocol.schema import Schema
+from chronik.protocol.wire import (
+    REQUEST_ELEMENTS_MAX,
+    MalformedMessage,
+    UnknownApi,
+    UnsupportedVersion,
+    bad_length,
+    read_tag_count,
+    skip_tags,
+)
+
+_FIXED: Final = struct.Struct(">hhih")  # api key, version, correlation id, length of the client id
+_NO_CLIENT_ID: Final = -1
+
+
+class RequestHeader(msgspec.Struct, frozen=True, gc=False):
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+def decode_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
+    """The header and where the message starts.
+
+    Raises UnknownApi, UnsupportedVersion (both know the correlation id) or MalformedMessage.
+    """
+    try:
+        api_key, api_version, correlation_id, length = _FIXED.unpack_from(frame)
+        api = APIS.get(api_key)
+        if api is None:
+            raise UnknownApi(api_key, api_version, correlation_id)
+        if not api.versions.first <= api_version <= api.versions.last:
+            raise UnsupportedVersion(api_key, api_version, correlation_id)
+        client_id, position = _client_id(frame, length)
+        if api_version >= api.flexible.first:
+            position = _skip_tags(frame, position)
+    except (IndexError, struct.error, UnicodeDecodeError) as error:
+        raise MalformedMessage(f"request header: {error}") from error
+    return RequestHeader(api_key, api_version, correlation_id, client_id), position
+
+
+def _client_id(frame: memoryview, length: int) -> tuple[str | None, int]:
+    if length == _NO_CLIENT_ID:
+        return None, _FIXED.size
+    end = _FIXED.size + length
+    if not _FIXED.size <= end <= len(frame):
+        raise bad_length("client_id", length, len(frame) - _FIXED.size)
+    return str(frame[_FIXED.size : end], "utf-8"), end
+
+
+def _skip_tags(frame: memoryview, position: int) -> int:
+    if frame[position] == 0:
+        return position + 1
+    count, position, _ = read_tag_count(frame, position, len(frame), REQUEST_ELEMENTS_MAX)
+    return skip_tags(frame, position, len(frame), count)
+
+
+def write_request_header(out: bytearray, header: RequestHeader, flexible: bool) -> None:
+    client_id = None if header.client_id is None else header.client_id.encode()
+    length = _NO_CLIENT_ID if client_id is None else len(client_id)
+    out += _FIXED.pack(header.api_key, header.api_version, header.correlation_id, length)
+    if client_id is not None:
+        out += client_id
+    if flexible:
+        out.append(0)
+
+
+def response_header_is_flexible(schema: Schema, api_version: int) -> bool:
+    return schema.flexible.covers(api_version) and schema.api_key != API_VERSIONS_KEY
+
+
+def decode_response_header(schema: Schema, api_version: int, frame: memoryview) -> tuple[int, int]:
+    """The correlation id, and where the message starts."""
+    try:
+        (correlation_id,) = struct.unpack_from(">i", frame)
+        position = 4
+        if response_header_is_flexible(schema, api_version):
+            position = _skip_tags(frame, position)
+    except (IndexError, struct.error) as error:
+        raise MalformedMessage(f"response header: {error}") from error
+    return correlation_id, position

@@ -1,0 +1,36 @@
+"""DeleteRecords: moves the start of partitions forward. An offset of -1 means the high watermark."""
+
+from __future__ import annotations
+
+from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, int64, string
+
+
+class DeleteRecordsPartition(Struct):
+    partition_index: int = int32("0+")
+    offset: int = int64("0+")
+
+
+class DeleteRecordsTopic(Struct):
+    name: str = string("0+")
+    partitions: list[DeleteRecordsPartition] = array(DeleteRecordsPartition, "0+")
+
+
+class DeleteRecordsRequest(Request, api_key=21, versions="0-2", flexible="2+"):
+    topics: list[DeleteRecordsTopic] = array(DeleteRecordsTopic, "0+")
+    timeout_ms: int = int32("0+")
+
+
+class DeleteRecordsPartitionResult(Struct):
+    partition_index: int = int32("0+")
+    low_watermark: int = int64("0+")
+    error_code: int = int16("0+")
+
+
+class DeleteRecordsTopicResult(Struct):
+    name: str = string("0+")
+    partitions: list[DeleteRecordsPartitionResult] = array(DeleteRecordsPartitionResult, "0+")
+
+
+class DeleteRecordsResponse(Response, api_key=21, versions="0-2", flexible="2+"):
+    throttle_time_ms: int = int32("0+")
+    topics: list[DeleteRecordsTopicResult] = array(DeleteRecordsTopicResult, "0+")

@@ -1,0 +1,28 @@
+"""DeleteTopics: topics by name, from version 6 on also by id. 5 has error messages."""
+
+from __future__ import annotations
+
+from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, string, uuid
+
+
+class DeleteTopicState(Struct):
+    name: str | None = string("6+", nullable="6+", default=None)
+    topic_id: bytes = uuid("6+")
+
+
+class DeleteTopicsRequest(Request, api_key=20, versions="0-6", flexible="4+"):
+    topics: list[DeleteTopicState] = array(DeleteTopicState, "6+")
+    topic_names: list[str] = array(string, "0-5", ignorable=True)
+    timeout_ms: int = int32("0+")
+
+
+class DeletableTopicResult(Struct):
+    name: str | None = string("0+", nullable="6+")
+    topic_id: bytes = uuid("6+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("5+", nullable="5+", default=None)
+
+
+class DeleteTopicsResponse(Response, api_key=20, versions="0-6", flexible="4+"):
+    throttle_time_ms: int = int32("1+")
+    responses: list[DeletableTopicResult] = array(DeletableTopicResult, "0+")

@@ -1,0 +1,23 @@
+"""ListGroups: the groups of a broker. Version 4 filters by state, 5 by type."""
+
+from __future__ import annotations
+
+from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, string
+
+
+class ListGroupsRequest(Request, api_key=16, versions="0-5", flexible="3+"):
+    states_filter: list[str] = array(string, "4+")
+    types_filter: list[str] = array(string, "5+")
+
+
+class ListedGroup(Struct):
+    group_id: str = string("0+")
+    protocol_type: str = string("0+")
+    group_state: str = string("4+")
+    group_type: str = string("5+")
+
+
+class ListGroupsResponse(Response, api_key=16, versions="0-5", flexible="3+"):
+    throttle_time_ms: int = int32("1+")
+    error_code: int = int16("0+")
+    groups: list[ListedGroup] = array(ListedGroup, "0+")

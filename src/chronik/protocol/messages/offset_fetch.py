@@ -1,0 +1,74 @@
+"""OffsetFetch: a group's committed positions.
+
+From version 2 on null asks for all topics, 5 has leader epochs, 7 can insist on stable offsets, 8 asks for several
+groups, 9 carries member epochs of the new group protocol, 10 topic ids.
+"""
+
+from __future__ import annotations
+
+from chronik.protocol.schema import Request, Response, Struct, array, boolean, int16, int32, int64, string, uuid
+
+
+class OffsetFetchRequestTopic(Struct):
+    name: str = string("0-7")
+    partition_indexes: list[int] = array(int32, "0-7")
+
+
+class OffsetFetchRequestTopics(Struct):
+    name: str = string("8-9", ignorable=True)
+    topic_id: bytes = uuid("10+", ignorable=True)
+    partition_indexes: list[int] = array(int32, "8+")
+
+
+class OffsetFetchRequestGroup(Struct):
+    group_id: str = string("8+")
+    member_id: str | None = string("9+", nullable="9+", default=None, ignorable=True)
+    member_epoch: int = int32("9+", default=-1, ignorable=True)
+    topics: list[OffsetFetchRequestTopics] | None = array(OffsetFetchRequestTopics, "8+", nullable="8+")
+
+
+class OffsetFetchRequest(Request, api_key=9, versions="0-10", flexible="6+"):
+    group_id: str = string("0-7")
+    topics: list[OffsetFetchRequestTopic] | None = array(OffsetFetchRequestTopic, "0-7", nullable="2-7")
+    groups: list[OffsetFetchRequestGroup] = array(OffsetFetchRequestGroup, "8+")
+    require_stable: bool = boolean("7+")
+
+
+class OffsetFetchResponsePartition(Struct):
+    partition_index: int = int32("0-7")
+    committed_offset: int = int64("0-7")
+    committed_leader_epoch: int = int32("5-7", default=-1)
+    metadata: str | None = string("0-7", nullable="0-7")
+    error_code: int = int16("0-7")
+
+
+class OffsetFetchResponseTopic(Struct):
+    name: str = string("0-7")
+    partitions: list[OffsetFetchResponsePartition] = array(OffsetFetchResponsePartition, "0-7")
+
+
+class OffsetFetchResponsePartitions(Struct):
+    partition_index: int = int32("8+")
+    committed_offset: int = int64("8+")
+    committed_leader_epoch: int = int32("8+", default=-1)
+    metadata: str | None = string("8+", nullable="8+")
+    error_code: int = int16("8+")
+
+
+class OffsetFetchResponseTopics(Struct):
+    name: str = string("8-9")
+    topic_id: bytes = uuid("10+")
+    partitions: list[OffsetFetchResponsePartitions] = array(OffsetFetchResponsePartitions, "8+")
+
+
+class OffsetFetchResponseGroup(Struct):
+    group_id: str = string("8+")
+    topics: list[OffsetFetchResponseTopics] = array(OffsetFetchResponseTopics, "8+")
+    error_code: int = int16("8+")
+
+
+class OffsetFetchResponse(Response, api_key=9, versions="0-10", flexible="6+"):
+    throttle_time_ms: int = int32("3+")
+    topics: list[OffsetFetchResponseTopic] = array(OffsetFetchResponseTopic, "0-7")
+    error_code: int = int16("2-7")
+    groups: list[OffsetFetchResponseGroup] = array(OffsetFetchResponseGroup, "8+")

@@ -1,0 +1,41 @@
+"""OffsetForLeaderEpoch: where an epoch ends, so that who reads on can find a divergence.
+
+Version 1 answers the epoch, 2 is fenced by the current epoch, 3 tells whether a replica asks.
+"""
+
+from __future__ import annotations
+
+from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, int64, string
+
+
+class OffsetForLeaderPartition(Struct):
+    partition: int = int32("0+")
+    current_leader_epoch: int = int32("2+", default=-1, ignorable=True)
+    leader_epoch: int = int32("0+")
+
+
+class OffsetForLeaderTopic(Struct):
+    topic: str = string("0+")
+    partitions: list[OffsetForLeaderPartition] = array(OffsetForLeaderPartition, "0+")
+
+
+class OffsetForLeaderEpochRequest(Request, api_key=23, versions="0-4", flexible="4+"):
+    replica_id: int = int32("3+", default=-2, ignorable=True)
+    topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic, "0+")
+
+
+class EpochEndOffset(Struct):
+    error_code: int = int16("0+")
+    partition: int = int32("0+")
+    leader_epoch: int = int32("1+", default=-1)
+    end_offset: int = int64("0+", default=-1)
+
+
+class OffsetForLeaderTopicResult(Struct):
+    topic: str = string("0+")
+    partitions: list[EpochEndOffset] = array(EpochEndOffset, "0+")
+
+
+class OffsetForLeaderEpochResponse(Response, api_key=23, versions="0-4", flexible="4+"):
+    throttle_time_ms: int = int32("2+")
+    topics: list[OffsetForLeaderTopicResult] = array(OffsetForLeaderTopicResult, "0+")

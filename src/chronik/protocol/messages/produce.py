@@ -1,0 +1,67 @@
+"""Produce: record batches for partitions.
+
+Versions 0-2 carry message sets (magic 0 and 1), from 3 on record batches (magic 2) and transactional ids. 7 allows
+zstd, 8 reports single bad records, 10 names the new leader, 12 implies transactions v2, 13 speaks of topics by id.
+"""
+
+from __future__ import annotations
+
+from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, int64, records, string, struct, uuid
+
+
+class PartitionProduceData(Struct):
+    index: int = int32("0+")
+    records: memoryview | bytes | None = records("0+", nullable="0+")
+
+
+class TopicProduceData(Struct):
+    name: str = string("0-12", ignorable=True)
+    topic_id: bytes = uuid("13+", ignorable=True)
+    partition_data: list[PartitionProduceData] = array(PartitionProduceData, "0+")
+
+
+class ProduceRequest(Request, api_key=0, versions="0-13", flexible="9+"):
+    transactional_id: str | None = string("3+", nullable="3+", default=None)
+    acks: int = int16("0+")
+    timeout_ms: int = int32("0+")
+    topic_data: list[TopicProduceData] = array(TopicProduceData, "0+")
+
+
+class BatchIndexAndErrorMessage(Struct):
+    batch_index: int = int32("8+")
+    batch_index_error_message: str | None = string("8+", nullable="8+", default=None)
+
+
+class LeaderIdAndEpoch(Struct, frozen=True):
+    leader_id: int = int32("10+", default=-1)
+    leader_epoch: int = int32("10+", default=-1)
+
+
+class PartitionProduceResponse(Struct):
+    index: int = int32("0+")
+    error_code: int = int16("0+")
+    base_offset: int = int64("0+")
+    log_append_time_ms: int = int64("2+", default=-1)
+    log_start_offset: int = int64("5+", default=-1)
+    record_errors: list[BatchIndexAndErrorMessage] = array(BatchIndexAndErrorMessage, "8+")
+    error_message: str | None = string("8+", nullable="8+", default=None)
+    current_leader: LeaderIdAndEpoch = struct(LeaderIdAndEpoch, "10+", tag=0)
+
+
+class TopicProduceResponse(Struct):
+    name: str = string("0-12")
+    topic_id: bytes = uuid("13+")
+    partition_responses: list[PartitionProduceResponse] = array(PartitionProduceResponse, "0+")
+
+
+class NodeEndpoint(Struct):
+    node_id: int = int32("10+")
+    host: str = string("10+")
+    port: int = int32("10+")
+    rack: str | None = string("10+", nullable="10+", default=None)
+
+
+class ProduceResponse(Response, api_key=0, versions="0-13", flexible="9+"):
+    responses: list[TopicProduceResponse] = array(TopicProduceResponse, "0+")
+    throttle_time_ms: int = int32("1+")
+    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "10+", tag=0)

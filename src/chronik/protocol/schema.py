@@ -1,0 +1,226 @@
+"""How a Kafka message is declared: a class per struct, a line per field, a version range on each.
+
+    class PartitionProduceData(Struct):
+        index: int = int32("0+")
+        records: memoryview | bytes | None = records("0+", nullable="0+")
+
+    class ProduceRequest(Request, api_key=0, versions="0-13", flexible="9+"): ...
+
+Every field has a default, Kafka's own, so that a field absent from a version still has a value. The declaration is the
+only place that says which versions we speak: encoders, decoders, the ApiVersions answer and the tests derive from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar, cast, dataclass_transform, overload
+
+import msgspec
+
+from chronik.errors import invariant
+from chronik.ids import ZERO_ID
+
+T = TypeVar("T")
+
+Chunk = bytes | bytearray | memoryview
+Records = Chunk | list[Chunk]  # what an encoder accepts; a decoder always yields one memoryview into its input
+
+LAST_VERSION: Final = 0x7FFF  # api versions are int16 on the wire, so "3+" ends here
+
+FIXED_FORMATS: Final = {"bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uuid": "16s"}
+ARRAY_FORMATS: Final = {"int8": "b", "int16": "h", "int32": "i", "int64": "q"}
+
+
+class Versions(NamedTuple):
+    """An inclusive range, written "3", "0-12", "9+" or "none"."""
+
+    first: int
+    last: int
+
+    def covers(self, version: int) -> bool:
+        return self.first <= version <= self.last
+
+    @staticmethod
+    @cache
+    def parse(text: str | None) -> Versions:
+        if text is None or text == "none":
+            return Versions(1, 0)
+        if text.endswith("+"):
+            return Versions(int(text[:-1]), LAST_VERSION)
+        first, _, last = text.partition("-")
+        return Versions(int(first), int(last or first))
+
+
+class Field:
+    """One declared field. `kind` is Kafka's type name, or "array" or "struct" with `element` saying of what."""
+
+    __slots__ = ("default", "element", "ignorable", "kind", "name", "nullable", "tag", "versions")
+
+    def __init__(
+        self,
+        kind: str,
+        versions: str,
+        default: object,
+        *,
+        nullable: str | None = None,
+        tag: int | None = None,
+        ignorable: bool = False,
+        element: str | type[Struct] | None = None,
+    ) -> None:
+        self.name = ""
+        self.kind = kind
+        self.versions = Versions.parse(versions)
+        self.default = default
+        self.nullable = Versions.parse(nullable)
+        self.tag = tag
+        self.ignorable = ignorable
+        self.element = element
+
+    def is_default(self, value: object) -> bool:
+        return value == self.default
+
+
+class Schema(NamedTuple):
+    """What a struct class declares. Only messages have an api key and versions of their own."""
+
+    name: str
+    fields: tuple[Field, ...]
+    api_key: int
+    versions: Versions
+    flexible: Versions
+
+    def at(self, version: int) -> tuple[list[Field], list[Field]]:
+        """The fields of one version: those in order of appearance, and the tagged ones by tag."""
+        present = [field for field in self.fields if field.versions.covers(version)]
+        tagged = [field for field in present if field.tag is not None]
+        return [field for field in present if field.tag is None], sorted(tagged, key=lambda field: field.tag or 0)
+
+
+@dataclass_transform(kw_only_default=True)
+class MessageMeta(msgspec.StructMeta):
+    """Takes the fields out of the class body, leaves their defaults to msgspec and keeps the schema on the class."""
+
+    def __new__(
+        mcls,
+        name: str,
+        bases: tuple[type, ...],
+        namespace: dict[str, Any],
+        *,
+        api_key: int = -1,
+        versions: str | None = None,
+        flexible: str | None = None,
+        frozen: bool = False,
+    ) -> MessageMeta:
+        fields = []
+        for key, value in namespace.items():
+            if isinstance(value, Field):
+                value.name = key
+                fields.append(value)
+                namespace[key] = value.default
+        # gc=False: messages are trees, never cycles, and a collection in the midst of a large decode is slow.
+        cls = super().__new__(mcls, name, bases, namespace, kw_only=True, gc=False, frozen=frozen)
+        spoken = Versions.parse(versions)
+        cls.__schema__ = Schema(name, tuple(fields), api_key, spoken, Versions.parse(flexible))  # type: ignore[attr-defined]
+        return cls
+
+
+class Struct(msgspec.Struct, metaclass=MessageMeta):
+    """A part of a message. Declare it `frozen=True` where it stands as a single field: its default is shared."""
+
+    __schema__: ClassVar[Schema]
+
+
+class Request(Struct):
+    """A message from a client. Fields that its version cannot carry must have their default, or be `ignorable`."""
+
+
+class Response(Struct):
+    """A message from a broker. Fields that its version cannot carry are left out: an old client never knew them."""
+
+
+# --- field specifiers; their return types are what mypy checks the annotations against -------------------------------
+
+
+def boolean(versions: str, *, default: bool = False, tag: int | None = None, ignorable: bool = False) -> bool:
+    return cast(bool, Field("bool", versions, default, tag=tag, ignorable=ignorable))
+
+
+def int8(versions: str, *, default: int = 0, tag: int | None = None, ignorable: bool = False) -> int:
+    return cast(int, Field("int8", versions, default, tag=tag, ignorable=ignorable))
+
+
+def int16(versions: str, *, default: int = 0, tag: int | None = None, ignorable: bool = False) -> int:
+    return cast(int, Field("int16", versions, default, tag=tag, ignorable=ignorable))
+
+
+def int32(versions: str, *, default: int = 0, tag: int | None = None, ignorable: bool = False) -> int:
+    return cast(int, Field("int32", versions, default, tag=tag, ignorable=ignorable))
+
+
+def int64(versions: str, *, default: int = 0, tag: int | None = None, ignorable: bool = False) -> int:
+    return cast(int, Field("int64", versions, default, tag=tag, ignorable=ignorable))
+
+
+def uuid(versions: str, *, tag: int | None = None, ignorable: bool = False) -> bytes:
+    """16 raw bytes, see `chronik.ids`."""
+    return cast(bytes, Field("uuid", versions, ZERO_ID, tag=tag, ignorable=ignorable))
+
+
+@overload
+def string(versions: str, *, default: str = "", tag: int | None = None, ignorable: bool = False) -> str: ...
+@overload
+def string(
+    versions: str, *, nullable: str, default: str | None = "", tag: int | None = None, ignorable: bool = False
+) -> str | None: ...
+def string(
+    versions: str,
+    *,
+    nullable: str | None = None,
+    default: str | None = "",
+    tag: int | None = None,
+    ignorable: bool = False,
+) -> str | None:
+    return cast(str, Field("string", versions, default, nullable=nullable, tag=tag, ignorable=ignorable))
+
+
+def binary(versions: str) -> bytes:
+    """Kafka's `bytes`. Decoded as a copy: such fields (subscriptions, assignments) outlive the frame they came in."""
+    return cast(bytes, Field("bytes", versions, b""))
+
+
+def records(versions: str, *, nullable: str) -> Any:
+    """Record batches: a slice of the frame when decoded, any `Records` when encoded. Never copied needlessly."""
+    return Field("records", versions, None, nullable=nullable)
+
+
+@overload
+def array(element: Callable[..., T], versions: str, *, tag: int | None = None, ignorable: bool = False) -> list[T]: ...
+@overload
+def array(
+    element: Callable[..., T], versions: str, *, nullable: str, default: None = ..., ignorable: bool = False
+) -> list[T] | None: ...
+def array(
+    element: Callable[..., T],
+    versions: str,
+    *,
+    nullable: str | None = None,
+    default: object = (),
+    tag: int | None = None,
+    ignorable: bool = False,
+) -> list[T] | None:
+    """An array of structs (`element` is their class) or of primitives (`element` is their specifier)."""
+    of = element if isinstance(element, type) else element.__name__
+    start: list[T] | None = None if default is None else []
+    field = Field("array", versions, start, nullable=nullable, tag=tag, ignorable=ignorable, element=of)
+    return cast("list[T]", field)
+
+
+def struct(element: type[T], versions: str, *, tag: int, ignorable: bool = False) -> T:
+    """A single struct with a tag; its default instance is shared, which is why its class must be frozen."""
+    invariant(element.__struct_config__.frozen, f"{element.__name__} must be frozen")  # type: ignore[attr-defined]
+    return cast(T, Field("struct", versions, element(), tag=tag, ignorable=ignorable, element=cast(Any, element)))
+
+
+def nullable_struct(element: type[T], versions: str) -> T | None:
+    return cast("T | None", Field("struct", versions, None, nullable=versions, element=cast(Any, element)))
