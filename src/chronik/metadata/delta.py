@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from chronik.metadata.image import Image
 
 T = TypeVar("T")
-K = TypeVar("K", int, str, bytes)
+K = TypeVar("K")
 
 
 class Change(NamedTuple, Generic[T]):
@@ -90,8 +90,8 @@ def _deletions_then_names(change: Change[Topic]) -> tuple[bool, str]:
 
 
 def _changed_keys(old: Mapping[K, object], new: Mapping[K, object]) -> tuple[K, ...]:
-    keys: list[K] = sorted([*old, *(key for key in new if key not in old)])
-    return tuple(key for key in keys if old.get(key) != new.get(key))
+    keys: list[Any] = [*old, *(key for key in new if key not in old)]
+    return tuple(key for key in sorted(keys) if old.get(key) != new.get(key))
 
 
 def _changes(old: Mapping[K, T], new: Mapping[K, T]) -> list[Change[T]]:

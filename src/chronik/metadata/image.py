@@ -92,6 +92,13 @@ class Image:
     def groups_with_offsets(self) -> Iterator[str]:
         return self._offsets.group_ids()
 
+    def name_with_metric(self, metric: str) -> str | None:
+        """The topic that has this name when '.' and '_' count as the same."""
+        return self._names_by_metric.get(metric)
+
+    def session(self, node_id: int) -> Session | None:
+        return self._sessions.get(node_id)
+
     def recent_hashes(self) -> tuple[tuple[int, int], ...]:
         """(index, state hash) after each of the last commands."""
         return tuple(self._hashes)

@@ -1,0 +1,92 @@
+"""Who leads a partition: pure rules over one partition and the brokers' status.
+
+Only members of the ISR lead, in the order of the replicas, those that are online before those in maintenance. Each
+new term of a leader raises the leader epoch; each change of any kind raises the partition epoch. The last member of
+an ISR stays in it when it goes away: it alone has everything that was acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from chronik.metadata.commands import NO_LEADER, BrokerStatus
+from chronik.metadata.records import Broker, Partition
+
+Brokers = Mapping[int, Broker]
+
+
+def elect(partition: Partition, isr: tuple[int, ...], brokers: Brokers) -> int:
+    for wanted in (BrokerStatus.ONLINE, BrokerStatus.MAINTENANCE):
+        for replica in partition.replicas:
+            broker = brokers.get(replica)
+            if replica in isr and broker is not None and broker.status is wanted:
+                return replica
+    return NO_LEADER
+
+
+def with_leader(partition: Partition, isr: tuple[int, ...], leader: int) -> Partition:
+    """A new term for `leader`, be it the old one again."""
+    return replace(
+        partition,
+        isr=isr,
+        leader=leader,
+        leader_epoch=partition.leader_epoch + 1,
+        partition_epoch=partition.partition_epoch + 1,
+    )
+
+
+def with_isr(partition: Partition, isr: tuple[int, ...]) -> Partition:
+    """The leader stays, and so does its term."""
+    return replace(partition, isr=isr, partition_epoch=partition.partition_epoch + 1)
+
+
+def after_restart(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
+    """`broker_id` runs anew and may have lost what it had not synced."""
+    if broker_id not in partition.isr:
+        return partition
+    isr = without(partition.isr, broker_id) or partition.isr
+    if partition.leader in (broker_id, NO_LEADER):
+        return with_leader(partition, isr, elect(partition, isr, brokers))
+    return with_isr(partition, isr)
+
+
+def after_disk_loss(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
+    """`broker_id` runs on an empty disk; an ISR of it alone is lost, and the partition stays offline."""
+    if broker_id not in partition.isr:
+        return partition
+    isr = without(partition.isr, broker_id)
+    if partition.leader == broker_id:
+        return with_leader(partition, isr, elect(partition, isr, brokers))
+    return with_isr(partition, isr)
+
+
+def after_fencing(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
+    """`broker_id`, fenced in `brokers` already, leads nothing and is in sync nowhere but where it is the last."""
+    if broker_id not in partition.isr:
+        return partition
+    isr = without(partition.isr, broker_id) or partition.isr
+    if partition.leader == broker_id:
+        return with_leader(partition, isr, elect(partition, isr, brokers))
+    return partition if isr == partition.isr else with_isr(partition, isr)
+
+
+def after_return(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
+    """`broker_id` is back: it may lead what waited for it."""
+    if partition.leader != NO_LEADER or broker_id not in partition.isr:
+        return partition
+    leader = elect(partition, partition.isr, brokers)
+    return partition if leader == NO_LEADER else with_leader(partition, partition.isr, leader)
+
+
+def after_maintenance_began(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
+    """`broker_id` hands over what another member of the ISR can lead."""
+    if partition.leader != broker_id:
+        return after_return(partition, broker_id, brokers)
+    leader = elect(partition, partition.isr, brokers)
+    return partition if leader in (broker_id, NO_LEADER) else with_leader(partition, partition.isr, leader)
+
+
+def without(members: tuple[int, ...], broker_id: int) -> tuple[int, ...]:
+    return tuple(member for member in members if member != broker_id)

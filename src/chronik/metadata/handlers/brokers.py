@@ -1,0 +1,115 @@
+"""Brokers come, go, and come back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
+from chronik.metadata import elections
+from chronik.metadata.commands import (
+    NO_EPOCH,
+    BrokerStatus,
+    RegisterBroker,
+    RemoveBroker,
+    UpdateBrokerConfig,
+    UpdateBrokerStatus,
+)
+from chronik.metadata.handlers.configs import changed_configs
+from chronik.metadata.records import Broker, Partition, Result
+from chronik.metadata.rejection import Rejected
+from chronik.metadata.writer import ImageWriter
+from chronik.protocol.errors import ErrorCode
+
+Reaction = Callable[[Partition, int, Mapping[int, Broker]], Partition]
+
+BROKERS_MAX: Final = 1000
+"""More than any cluster of this kind has; what registers without end is broken."""
+
+
+def register_broker(writer: ImageWriter, command: RegisterBroker, index: int) -> Result:
+    known = writer.image.brokers.get(command.broker_id)
+    if known is not None and known.incarnation == command.incarnation:
+        return Result(value=known.epoch)
+    _refuse_registration(writer, command)
+    broker = Broker(
+        id=command.broker_id,
+        host=command.host,
+        port=command.port,
+        rack=command.rack,
+        status=BrokerStatus.ONLINE,
+        epoch=index,
+        incarnation=command.incarnation,
+        directory_id=command.directory_id,
+    )
+    writer.put_broker(broker)
+    if known is not None and known.directory_id != command.directory_id:
+        _update_partitions(writer, command.broker_id, elections.after_disk_loss)
+    else:
+        _update_partitions(writer, command.broker_id, elections.after_restart)
+    return Result(value=index)
+
+
+def _refuse_registration(writer: ImageWriter, command: RegisterBroker) -> None:
+    for other in writer.image.brokers.values():
+        if other.directory_id == command.directory_id and other.id != command.broker_id:
+            message = f"the data folder of broker {command.broker_id} belongs to broker {other.id}"
+            raise Rejected(ErrorCode.INVALID_REGISTRATION, message)
+    if command.broker_id not in writer.image.brokers and len(writer.image.brokers) >= BROKERS_MAX:
+        raise Rejected(ErrorCode.INVALID_REGISTRATION, f"there are {BROKERS_MAX} brokers already")
+
+
+_REACTIONS: Final[dict[BrokerStatus, Reaction]] = {
+    BrokerStatus.OFFLINE: elections.after_fencing,
+    BrokerStatus.ONLINE: elections.after_return,
+    BrokerStatus.MAINTENANCE: elections.after_maintenance_began,
+}
+
+
+def update_broker_status(writer: ImageWriter, command: UpdateBrokerStatus, index: int) -> Result:
+    broker = registered(writer, command.broker_id, command.broker_epoch)
+    if broker.status is not command.status:
+        writer.put_broker(replace(broker, status=command.status))
+        _update_partitions(writer, broker.id, _REACTIONS[command.status])
+    return Result()
+
+
+def remove_broker(writer: ImageWriter, command: RemoveBroker, index: int) -> Result:
+    broker = registered(writer, command.broker_id, command.broker_epoch)
+    writer.remove_broker(broker.id)
+    _update_partitions(writer, broker.id, elections.after_fencing)
+    if broker.id in writer.image.broker_configs:
+        writer.set_broker_configs(broker.id, {})
+    return Result()
+
+
+def update_broker_config(writer: ImageWriter, command: UpdateBrokerConfig, index: int) -> Result:
+    """Also for a broker that is not registered yet: configs may be laid down before it first starts."""
+    old = writer.image.broker_configs.get(command.broker_id, {})
+    new = changed_configs(old, command.set, command.delete, replace=command.replace)
+    if new != old:
+        writer.set_broker_configs(command.broker_id, new)
+    return Result()
+
+
+def registered(writer: ImageWriter, broker_id: int, epoch: int) -> Broker:
+    broker = writer.image.brokers.get(broker_id)
+    if broker is None:
+        raise Rejected(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered")
+    if epoch not in (NO_EPOCH, broker.epoch):
+        message = f"broker {broker_id} is in epoch {broker.epoch}, the command is for epoch {epoch}"
+        raise Rejected(ErrorCode.STALE_BROKER_EPOCH, message)
+    return broker
+
+
+def _update_partitions(writer: ImageWriter, broker_id: int, react: Reaction) -> None:
+    brokers = writer.image.brokers
+    for topic in list(writer.image.topics.values()):
+        changes: dict[int, Partition] = {}
+        for number, partition in enumerate(topic.partitions):
+            changed = react(partition, broker_id, brokers)
+            if changed is not partition:
+                changes[number] = changed
+        if changes:
+            writer.set_partitions(topic, changes)

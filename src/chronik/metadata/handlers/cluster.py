@@ -1,0 +1,60 @@
+"""The cluster as a whole: its id, its members, its features, its producer ids."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from chronik.metadata.commands import AddNode, AllocateProducerIds, CreateCluster, RemoveNode, SetFeatureLevel
+from chronik.metadata.handlers.brokers import registered
+from chronik.metadata.records import Node, Result
+from chronik.metadata.rejection import Rejected
+from chronik.metadata.writer import ImageWriter
+from chronik.protocol.errors import ErrorCode
+
+PRODUCER_ID_MAX: Final = 2**63 - 1
+NODES_MAX: Final = 1000
+FEATURES_MAX: Final = 1000
+"""What is added without end is broken."""
+
+
+def create_cluster(writer: ImageWriter, command: CreateCluster, index: int) -> Result:
+    if writer.image.cluster_id:
+        raise Rejected(ErrorCode.INCONSISTENT_CLUSTER_ID, f"this is cluster {writer.image.cluster_id} already")
+    writer.set_cluster_id(command.cluster_id)
+    return Result()
+
+
+def add_node(writer: ImageWriter, command: AddNode, index: int) -> Result:
+    if command.node_id not in writer.image.nodes and len(writer.image.nodes) >= NODES_MAX:
+        raise Rejected(ErrorCode.INVALID_REQUEST, f"there are {NODES_MAX} nodes already")
+    node = Node(command.node_id, command.host, command.port, command.voter)
+    if writer.image.nodes.get(node.id) != node:
+        writer.put_node(node)
+    return Result()
+
+
+def remove_node(writer: ImageWriter, command: RemoveNode, index: int) -> Result:
+    if command.node_id not in writer.image.nodes:
+        raise Rejected(ErrorCode.VOTER_NOT_FOUND, f"there is no node {command.node_id}")
+    writer.remove_node(command.node_id)
+    return Result()
+
+
+def set_feature_level(writer: ImageWriter, command: SetFeatureLevel, index: int) -> Result:
+    features = writer.image.features
+    if not command.name:
+        raise Rejected(ErrorCode.FEATURE_UPDATE_FAILED, "a feature needs a name")
+    if command.name not in features and len(features) >= FEATURES_MAX:
+        raise Rejected(ErrorCode.FEATURE_UPDATE_FAILED, f"there are {FEATURES_MAX} features already")
+    if features.get(command.name, 0) != command.level:
+        writer.set_feature(command.name, command.level)
+    return Result()
+
+
+def allocate_producer_ids(writer: ImageWriter, command: AllocateProducerIds, index: int) -> Result:
+    registered(writer, command.broker_id, command.broker_epoch)
+    first = writer.image.next_producer_id
+    if first > PRODUCER_ID_MAX - command.count:
+        raise Rejected(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids have been given out")
+    writer.set_next_producer_id(first + command.count)
+    return Result(value=first)

@@ -1,0 +1,165 @@
+"""Consumer groups and what they committed.
+
+A group's commands carry the leader epoch of its coordinator's partition: a coordinator that was replaced and does not
+know it yet changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from chronik.metadata.commands import (
+    NO_EPOCH,
+    CommitOffset,
+    CommitOffsetBatch,
+    CreateConsumerGroup,
+    DeleteConsumerGroup,
+    DeleteOffsets,
+    ExpireOffsets,
+    OffsetToCommit,
+    UpdateConsumerGroup,
+)
+from chronik.metadata.image import Image
+from chronik.metadata.names import OFFSETS_TOPIC, coordinator_partition
+from chronik.metadata.records import CommittedOffset, Failure, Group, Result
+from chronik.metadata.rejection import Rejected
+from chronik.metadata.writer import ImageWriter
+from chronik.protocol.errors import ErrorCode
+
+EMPTY: Final = "Empty"
+"""Kafka's name for the state of a group without members."""
+
+
+def create_consumer_group(writer: ImageWriter, command: CreateConsumerGroup, index: int) -> Result:
+    _refuse_stale_coordinator(writer.image, command.group_id, command.coordinator_epoch)
+    if command.group_id in writer.image.groups:
+        raise Rejected(ErrorCode.DUPLICATE_RESOURCE, f"group {command.group_id} exists already")
+    writer.put_group(_empty_group(command.group_id, command.protocol_type, command.time_ms))
+    return Result()
+
+
+def update_consumer_group(writer: ImageWriter, command: UpdateConsumerGroup, index: int) -> Result:
+    _refuse_stale_coordinator(writer.image, command.group_id, command.coordinator_epoch)
+    known = writer.image.groups.get(command.group_id)
+    if known is not None and command.generation < known.generation:
+        message = f"group {command.group_id} is in generation {known.generation} already"
+        raise Rejected(ErrorCode.ILLEGAL_GENERATION, message)
+    writer.put_group(
+        Group(
+            group_id=command.group_id,
+            protocol_type=command.protocol_type,
+            generation=command.generation,
+            protocol_name=command.protocol_name,
+            leader=command.leader,
+            state=command.state,
+            members=command.members,
+            time_ms=command.time_ms,
+        )
+    )
+    return Result()
+
+
+def delete_consumer_group(writer: ImageWriter, command: DeleteConsumerGroup, index: int) -> Result:
+    image = writer.image
+    _refuse_stale_coordinator(image, command.group_id, command.coordinator_epoch)
+    group = image.groups.get(command.group_id)
+    if group is None:
+        raise Rejected(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {command.group_id}")
+    if group.members:
+        raise Rejected(ErrorCode.NON_EMPTY_GROUP, f"group {command.group_id} has {len(group.members)} members")
+    for topic, partition in list(image.offsets(command.group_id)):
+        writer.remove_offset(command.group_id, topic, partition)
+    writer.remove_group(command.group_id)
+    return Result()
+
+
+def commit_offset(writer: ImageWriter, command: CommitOffset, index: int) -> Result:
+    failures = [Failure(item, code, message) for item, code, message in _commit(writer, command)]
+    return Result(failures=tuple(failures))
+
+
+def commit_offset_batch(writer: ImageWriter, command: CommitOffsetBatch, index: int) -> Result:
+    failures: list[Failure] = []
+    for item, commit in enumerate(command.commits):
+        try:
+            failures += [Failure(item, code, message, part) for part, code, message in _commit(writer, commit)]
+        except Rejected as rejected:
+            failures.append(Failure(item, rejected.code, rejected.message))
+    return Result(failures=tuple(failures))
+
+
+def _commit(writer: ImageWriter, command: CommitOffset) -> list[tuple[int, ErrorCode, str]]:
+    """The offsets that were refused, by position."""
+    image = writer.image
+    group_id = command.group_id
+    _refuse_stale_coordinator(image, group_id, command.coordinator_epoch)
+    refused: list[tuple[int, ErrorCode, str]] = []
+    for position, offset in enumerate(command.offsets):
+        if not _exists(image, offset):
+            message = f"there is no partition {offset.topic}-{offset.partition}"
+            refused.append((position, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message))
+            continue
+        committed = CommittedOffset(
+            offset.offset, offset.leader_epoch, offset.metadata, command.commit_time_ms, command.expire_time_ms
+        )
+        writer.put_offset(group_id, offset.topic, offset.partition, committed)
+    if group_id not in image.groups and len(refused) < len(command.offsets):
+        writer.put_group(_empty_group(group_id, "", command.commit_time_ms))
+    return refused
+
+
+def _exists(image: Image, offset: OffsetToCommit) -> bool:
+    """A commit under way while its topic is deleted must not leave offsets for the next topic of that name."""
+    topic = image.topics.get(offset.topic)
+    return topic is not None and offset.partition < len(topic.partitions)
+
+
+def delete_offsets(writer: ImageWriter, command: DeleteOffsets, index: int) -> Result:
+    image = writer.image
+    _refuse_stale_coordinator(image, command.group_id, command.coordinator_epoch)
+    if command.group_id not in image.groups:
+        raise Rejected(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {command.group_id}")
+    for key in command.keys:
+        if image.offset(command.group_id, key.topic, key.partition) is not None:
+            writer.remove_offset(command.group_id, key.topic, key.partition)
+    return Result()
+
+
+def expire_offsets(writer: ImageWriter, command: ExpireOffsets, index: int) -> Result:
+    image = writer.image
+    _refuse_stale_coordinator(image, command.group_id, command.coordinator_epoch)
+    expired = 0
+    for seen in command.offsets:
+        committed = image.offset(command.group_id, seen.topic, seen.partition)
+        if committed is not None and committed.commit_time_ms == seen.commit_time_ms:
+            writer.remove_offset(command.group_id, seen.topic, seen.partition)
+            expired += 1
+    group = image.groups.get(command.group_id)
+    unchanged = group is not None and not group.members and 0 <= command.group_time_ms == group.time_ms
+    if unchanged and not image.offsets(command.group_id):
+        writer.remove_group(command.group_id)
+    return Result(value=expired)
+
+
+def _refuse_stale_coordinator(image: Image, group_id: str, epoch: int) -> None:
+    if epoch == NO_EPOCH:
+        return
+    topic = image.topics.get(OFFSETS_TOPIC)
+    if topic is not None:
+        partition = topic.partitions[coordinator_partition(group_id, len(topic.partitions))]
+        if partition.leader_epoch == epoch:
+            return
+    raise Rejected(ErrorCode.NOT_COORDINATOR, f"group {group_id} has another coordinator by now")
+
+
+def _empty_group(group_id: str, protocol_type: str, time_ms: int) -> Group:
+    return Group(
+        group_id=group_id,
+        protocol_type=protocol_type,
+        generation=0,
+        protocol_name=None,
+        leader=None,
+        state=EMPTY,
+        members=(),
+        time_ms=time_ms,
+    )

@@ -1,0 +1,42 @@
+"""What a topic may be called, and which partition of a system topic a group belongs to: Kafka's own rules."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from chronik.limits import TOPIC_NAME_LETTERS_MAX
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+"""The leaders of its partitions are the coordinators of the groups that fall into them."""
+
+_LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def name_fault(name: str) -> str | None:
+    """Why `name` cannot be a topic's name; None when it can."""
+    if not name:
+        return "the topic name is empty"
+    if name in (".", ".."):
+        return "the topic name cannot be '.' or '..'"
+    if len(name) > TOPIC_NAME_LETTERS_MAX:
+        return f"the topic name is longer than {TOPIC_NAME_LETTERS_MAX} letters"
+    if not _LEGAL_NAME.fullmatch(name):
+        return f"the topic name {name!r} has letters other than ASCII letters and digits, '.', '_' and '-'"
+    return None
+
+
+def metric_name(name: str) -> str:
+    """Names that differ only in '.' and '_' share their metrics, so Kafka lets only one of them exist."""
+    return name.replace(".", "_")
+
+
+def coordinator_partition(key: str, partition_count: int) -> int:
+    """The partition whose leader coordinates the group (or transaction) `key`: as Kafka's own brokers compute it."""
+    units = key.encode("utf-16-le", "surrogatepass")
+    java_hash = 0
+    for low, high in zip(units[::2], units[1::2], strict=True):
+        java_hash = (java_hash * 31 + (high << 8 | low)) & 0xFFFFFFFF
+    signed = java_hash - 2**32 if java_hash >= 2**31 else java_hash
+    positive = 0 if signed == -(2**31) else abs(signed)
+    return positive % partition_count

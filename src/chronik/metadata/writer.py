@@ -1,0 +1,252 @@
+"""The only hand that changes an image: keeps tables, indexes and the state hash together and notes what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from chronik.errors import invariant
+from chronik.metadata import hashing
+from chronik.metadata.delta import Change, Delta, in_order
+from chronik.metadata.hashing import HASH_MASK, record_hash
+from chronik.metadata.image import Image
+from chronik.metadata.names import metric_name
+from chronik.metadata.records import Broker, CommittedOffset, Group, Node, Partition, Result, Topic
+from chronik.metadata.sessions import INCARNATIONS_REMEMBERED_MAX, RESULTS_KEPT_MAX, Session, SessionRecord
+
+
+class ImageWriter:
+    """Lives for one command: `delta` at its end says what the command changed."""
+
+    def __init__(self, image: Image) -> None:
+        self.image = image
+        self._hash_change = 0
+        self._old_topics: dict[bytes, Topic | None] = {}
+        self._old_brokers: dict[int, Broker | None] = {}
+        self._old_nodes: dict[int, Node | None] = {}
+        self._old_groups: dict[str, Group | None] = {}
+        self._broker_configs: dict[int, None] = {}
+        self._offset_groups: dict[str, None] = {}
+        self._checkpoints: dict[str, None] = {}
+        self._features: dict[str, None] = {}
+
+    # --- the cluster and its nodes ---
+
+    def set_cluster_id(self, cluster_id: str) -> None:
+        invariant(not self.image._cluster_id, "the cluster has an id already")
+        self.image._cluster_id = cluster_id
+        self._hash_change += record_hash(hashing.CLUSTER, cluster_id)
+
+    def set_next_producer_id(self, next_id: int) -> None:
+        image = self.image
+        if image._next_producer_id:
+            self._hash_change -= record_hash(hashing.PRODUCER_IDS, image._next_producer_id)
+        if next_id:
+            self._hash_change += record_hash(hashing.PRODUCER_IDS, next_id)
+        image._next_producer_id = next_id
+
+    def put_node(self, node: Node) -> None:
+        old = self.image._nodes.get(node.id)
+        self._old_nodes.setdefault(node.id, old)
+        self._hash_change += record_hash(hashing.NODE, node)
+        if old is not None:
+            self._hash_change -= record_hash(hashing.NODE, old)
+        self.image._nodes[node.id] = node
+
+    def remove_node(self, node_id: int) -> None:
+        old = self.image._nodes.pop(node_id)
+        self._old_nodes.setdefault(node_id, old)
+        self._hash_change -= record_hash(hashing.NODE, old)
+
+    def set_feature(self, name: str, level: int) -> None:
+        features = self.image._features
+        if name in features:
+            self._hash_change -= record_hash(hashing.FEATURE, name, features.pop(name))
+        if level:
+            features[name] = level
+            self._hash_change += record_hash(hashing.FEATURE, name, level)
+        self._features[name] = None
+
+    # --- brokers ---
+
+    def put_broker(self, broker: Broker) -> None:
+        old = self.image._brokers.get(broker.id)
+        self._old_brokers.setdefault(broker.id, old)
+        self._hash_change += record_hash(hashing.BROKER, broker)
+        if old is not None:
+            self._hash_change -= record_hash(hashing.BROKER, old)
+        self.image._brokers[broker.id] = broker
+
+    def remove_broker(self, broker_id: int) -> None:
+        old = self.image._brokers.pop(broker_id)
+        self._old_brokers.setdefault(broker_id, old)
+        self._hash_change -= record_hash(hashing.BROKER, old)
+
+    def set_broker_configs(self, broker_id: int, configs: dict[str, str]) -> None:
+        tables = self.image._broker_configs
+        if broker_id in tables:
+            self._hash_change -= record_hash(hashing.BROKER_CONFIG, broker_id, tables.pop(broker_id))
+        if configs:
+            tables[broker_id] = configs
+            self._hash_change += record_hash(hashing.BROKER_CONFIG, broker_id, configs)
+        self._broker_configs[broker_id] = None
+
+    # --- topics ---
+
+    def add_topic(self, topic: Topic) -> None:
+        image = self.image
+        invariant(topic.name not in image._topics and topic.id not in image._topics_by_id, f"{topic.name} exists")
+        self._old_topics.setdefault(topic.id, None)
+        image._names_by_metric[metric_name(topic.name)] = topic.name
+        self._store(topic)
+        self._hash_change += topic_hash(topic) + partitions_hash(topic.id, 0, topic.partitions)
+
+    def remove_topic(self, topic: Topic) -> None:
+        image = self.image
+        self._old_topics.setdefault(topic.id, topic)
+        del image._topics[topic.name], image._topics_by_id[topic.id], image._names_by_metric[metric_name(topic.name)]
+        self._hash_change -= topic_hash(topic) + partitions_hash(topic.id, 0, topic.partitions)
+
+    def set_topic_configs(self, topic: Topic, configs: dict[str, str]) -> None:
+        new = replace(topic, configs=configs)
+        self._old_topics.setdefault(topic.id, topic)
+        self._hash_change += topic_hash(new) - topic_hash(topic)
+        self._store(new)
+
+    def add_partitions(self, topic: Topic, partitions: Sequence[Partition]) -> None:
+        self._old_topics.setdefault(topic.id, topic)
+        self._hash_change += partitions_hash(topic.id, len(topic.partitions), partitions)
+        self._store(replace(topic, partitions=(*topic.partitions, *partitions)))
+
+    def set_partitions(self, topic: Topic, changes: Mapping[int, Partition], *, checkpoint: bool = False) -> None:
+        """With `checkpoint` nothing but watermarks changed, and the delta says so."""
+        if checkpoint:
+            self._checkpoints[topic.name] = None
+        else:
+            self._old_topics.setdefault(topic.id, topic)
+        partitions = list(topic.partitions)
+        for index, partition in changes.items():
+            self._hash_change += record_hash(hashing.PARTITION, topic.id, index, partition)
+            self._hash_change -= record_hash(hashing.PARTITION, topic.id, index, partitions[index])
+            partitions[index] = partition
+        self._store(replace(topic, partitions=tuple(partitions)))
+
+    def _store(self, topic: Topic) -> None:
+        self.image._topics[topic.name] = topic
+        self.image._topics_by_id[topic.id] = topic
+
+    # --- groups and offsets ---
+
+    def put_group(self, group: Group) -> None:
+        old = self.image._groups.get(group.group_id)
+        self._old_groups.setdefault(group.group_id, old)
+        self._hash_change += record_hash(hashing.GROUP, group)
+        if old is not None:
+            self._hash_change -= record_hash(hashing.GROUP, old)
+        self.image._groups[group.group_id] = group
+
+    def remove_group(self, group_id: str) -> None:
+        old = self.image._groups.pop(group_id)
+        self._old_groups.setdefault(group_id, old)
+        self._hash_change -= record_hash(hashing.GROUP, old)
+
+    def put_offset(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
+        table = self.image._offsets
+        old = table.get(group_id, topic, partition)
+        self._hash_change += record_hash(hashing.OFFSET, group_id, topic, partition, committed)
+        if old is not None:
+            self._hash_change -= record_hash(hashing.OFFSET, group_id, topic, partition, old)
+        table.put(group_id, topic, partition, committed)
+        self._offset_groups[group_id] = None
+
+    def remove_offset(self, group_id: str, topic: str, partition: int) -> None:
+        table = self.image._offsets
+        old = table.get(group_id, topic, partition)
+        invariant(old is not None, f"group {group_id} has no offset of {topic}-{partition}")
+        self._hash_change -= record_hash(hashing.OFFSET, group_id, topic, partition, old)
+        table.remove(group_id, topic, partition)
+        self._offset_groups[group_id] = None
+
+    # --- sessions ---
+
+    def remember(self, node_id: int, incarnation: bytes, sequence: int, answered: int, result: Result) -> None:
+        """Keeps `result` for the case that its command comes again."""
+        session = self._session_of(node_id, incarnation)
+        session.results[sequence] = result
+        self._hash_change += record_hash(hashing.SESSION_RESULT, node_id, sequence, result)
+        if len(session.results) > RESULTS_KEPT_MAX:
+            answered = max(answered, min(session.results))
+        if answered > session.floor:
+            self._raise_floor(session, answered)
+
+    def restore_session(self, record: SessionRecord) -> None:
+        session = Session(record.node_id, record.incarnation, record.floor, record.past, dict(record.results))
+        self.image._sessions[session.node_id] = session
+        self._hash_change += session_hash(session) + results_hash(session)
+
+    def _session_of(self, node_id: int, incarnation: bytes) -> Session:
+        known = self.image._sessions.get(node_id)
+        if known is not None and known.incarnation == incarnation:
+            return known
+        past: tuple[bytes, ...] = ()
+        if known is not None:
+            self._hash_change -= session_hash(known) + results_hash(known)
+            past = (known.incarnation, *known.past)[:INCARNATIONS_REMEMBERED_MAX]
+        session = Session(node_id, incarnation, past=past)
+        self.image._sessions[node_id] = session
+        self._hash_change += session_hash(session)
+        return session
+
+    def _raise_floor(self, session: Session, floor: int) -> None:
+        self._hash_change -= session_hash(session)
+        for sequence in [sequence for sequence in session.results if sequence <= floor]:
+            result = session.results.pop(sequence)
+            self._hash_change -= record_hash(hashing.SESSION_RESULT, session.node_id, sequence, result)
+        session.floor = floor
+        self._hash_change += session_hash(session)
+
+    # --- the end of a command ---
+
+    @property
+    def touched(self) -> bool:
+        return self._hash_change != 0
+
+    def finish(self, index: int) -> Delta:
+        image = self.image
+        image._applied_index = index
+        image._state_hash = (image._state_hash + self._hash_change) & HASH_MASK
+        image._hashes.append((index, image._state_hash))
+        return Delta(
+            index=index,
+            topics=in_order(Change(old, image._topics_by_id.get(key)) for key, old in self._old_topics.items()),
+            brokers=tuple(Change(old, image._brokers.get(key)) for key, old in sorted(self._old_brokers.items())),
+            nodes=tuple(Change(old, image._nodes.get(key)) for key, old in sorted(self._old_nodes.items())),
+            groups=tuple(Change(old, image._groups.get(key)) for key, old in self._old_groups.items()),
+            broker_configs=tuple(self._broker_configs),
+            offsets=tuple(self._offset_groups),
+            checkpoints=tuple(self._checkpoints),
+            features=tuple(self._features),
+        )
+
+
+def topic_hash(topic: Topic) -> int:
+    """Without its partitions, which are records of their own."""
+    return record_hash(hashing.TOPIC, topic.id, topic.name, topic.configs, topic.created_ms, topic.internal)
+
+
+def partitions_hash(topic_id: bytes, first: int, partitions: Sequence[Partition]) -> int:
+    return sum(
+        record_hash(hashing.PARTITION, topic_id, index, partition) for index, partition in enumerate(partitions, first)
+    )
+
+
+def session_hash(session: Session | SessionRecord) -> int:
+    return record_hash(hashing.SESSION, session.node_id, session.incarnation, session.floor, session.past)
+
+
+def results_hash(session: Session) -> int:
+    return sum(
+        record_hash(hashing.SESSION_RESULT, session.node_id, sequence, result)
+        for sequence, result in session.results.items()
+    )
