@@ -21,7 +21,7 @@ FLOORS = (
     {"protocol"},
     {"files"},
     {"config", "limits"},
-    {"clock", "errors", "ids"},
+    {"clock", "errors", "exchange", "ids"},
 )
 FLOOR = {room: -number for number, rooms in enumerate(FLOORS) for room in rooms}
 BROUGHT_IN = {

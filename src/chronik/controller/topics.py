@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from chronik.clock import Clock
 from chronik.configs.resolver import ConfigResolver, check_topic_config
 from chronik.controller.placement import Place, place_replicas
-from chronik.controller.topic_names import INTERNAL_TOPICS, check_topic_name
 from chronik.ids import new_id
 from chronik.limits import PARTITIONS_PER_REQUEST_MAX, TOPIC_PARTITIONS_MAX
 from chronik.metadata.commands import (
@@ -19,6 +18,7 @@ from chronik.metadata.commands import (
     DeleteTopic,
     PartitionAssignment,
 )
+from chronik.metadata.names import OFFSETS_TOPIC, name_fault
 from chronik.metadata.records import Topic
 from chronik.metadata.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
@@ -115,7 +115,9 @@ class TopicController:
             await self._store.propose(CreatePartitions(topic.id, existing, added))
 
     def _plan(self, request: TopicRequest) -> CreateTopic:
-        check_topic_name(request.name)
+        fault = name_fault(request.name)
+        if fault is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Invalid topic: {fault}")
         if request.name in self._store.image.topics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{request.name}' already exists.")
         if request.assignments:
@@ -134,7 +136,7 @@ class TopicController:
             partitions=tuple(map(self._assignment, replicas)),
             configs=configs,
             time_ms=self._clock.now_ms(),
-            internal=request.name in INTERNAL_TOPICS,
+            internal=request.name == OFFSETS_TOPIC,
         )
 
     def _replicas_by_placement(self, request: TopicRequest) -> list[tuple[int, ...]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from chronik import limits
 from chronik.config import Address
 from chronik.server.connection import Connection
-from chronik.server.exchange import Dispatch
+from chronik.exchange import Dispatch
 from chronik.server.frames import SCRATCH_BYTES
 
 logger = logging.getLogger("chronik.server")

@@ -1,0 +1,35 @@
+"""ApiVersions, versions 0 to 4: what this node speaks, as declared by the messages themselves.
+
+A version that is not spoken here is answered in version 0 with UNSUPPORTED_VERSION and the same list, so that the
+client can choose again; the router does that before a handler is asked.
+"""
+
+from __future__ import annotations
+
+import re
+
+from chronik.api.context import Context, Services
+from chronik.protocol.apis import APIS
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handle(services: Services, request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
+    if context.version >= 3:
+        for text in (request.client_software_name, request.client_software_version):
+            if not _SOFTWARE.fullmatch(text):
+                return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        context.peer.software = f"{request.client_software_name} {request.client_software_version}"
+    return failure(request, ErrorCode.NONE)
+
+
+def failure(request: ApiVersionsRequest | None, code: ErrorCode) -> ApiVersionsResponse:
+    return ApiVersionsResponse(
+        error_code=code,
+        api_keys=[
+            ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
+            for api in sorted(APIS.values(), key=lambda api: api.key)
+        ],
+    )

@@ -1,0 +1,57 @@
+"""What every API handler is given: the parts of the node, and who asks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from chronik.broker.fetch_sessions import FetchSessions
+from chronik.broker.producer_ids import ProducerIds
+from chronik.broker.replicas import Replicas
+from chronik.clock import Clock
+from chronik.config import Address, NodeConfig
+from chronik.configs.resolver import ConfigResolver
+from chronik.controller.topics import TopicController
+from chronik.exchange import Peer
+from chronik.groups.coordinator import GroupCoordinator
+from chronik.metadata.image import Image
+from chronik.metadata.store import MetadataStore
+from chronik.protocol.schema import Response
+
+
+@dataclass(slots=True)
+class Services:
+    config: NodeConfig
+    clock: Clock
+    store: MetadataStore
+    configs: ConfigResolver
+    topics: TopicController
+    replicas: Replicas
+    groups: GroupCoordinator
+    fetch_sessions: FetchSessions
+    producer_ids: ProducerIds
+    advertised: Callable[[], Address]
+
+    @property
+    def image(self) -> Image:
+        return self.store.image
+
+    @property
+    def node_id(self) -> int:
+        return self.config.node_id
+
+
+class Context(NamedTuple):
+    """One request's circumstances."""
+
+    version: int
+    client_id: str
+    peer: Peer
+
+
+class Pipelined(NamedTuple):
+    """A response to come, whose effect is ordered already: the connection's next request need not wait for it."""
+
+    response: asyncio.Future[Response | None]

@@ -1,0 +1,43 @@
+"""CreatePartitions, versions 0 to 3: a topic gets more partitions, placed by the broker or as given."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from chronik.api.context import Context, Services
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+
+async def handle(services: Services, request: CreatePartitionsRequest, context: Context) -> CreatePartitionsResponse:
+    named = Counter(topic.name for topic in request.topics)
+    results = {}
+    for topic in request.topics:
+        result = CreatePartitionsTopicResult(name=topic.name)
+        try:
+            if named[topic.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate topic name: {topic.name}")
+            await _create(services, topic, validate_only=request.validate_only)
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message
+        results[topic.name] = result
+    return CreatePartitionsResponse(results=list(results.values()))
+
+
+def failure(request: CreatePartitionsRequest, code: ErrorCode) -> CreatePartitionsResponse:
+    return CreatePartitionsResponse(
+        results=[
+            CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=code.message)
+            for topic in request.topics
+        ]
+    )
+
+
+async def _create(services: Services, topic: CreatePartitionsTopic, *, validate_only: bool) -> None:
+    given = None if topic.assignments is None else [tuple(each.broker_ids) for each in topic.assignments]
+    await services.topics.add_partitions(topic.name, topic.count, given, validate_only=validate_only)

@@ -1,0 +1,77 @@
+"""CreateTopics, versions 0 to 7: with defaults, manual assignments, configs, and validation without effect."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from chronik.api.context import Context, Services
+from chronik.controller.topics import TopicRequest
+from chronik.metadata.commands import CreateTopic
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+SENSITIVE_NEVER = False
+
+
+async def handle(services: Services, request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
+    named = Counter(topic.name for topic in request.topics)
+    results: dict[str, CreatableTopicResult] = {}
+    accepted: list[TopicRequest] = []
+    for topic in request.topics:
+        try:
+            if named[topic.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate topic name: {topic.name}")
+            accepted.append(_topic_request(topic))
+        except KafkaError as error:
+            results[topic.name] = _failed(topic.name, error)
+    outcomes = await services.topics.create(accepted, validate_only=request.validate_only)
+    for wanted, outcome in zip(accepted, outcomes, strict=True):
+        if isinstance(outcome, KafkaError):
+            results[wanted.name] = _failed(wanted.name, outcome)
+        else:
+            results[wanted.name] = _created(services, outcome)
+    return CreateTopicsResponse(topics=[results[name] for name in named])
+
+
+def failure(request: CreateTopicsRequest, code: ErrorCode) -> CreateTopicsResponse:
+    return CreateTopicsResponse(topics=[_failed(topic.name, KafkaError(code)) for topic in request.topics])
+
+
+def _topic_request(topic: CreatableTopic) -> TopicRequest:
+    assignments = {given.partition_index: tuple(given.broker_ids) for given in topic.assignments}
+    if len(assignments) != len(topic.assignments):
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A partition is assigned twice")
+    configs = {config.name: config.value for config in topic.configs}
+    if len(configs) != len(topic.configs):
+        raise KafkaError(ErrorCode.INVALID_CONFIG, "A config is given twice")
+    return TopicRequest(topic.name, topic.num_partitions, topic.replication_factor, assignments, configs)
+
+
+def _failed(name: str, error: KafkaError) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message, configs=[])
+
+
+def _created(services: Services, command: CreateTopic) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=command.name,
+        topic_id=command.topic_id,
+        error_message=None,
+        num_partitions=len(command.partitions),
+        replication_factor=len(command.partitions[0].replicas),
+        configs=[
+            CreatableTopicConfigs(
+                name=entry.key.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=entry.source,
+                is_sensitive=SENSITIVE_NEVER,
+            )
+            for entry in services.configs.describe_topic(command.configs)
+        ],
+    )

@@ -1,0 +1,61 @@
+"""DeleteRecords, versions 0 to 2: moves the start of a log up to an offset; -1 stands for the high watermark."""
+
+from __future__ import annotations
+
+from chronik.api.context import Context, Services
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+HIGH_WATERMARK = -1
+UNKNOWN = -1
+
+
+def handle(services: Services, request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[_delete(services, topic.name, partition) for partition in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def failure(request: DeleteRecordsRequest, code: ErrorCode) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name, partitions=[_failed(partition, code) for partition in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _failed(partition: DeleteRecordsPartition, code: ErrorCode) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(
+        partition_index=partition.partition_index, low_watermark=UNKNOWN, error_code=code
+    )
+
+
+def _delete(services: Services, topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    try:
+        replica = services.replicas.by_name(topic, wanted.partition_index)
+        if replica.rules.compacted_only:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION)
+        offset = replica.high_watermark if wanted.offset == HIGH_WATERMARK else wanted.offset
+        if not 0 <= offset <= replica.high_watermark:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        replica.log.delete_records_before(offset)
+    except KafkaError as error:
+        return _failed(wanted, error.code)
+    return DeleteRecordsPartitionResult(
+        partition_index=wanted.partition_index, low_watermark=replica.log.log_start_offset
+    )

@@ -1,0 +1,86 @@
+"""DescribeTopicPartitions, version 0: topics page by page, for clusters whose Metadata would not fit one answer."""
+
+from __future__ import annotations
+
+from chronik.api import operations
+from chronik.api.context import Context, Services
+from chronik.limits import METADATA_TOPICS_PER_PAGE_MAX
+from chronik.metadata.names import name_fault
+from chronik.metadata.records import Topic
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+
+def handle(
+    services: Services, request: DescribeTopicPartitionsRequest, context: Context
+) -> DescribeTopicPartitionsResponse:
+    image = services.image
+    names = sorted({topic.name for topic in request.topics} or image.topics)
+    first_partition = 0
+    if request.cursor is not None:
+        names = [name for name in names if name >= request.cursor.topic_name]
+        if names and names[0] == request.cursor.topic_name:
+            first_partition = max(0, request.cursor.partition_index)
+    room = max(1, min(request.response_partition_limit, METADATA_TOPICS_PER_PAGE_MAX))
+    response = DescribeTopicPartitionsResponse()
+    for name in names:
+        if room == 0:
+            response.next_cursor = Cursor(topic_name=name, partition_index=0)
+            break
+        topic = image.topics.get(name)
+        if topic is None:
+            response.topics.append(_unknown(name))
+            continue
+        page = _topic(services, topic, first_partition, room)
+        response.topics.append(page)
+        room -= len(page.partitions)
+        next_partition = first_partition + len(page.partitions)
+        first_partition = 0
+        if next_partition < len(topic.partitions):
+            response.next_cursor = Cursor(topic_name=name, partition_index=next_partition)
+            break
+    return response
+
+
+def failure(request: DescribeTopicPartitionsRequest, code: ErrorCode) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(
+        topics=[DescribeTopicPartitionsResponseTopic(name=topic.name, error_code=code) for topic in request.topics]
+    )
+
+
+def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+    legal = name_fault(name) is None
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
+    return DescribeTopicPartitionsResponseTopic(name=name, error_code=code)
+
+
+def _topic(services: Services, topic: Topic, first: int, room: int) -> DescribeTopicPartitionsResponseTopic:
+    brokers = services.image.brokers
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.internal,
+        topic_authorized_operations=operations.ON_TOPIC,
+        partitions=[
+            DescribeTopicPartitionsResponsePartition(
+                error_code=ErrorCode.NONE if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+                eligible_leader_replicas=[],  # Java's admin client throws on null
+                last_known_elr=[],
+                offline_replicas=[
+                    replica for replica in partition.replicas if replica not in brokers or brokers[replica].fenced
+                ],
+            )
+            for index, partition in enumerate(topic.partitions[first : first + room], first)
+        ],
+    )

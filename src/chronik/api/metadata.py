@@ -1,0 +1,122 @@
+"""Metadata, versions 0 to 13: brokers, topics and leaders, as this node's image has them.
+
+Asking for an unknown topic creates it, where client and broker allow it; the answer then already has it, so that no
+client has to ask twice. From version 10 on topics may be asked for by id.
+"""
+
+from __future__ import annotations
+
+from chronik.api import operations
+from chronik.api.context import Context, Services
+from chronik.ids import ZERO_ID
+from chronik.metadata.names import name_fault
+from chronik.metadata.records import Topic
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+
+async def handle(services: Services, request: MetadataRequest, context: Context) -> MetadataResponse:
+    response = _response(services, request)
+    image = services.image
+    if request.topics is None or (context.version == 0 and not request.topics):
+        response.topics = [_topic(services, topic, request) for _, topic in sorted(image.topics.items())]
+        return response
+    failures = await _create_missing(services, request, context)
+    for wanted in request.topics:
+        response.topics.append(_answer(services, wanted, request, failures))
+    return response
+
+
+def failure(request: MetadataRequest, code: ErrorCode) -> MetadataResponse:
+    return MetadataResponse(
+        error_code=code,
+        topics=[
+            MetadataResponseTopic(name=topic.name, topic_id=topic.topic_id, error_code=code)
+            for topic in request.topics or ()
+        ],
+    )
+
+
+def _response(services: Services, request: MetadataRequest) -> MetadataResponse:
+    image = services.image
+    response = MetadataResponse(
+        cluster_id=image.cluster_id,
+        controller_id=services.node_id,
+        brokers=[
+            MetadataResponseBroker(node_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
+            for _, broker in sorted(image.brokers.items())
+            if not broker.fenced
+        ],
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = operations.ON_CLUSTER
+    return response
+
+
+async def _create_missing(
+    services: Services, request: MetadataRequest, context: Context
+) -> dict[str, ErrorCode]:
+    """Creates what is asked for and not there, and says why it could not."""
+    if not request.allow_auto_topic_creation or not services.configs.broker_flag("auto.create.topics.enable"):
+        return {}
+    missing = {
+        topic.name: None
+        for topic in request.topics or ()
+        if topic.name is not None and topic.topic_id == ZERO_ID and topic.name not in services.image.topics
+    }
+    if not missing:
+        return {}
+    failed = await services.topics.create_missing(missing)
+    return {name: error.code for name, error in failed.items()}
+
+
+def _answer(
+    services: Services, wanted: MetadataRequestTopic, request: MetadataRequest, failures: dict[str, ErrorCode]
+) -> MetadataResponseTopic:
+    image = services.image
+    if wanted.topic_id != ZERO_ID:
+        topic = image.topics_by_id.get(wanted.topic_id)
+        code = ErrorCode.UNKNOWN_TOPIC_ID
+    elif wanted.name is None:
+        topic, code = None, ErrorCode.INVALID_REQUEST
+    else:
+        topic = image.topics.get(wanted.name)
+        code = failures.get(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if name_fault(wanted.name) is not None:
+            code = ErrorCode.INVALID_TOPIC_EXCEPTION
+    if topic is not None:
+        return _topic(services, topic, request)
+    return MetadataResponseTopic(name=wanted.name, topic_id=wanted.topic_id, error_code=code)
+
+
+def _topic(services: Services, topic: Topic, request: MetadataRequest) -> MetadataResponseTopic:
+    brokers = services.image.brokers
+    answer = MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.internal,
+        partitions=[
+            MetadataResponsePartition(
+                error_code=ErrorCode.NONE if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+                offline_replicas=[
+                    replica for replica in partition.replicas if replica not in brokers or brokers[replica].fenced
+                ],
+            )
+            for index, partition in enumerate(topic.partitions)
+        ],
+    )
+    if request.include_topic_authorized_operations:
+        answer.topic_authorized_operations = operations.ON_TOPIC
+    return answer

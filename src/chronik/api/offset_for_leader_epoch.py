@@ -1,0 +1,53 @@
+"""OffsetForLeaderEpoch, versions 0 to 4: where an epoch ends, so that a reader can tell whether it read what still holds."""
+
+from __future__ import annotations
+
+from chronik.api.context import Context, Services
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+
+def handle(
+    services: Services, request: OffsetForLeaderEpochRequest, context: Context
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[_answer(services, topic.topic, partition) for partition in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def failure(request: OffsetForLeaderEpochRequest, code: ErrorCode) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[
+                    EpochEndOffset(partition=partition.partition, error_code=code) for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _answer(services: Services, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+    try:
+        replica = services.replicas.by_name(topic, wanted.partition)
+        replica.check_epoch(wanted.current_leader_epoch)
+        epoch, end_offset = replica.log.epoch_end_offset(wanted.leader_epoch)
+    except KafkaError as error:
+        return EpochEndOffset(partition=wanted.partition, error_code=error.code)
+    return EpochEndOffset(
+        partition=wanted.partition, leader_epoch=epoch, end_offset=min(end_offset, replica.high_watermark)
+    )

@@ -1,0 +1,13 @@
+"""Authorized operations as Kafka's bit fields. Nobody is refused anything yet, so these are all there are."""
+
+from __future__ import annotations
+
+NOT_ASKED_FOR = -0x8000_0000
+
+READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE = (
+    1 << bit for bit in range(3, 13)
+)
+
+ON_TOPIC = READ | WRITE | CREATE | DELETE | ALTER | DESCRIBE | DESCRIBE_CONFIGS | ALTER_CONFIGS
+ON_GROUP = READ | DELETE | DESCRIBE
+ON_CLUSTER = CREATE | ALTER | DESCRIBE | CLUSTER_ACTION | DESCRIBE_CONFIGS | ALTER_CONFIGS | IDEMPOTENT_WRITE

@@ -1,0 +1,128 @@
+"""Incremental fetch sessions (KIP-227): a client names only what changed since its last fetch.
+
+Pure: the caller hands in the time. A session that is not found or out of step is the client's to begin anew; a full
+cache answers with session id 0, which means "no session" and is always legal.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from chronik.limits import FETCH_SESSION_IDLE_SECONDS, FETCH_SESSION_PARTITIONS_MAX, FETCH_SESSIONS_MAX
+from chronik.protocol.errors import ErrorCode, KafkaError
+
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+EPOCH_MAX = 2**31 - 1
+
+TopicKey = str | bytes
+"""A topic's name up to Fetch 12, its id from 13 on."""
+PartitionKey = tuple[TopicKey, int]
+
+
+@dataclass(slots=True)
+class FetchPartition:
+    """What a client wants of one partition."""
+
+    topic: TopicKey
+    partition: int
+    fetch_offset: int
+    max_bytes: int
+    current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+    log_start_offset: int = -1
+
+    @property
+    def key(self) -> PartitionKey:
+        return self.topic, self.partition
+
+
+@dataclass(slots=True)
+class Answered:
+    """What a client was last told of a partition: it is told again only when that changes."""
+
+    high_watermark: int
+    log_start_offset: int
+
+
+@dataclass(slots=True)
+class FetchSession:
+    id: int
+    epoch: int
+    last_used: float
+    wanted: OrderedDict[PartitionKey, FetchPartition] = field(default_factory=OrderedDict)
+    answered: dict[PartitionKey, Answered] = field(default_factory=dict)
+
+    def update(self, changed: Iterable[FetchPartition], forgotten: Iterable[PartitionKey]) -> None:
+        for key in forgotten:
+            self.wanted.pop(key, None)
+            self.answered.pop(key, None)
+        for partition in changed:
+            self.wanted[partition.key] = partition
+
+    def is_news(self, key: PartitionKey, high_watermark: int, log_start_offset: int, has_records: bool) -> bool:
+        """Whether an incremental answer must mention the partition; remembers what it was told."""
+        before = self.answered.get(key)
+        now = Answered(high_watermark, log_start_offset)
+        if has_records:
+            self.wanted.move_to_end(key)  # so that a partition with much data cannot starve those behind it
+        if before == now and not has_records:
+            return False
+        self.answered[key] = now
+        return True
+
+    def failed(self, key: PartitionKey) -> None:
+        """An error is always told, and so is what comes after it."""
+        self.answered.pop(key, None)
+
+
+class FetchSessions:
+    def __init__(
+        self, sessions_max: int = FETCH_SESSIONS_MAX, partitions_max: int = FETCH_SESSION_PARTITIONS_MAX
+    ) -> None:
+        self._sessions_max = sessions_max
+        self._partitions_max = partitions_max
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # least recently used first
+        self._ids: Iterator[int] = itertools.count(1)
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(self, partitions: list[FetchPartition], now: float) -> FetchSession | None:
+        """A new session, or None when there is no room for one."""
+        if not self._make_room(len(partitions), now):
+            return None
+        session = FetchSession(next(self._ids), INITIAL_EPOCH + 1, now)
+        session.update(partitions, ())
+        self._sessions[session.id] = session
+        return session
+
+    def resume(self, session_id: int, epoch: int, now: float) -> FetchSession:
+        """Raises FETCH_SESSION_ID_NOT_FOUND or INVALID_FETCH_SESSION_EPOCH."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        session.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
+        session.last_used = now
+        self._sessions.move_to_end(session_id)
+        return session
+
+    def end(self, session_id: int) -> None:
+        self._sessions.pop(session_id, None)
+
+    def _make_room(self, partition_count: int, now: float) -> bool:
+        while len(self._sessions) >= self._sessions_max or self._partitions_held() + partition_count > self._partitions_max:
+            oldest = next(iter(self._sessions.values()), None)
+            if oldest is None or now - oldest.last_used < FETCH_SESSION_IDLE_SECONDS:
+                return False
+            del self._sessions[oldest.id]
+        return True
+
+    def _partitions_held(self) -> int:
+        return sum(len(session.wanted) for session in self._sessions.values())

@@ -1,0 +1,129 @@
+"""What a producer sent -> batches as the topic stores them.
+
+Almost always nothing is changed: the batch is checked by its header and checksum and goes to disk as it came. The
+exceptions open it: messages of the old formats, `compression.type`, compacted topics (every record needs a key).
+Log append time is written into the header.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chronik.configs.keys import LONG_MAX
+from chronik.limits import DECOMPRESSED_BYTES_MAX
+from chronik.protocol.batch import (
+    MAGIC,
+    MAGIC_POSITION,
+    BatchHeader,
+    TimestampType,
+    parse_header,
+    set_log_append_time,
+    validate_produced,
+)
+from chronik.protocol.compression import Codec
+from chronik.protocol.errors import ErrorCode, InvalidRecord, KafkaError
+from chronik.protocol.message_set import convert_up
+from chronik.protocol.records import decode_batch, recompress
+
+WritableBytes = bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class IncomingRules:
+    """What a topic asks of records, from its configs."""
+
+    max_message_bytes: int
+    compacted: bool = False
+    codec: Codec | None = None
+    """Stored with this codec; None keeps the producer's."""
+    codec_level: int | None = None
+    log_append_time: bool = False
+    timestamp_before_max_ms: int = LONG_MAX
+    timestamp_after_max_ms: int = LONG_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    buffer: WritableBytes
+    headers: list[BatchHeader]
+    log_append_time_ms: int = -1
+
+
+def accept_produced(records: memoryview | None, rules: IncomingRules, api_version: int, now_ms: int) -> Incoming:
+    """Raises KafkaError with what the client is to be told; then nothing of the records may be stored."""
+    if records is None or len(records) == 0:
+        raise InvalidRecord("a partition without records")
+    buffer: WritableBytes = records
+    converted = len(records) > MAGIC_POSITION and records[MAGIC_POSITION] < MAGIC
+    if converted:
+        if api_version >= 3:
+            raise InvalidRecord("messages of an old format in a request of version 3 or newer")
+        buffer = bytearray(b"".join(convert_up(records, DECOMPRESSED_BYTES_MAX)))
+    headers = validate_produced(buffer)
+    if len(headers) != 1 and not converted:
+        raise InvalidRecord(f"a partition with {len(headers)} batches where one is expected")
+    if rules.codec is not None and any(header.codec != rules.codec for header in headers):
+        buffer, headers = _recompressed(buffer, headers, rules)
+    position = 0
+    for header in headers:
+        _check(buffer, position, header, rules, api_version, now_ms)
+        position += header.size
+    if rules.log_append_time:
+        return Incoming(buffer, _stamped(buffer, headers, now_ms), now_ms)
+    return Incoming(buffer, headers)
+
+
+def _check(
+    buffer: WritableBytes, position: int, header: BatchHeader, rules: IncomingRules, api_version: int, now_ms: int
+) -> None:
+    if header.size > rules.max_message_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"A batch of {header.size} bytes, where {rules.max_message_bytes} are accepted (max.message.bytes)",
+        )
+    if header.is_transactional:
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "Chronik has no transactions yet")
+    if header.codec == Codec.ZSTD and api_version < 7:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or newer")
+    if not rules.log_append_time:
+        _check_timestamps(buffer, position, header, rules, now_ms)
+    if rules.compacted and any(
+        record.key is None for record in decode_batch(buffer, position, DECOMPRESSED_BYTES_MAX)
+    ):
+        raise InvalidRecord("a compacted topic takes no record without a key")
+
+
+def _check_timestamps(
+    buffer: WritableBytes, position: int, header: BatchHeader, rules: IncomingRules, now_ms: int
+) -> None:
+    newest, oldest = header.max_timestamp, header.base_timestamp
+    if rules.timestamp_before_max_ms < LONG_MAX:
+        records = decode_batch(buffer, position, DECOMPRESSED_BYTES_MAX)
+        oldest = min(record.timestamp for record in records)
+    if newest > now_ms + rules.timestamp_after_max_ms or (
+        oldest >= 0 and oldest < now_ms - rules.timestamp_before_max_ms
+    ):
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP, "A record's time lies too far in the past or in the future for this topic"
+        )
+
+
+def _recompressed(
+    buffer: WritableBytes, headers: list[BatchHeader], rules: IncomingRules
+) -> tuple[bytearray, list[BatchHeader]]:
+    assert rules.codec is not None
+    result, position = bytearray(), 0
+    for header in headers:
+        result += recompress(buffer, position, rules.codec, limit=DECOMPRESSED_BYTES_MAX, level=rules.codec_level)
+        position += header.size
+    return result, validate_produced(result)
+
+
+def _stamped(buffer: WritableBytes, headers: list[BatchHeader], now_ms: int) -> list[BatchHeader]:
+    stamped, position = [], 0
+    for header in headers:
+        set_log_append_time(buffer, position, now_ms)
+        stamped.append(parse_header(buffer, position))
+        position += header.size
+    assert all(header.timestamp_type is TimestampType.LOG_APPEND_TIME for header in stamped)
+    return stamped

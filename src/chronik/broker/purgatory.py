@@ -1,0 +1,73 @@
+"""Requests that wait for a partition to move: a produce for the disk, a fetch for records."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from chronik.broker.replica import Replica
+
+
+class Commits:
+    """Waits until every partition of a produce request is committed, or its time is up."""
+
+    __slots__ = ("_left", "_timer", "done")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, timeout_seconds: float) -> None:
+        self.done: asyncio.Future[bool] = loop.create_future()
+        """True when all is committed, False when the time was up before."""
+        self._left = 1
+        self._timer = loop.call_later(timeout_seconds, self._timed_out)
+        self.done.add_done_callback(lambda _: self._timer.cancel())
+
+    def wait_for(self, replica: Replica, offset: int) -> None:
+        if not replica.is_committed(offset):
+            self._left += 1
+            replica.when_committed(offset, self._committed)
+
+    def start(self) -> None:
+        """Every partition has been named."""
+        self._committed()
+
+    def _committed(self) -> None:
+        self._left -= 1
+        if self._left == 0 and not self.done.done():
+            self.done.set_result(True)
+
+    def _timed_out(self) -> None:
+        if not self.done.done():
+            self.done.set_result(False)
+
+
+class RecordsArrived:
+    """Wakes a fetch once at least `bytes_missing` new bytes can be read, or when a partition of it goes away."""
+
+    __slots__ = ("_bytes_missing", "_done", "_replicas")
+
+    def __init__(self, replicas: Iterable[Replica], bytes_missing: int) -> None:
+        self._bytes_missing = bytes_missing
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._replicas = list(replicas)
+
+    async def wait(self, timeout_seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(timeout_seconds, self.wake)
+        for replica in self._replicas:
+            replica.watchers[self] = None
+        try:
+            await self._done
+        finally:
+            timer.cancel()
+            for replica in self._replicas:
+                replica.watchers.pop(self, None)
+
+    def arrived(self, count: int) -> None:
+        self._bytes_missing -= count
+        if self._bytes_missing <= 0:
+            self.wake()
+
+    def wake(self) -> None:
+        if not self._done.done():
+            self._done.set_result(None)
