@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from chronik.errors import ChronikError
 
@@ -15,16 +16,18 @@ RETRY, FINAL = True, False
 class ErrorCode(IntEnum):
     """Every error code of Kafka's protocol; equal to the number on the wire."""
 
-    _value_: int
+    value: int
     retriable: bool
     message: str
 
-    def __new__(cls, number: int, retriable: bool, message: str) -> ErrorCode:
-        code = int.__new__(cls, number)
-        code._value_ = number
-        code.retriable = retriable
-        code.message = message
-        return code
+    if not TYPE_CHECKING:  # type checkers would take its arguments for those of the lookup, `ErrorCode(3)`
+
+        def __new__(cls, number: int, retriable: bool, message: str) -> ErrorCode:
+            code = int.__new__(cls, number)
+            code._value_ = number
+            code.retriable = retriable
+            code.message = message
+            return code
 
     UNKNOWN_SERVER_ERROR = -1, FINAL, "The server met an unexpected error."
     NONE = 0, FINAL, "No error."
