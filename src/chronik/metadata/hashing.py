@@ -6,10 +6,14 @@ every index at a microsecond per record. It finds divergence by mistake, not by 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Any, Final
 
 import msgspec
+
+from chronik.metadata.records import Partition, Result, Topic
+from chronik.metadata.sessions import Session, SessionRecord
 
 HASH_BITS: Final = 128
 HASH_MASK: Final = (1 << HASH_BITS) - 1
@@ -24,3 +28,21 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 def record_hash(*key_and_value: Any) -> int:
     """`key_and_value` starts with the kind, then what names the record, then what it holds."""
     return int.from_bytes(blake2b(_encode(key_and_value), digest_size=HASH_BITS // 8).digest(), "little")
+
+def topic_hash(topic: Topic) -> int:
+    """Without its partitions, which are records of their own."""
+    return record_hash(TOPIC, topic.id, topic.name, topic.configs, topic.created_ms, topic.internal)
+
+
+def partitions_hash(topic_id: bytes, first: int, partitions: Sequence[Partition]) -> int:
+    return sum(
+        record_hash(PARTITION, topic_id, index, partition) for index, partition in enumerate(partitions, first)
+    )
+
+
+def session_hash(session: Session | SessionRecord) -> int:
+    return record_hash(SESSION, session.node_id, session.incarnation, session.floor, session.past)
+
+
+def results_hash(node_id: int, results: Iterable[tuple[int, Result]]) -> int:
+    return sum(record_hash(SESSION_RESULT, node_id, sequence, result) for sequence, result in results)

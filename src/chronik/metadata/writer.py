@@ -9,7 +9,14 @@ from msgspec.structs import replace
 from chronik.errors import invariant
 from chronik.metadata import hashing
 from chronik.metadata.delta import Change, Delta, in_order
-from chronik.metadata.hashing import HASH_MASK, record_hash
+from chronik.metadata.hashing import (
+    HASH_MASK,
+    partitions_hash,
+    record_hash,
+    results_hash,
+    session_hash,
+    topic_hash,
+)
 from chronik.metadata.image import Image
 from chronik.metadata.names import metric_name
 from chronik.metadata.records import Broker, CommittedOffset, Group, Node, Partition, Result, Topic
@@ -183,7 +190,7 @@ class ImageWriter:
     def restore_session(self, record: SessionRecord) -> None:
         session = Session(record.node_id, record.incarnation, record.floor, record.past, dict(record.results))
         self.image._sessions[session.node_id] = session
-        self._hash_change += session_hash(session) + results_hash(session)
+        self._hash_change += session_hash(session) + results_hash(session.node_id, session.results.items())
 
     def _session_of(self, node_id: int, incarnation: bytes) -> Session:
         known = self.image._sessions.get(node_id)
@@ -191,7 +198,7 @@ class ImageWriter:
             return known
         past: tuple[bytes, ...] = ()
         if known is not None:
-            self._hash_change -= session_hash(known) + results_hash(known)
+            self._hash_change -= session_hash(known) + results_hash(node_id, known.results.items())
             past = (known.incarnation, *known.past)[:INCARNATIONS_REMEMBERED_MAX]
         session = Session(node_id, incarnation, past=past)
         self.image._sessions[node_id] = session
@@ -228,25 +235,3 @@ class ImageWriter:
             checkpoints=tuple(self._checkpoints),
             features=tuple(self._features),
         )
-
-
-def topic_hash(topic: Topic) -> int:
-    """Without its partitions, which are records of their own."""
-    return record_hash(hashing.TOPIC, topic.id, topic.name, topic.configs, topic.created_ms, topic.internal)
-
-
-def partitions_hash(topic_id: bytes, first: int, partitions: Sequence[Partition]) -> int:
-    return sum(
-        record_hash(hashing.PARTITION, topic_id, index, partition) for index, partition in enumerate(partitions, first)
-    )
-
-
-def session_hash(session: Session | SessionRecord) -> int:
-    return record_hash(hashing.SESSION, session.node_id, session.incarnation, session.floor, session.past)
-
-
-def results_hash(session: Session) -> int:
-    return sum(
-        record_hash(hashing.SESSION_RESULT, session.node_id, sequence, result)
-        for sequence, result in session.results.items()
-    )

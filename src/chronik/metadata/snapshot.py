@@ -1,0 +1,234 @@
+"""An image as bytes and back, in chunks that each take a few milliseconds.
+
+Every record is hashed again on its way out and on its way in: a snapshot whose records do not add up to the state
+hash that was kept command by command is never written, and never loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from chronik.errors import DataDamaged, invariant
+from chronik.metadata import hashing
+from chronik.metadata.hashing import (
+    HASH_MASK,
+    partitions_hash,
+    record_hash,
+    results_hash,
+    session_hash,
+    topic_hash,
+)
+from chronik.metadata.image import FrozenImage, Image
+from chronik.metadata.records import Broker, CommittedOffset, Group, Node, Partition, Record, Topic
+from chronik.metadata.sessions import SessionRecord
+from chronik.metadata.writer import ImageWriter
+
+FORMAT: Final = 1
+
+CHUNK_RECORDS: Final = 1000
+"""Records per chunk. One takes 2 to 3 µs to hash and encode, so a chunk holds the loop for about 3 ms."""
+
+
+class Head(Record, frozen=True, tag=1):
+    """Always first."""
+
+    format: int
+    applied_index: int
+    state_hash: bytes
+    cluster_id: str
+    next_producer_id: int
+
+
+class NodeEntry(Record, frozen=True, tag=2):
+    node: Node
+
+
+class BrokerEntry(Record, frozen=True, tag=3):
+    broker: Broker
+
+
+class BrokerConfigEntry(Record, frozen=True, tag=4):
+    broker_id: int
+    configs: dict[str, str]
+
+
+class FeatureEntry(Record, frozen=True, tag=5):
+    name: str
+    level: int
+
+
+class TopicEntry(Record, frozen=True, tag=6):
+    """With its first partitions; of a large topic the others follow."""
+
+    topic: Topic
+
+
+class PartitionsEntry(Record, frozen=True, tag=7):
+    topic_id: bytes
+    first: int
+    partitions: tuple[Partition, ...]
+
+
+class GroupEntry(Record, frozen=True, tag=8):
+    group: Group
+
+
+class OffsetsEntry(Record, frozen=True, tag=9):
+    group_id: str
+    topic: str
+    offsets: tuple[tuple[int, CommittedOffset], ...]
+
+
+class SessionEntry(Record, frozen=True, tag=10):
+    session: SessionRecord
+
+
+Entry = (
+    Head
+    | NodeEntry
+    | BrokerEntry
+    | BrokerConfigEntry
+    | FeatureEntry
+    | TopicEntry
+    | PartitionsEntry
+    | GroupEntry
+    | OffsetsEntry
+    | SessionEntry
+)
+
+Weighed = tuple[Entry, int]
+"""An entry and the number of records in it."""
+
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
+_decoder = msgspec.msgpack.Decoder(list[Entry])
+
+
+def encode_snapshot(frozen: FrozenImage) -> Iterator[bytes]:
+    """Chunk by chunk; between two of them the caller may let others run, since nothing changes what is frozen."""
+    total = 0
+    entries: list[Entry] = []
+    weight = 0
+    for entry, records in _entries(frozen):
+        if entries and weight + records > CHUNK_RECORDS:
+            yield _encoder.encode(entries)
+            entries, weight = [], 0
+        entries.append(entry)
+        total += _hash_of(entry)
+        weight += records
+    invariant(total & HASH_MASK == frozen.state_hash, f"the records at {frozen.applied_index} do not match their hash")
+    yield _encoder.encode(entries)
+
+
+def decode_snapshot(chunks: Iterable[bytes]) -> Image:
+    """A new image. Raises DataDamaged unless it is exactly the one that was encoded."""
+    image = Image()
+    writer = ImageWriter(image)
+    head: Head | None = None
+    for chunk in chunks:
+        try:
+            entries = _decoder.decode(chunk)
+        except msgspec.DecodeError as error:
+            raise DataDamaged(f"a snapshot that this version does not know: {error}") from error
+        for entry in entries:
+            if isinstance(entry, Head):
+                head = entry
+            _load(writer, entry)
+    if head is None:
+        raise DataDamaged("a snapshot without a head")
+    writer.finish(head.applied_index)
+    if image.state_hash.to_bytes(16, "little") != head.state_hash:
+        raise DataDamaged(f"the snapshot at {head.applied_index} does not match its state hash")
+    return image
+
+
+def _entries(frozen: FrozenImage) -> Iterator[Weighed]:
+    state_hash = frozen.state_hash.to_bytes(16, "little")
+    yield Head(FORMAT, frozen.applied_index, state_hash, frozen.cluster_id, frozen.next_producer_id), 1
+    yield from ((NodeEntry(node), 1) for node in frozen.nodes.values())
+    yield from ((BrokerEntry(broker), 1) for broker in frozen.brokers.values())
+    for broker_id, configs in frozen.broker_configs.items():
+        yield BrokerConfigEntry(broker_id, dict(configs)), 1
+    yield from ((FeatureEntry(name, level), 1) for name, level in frozen.features.items())
+    for topic in frozen.topics.values():
+        yield from _topic_entries(topic)
+    yield from ((GroupEntry(group), 1 + len(group.members)) for group in frozen.groups.values())
+    for group_id, topics in frozen.offsets.items():
+        for name, offsets in topics.items():
+            yield from _offset_entries(group_id, name, offsets)
+    yield from ((SessionEntry(session), 1 + len(session.results)) for session in frozen.sessions)
+
+
+def _topic_entries(topic: Topic) -> Iterator[Weighed]:
+    if len(topic.partitions) <= CHUNK_RECORDS:
+        yield TopicEntry(topic), 1 + len(topic.partitions)
+        return
+    yield TopicEntry(msgspec.structs.replace(topic, partitions=())), 1
+    for first in range(0, len(topic.partitions), CHUNK_RECORDS):
+        partitions = topic.partitions[first : first + CHUNK_RECORDS]
+        yield PartitionsEntry(topic.id, first, partitions), len(partitions)
+
+
+def _offset_entries(group_id: str, topic: str, offsets: Mapping[int, CommittedOffset]) -> Iterator[Weighed]:
+    items = iter(offsets.items())
+    while some := tuple(islice(items, CHUNK_RECORDS)):
+        yield OffsetsEntry(group_id, topic, some), len(some)
+
+
+def _hash_of(entry: Entry) -> int:
+    """The sum over the records in `entry`, as the writer added them one by one."""
+    match entry:
+        case OffsetsEntry(group_id, topic_name, offsets):
+            return sum(record_hash(hashing.OFFSET, group_id, topic_name, number, value) for number, value in offsets)
+        case TopicEntry(topic):
+            return topic_hash(topic) + partitions_hash(topic.id, 0, topic.partitions)
+        case PartitionsEntry(topic_id, first, partitions):
+            return partitions_hash(topic_id, first, partitions)
+        case GroupEntry(group):
+            return record_hash(hashing.GROUP, group)
+        case NodeEntry(node):
+            return record_hash(hashing.NODE, node)
+        case BrokerEntry(broker):
+            return record_hash(hashing.BROKER, broker)
+        case BrokerConfigEntry(broker_id, configs):
+            return record_hash(hashing.BROKER_CONFIG, broker_id, configs)
+        case FeatureEntry(name, level):
+            return record_hash(hashing.FEATURE, name, level)
+        case SessionEntry(session):
+            return session_hash(session) + results_hash(session.node_id, session.results)
+        case Head():
+            cluster = record_hash(hashing.CLUSTER, entry.cluster_id) if entry.cluster_id else 0
+            next_id = entry.next_producer_id
+            return cluster + (record_hash(hashing.PRODUCER_IDS, next_id) if next_id else 0)
+
+
+def _load(writer: ImageWriter, entry: Entry) -> None:
+    match entry:
+        case Head():
+            if entry.format != FORMAT:
+                raise DataDamaged(f"a snapshot of format {entry.format}; this version reads {FORMAT}")
+            if entry.cluster_id:
+                writer.set_cluster_id(entry.cluster_id)
+            writer.set_next_producer_id(entry.next_producer_id)
+        case NodeEntry(node):
+            writer.put_node(node)
+        case BrokerEntry(broker):
+            writer.put_broker(broker)
+        case BrokerConfigEntry(broker_id, configs):
+            writer.set_broker_configs(broker_id, configs)
+        case FeatureEntry(name, level):
+            writer.set_feature(name, level)
+        case TopicEntry(topic):
+            writer.add_topic(topic)
+        case PartitionsEntry(topic_id, _, partitions):
+            writer.add_partitions(writer.image.topics_by_id[topic_id], partitions)
+        case GroupEntry(group):
+            writer.put_group(group)
+        case OffsetsEntry(group_id, topic_name, offsets):
+            for partition, committed in offsets:
+                writer.put_offset(group_id, topic_name, partition, committed)
+        case SessionEntry(session):
+            writer.restore_session(session)
