@@ -1,0 +1,287 @@
+"""The group coordinator of a node: what the handlers of Kafka's group and offset APIs call.
+
+Membership is decided by the groups themselves (`machine`); committed offsets live in the metadata image alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from chronik.clock import Clock
+from chronik.groups import events
+from chronik.groups.config import GROUPS_MAX, GroupConfig
+from chronik.groups.hosting import GroupHost
+from chronik.groups.joining import refusal_of_join
+from chronik.groups.machine import ClassicGroup
+from chronik.groups.offsets import commands_of_commit, fetched, plan_expiry, refusal_of_offset
+from chronik.groups.proposals import CommitErrors, GroupStore, Proposals
+from chronik.groups.requests import (
+    UNKNOWN_MEMBER,
+    DescribedGroup,
+    HeartbeatRequest,
+    JoinRequest,
+    JoinResult,
+    LeaveRequest,
+    LeaveResult,
+    LeftMember,
+    ListedGroup,
+    OffsetCommitRequest,
+    OffsetCommitResult,
+    OffsetDeleteResult,
+    OffsetFetchResult,
+    SyncRequest,
+    SyncResult,
+    TopicPartition,
+)
+from chronik.groups.subscription import CONSUMER_PROTOCOL_TYPE
+from chronik.groups.transitions import GroupState
+from chronik.metadata.commands import DeleteOffsets, OffsetKey
+from chronik.protocol.errors import ErrorCode
+
+log = logging.getLogger(__name__)
+
+
+class GroupCoordinator:
+    def __init__(
+        self,
+        store: GroupStore,
+        clock: Clock,
+        config: GroupConfig | None = None,
+        on_fatal: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        """`on_fatal` hears of what cannot go on in the background; the node has to stop then."""
+        self._store = store
+        self._clock = clock
+        self._config = config or GroupConfig()
+        self._on_fatal = on_fatal
+        self._proposals = Proposals(store)
+        self._host = GroupHost(clock, self._proposals, self._fail)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._is_active = False
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Takes up the groups where the last coordinator left them."""
+        for stored in self._store.image.groups.values():
+            self._host.add(ClassicGroup.load(stored, self._config, self._host.now_ms()))
+        self._tasks = [
+            asyncio.create_task(self._proposals.run(), name="group proposals"),
+            asyncio.create_task(self._expire_offsets_forever(), name="offset expiry"),
+        ]
+        for task in self._tasks:
+            task.add_done_callback(self._task_ended)
+        self._is_active = True
+
+    async def close(self) -> None:
+        """Everybody who waits is answered; what was proposed is seen through."""
+        if not self._tasks:
+            return
+        self._is_active = False
+        self._let_go_of_all()
+        self._proposals.close()
+        proposing, expiring = self._tasks
+        self._tasks = []
+        expiring.cancel()
+        await asyncio.wait([proposing, expiring])
+
+    def _let_go_of_all(self) -> None:
+        for group in self._host:
+            self._host.feed(group, events.TakenOver(self._host.now_ms()))
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """From here on nobody is served; those who wait are sent away."""
+        log.critical("the group coordinator cannot go on", exc_info=error)
+        self._is_active = False
+        self._let_go_of_all()
+        if self._on_fatal is not None:
+            self._on_fatal(error)
+
+    # --- membership ---
+
+    async def join(self, request: JoinRequest) -> JoinResult:
+        refusal = self._refusal() or refusal_of_join(request, self._config)
+        if refusal is not None:
+            return JoinResult(refusal, request.member_id)
+        group = self._host.get(request.group_id)
+        if group is None:
+            if request.member_id != UNKNOWN_MEMBER:
+                return JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
+            if len(self._host) >= GROUPS_MAX:
+                return JoinResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
+            group = self._host.add(ClassicGroup(request.group_id, self._config))
+        question = events.JoinAsked(self._host.now_ms(), self._host.new_waiter(), request, str(uuid.uuid4()))
+        return await self._host.ask(group, question, JoinResult)
+
+    async def sync(self, request: SyncRequest) -> SyncResult:
+        group, missing = self._find(request.group_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        if group is None:
+            return SyncResult(missing)
+        question = events.SyncAsked(self._host.now_ms(), self._host.new_waiter(), request)
+        return await self._host.ask(group, question, SyncResult)
+
+    async def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
+        group, missing = self._find(request.group_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        if group is None:
+            return missing
+        question = events.HeartbeatAsked(self._host.now_ms(), self._host.new_waiter(), request)
+        return await self._host.ask(group, question, ErrorCode)
+
+    async def leave(self, request: LeaveRequest) -> LeaveResult:
+        group, missing = self._find(request.group_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        if group is not None:
+            question = events.LeaveAsked(self._host.now_ms(), self._host.new_waiter(), request)
+            return await self._host.ask(group, question, LeaveResult)
+        if missing is not ErrorCode.UNKNOWN_MEMBER_ID:
+            return LeaveResult(missing)
+        left = tuple(LeftMember(leaving.member_id, leaving.group_instance_id, missing) for leaving in request.members)
+        return LeaveResult(ErrorCode.NONE, left)
+
+    def _refusal(self) -> ErrorCode | None:
+        return None if self._is_active else ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    def _find(self, group_id: str, missing: ErrorCode) -> tuple[ClassicGroup | None, ErrorCode]:
+        """The group, or what to say of its absence."""
+        if not self._is_active:
+            return None, ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if not group_id:
+            return None, ErrorCode.INVALID_GROUP_ID
+        return self._host.get(group_id), missing
+
+    # --- offsets ---
+
+    async def commit_offsets(self, request: OffsetCommitRequest) -> OffsetCommitResult:
+        """Answers when the offsets are stored. The empty group id is legal here, as in Kafka."""
+        refusal = self._refusal() or await self._refusal_of_commit(request)
+        errors = [refusal or refusal_of_offset(offset, self._config) for offset in request.offsets]
+        accepted = [index for index, error in enumerate(errors) if error is ErrorCode.NONE]
+        outcomes = await self._store_offsets(request, accepted)
+        for index, outcome in zip(accepted, outcomes, strict=True):
+            errors[index] = outcome
+        keys = ((offset.topic, offset.partition) for offset in request.offsets)
+        return OffsetCommitResult(tuple(zip(keys, errors, strict=True)))
+
+    async def _refusal_of_commit(self, request: OffsetCommitRequest) -> ErrorCode | None:
+        group = self._host.get(request.group_id)
+        if group is None:
+            if request.generation < 0:
+                return None  # makes a group without members
+            return ErrorCode.GROUP_ID_NOT_FOUND if request.knows_group_id_not_found else ErrorCode.ILLEGAL_GENERATION
+        question = events.CommitAsked(
+            self._host.now_ms(),
+            self._host.new_waiter(),
+            request.generation,
+            request.member_id,
+            request.group_instance_id,
+        )
+        error = await self._host.ask(group, question, ErrorCode)
+        return None if error is ErrorCode.NONE else error
+
+    async def _store_offsets(self, request: OffsetCommitRequest, accepted: Sequence[int]) -> CommitErrors:
+        offsets = (request.offsets[index] for index in accepted)
+        commands = list(commands_of_commit(request, offsets, self._clock.now_ms()))
+        waiters = [self._proposals.commit(command, size_bytes) for command, size_bytes in commands]
+        outcomes = [error for waiter in waiters for error in await waiter]
+        if self._is_active and request.group_id in self._store.image.groups:
+            group = self._host.get(request.group_id)
+            group = group or self._host.add(ClassicGroup(request.group_id, self._config))
+            self._host.feed(group, events.OffsetsStored(self._host.now_ms()))
+        return tuple(outcomes)
+
+    async def fetch_offsets(
+        self, group_id: str, partitions: Sequence[TopicPartition] | None, require_stable: bool = False
+    ) -> OffsetFetchResult:
+        """All that the group committed when `partitions` is None.
+
+        `require_stable` asks to be refused while a transaction holds offsets back; here none ever does.
+        """
+        refusal = self._refusal()
+        if refusal is not None:
+            return OffsetFetchResult(refusal)
+        offsets = self._store.image.offsets(group_id)
+        keys = list(offsets) if partitions is None else partitions
+        return OffsetFetchResult(ErrorCode.NONE, {key: fetched(offsets.get(key)) for key in keys})
+
+    async def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> OffsetDeleteResult:
+        group, missing = self._find(group_id, ErrorCode.GROUP_ID_NOT_FOUND)
+        if group is None:
+            return OffsetDeleteResult(missing)
+        if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return OffsetDeleteResult(ErrorCode.NON_EMPTY_GROUP)
+        subscribed = group.subscribed_among(topic for topic, _ in partitions)
+        committed = self._store.image.offsets(group_id)
+        keys = [key for key in partitions if key[0] not in subscribed and key in committed]
+        if keys:
+            command = DeleteOffsets(group_id, tuple(OffsetKey(topic, partition) for topic, partition in keys))
+            error = await self._proposals.outcome(command)
+            if error is not None:
+                return OffsetDeleteResult(error)
+        return OffsetDeleteResult(
+            ErrorCode.NONE,
+            tuple(
+                (key, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if key[0] in subscribed else ErrorCode.NONE)
+                for key in partitions
+            ),
+        )
+
+    async def expire_offsets(self) -> None:
+        """One pass over all groups; comes by itself every `offsets.retention.check.interval.ms`."""
+        for group in self._host:
+            stored = self._store.image.groups.get(group.group_id)
+            if stored is None:
+                continue
+            offsets = self._store.image.offsets(group.group_id)
+            command = plan_expiry(group, stored, offsets, self._clock.now_ms(), self._config)
+            if command is None:
+                continue
+            error = await self._proposals.outcome(command)
+            if error is not None:
+                log.warning("offsets of group %r could not be expired: %s", group.group_id, error.name)
+            elif group.group_id not in self._store.image.groups:
+                self._host.feed(group, events.Expired(self._host.now_ms()))
+
+    async def _expire_offsets_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.offsets_retention_check_interval_ms / 1000)
+            await self.expire_offsets()
+
+    # --- administration ---
+
+    def describe(self, group_id: str) -> DescribedGroup:
+        """The empty group id is legal here and in `delete`, as in Kafka: offsets may have been committed under it."""
+        group = self._host.get(group_id)
+        if group is None or not self._is_active:
+            error = self._refusal() or ErrorCode.GROUP_ID_NOT_FOUND
+            return DescribedGroup(group_id, GroupState.DEAD, "", "", (), error)
+        return group.describe()
+
+    def list(self, states: Collection[str] = (), types: Collection[str] = ()) -> tuple[ListedGroup, ...]:
+        """Filters ignore case; an empty one lets everything through."""
+        wanted_states = {state.lower() for state in states}
+        wanted_types = {group_type.lower() for group_type in types}
+        return tuple(
+            entry
+            for entry in (group.list_entry() for group in self._host)
+            if (not wanted_states or entry.state.lower() in wanted_states)
+            and (not wanted_types or entry.group_type in wanted_types)
+        )
+
+    async def delete(self, group_ids: Sequence[str]) -> Mapping[str, ErrorCode]:
+        unique_ids = tuple(dict.fromkeys(group_ids))
+        errors = await asyncio.gather(*(self._delete(group_id) for group_id in unique_ids))
+        return dict(zip(unique_ids, errors, strict=True))
+
+    async def _delete(self, group_id: str) -> ErrorCode:
+        group = self._host.get(group_id)
+        if group is None or not self._is_active:
+            return self._refusal() or ErrorCode.GROUP_ID_NOT_FOUND
+        question = events.DeletionAsked(self._host.now_ms(), self._host.new_waiter())
+        return await self._host.ask(group, question, ErrorCode)

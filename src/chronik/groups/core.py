@@ -1,0 +1,148 @@
+"""The data of one group and the few primitive changes that all its handlers are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from chronik.groups.config import GroupConfig
+from chronik.groups.deadlines import DeadlineKind, Deadlines
+from chronik.groups.events import Answer, Instruction, Reply, Store, StoredGroup
+from chronik.groups.requests import JoinedMember, JoinResult, LeaveResult, SyncResult
+from chronik.groups.roster import Member, Roster
+from chronik.groups.transitions import GroupState, Lifecycle
+from chronik.metadata.commands import GroupMember
+from chronik.protocol.errors import ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentAwaited:
+    """The leader's assignment is being stored; with it the generation becomes stable."""
+
+    generation: int
+    assignments: dict[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class EmptinessAwaited:
+    """The group without members is being stored; those whose leaving emptied it are answered then."""
+
+    leavers: list[tuple[int, LeaveResult]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacementAwaited:
+    """A static member's new id is being stored; then its join is answered without a rebalance."""
+
+    member_id: str
+    waiter: int
+    generation: int
+    answer: JoinResult
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionAwaited:
+    waiter: int
+
+
+Awaited = AssignmentAwaited | EmptinessAwaited | ReplacementAwaited | DeletionAwaited
+
+
+class GroupCore:
+    """Changed by the handlers of this package only, and only while an event is being handled."""
+
+    def __init__(self, group_id: str, config: GroupConfig, state: GroupState = GroupState.EMPTY) -> None:
+        self.group_id = group_id
+        self.config = config
+        self.lifecycle = Lifecycle(group_id, state)
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.roster = Roster()
+        self.deadlines = Deadlines()
+        self.now_ms = 0
+        self.is_stored = False
+        """Whether the metadata store knows the group, so that it may outlive its last member."""
+        self.awaited: dict[int, Awaited] = {}
+        """What happens once the store has answered, by ticket."""
+        self.joined_during_delay = False
+        self.initial_delay_ms = 0
+        self.initial_delay_left_ms = 0
+        self.outbox: list[Instruction] = []
+        self._last_ticket = 0
+
+    @property
+    def state(self) -> GroupState:
+        return self.lifecycle.state
+
+    def move(self, target: GroupState, reason: str) -> None:
+        self.lifecycle.move(target, self.generation, reason)
+
+    def reply(self, waiter: int | None, answer: Answer) -> None:
+        if waiter is not None:
+            self.outbox.append(Reply(waiter, answer))
+
+    def answer_join(self, member: Member, answer: JoinResult) -> None:
+        self.reply(self.roster.set_join_waiter(member, None), answer)
+
+    def answer_sync(self, member: Member, answer: SyncResult) -> None:
+        self.reply(member.sync_waiter, answer)
+        member.sync_waiter = None
+
+    def ticket(self, awaited: Awaited) -> int:
+        self._last_ticket += 1
+        self.awaited[self._last_ticket] = awaited
+        return self._last_ticket
+
+    def store(self, awaited: Awaited, assignments: dict[str, bytes] | None = None) -> None:
+        """With `assignments`, stores these instead of those in force: they come into force once they are stored."""
+        self.outbox.append(Store(self.ticket(awaited), self.snapshot(assignments)))
+
+    def snapshot(self, assignments: dict[str, bytes] | None = None) -> StoredGroup:
+        members = tuple(
+            GroupMember(
+                member.member_id,
+                member.group_instance_id,
+                member.client_id,
+                member.client_host,
+                member.session_timeout_ms,
+                member.rebalance_timeout_ms,
+                member.protocols,
+                member.assignment if assignments is None else assignments[member.member_id],
+            )
+            for member in self.roster
+        )
+        leader = self.roster.leader
+        return StoredGroup(self.group_id, self.generation, self.protocol_type, self.protocol_name, leader, members)
+
+    def restart_session(self, member: Member) -> None:
+        self.deadlines.set(DeadlineKind.SESSION, self.now_ms + member.session_timeout_ms, member.member_id)
+
+    def remove_member(self, member: Member) -> None:
+        """Whoever waits under its name learns that it is no longer a member, and will come back if it is alive."""
+        self.answer_join(member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, ""))
+        self.answer_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
+        self.deadlines.cancel(DeadlineKind.SESSION, member.member_id)
+        self.roster.remove(member.member_id)
+
+    def remove_pending(self, member_id: str) -> None:
+        self.deadlines.cancel(DeadlineKind.SESSION, member_id)
+        self.roster.pending.discard(member_id)
+
+    def joined(self, member: Member) -> JoinResult:
+        """Tells a member of the current generation; the leader alone learns who the others are."""
+        is_leader = member.member_id == self.roster.leader
+        return JoinResult(
+            ErrorCode.NONE,
+            member.member_id,
+            self.generation,
+            self.protocol_type,
+            self.protocol_name,
+            self.roster.leader or "",
+            self.joined_members() if is_leader else (),
+        )
+
+    def joined_members(self) -> tuple[JoinedMember, ...]:
+        return tuple(
+            JoinedMember(member.member_id, member.group_instance_id, member.metadata(self.protocol_name))
+            for member in self.roster
+        )

@@ -1,0 +1,74 @@
+"""The deadlines of one group.
+
+Heartbeats move a deadline thousands of times a second and almost none ever comes due. So moving one later only writes
+its new time down; its place in the queue is corrected when the old time passes.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class DeadlineKind(StrEnum):
+    SESSION = "session"
+    INITIAL_DELAY = "initial delay"
+    JOIN = "join"
+    SYNC = "sync"
+    EMPTINESS_RETRY = "emptiness retry"
+
+
+DeadlineKey = tuple[DeadlineKind, str]
+"""The second part is the member id of a session, and empty otherwise."""
+
+
+@dataclass(slots=True)
+class _Deadline:
+    due_at_ms: int
+    queued_at_ms: int
+    """Never later than `due_at_ms`."""
+
+
+class Deadlines:
+    def __init__(self) -> None:
+        self._deadlines: dict[DeadlineKey, _Deadline] = {}
+        self._queue: list[tuple[int, DeadlineKey]] = []
+
+    @property
+    def wake_at_ms(self) -> int | None:
+        """No deadline is due before this; None when there is none at all."""
+        return self._queue[0][0] if self._queue else None
+
+    def set(self, kind: DeadlineKind, at_ms: int, member_id: str = "") -> None:
+        key = (kind, member_id)
+        known = self._deadlines.get(key)
+        if known is not None and known.queued_at_ms <= at_ms:
+            known.due_at_ms = at_ms
+        else:
+            self._enqueue(key, at_ms)
+
+    def cancel(self, kind: DeadlineKind, member_id: str = "") -> None:
+        self._deadlines.pop((kind, member_id), None)
+
+    def clear(self) -> None:
+        self._deadlines.clear()
+        self._queue.clear()
+
+    def take_first_due(self, now_ms: int) -> DeadlineKey | None:
+        """One at a time, because handling one may cancel or move the next."""
+        while self._queue and self._queue[0][0] <= now_ms:
+            queued_at_ms, key = heapq.heappop(self._queue)
+            deadline = self._deadlines.get(key)
+            if deadline is None or deadline.queued_at_ms != queued_at_ms:
+                continue  # cancelled, or moved earlier and queued a second time
+            if deadline.due_at_ms > now_ms:
+                self._enqueue(key, deadline.due_at_ms)
+                continue
+            del self._deadlines[key]
+            return key
+        return None
+
+    def _enqueue(self, key: DeadlineKey, at_ms: int) -> None:
+        self._deadlines[key] = _Deadline(at_ms, at_ms)
+        heapq.heappush(self._queue, (at_ms, key))

@@ -1,0 +1,152 @@
+"""The groups of a node at work: events go in, and what the groups want is done in their order; their alarms ring here.
+
+One event loop, no locks: a group changes only between two awaits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TypeVar
+
+from chronik.clock import Clock
+from chronik.errors import invariant
+from chronik.groups import events
+from chronik.groups.machine import ClassicGroup
+from chronik.groups.proposals import Proposals
+from chronik.groups.requests import JoinResult, LeaveResult, SyncResult
+from chronik.groups.transitions import GroupState
+from chronik.metadata.commands import DeleteConsumerGroup, UpdateConsumerGroup
+from chronik.protocol.errors import ErrorCode
+
+log = logging.getLogger(__name__)
+
+AnswerT = TypeVar("AnswerT", JoinResult, SyncResult, LeaveResult, ErrorCode)
+
+Question = (
+    events.JoinAsked
+    | events.SyncAsked
+    | events.HeartbeatAsked
+    | events.LeaveAsked
+    | events.CommitAsked
+    | events.DeletionAsked
+)
+
+
+class _Alarm:
+    __slots__ = ("at_ms", "timer")
+
+    def __init__(self, at_ms: int, timer: asyncio.TimerHandle) -> None:
+        self.at_ms = at_ms
+        self.timer = timer
+
+
+class GroupHost:
+    def __init__(self, clock: Clock, proposals: Proposals, on_fatal: Callable[[BaseException], None]) -> None:
+        self._clock = clock
+        self._proposals = proposals
+        self._on_fatal = on_fatal
+        self._groups: dict[str, ClassicGroup] = {}
+        self._alarms: dict[ClassicGroup, _Alarm] = {}
+        self._waiters: dict[int, asyncio.Future[events.Answer]] = {}
+        self._last_waiter = 0
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __iter__(self) -> Iterator[ClassicGroup]:
+        """A copy: groups come and go while it is walked over."""
+        return iter(list(self._groups.values()))
+
+    def get(self, group_id: str) -> ClassicGroup | None:
+        return self._groups.get(group_id)
+
+    def add(self, group: ClassicGroup) -> ClassicGroup:
+        invariant(group.group_id not in self._groups, f"group {group.group_id!r} is hosted already")
+        self._groups[group.group_id] = group
+        self._set_alarm(group)
+        return group
+
+    def now_ms(self) -> int:
+        """For events: never goes back, and says nothing about the time of day."""
+        return int(self._clock.monotonic() * 1000)
+
+    def new_waiter(self) -> int:
+        self._last_waiter += 1
+        return self._last_waiter
+
+    async def ask(self, group: ClassicGroup, question: Question, kind: type[AnswerT]) -> AnswerT:
+        """A caller that goes away just stops waiting: the group finds out when the member's session ends."""
+        future: asyncio.Future[events.Answer] = asyncio.get_running_loop().create_future()
+        self._waiters[question.waiter] = future
+        try:
+            self.feed(group, question)
+            answer = await future
+        finally:
+            del self._waiters[question.waiter]
+        if not isinstance(answer, kind):
+            raise TypeError(f"{type(question).__name__} was answered with {answer!r}")
+        return answer
+
+    def feed(self, group: ClassicGroup, event: events.Event) -> None:
+        for instruction in group.handle(event):
+            self._carry_out(group, instruction)
+        self._set_alarm(group)
+
+    def _carry_out(self, group: ClassicGroup, instruction: events.Instruction) -> None:
+        match instruction:
+            case events.Store():
+                when_done = partial(self._stored, group, instruction.ticket)
+                self._proposals.submit(self._as_command(instruction.group), when_done)
+            case events.StoreDeletion():
+                when_done = partial(self._stored, group, instruction.ticket)
+                self._proposals.submit(DeleteConsumerGroup(group.group_id), when_done)
+            case events.Reply():
+                waiter = self._waiters.get(instruction.waiter)
+                if waiter is not None and not waiter.done():
+                    waiter.set_result(instruction.answer)
+            case events.Forget():
+                if self._groups.get(group.group_id) is group:
+                    del self._groups[group.group_id]
+
+    def _as_command(self, group: events.StoredGroup) -> UpdateConsumerGroup:
+        return UpdateConsumerGroup(
+            group_id=group.group_id,
+            protocol_type=group.protocol_type or "",
+            generation=group.generation,
+            protocol_name=group.protocol_name,
+            leader=group.leader,
+            state=GroupState.STABLE.value if group.members else GroupState.EMPTY.value,
+            members=group.members,
+            time_ms=self._clock.now_ms(),
+        )
+
+    def _stored(self, group: ClassicGroup, ticket: int, error: ErrorCode | None) -> None:
+        if error is None:
+            self.feed(group, events.Stored(self.now_ms(), ticket))
+        else:
+            log.warning("group %r could not be stored: %s", group.group_id, error.name)
+            self.feed(group, events.StoreFailed(self.now_ms(), ticket, error))
+
+    def _set_alarm(self, group: ClassicGroup) -> None:
+        """Deadlines mostly move away, so an alarm that rings too early costs less than one that is always moved."""
+        wake_at_ms = group.wake_at_ms
+        alarm = self._alarms.get(group)
+        if alarm is not None:
+            if wake_at_ms is not None and alarm.at_ms <= wake_at_ms:
+                return
+            alarm.timer.cancel()
+            del self._alarms[group]
+        if wake_at_ms is not None:
+            delay_seconds = max(wake_at_ms - self.now_ms(), 0) / 1000
+            timer = asyncio.get_running_loop().call_later(delay_seconds, self._ring, group)
+            self._alarms[group] = _Alarm(wake_at_ms, timer)
+
+    def _ring(self, group: ClassicGroup) -> None:
+        del self._alarms[group]
+        try:
+            self.feed(group, events.TimePassed(self.now_ms()))
+        except Exception as bug:  # nobody waits for a timer: unless it is passed on, it would only be logged
+            self._on_fatal(bug)

@@ -1,0 +1,197 @@
+"""JoinGroup: new members, given ids, static members that come back, and members that come again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from chronik.groups.config import MEMBER_METADATA_BYTES_MAX, PENDING_MEMBERS_MAX, GroupConfig
+from chronik.groups.core import GroupCore, ReplacementAwaited
+from chronik.groups.deadlines import DeadlineKind
+from chronik.groups.events import JoinAsked
+from chronik.groups.rebalancing import complete_join_when_all_joined, prepare_rebalance, rebalance_or_complete_join
+from chronik.groups.requests import UNKNOWN_MEMBER, JoinRequest, JoinResult, SyncResult
+from chronik.groups.roster import Member
+from chronik.groups.transitions import GroupState
+from chronik.protocol.errors import ErrorCode
+
+
+def refusal_of_join(request: JoinRequest, config: GroupConfig) -> ErrorCode | None:
+    """What is wrong with the request whatever state its group is in."""
+    if not request.group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
+        return ErrorCode.INVALID_SESSION_TIMEOUT
+    if sum(len(metadata) for _, metadata in request.protocols) > MEMBER_METADATA_BYTES_MAX:
+        return ErrorCode.INVALID_REQUEST
+    return None
+
+
+def join(group: GroupCore, event: JoinAsked) -> None:
+    request = event.request
+    if not _has_room_for(group, request):
+        _turn_away(group, event)
+    elif not _fits_protocols(group, request):
+        _refuse(group, event, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    elif request.member_id == UNKNOWN_MEMBER:
+        _join_without_id(group, event)
+    elif request.member_id in group.roster.pending and request.group_instance_id is None:
+        _add_member(group, event, request.member_id)
+    else:
+        _join_again(group, event)
+
+
+def _refuse(group: GroupCore, event: JoinAsked, error: ErrorCode) -> None:
+    group.reply(event.waiter, JoinResult(error, event.request.member_id))
+
+
+def _has_room_for(group: GroupCore, request: JoinRequest) -> bool:
+    """While a rebalance is prepared, those who joined count: the limit may have shrunk below the group's size."""
+    max_size = group.config.max_size
+    member = group.roster.get(request.member_id)
+    if group.state is GroupState.PREPARING_REBALANCE:
+        already_joined = member is not None and member.join_waiter is not None
+        return already_joined or group.roster.waiting_to_join < max_size
+    if group.state is GroupState.EMPTY:
+        return True
+    # A static member that comes back without its id takes its own place, so it needs no room.
+    returning = group.roster.member_id_of_instance(request.group_instance_id) is not None
+    return member is not None or returning or len(group.roster) < max_size
+
+
+def _turn_away(group: GroupCore, event: JoinAsked) -> None:
+    member = group.roster.get(event.request.member_id)
+    if member is not None:
+        group.remove_member(member)
+    group.remove_pending(event.request.member_id)
+    group.reply(event.waiter, JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER))
+    complete_join_when_all_joined(group)
+
+
+def _fits_protocols(group: GroupCore, request: JoinRequest) -> bool:
+    if group.state is GroupState.EMPTY:
+        return bool(request.protocol_type) and bool(request.protocols)
+    return request.protocol_type == group.protocol_type and group.roster.supports_any(request.protocols)
+
+
+def _join_without_id(group: GroupCore, event: JoinAsked) -> None:
+    request = event.request
+    old_id = group.roster.member_id_of_instance(request.group_instance_id)
+    if request.group_instance_id is not None:
+        new_id = f"{request.group_instance_id}-{event.unique}"
+        if old_id is None:
+            _add_member(group, event, new_id)
+        else:
+            _replace_static_member(group, event, group.roster[old_id], new_id)
+    elif request.require_known_member_id:
+        _give_id(group, event, f"{request.client_id}-{event.unique}")
+    else:
+        _add_member(group, event, f"{request.client_id}-{event.unique}")
+
+
+def _give_id(group: GroupCore, event: JoinAsked, member_id: str) -> None:
+    """So that a client whose connection breaks during a long join comes back as itself, not as one more member."""
+    if len(group.roster.pending) >= PENDING_MEMBERS_MAX:
+        group.reply(event.waiter, JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER))
+        return
+    group.roster.pending.add(member_id)
+    group.deadlines.set(DeadlineKind.SESSION, event.now_ms + event.request.session_timeout_ms, member_id)
+    group.reply(event.waiter, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+
+
+def _add_member(group: GroupCore, event: JoinAsked, member_id: str) -> None:
+    request = event.request
+    if group.state is GroupState.PREPARING_REBALANCE and group.lifecycle.previous_state is GroupState.EMPTY:
+        group.joined_during_delay = True
+    if len(group.roster) == 0:
+        group.protocol_type = request.protocol_type
+    group.roster.add(
+        Member(
+            member_id,
+            request.group_instance_id,
+            request.client_id,
+            request.client_host,
+            request.session_timeout_ms,
+            request.rebalance_timeout_ms,
+            request.protocols,
+            join_waiter=event.waiter,
+            is_new=True,
+        )
+    )
+    # A new member does not heartbeat before it is answered, and its parked connection may be dead: it gets more time
+    # than a session, but not for ever.
+    group.deadlines.set(DeadlineKind.SESSION, event.now_ms + group.config.new_member_join_timeout_ms, member_id)
+    rebalance_or_complete_join(group, f"member {member_id} joins: {request.reason or 'no reason given'}")
+
+
+def _join_again(group: GroupCore, event: JoinAsked) -> None:
+    request = event.request
+    refusal = group.roster.refusal(request.member_id, request.group_instance_id)
+    if refusal is not None:
+        _refuse(group, event, refusal)
+        return
+    member = group.roster[request.member_id]
+    unchanged = member.protocols == request.protocols
+    is_leader = member.member_id == group.roster.leader
+    # A member that missed its answer is told again. A leader that comes back to a stable group asks for a rebalance,
+    # because it saw something change that is not in its metadata, such as the number of partitions.
+    missed_answer = group.state is GroupState.COMPLETING_REBALANCE or (
+        group.state is GroupState.STABLE and not is_leader
+    )
+    if unchanged and missed_answer:
+        group.reply(event.waiter, group.joined(member))
+        return
+    _update_member(group, event, member)
+    rebalance_or_complete_join(group, f"member {member.member_id} rejoins: {request.reason or 'no reason given'}")
+
+
+def _update_member(group: GroupCore, event: JoinAsked, member: Member) -> None:
+    request = event.request
+    group.roster.change_protocols(member, request.protocols)
+    member.session_timeout_ms = request.session_timeout_ms
+    member.rebalance_timeout_ms = request.rebalance_timeout_ms
+    member.client_id = request.client_id
+    member.client_host = request.client_host
+    displaced = group.roster.set_join_waiter(member, event.waiter)
+    # The same member asked again, most likely over a new connection. Clients retry on this one, after a pause.
+    group.reply(displaced, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+
+
+def _replace_static_member(group: GroupCore, event: JoinAsked, member: Member, new_id: str) -> None:
+    """The instance restarted. Whoever still uses its old id is fenced from now on."""
+    leader_before = group.roster.leader
+    group.answer_join(member, JoinResult(ErrorCode.FENCED_INSTANCE_ID, member.member_id))
+    group.answer_sync(member, SyncResult(ErrorCode.FENCED_INSTANCE_ID))
+    group.deadlines.cancel(DeadlineKind.SESSION, member.member_id)
+    group.roster.replace_id(member, new_id)
+    _update_member(group, event, member)
+    member.is_new = False
+    group.restart_session(member)
+    reason = f"static member {event.request.group_instance_id} restarts as {new_id}"
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        # The leader is assigning partitions to the old id at this moment.
+        prepare_rebalance(group, reason)
+    elif group.state is GroupState.STABLE and group.roster.select_protocol() == group.protocol_name:
+        answer = _answer_to_returning(group, event.request, member, leader_before or "")
+        group.store(ReplacementAwaited(new_id, event.waiter, group.generation, answer))
+    else:
+        rebalance_or_complete_join(group, reason)
+
+
+def _answer_to_returning(group: GroupCore, request: JoinRequest, member: Member, leader_before: str) -> JoinResult:
+    """A returning leader must not assign again. Clients before JoinGroup 9 cannot be told so: they are shown the
+    leader's old id, and take themselves for followers."""
+    answer = group.joined(member)
+    if request.supports_skip_assignment:
+        return replace(answer, skip_assignment=member.member_id == group.roster.leader)
+    return replace(answer, leader=leader_before, members=())
+
+
+def replacement_stored(group: GroupCore, awaited: ReplacementAwaited, error: ErrorCode | None) -> None:
+    """If a rebalance began meanwhile, the join that waits is part of it and is answered there."""
+    member = group.roster.get(awaited.member_id)
+    if member is None or member.join_waiter != awaited.waiter:
+        return
+    if group.state is not GroupState.STABLE or group.generation != awaited.generation:
+        return
+    group.answer_join(member, awaited.answer if error is None else JoinResult(error, UNKNOWN_MEMBER))
+    group.restart_session(member)

@@ -1,0 +1,158 @@
+"""The way from the coordinator to the metadata store: in order, many at a time, and no answer before its outcome.
+
+While one round of proposals is under way, what comes meanwhile is collected for the next. Offset commits that follow
+each other become one command, so that a thousand groups committing at once cost one entry of the log, not a thousand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from chronik.groups.config import COMMIT_BATCH_BYTES_MAX
+from chronik.metadata.commands import Command, CommitOffset, CommitOffsetBatch
+from chronik.metadata.records import CommittedOffset, Group, Result
+from chronik.protocol.errors import ErrorCode, KafkaError
+
+
+class GroupImage(Protocol):
+    """What the coordinator reads of the metadata image."""
+
+    @property
+    def groups(self) -> Mapping[str, Group]: ...
+
+    def offsets(self, group_id: str) -> Mapping[tuple[str, int], CommittedOffset]: ...
+
+
+class GroupStore(Protocol):
+    @property
+    def image(self) -> GroupImage: ...
+
+    async def propose(self, command: Command) -> Result:
+        """Returns when the command is applied here. Raises KafkaError when it is rejected or its outcome unknown."""
+
+
+WhenDone = Callable[[ErrorCode | None], None]
+
+CommitErrors = tuple[ErrorCode, ...]
+"""One per offset of the commit, in its order."""
+
+
+@dataclass(slots=True)
+class _Single:
+    command: Command
+    when_done: WhenDone
+
+    def as_command(self) -> Command:
+        return self.command
+
+    def finish(self, outcome: Result | ErrorCode) -> None:
+        self.when_done(outcome if isinstance(outcome, ErrorCode) else None)
+
+
+@dataclass(slots=True)
+class _Batch:
+    commits: list[CommitOffset] = field(default_factory=list)
+    waiters: list[asyncio.Future[CommitErrors]] = field(default_factory=list)
+    size_bytes: int = 0
+
+    def as_command(self) -> Command:
+        return CommitOffsetBatch(tuple(self.commits))
+
+    def finish(self, outcome: Result | ErrorCode) -> None:
+        """A failed batch fails all its callers; an applied one may still have refused some of its offsets."""
+        failed = outcome if isinstance(outcome, ErrorCode) else ErrorCode.NONE
+        errors = [[failed] * len(commit.offsets) for commit in self.commits]
+        if isinstance(outcome, Result):
+            for failure in outcome.failures:
+                parts = range(len(errors[failure.item])) if failure.part < 0 else (failure.part,)
+                for part in parts:
+                    errors[failure.item][part] = told_as(failure.code)
+        for waiter, commit_errors in zip(self.waiters, errors, strict=True):
+            if not waiter.done():  # its connection may have closed, which does not undo the commit
+                waiter.set_result(tuple(commit_errors))
+
+
+class Proposals:
+    def __init__(self, store: GroupStore) -> None:
+        self._store = store
+        self._queue: list[_Single | _Batch] = []
+        self._wakeup = asyncio.Event()
+        self._closing = False
+
+    def submit(self, command: Command, when_done: WhenDone) -> None:
+        """`when_done` gets None, or the error that the client should be told."""
+        self._queue.append(_Single(command, when_done))
+        self._wakeup.set()
+
+    async def outcome(self, command: Command) -> ErrorCode | None:
+        waiter: asyncio.Future[ErrorCode | None] = asyncio.get_running_loop().create_future()
+        self.submit(command, lambda error: None if waiter.done() else waiter.set_result(error))
+        return await waiter
+
+    def commit(self, commit: CommitOffset, size_bytes: int) -> asyncio.Future[CommitErrors]:
+        last = self._queue[-1] if self._queue else None
+        if not isinstance(last, _Batch) or last.size_bytes + size_bytes > COMMIT_BATCH_BYTES_MAX:
+            last = _Batch()
+            self._queue.append(last)
+        waiter: asyncio.Future[CommitErrors] = asyncio.get_running_loop().create_future()
+        last.commits.append(commit)
+        last.waiters.append(waiter)
+        last.size_bytes += size_bytes
+        self._wakeup.set()
+        return waiter
+
+    def close(self) -> None:
+        """`run` ends when everything submitted so far has its outcome."""
+        self._closing = True
+        self._wakeup.set()
+
+    async def run(self) -> None:
+        """Ends after `close`. Raises what nobody expected of the store, once everybody who waits has been answered."""
+        try:
+            while self._queue or not self._closing:
+                await self._wakeup.wait()
+                self._wakeup.clear()
+                while self._queue:
+                    await self._propose_all()
+        finally:
+            for entry in self._queue:
+                entry.finish(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    async def _propose_all(self) -> None:
+        """Tasks start in the order they are made, so the log gets the commands in the order they were submitted."""
+        queue, self._queue = self._queue, []
+        tasks = [asyncio.ensure_future(self._store.propose(entry.as_command())) for entry in queue]
+        await asyncio.wait(tasks)
+        bugs = [_finish(entry, task) for entry, task in zip(queue, tasks, strict=True)]
+        for bug in bugs:
+            if bug is not None:
+                raise bug
+
+
+def _finish(entry: _Single | _Batch, task: asyncio.Future[Result]) -> BaseException | None:
+    """What nobody expected is returned, not raised: everybody has to be answered before it takes the node down."""
+    error = task.exception()
+    try:
+        if error is None:
+            entry.finish(task.result())
+        else:
+            entry.finish(told_as(error.code) if isinstance(error, KafkaError) else ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    except Exception as bug:
+        return bug
+    return None if isinstance(error, KafkaError) else error
+
+
+def told_as(error: ErrorCode) -> ErrorCode:
+    """What went wrong in the store, in words that clients of a coordinator understand. The same as Kafka's."""
+    match error:
+        case ErrorCode.REQUEST_TIMED_OUT | ErrorCode.NOT_ENOUGH_REPLICAS | ErrorCode.LEADER_NOT_AVAILABLE:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        case ErrorCode.NOT_LEADER_OR_FOLLOWER | ErrorCode.KAFKA_STORAGE_ERROR | ErrorCode.NOT_CONTROLLER:
+            return ErrorCode.NOT_COORDINATOR
+        case ErrorCode.MESSAGE_TOO_LARGE | ErrorCode.RECORD_LIST_TOO_LARGE:
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+        case _:
+            return error

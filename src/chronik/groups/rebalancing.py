@@ -1,0 +1,107 @@
+"""A rebalance from its start to the next generation: who is waited for, for how long, and what they are told.
+
+A group that has just begun is given `group.initial.rebalance.delay.ms` for more members to arrive, and again that long
+whenever one does; every later rebalance waits for the members it had, up to the longest of their rebalance timeouts.
+"""
+
+from __future__ import annotations
+
+from chronik.groups.core import EmptinessAwaited, GroupCore
+from chronik.groups.deadlines import DeadlineKind
+from chronik.groups.requests import SyncResult
+from chronik.groups.transitions import REBALANCE_CAN_START_IN, GroupState
+from chronik.protocol.errors import ErrorCode
+
+
+def rebalance_or_complete_join(group: GroupCore, reason: str) -> None:
+    if group.state in REBALANCE_CAN_START_IN:
+        prepare_rebalance(group, reason)
+    else:
+        complete_join_when_all_joined(group)
+
+
+def prepare_rebalance(group: GroupCore, reason: str) -> None:
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        drop_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS)
+    group.roster.unsynced.clear()
+    group.deadlines.cancel(DeadlineKind.SYNC)
+    is_first = group.state is GroupState.EMPTY
+    group.move(GroupState.PREPARING_REBALANCE, reason)
+    if is_first:
+        _start_initial_delay(group)
+    elif group.roster.all_joined:
+        complete_join(group)
+    else:
+        group.deadlines.set(DeadlineKind.JOIN, group.now_ms + group.roster.rebalance_timeout_ms)
+
+
+def drop_assignments(group: GroupCore, error: ErrorCode) -> None:
+    """The generation will not become stable: who waits for its assignment is told so."""
+    for member in group.roster:
+        member.assignment = b""
+        if member.sync_waiter is not None:
+            group.answer_sync(member, SyncResult(error))
+            group.restart_session(member)
+
+
+def complete_join_when_all_joined(group: GroupCore) -> None:
+    if group.state is not GroupState.PREPARING_REBALANCE:
+        return
+    if group.lifecycle.previous_state is GroupState.EMPTY and len(group.roster):
+        return  # the initial delay decides when a first generation is complete
+    if group.roster.all_joined:
+        complete_join(group)
+
+
+def _start_initial_delay(group: GroupCore) -> None:
+    group.joined_during_delay = False
+    group.initial_delay_ms = group.config.initial_rebalance_delay_ms
+    group.initial_delay_left_ms = max(group.roster.rebalance_timeout_ms - group.initial_delay_ms, 0)
+    group.deadlines.set(DeadlineKind.INITIAL_DELAY, group.now_ms + group.initial_delay_ms)
+
+
+def end_initial_delay(group: GroupCore) -> None:
+    """Wait once more if someone arrived meanwhile, but in all no longer than the rebalance timeout."""
+    if not group.joined_during_delay or group.initial_delay_left_ms == 0:
+        complete_join(group)
+        return
+    group.joined_during_delay = False
+    last_delay_ms = group.initial_delay_ms
+    group.initial_delay_ms = min(group.config.initial_rebalance_delay_ms, group.initial_delay_left_ms)
+    group.initial_delay_left_ms = max(group.initial_delay_left_ms - last_delay_ms, 0)
+    group.deadlines.set(DeadlineKind.INITIAL_DELAY, group.now_ms + group.initial_delay_ms)
+
+
+def complete_join(group: GroupCore) -> None:
+    """Close the round with those who joined. Static members who did not keep their place until their session ends."""
+    group.deadlines.cancel(DeadlineKind.JOIN)
+    group.deadlines.cancel(DeadlineKind.INITIAL_DELAY)
+    for member in list(group.roster):
+        if member.join_waiter is None and member.group_instance_id is None:
+            group.remove_member(member)
+    if len(group.roster) == 0:
+        _become_empty(group)
+    elif group.roster.elect_joined_leader():
+        _start_generation(group)
+    else:
+        # Only static members are left and none of them came: ask again until their sessions have ended.
+        group.deadlines.set(DeadlineKind.JOIN, group.now_ms + group.roster.rebalance_timeout_ms)
+
+
+def _become_empty(group: GroupCore) -> None:
+    group.generation += 1
+    group.protocol_name = None
+    group.move(GroupState.EMPTY, "no member is left")
+    group.store(EmptinessAwaited())
+
+
+def _start_generation(group: GroupCore) -> None:
+    group.generation += 1
+    group.protocol_name = group.roster.select_protocol()
+    group.move(GroupState.COMPLETING_REBALANCE, f"{len(group.roster)} members")
+    for member in group.roster:
+        group.roster.unsynced.add(member.member_id)
+        group.answer_join(member, group.joined(member))
+        group.restart_session(member)
+        member.is_new = False
+    group.deadlines.set(DeadlineKind.SYNC, group.now_ms + group.roster.rebalance_timeout_ms)

@@ -1,0 +1,181 @@
+"""What the coordinator is asked and what it answers, independent of Kafka's wire formats and their versions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from chronik.metadata.commands import OffsetToCommit
+from chronik.protocol.errors import ErrorCode
+
+UNKNOWN_MEMBER: Final = ""
+"""The member id of a client that has not been given one."""
+
+NO_GENERATION: Final = -1
+"""In answers that carry an error, and in commits of clients that use no group management."""
+
+Protocols = tuple[tuple[str, bytes], ...]
+"""(name, metadata) in the member's order of preference."""
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRequest:
+    group_id: str
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+    require_known_member_id: bool = True
+    """JoinGroup >= 4: a client without an id is given one and asked to come again with it."""
+    supports_skip_assignment: bool = True
+    """JoinGroup >= 9."""
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedMember:
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class JoinResult:
+    error: ErrorCode
+    member_id: str
+    generation: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = ""
+    members: tuple[JoinedMember, ...] = ()
+    skip_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SyncRequest:
+    group_id: str
+    generation: int
+    member_id: str
+    group_instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignments: tuple[tuple[str, bytes], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SyncResult:
+    error: ErrorCode
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatRequest:
+    group_id: str
+    generation: int
+    member_id: str
+    group_instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeavingMember:
+    member_id: str
+    group_instance_id: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveRequest:
+    group_id: str
+    members: tuple[LeavingMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftMember:
+    member_id: str
+    group_instance_id: str | None
+    error: ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveResult:
+    error: ErrorCode
+    members: tuple[LeftMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitRequest:
+    group_id: str
+    offsets: tuple[OffsetToCommit, ...]
+    generation: int = NO_GENERATION
+    member_id: str = UNKNOWN_MEMBER
+    group_instance_id: str | None = None
+    retention_time_ms: int = -1
+    """OffsetCommit 2-4 only; -1 leaves it to `offsets.retention.minutes`."""
+    knows_group_id_not_found: bool = False
+    """OffsetCommit >= 9 has that error for a missing group; before, it is ILLEGAL_GENERATION."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitResult:
+    """One error per partition asked for, in order."""
+
+    errors: tuple[tuple[TopicPartition, ErrorCode], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedOffset:
+    offset: int = -1
+    leader_epoch: int = -1
+    metadata: str = ""
+    error: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetFetchResult:
+    error: ErrorCode
+    offsets: Mapping[TopicPartition, FetchedOffset] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetDeleteResult:
+    error: ErrorCode
+    errors: tuple[tuple[TopicPartition, ErrorCode], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedMember:
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedGroup:
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol_name: str
+    """Empty unless the group is stable, as in Kafka."""
+    members: tuple[DescribedMember, ...]
+    error: ErrorCode = ErrorCode.NONE
+    """GROUP_ID_NOT_FOUND with state Dead when there is no such group; DescribeGroups < 6 shows only the state."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroup:
+    group_id: str
+    protocol_type: str
+    state: str
+    group_type: str = "classic"

@@ -1,0 +1,96 @@
+"""The life of a classic consumer group: its states and every legal step between them.
+
+This table is the only place that says so; the diagram in the documentation is drawn from it by `mermaid`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from chronik.errors import InvariantBroken
+
+
+class GroupState(StrEnum):
+    """Spelled as DescribeGroups and ListGroups spell them."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+TRANSITIONS: Final[Mapping[tuple[GroupState, GroupState], str]] = MappingProxyType(
+    {
+        (GroupState.EMPTY, GroupState.PREPARING_REBALANCE): "a first member joins",
+        (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE): "all joined, or their time is up",
+        (GroupState.PREPARING_REBALANCE, GroupState.EMPTY): "the last member left or expired",
+        (GroupState.COMPLETING_REBALANCE, GroupState.STABLE): "the leader's assignment is stored",
+        (GroupState.COMPLETING_REBALANCE, GroupState.PREPARING_REBALANCE): "a member joins, leaves or misses its sync",
+        (GroupState.STABLE, GroupState.PREPARING_REBALANCE): "a member joins, changes, leaves or expires",
+        (GroupState.EMPTY, GroupState.DEAD): "deleted, expired, or never stored",
+        (GroupState.PREPARING_REBALANCE, GroupState.DEAD): "another node takes over",
+        (GroupState.COMPLETING_REBALANCE, GroupState.DEAD): "another node takes over",
+        (GroupState.STABLE, GroupState.DEAD): "another node takes over",
+    }
+)
+
+REBALANCE_CAN_START_IN: Final = frozenset(
+    source for source, target in TRANSITIONS if target is GroupState.PREPARING_REBALANCE
+)
+
+HISTORY_LENGTH_MAX: Final = 32
+"""Steps kept for the story an illegal transition tells: enough for the last ten rebalances."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    generation: int
+    source: GroupState
+    target: GroupState
+    reason: str
+
+    def __str__(self) -> str:
+        return f"generation {self.generation}: {self.source} -> {self.target} ({self.reason})"
+
+
+class IllegalTransition(InvariantBroken):
+    """The group was told to take a step that is not in the table; the message carries its recent history."""
+
+    def __init__(self, group_id: str, refused: Step, history: list[Step]) -> None:
+        self.refused = refused
+        self.history = history
+        story = "; ".join(str(step) for step in history) or "none"
+        super().__init__(f"group {group_id!r} cannot take the step {refused}; its history: {story}")
+
+
+class Lifecycle:
+    """Where a group stands, where it came from, and how it got there."""
+
+    def __init__(self, group_id: str, state: GroupState = GroupState.EMPTY) -> None:
+        self._group_id = group_id
+        self.state = state
+        self.previous_state = state
+        self.history: deque[Step] = deque(maxlen=HISTORY_LENGTH_MAX)
+
+    def move(self, target: GroupState, generation: int, reason: str) -> None:
+        """Raises IllegalTransition."""
+        step = Step(generation, self.state, target, reason)
+        if (self.state, target) not in TRANSITIONS:
+            raise IllegalTransition(self._group_id, step, list(self.history))
+        self.history.append(step)
+        self.previous_state = self.state
+        self.state = target
+
+
+def mermaid() -> str:
+    """The table as a Mermaid state diagram."""
+    lines = ["stateDiagram-v2", f"    [*] --> {GroupState.EMPTY}"]
+    lines += [f"    {source} --> {target}: {reason}" for (source, target), reason in TRANSITIONS.items()]
+    lines.append(f"    {GroupState.DEAD} --> [*]")
+    return "\n".join(lines) + "\n"
