@@ -1,0 +1,130 @@
+"""Compaction and recompression change what is in a batch, never where it stands or who wrote it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chronik.protocol.batch import TimestampType, parse_header, seal, verify_crc
+from chronik.protocol.compression import Codec
+from chronik.protocol.errors import CorruptRecords, InvalidRecord, RecordsTooLarge
+from chronik.protocol.records import Record, decode_batch, encode_batch
+from chronik.protocol.rewrite import recompress, retain, validate_records
+
+CODECS = list(Codec)
+RECORDS = [Record(100 + index, 5_000 - 10 * index, b"k%d" % index, b"v" * index, (("h", b"x"),)) for index in range(10)]
+PRODUCER = {"producer_id": 8, "producer_epoch": 1, "base_sequence": 30, "leader_epoch": 6}
+
+
+def batch_of(records: list[Record], codec: Codec = Codec.NONE, **options: Any) -> bytes:
+    return encode_batch(records, codec=codec, **{**PRODUCER, **options})
+
+
+@given(kept=st.sets(st.integers(100, 109), min_size=1), codec=st.sampled_from(CODECS))
+@settings(deadline=None)
+def test_kept_records_are_untouched_and_so_is_the_place_of_the_batch(kept: set[int], codec: Codec) -> None:
+    batch = batch_of(RECORDS, codec)
+    thinned = retain(b"??" + batch, 2, lambda record: record.offset in kept)
+    assert thinned is not None
+    expected = [record for record in RECORDS if record.offset in kept]
+    assert decode_batch(thinned) == expected
+    before, after = parse_header(batch), parse_header(thinned)
+    assert after == before._replace(
+        batch_length=after.batch_length,
+        crc=after.crc,
+        record_count=len(kept),
+        max_timestamp=max(record.timestamp for record in expected),
+    )
+
+
+def test_a_batch_that_loses_nothing_stays_the_same_bytes() -> None:
+    batch = batch_of(RECORDS, Codec.GZIP)
+    assert retain(batch, 0, lambda record: True) == batch
+
+
+def test_a_batch_that_loses_everything_is_gone_or_empty_as_wished() -> None:
+    batch = batch_of(RECORDS, Codec.LZ4, transactional=True)
+    assert retain(batch, 0, lambda record: False) is None
+    empty = retain(batch, 0, lambda record: False, keep_empty=True)
+    assert empty is not None
+    header, before = parse_header(empty), parse_header(batch)
+    assert verify_crc(empty, 0, len(empty))
+    assert header.size == 61
+    assert (header.base_offset, header.last_offset, header.last_sequence) == (100, 109, 39)
+    assert (header.producer_id, header.producer_epoch, header.partition_leader_epoch) == (8, 1, 6)
+    assert (header.record_count, header.codec, header.is_transactional) == (0, Codec.NONE, True)
+    assert (header.base_timestamp, header.max_timestamp) == (before.max_timestamp, before.max_timestamp)
+    assert decode_batch(empty) == []
+    assert recompress(empty, 0, Codec.ZSTD) == empty
+    assert retain(empty, 0, lambda record: True, keep_empty=True) == empty
+
+
+def test_append_time_is_kept_when_records_go() -> None:
+    batch = batch_of(RECORDS, timestamp_type=TimestampType.LOG_APPEND_TIME)
+    thinned = retain(batch, 0, lambda record: record.offset == 105)
+    assert thinned is not None
+    assert [record.timestamp for record in decode_batch(thinned)] == [5_000]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("horizon", [0, 4_000, 1_800_000_000_000])
+def test_a_delete_horizon_marks_the_batch_once_and_changes_no_record(codec: Codec, horizon: int) -> None:
+    marked = retain(batch_of(RECORDS, codec), 0, lambda record: True, delete_horizon_ms=horizon)
+    assert marked is not None
+    assert parse_header(marked).delete_horizon_ms == horizon
+    assert decode_batch(marked) == RECORDS
+    again = retain(marked, 0, lambda record: record.offset > 104, delete_horizon_ms=horizon + 1)
+    assert again is not None
+    assert parse_header(again).delete_horizon_ms == horizon
+    assert decode_batch(again) == RECORDS[5:]
+
+
+@pytest.mark.parametrize("source", CODECS)
+@pytest.mark.parametrize("target", CODECS)
+def test_recompression_changes_the_codec_and_nothing_else(source: Codec, target: Codec) -> None:
+    batch = batch_of(RECORDS, source, transactional=True)
+    other = recompress(b"!" + batch, 1, target)
+    before, after = parse_header(batch), parse_header(other)
+    attributes = before.attributes & ~7 | target
+    assert after == before._replace(batch_length=after.batch_length, crc=after.crc, attributes=attributes)
+    assert decode_batch(other) == RECORDS
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_good_records_pass_the_deep_check(codec: Codec) -> None:
+    validate_records(batch_of(RECORDS, codec), keys_required=True)
+
+
+def test_a_record_without_a_key_is_refused_where_keys_are_required() -> None:
+    batch = batch_of([*RECORDS[:4], RECORDS[4]._replace(key=None)])
+    validate_records(batch)
+    with pytest.raises(InvalidRecord, match="key"):
+        validate_records(batch, keys_required=True)
+
+
+def test_offsets_with_a_gap_are_refused_from_a_producer() -> None:
+    with pytest.raises(InvalidRecord, match="101"):
+        validate_records(batch_of([RECORDS[0], RECORDS[2]]))
+
+
+def test_damage_behind_a_good_checksum_is_found_by_the_deep_check() -> None:
+    batch = batch_of(RECORDS)
+    with pytest.raises(CorruptRecords):
+        validate_records(seal(parse_header(batch), batch[61:-1]))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_everything_that_opens_a_batch_respects_its_limit(codec: Codec) -> None:
+    batch = batch_of([Record(0, 0, b"k", bytes(50_000))], codec)
+    with pytest.raises(RecordsTooLarge):
+        validate_records(batch, limit=50_000)
+    with pytest.raises(RecordsTooLarge):
+        recompress(batch, 0, Codec.NONE, limit=50_000)
+    with pytest.raises(RecordsTooLarge):
+        retain(batch, 0, lambda record: True, limit=50_000)
+    with pytest.raises(RecordsTooLarge):
+        decode_batch(batch, limit=50_000)
+    validate_records(batch, limit=50_020)
