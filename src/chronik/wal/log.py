@@ -155,6 +155,13 @@ class _Recovery:
     def run(self) -> tuple[WriteAheadLog, list[Entry]]:
         self._make_folder()
         mark = SyncedMark(self._files.create(f"{self._folder}/{MARK_NAME}"))
+        try:
+            return self._open(mark), self._entries
+        except BaseException:
+            mark.close()
+            raise
+
+    def _open(self, mark: SyncedMark) -> WriteAheadLog:
         first_indexes = self._needed_segments()
         self._refuse_missing_segment(mark.read(), first_indexes)
         for first_index in first_indexes[:-1]:
@@ -165,7 +172,7 @@ class _Recovery:
         file.fdatasync()
         self._files.sync_folder(self._folder)
         mark.write(Mark(first_indexes[-1], file.size))
-        return log, self._entries
+        return log
 
     def _make_folder(self) -> None:
         for parent in self._files.make_folder(self._folder):

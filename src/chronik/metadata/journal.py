@@ -1,0 +1,86 @@
+"""The files of a standalone node's metadata: a write-ahead log of commands and the newest snapshot, in one folder.
+
+Every method may wait for the disk: a store calls them in a thread of their own, one at a time. Only the snapshot that
+`begin_snapshot` gives may be written beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from chronik.errors import DataDamaged
+from chronik.files import FileSystem
+from chronik.metadata.apply import apply
+from chronik.metadata.commands import decode_command
+from chronik.metadata.image import Image
+from chronik.metadata.snapshot import decode_snapshot
+from chronik.wal.log import Entry, WriteAheadLog
+from chronik.wal.snapshots import SnapshotWriter, newest_snapshot, read_snapshot, remove_older_snapshots
+
+FOLDER: Final = "__meta"
+
+
+class Journal:
+    """`recover` first. `sync` off leaves what was written to the operating system, as `flush = "os"` asks for."""
+
+    def __init__(self, files: FileSystem, folder: str = FOLDER, *, sync: bool = True) -> None:
+        self._files = files
+        self._folder = folder
+        self._sync = sync
+        self._log: WriteAheadLog | None = None
+        self.entries_since_snapshot = 0
+
+    @property
+    def bytes_since_snapshot(self) -> int:
+        return self._opened.segment_bytes
+
+    def recover(self) -> Image:
+        """The image as of the last durable command. Raises DataDamaged, or UnknownCommand from a newer version."""
+        image, snapshot_index = self._read_snapshot()
+        self._log, entries = WriteAheadLog.open(self._files, self._folder, after=snapshot_index)
+        remove_older_snapshots(self._files, self._folder)
+        _replay(image, entries)
+        self.entries_since_snapshot = len(entries)
+        return image
+
+    def write(self, commands: Sequence[bytes]) -> None:
+        """Appends the commands with one write and one sync; they are durable when this returns."""
+        self._opened.append(commands)
+        if self._sync:
+            self._opened.sync()
+        self.entries_since_snapshot += len(commands)
+
+    def begin_snapshot(self) -> SnapshotWriter:
+        """For the image as of the last command written, all of which are applied."""
+        self._opened.roll()
+        self.entries_since_snapshot = 0
+        return SnapshotWriter(self._files, self._folder, self._opened.last_index)
+
+    def forget_through(self, index: int) -> None:
+        """A snapshot up to `index` is durable: the log before it may go."""
+        self._opened.drop_through(index)
+
+    def close(self) -> None:
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+    @property
+    def _opened(self) -> WriteAheadLog:
+        assert self._log is not None, "recover() first"
+        return self._log
+
+    def _read_snapshot(self) -> tuple[Image, int]:
+        index = newest_snapshot(self._files, self._folder)
+        if index is None:
+            return Image(), 0
+        image = decode_snapshot(read_snapshot(self._files, self._folder, index))
+        if image.applied_index != index:
+            raise DataDamaged(f"the snapshot named {index} holds the state at {image.applied_index}")
+        return image, index
+
+
+def _replay(image: Image, entries: Sequence[Entry]) -> None:
+    for entry in entries:
+        apply(image, decode_command(entry.payload), entry.index)

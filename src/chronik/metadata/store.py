@@ -1,0 +1,45 @@
+"""What the rest of a node sees of the metadata: one interface, whether one node keeps it or a cluster agrees on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from chronik.errors import ChronikError
+from chronik.metadata.commands import Command
+from chronik.metadata.delta import Delta
+from chronik.metadata.image import Image
+from chronik.metadata.records import Result
+
+Subscriber = Callable[[Delta], None]
+
+
+class StoreClosed(ChronikError):
+    """The node is shutting down: the command was not taken."""
+
+
+class MetadataStore(Protocol):
+    @property
+    def image(self) -> Image:
+        """The local state. Ask for it each time: a store may replace the whole image."""
+
+    async def propose(self, command: Command) -> Result:
+        """Returns when the command is durable and applied here. A batch may have `failures` in its result.
+
+        Raises KafkaError when the command was rejected (nothing changed), StorageFailed when its outcome is unknown
+        because the disk failed, StoreClosed when it was not taken. A caller that is cancelled does not take it back.
+        """
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Calls `subscriber` with each delta as it is applied, before the command's own proposer is answered.
+
+        The first delta holds everything there is: it comes when the store has started, or at once when it has.
+        A subscriber must not fail: it takes the node down.
+        """
+
+    async def read_barrier(self) -> None:
+        """Returns when `image` holds everything that was answered anywhere before the call."""
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
