@@ -1,0 +1,90 @@
+"""The clients that are run against a broker: how each is started, and why one may be missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+PROJECT = HERE.parent.parent
+TOOLS = PROJECT / ".tools"
+DRIVERS_SOURCES = PROJECT / "tools" / "clients"
+
+# Small and quick to start rather than fast: a driver lives for a few thousand records.
+JVM_OPTIONS = (
+    "-Xmx256m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+)
+
+
+@dataclass(frozen=True)
+class Client:
+    name: str
+    command: tuple[str, ...]
+    program: str | None = None  # what must be on the PATH
+    files: Path | None = None  # what `tools/clients/setup` must have made
+    environment: tuple[tuple[str, str], ...] = ()
+    reads_without_group: bool = True
+    administers: bool = False
+
+    def missing(self) -> str | None:
+        """Why this client cannot be run here, or None when it can."""
+        told = TOOLS / "missing" / self.name
+        if told.exists():
+            return f"{self.name}: {told.read_text().strip()}"
+        if self.program is not None and shutil.which(self.program) is None:
+            return f"{self.name}: {self.program} is not installed; run tools/clients/setup"
+        if self.files is not None and not self.files.exists():
+            return f"{self.name}: not set up; run tools/clients/setup"
+        return None
+
+    def full_environment(self) -> dict[str, str]:
+        return {**os.environ, **dict(self.environment)}
+
+
+def _python(name: str, module: str, *arguments: str, administers: bool = False) -> Client:
+    return Client(name, (sys.executable, "-m", f"drivers.{module}", *arguments), administers=administers)
+
+
+def _java(name: str) -> Client:
+    library = TOOLS / "java" / name / "lib"
+    command = ("java", *JVM_OPTIONS, "-cp", f"{library}/*", "chronik.clients.Main")
+    return Client(name, command, program="java", files=library / "client-driver-1.jar", administers=True)
+
+
+def _kcat() -> Client:
+    return Client("kcat", (sys.executable, "-m", "drivers.kcat"), program="kcat")
+
+
+def _kafkajs() -> Client:
+    packages = TOOLS / "node" / "node_modules"
+    return Client(
+        "kafkajs",
+        ("node", str(DRIVERS_SOURCES / "node" / "driver.js")),
+        program="node",
+        files=packages / "kafkajs",
+        environment=(("NODE_PATH", str(packages)), ("KAFKAJS_NO_PARTITIONER_WARNING", "1")),
+        reads_without_group=False,
+    )
+
+
+CLIENTS: dict[str, Client] = {
+    client.name: client
+    for client in (
+        _python("kafka-python", "kafka_python", "auto", administers=True),
+        _python("kafka-python-2.6.0", "kafka_python", "2.6.0", administers=True),
+        _python("kafka-python-0.10.1", "kafka_python", "0.10.1"),
+        _python("kafka-python-0.10.0", "kafka_python", "0.10.0"),
+        _python("aiokafka", "aiokafka_driver"),
+        _python("confluent", "confluent", administers=True),
+        _kcat(),
+        _kafkajs(),
+        _java("java-3.9"),
+        _java("java-4"),
+    )
+}

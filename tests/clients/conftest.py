@@ -1,0 +1,28 @@
+"""The broker that the clients talk to, and the clients.
+
+The broker is Chronik's own, unless CHRONIK_TEST_BOOTSTRAP names another, as `127.0.0.1:9092`: so the same tests show what
+Apache Kafka does. CHRONIK_TEST_WITHOUT_CLIENTS then leaves out clients that broker no longer serves, by name, with commas.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from .running import Clients
+
+
+@pytest.fixture(scope="session")
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    outside = os.environ.get("CHRONIK_TEST_BOOTSTRAP")
+    return outside or str(request.getfixturevalue("chronik_broker").bootstrap)
+
+
+@pytest.fixture(scope="session")
+def clients(bootstrap: str) -> Iterator[Clients]:
+    left_out = os.environ.get("CHRONIK_TEST_WITHOUT_CLIENTS", "")
+    running = Clients(bootstrap, frozenset(filter(None, left_out.split(","))))
+    yield running
+    running.close()

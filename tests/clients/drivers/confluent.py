@@ -1,0 +1,159 @@
+"""confluent-kafka, which is librdkafka: `python -m drivers.confluent`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaException,
+    Producer,
+    TopicPartition,
+    libversion,
+    version,
+)
+
+from .confluent_admin import Admin
+from .members import Members
+from .serving import serve
+from .wire import Reading, Received, Record
+
+FLUSH_TIMEOUT_S = 60
+BATCH_MAX = 500  # messages per call of consume()
+
+
+class Driver:
+    def capabilities(self) -> dict[str, Any]:
+        return {
+            "version": f"{version()} (librdkafka {libversion()[0]})",
+            "codecs": ["none", "gzip", "snappy", "lz4", "zstd"],
+            "headers": True,
+            "null_headers": True,
+            "null_key_and_value": True,
+            "timestamps": True,
+            "idempotence": True,
+            "assignors": ["range", "cooperative-sticky"],
+            "commits": True,
+        }
+
+    def produce(
+        self, bootstrap: str, topic: str, codec: str, records: list[dict[str, Any]], idempotent: bool = False
+    ) -> None:
+        producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "compression.type": codec,
+                "enable.idempotence": idempotent,
+                "acks": "all",
+                "linger.ms": 20,
+            }
+        )
+        failures: list[str] = []
+
+        def delivered(error: Any, _message: Any) -> None:
+            if error is not None:
+                failures.append(str(error))
+
+        for fields in records:
+            record = Record.from_json(fields)
+            options: dict[str, Any] = {"key": record.key, "headers": list(record.headers), "on_delivery": delivered}
+            if record.partition is not None:
+                options["partition"] = record.partition
+            if record.timestamp_ms is not None:
+                options["timestamp"] = record.timestamp_ms
+            producer.produce(topic, record.value, **options)
+            producer.poll(0)
+        left = producer.flush(FLUSH_TIMEOUT_S)
+        if left or failures:
+            raise RuntimeError(f"{left} records were not acknowledged in time, {len(failures)} failed: {failures[:3]}")
+
+    def consume(self, bootstrap: str, topics: dict[str, int], group: str | None, timeout_s: float) -> dict[str, Any]:
+        # librdkafka insists on a group id, also where partitions are assigned by hand and nothing is committed.
+        consumer = _consumer(bootstrap, group or "never-joined")
+        reading = Reading(topics)
+        problem = None
+        try:
+            if group is None:
+                consumer.assign(_partitions(consumer, topics))
+            else:
+                consumer.subscribe(list(topics))
+            deadline = time.monotonic() + timeout_s
+            while not reading.complete and time.monotonic() < deadline:
+                reading.add(_checked(consumer.consume(BATCH_MAX, timeout=0.2)))
+            if group is not None:
+                consumer.commit(asynchronous=False)
+        except Exception as error:  # what was read before is still worth telling
+            problem = repr(error)
+        finally:
+            consumer.close()
+        return reading.to_json(problem)
+
+
+class _GroupConsumer:
+    def __init__(self, consumer: Any) -> None:
+        self._consumer = consumer
+
+    def poll(self, timeout_s: float) -> Iterable[Received]:
+        return _checked(self._consumer.consume(BATCH_MAX, timeout=timeout_s))
+
+    def assignment(self) -> list[tuple[str, int]]:
+        return [(owned.topic, owned.partition) for owned in self._consumer.assignment()]
+
+    def commit(self, topic: str, partition: int, offset: int, metadata: str) -> None:
+        at = TopicPartition(topic, partition, offset, metadata)
+        for answered in self._consumer.commit(offsets=[at], asynchronous=False):
+            if answered.error is not None:
+                raise KafkaException(answered.error)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def _open_member(bootstrap: str, group: str, topics: list[str], assignor: str | None) -> _GroupConsumer:
+    options: dict[str, Any] = {"session.timeout.ms": 10_000, "heartbeat.interval.ms": 500}
+    if assignor is not None:
+        options["partition.assignment.strategy"] = assignor
+    consumer = _consumer(bootstrap, group, **options)
+    consumer.subscribe(topics)
+    return _GroupConsumer(consumer)
+
+
+def _consumer(bootstrap: str, group: str, **options: Any) -> Any:
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            **options,
+        }
+    )
+
+
+def _partitions(consumer: Any, topics: Iterable[str]) -> list[Any]:
+    known = consumer.list_topics(timeout=30).topics
+    return [TopicPartition(topic, p, OFFSET_BEGINNING) for topic in topics for p in known[topic].partitions]
+
+
+def _checked(messages: Iterable[Any]) -> Iterable[Received]:
+    for message in messages:
+        if message.error() is not None:
+            raise KafkaException(message.error())
+        kind, timestamp_ms = message.timestamp()
+        yield Received(
+            topic=message.topic(),
+            partition=message.partition(),
+            offset=message.offset(),
+            key=message.key(),
+            value=message.value(),
+            headers=tuple(message.headers() or ()),
+            timestamp_ms=None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms,
+        )
+
+
+if __name__ == "__main__":
+    serve(Driver(), Members(_open_member), Admin())

@@ -1,0 +1,159 @@
+"""kafka-python, with versions negotiated (`auto`) or pinned to an old broker's, as `0.10.0`.
+
+    python -m drivers.kafka_python auto
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
+from kafka.codec import has_lz4, has_snappy, has_zstd
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.version import __version__
+
+from .kafka_python_admin import Admin
+from .members import Members
+from .serving import serve
+from .wire import Reading, Received, Record
+
+ASSIGNORS = {"range": RangePartitionAssignor, "cooperative-sticky": CooperativeStickyAssignor}
+HEADERS_SINCE = (0, 11)  # message format 2
+ZSTD_SINCE = (2, 1)
+IDEMPOTENCE_SINCE = (0, 11)
+COOPERATIVE_SINCE = (2, 4)
+SEND_TIMEOUT_S = 60
+
+
+class Driver:
+    def __init__(self, api_version: tuple[int, ...] | None) -> None:
+        self._api_version = api_version
+
+    def capabilities(self) -> dict[str, Any]:
+        libraries = {"snappy": has_snappy(), "lz4": has_lz4(), "zstd": has_zstd() and self._speaks(ZSTD_SINCE)}
+        return {
+            "version": __version__,
+            "codecs": ["none", "gzip", *(codec for codec, usable in libraries.items() if usable)],
+            "headers": self._speaks(HEADERS_SINCE),
+            "null_headers": False,  # refused by the producer, though the format has them
+            "null_key_and_value": False,  # the producer asserts that there is one of the two
+            "timestamps": True,
+            "idempotence": self._speaks(IDEMPOTENCE_SINCE),
+            "assignors": ["range", *(["cooperative-sticky"] if self._speaks(COOPERATIVE_SINCE) else [])],
+            "commits": True,
+        }
+
+    def produce(
+        self, bootstrap: str, topic: str, codec: str, records: list[dict[str, Any]], idempotent: bool = False
+    ) -> None:
+        producer = KafkaProducer(
+            bootstrap_servers=bootstrap,
+            api_version=self._api_version,
+            compression_type=None if codec == "none" else codec,
+            enable_idempotence=idempotent,
+            # Without sequence numbers only one request at a time keeps the order of records.
+            max_in_flight_requests_per_connection=5 if idempotent else 1,
+            linger_ms=20,
+        )
+        try:
+            sent = [self._send(producer, topic, Record.from_json(fields)) for fields in records]
+            for future in sent:
+                future.get(timeout=SEND_TIMEOUT_S)
+        finally:
+            producer.close()
+
+    def consume(self, bootstrap: str, topics: dict[str, int], group: str | None, timeout_s: float) -> dict[str, Any]:
+        consumer = self._consumer(bootstrap, group)
+        reading = Reading(topics)
+        problem = None
+        try:
+            if group is None:
+                consumer.assign([TopicPartition(t, p) for t in topics for p in consumer.partitions_for_topic(t)])
+            else:
+                consumer.subscribe(list(topics))
+            deadline = time.monotonic() + timeout_s
+            while not reading.complete and time.monotonic() < deadline:
+                reading.add(_flatten(consumer.poll(timeout_ms=200)))
+            if group is not None:
+                consumer.commit()
+        except Exception as error:  # what was read before is still worth telling
+            problem = repr(error)
+        finally:
+            consumer.close()
+        return reading.to_json(problem)
+
+    def _send(self, producer: Any, topic: str, record: Record) -> Any:
+        return producer.send(
+            topic,
+            value=record.value,
+            key=record.key,
+            headers=list(record.headers) or None,
+            partition=record.partition,
+            timestamp_ms=record.timestamp_ms,
+        )
+
+    def _consumer(self, bootstrap: str, group: str | None, **options: Any) -> Any:
+        return KafkaConsumer(
+            bootstrap_servers=bootstrap,
+            api_version=self._api_version,
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            **options,
+        )
+
+    def _speaks(self, since: tuple[int, ...]) -> bool:
+        return self._api_version is None or self._api_version >= since
+
+    def _open_member(self, bootstrap: str, group: str, topics: list[str], assignor: str | None) -> _GroupConsumer:
+        options: dict[str, Any] = {"session_timeout_ms": 10_000, "heartbeat_interval_ms": 500}
+        if assignor is not None:
+            options["partition_assignment_strategy"] = (ASSIGNORS[assignor],)
+        consumer = self._consumer(bootstrap, group, **options)
+        consumer.subscribe(topics)
+        return _GroupConsumer(consumer)
+
+
+class _GroupConsumer:
+    def __init__(self, consumer: Any) -> None:
+        self._consumer = consumer
+
+    def poll(self, timeout_s: float) -> Iterable[Received]:
+        return _flatten(self._consumer.poll(timeout_ms=int(timeout_s * 1000)))
+
+    def assignment(self) -> list[tuple[str, int]]:
+        return [(owned.topic, owned.partition) for owned in self._consumer.assignment()]
+
+    def commit(self, topic: str, partition: int, offset: int, metadata: str) -> None:
+        self._consumer.commit({TopicPartition(topic, partition): OffsetAndMetadata(offset, metadata, -1)})
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def _flatten(polled: dict[Any, list[Any]]) -> Iterable[Received]:
+    for messages in polled.values():
+        for message in messages:
+            yield Received(
+                topic=message.topic,
+                partition=message.partition,
+                offset=message.offset,
+                key=message.key,
+                value=message.value,
+                headers=tuple((name, value) for name, value in message.headers or ()),
+                timestamp_ms=message.timestamp,
+            )
+
+
+def main(pinned: str) -> None:
+    api_version = None if pinned == "auto" else tuple(int(part) for part in pinned.split("."))
+    driver = Driver(api_version)
+    serve(driver, Members(driver._open_member), Admin(api_version))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,198 @@
+"""kcat (librdkafka 2.0 in Debian 12): `python -m drivers.kcat`.
+
+kcat reads records between delimiters and takes headers and the partition from its command line, so a list of records is
+written by one process per run of records that share those. A record cannot mix an absent and an empty field (`-Z` makes
+every empty field absent), and timestamps are always the present.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import queue
+import re
+import signal
+import subprocess
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO, Any
+
+from .members import Members
+from .serving import serve
+from .wire import Header, Reading, Received, Record
+
+KEY_END = b"<~key~>"
+RECORD_END = b"<~record~>"
+# Headers come before the fields whose length is told, up to a byte that no header of the tests contains.
+HEADERS_END = b"\x1e"
+FORMAT = r"%t %p %o %T %K %S %h\x1e%k%s"
+PROCESS_TIMEOUT_S = 60
+READERS_AT_A_TIME = 4  # most of a process's life is waiting for its connections
+ASSIGNED = re.compile(rb"% Group \S+ rebalanced \(memberid \S+\): assigned: (.*)$")
+REVOKED = re.compile(rb"% Group \S+ rebalanced \(memberid \S+\): revoked: (.*)$")
+SEAT = re.compile(rb"(\S+) \[(\d+)\]")
+
+
+class Driver:
+    def capabilities(self) -> dict[str, Any]:
+        about = subprocess.run(["kcat", "-V"], capture_output=True, check=True, text=True).stdout
+        return {
+            "version": next(line for line in about.splitlines() if line.startswith("Version")),
+            "codecs": ["none", "gzip", "snappy", "lz4", "zstd"],
+            "headers": True,
+            "null_headers": True,
+            "null_key_and_value": True,
+            "timestamps": False,
+            "idempotence": False,  # librdkafka could, but kcat's own retries are not worth a test
+            "assignors": ["range"],
+            "commits": False,  # only by itself, on leaving
+        }
+
+    def produce(
+        self, bootstrap: str, topic: str, codec: str, records: list[dict[str, Any]], idempotent: bool = False
+    ) -> None:
+        wanted = [Record.from_json(fields) for fields in records]
+        for (headers, partition, with_nulls), run in itertools.groupby(wanted, key=_command_line_part):
+            command = ["kcat", "-P", "-b", bootstrap, "-t", topic, "-z", codec, "-D", RECORD_END, "-K", KEY_END]
+            command += ["-p", str(partition)] if partition is not None else []
+            command += ["-Z"] if with_nulls else []
+            for name, value in headers:
+                command += ["-H", name.encode() if value is None else name.encode() + b"=" + value]
+            typed = b"".join((r.key or b"") + KEY_END + (r.value or b"") + RECORD_END for r in run)
+            _run(command, typed)
+
+    def consume(self, bootstrap: str, topics: dict[str, int], group: str | None, timeout_s: float) -> dict[str, Any]:
+        reading = Reading(topics)
+        problem = None
+        try:
+            if group is None:
+                commands = [_read_topic(bootstrap, topic, count) for topic, count in topics.items()]
+            else:
+                commands = [_read_group(bootstrap, group, list(topics)) + ["-c", str(sum(topics.values()))]]
+            with ThreadPoolExecutor(READERS_AT_A_TIME) as pool:
+                for output in pool.map(lambda command: _run(command, b"", timeout_s), commands):
+                    reading.add(_parse_all(output))
+        except Exception as error:  # what was read before is still worth telling
+            problem = str(error)
+        return reading.to_json(problem)
+
+
+class _GroupConsumer:
+    """A kcat that stays in its group until it is interrupted."""
+
+    def __init__(self, command: list[str | bytes]) -> None:
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self._received: queue.SimpleQueue[Received] = queue.SimpleQueue()
+        self._owned: set[tuple[str, int]] = set()
+        assert self._process.stdout is not None and self._process.stderr is not None
+        threading.Thread(target=self._read_records, args=(self._process.stdout,), daemon=True).start()
+        threading.Thread(target=self._read_rebalances, args=(self._process.stderr,), daemon=True).start()
+
+    def poll(self, timeout_s: float) -> Iterable[Received]:
+        try:
+            yield self._received.get(timeout=timeout_s)
+        except queue.Empty:
+            if self._process.poll() is not None:
+                raise RuntimeError(f"kcat ended with {self._process.returncode}") from None
+
+    def assignment(self) -> list[tuple[str, int]]:
+        return list(self._owned)
+
+    def commit(self, topic: str, partition: int, offset: int, metadata: str) -> None:
+        raise NotImplementedError("kcat commits only by itself")
+
+    def close(self) -> None:
+        self._process.send_signal(signal.SIGINT)
+        try:
+            self._process.wait(PROCESS_TIMEOUT_S)
+        finally:
+            self._process.kill()
+
+    def _read_records(self, output: IO[bytes]) -> None:
+        for record in _parse(output):
+            self._received.put(record)
+
+    def _read_rebalances(self, output: IO[bytes]) -> None:
+        for line in output:
+            if match := ASSIGNED.search(line.rstrip()):
+                self._owned = _seats(match[1])
+            elif REVOKED.search(line.rstrip()):
+                self._owned = set()
+
+
+def _open_member(bootstrap: str, group: str, topics: list[str], assignor: str | None) -> _GroupConsumer:
+    options = ["-X", "session.timeout.ms=10000", "-X", "heartbeat.interval.ms=500"]
+    options += ["-X", f"partition.assignment.strategy={assignor}"] if assignor is not None else []
+    command = _read_group(bootstrap, group, topics)
+    return _GroupConsumer([*command[:1], *options, *command[1:]])
+
+
+def _read_topic(bootstrap: str, topic: str, count: int) -> list[str | bytes]:
+    return ["kcat", "-C", "-b", bootstrap, "-t", topic, "-o", "beginning", "-q", "-e", "-c", str(count), "-f", FORMAT]
+
+
+def _read_group(bootstrap: str, group: str, topics: list[str]) -> list[str | bytes]:
+    """-u writes every record at once, which a member that is watched needs."""
+    options = ["-X", "auto.offset.reset=earliest", "-u", "-f", FORMAT]
+    return ["kcat", "-b", bootstrap, *options, "-G", group, *topics]
+
+
+def _command_line_part(record: Record) -> tuple[tuple[Header, ...], int | None, bool]:
+    with_nulls = record.key is None or record.value is None
+    if with_nulls and b"" in (record.key, record.value):
+        raise ValueError("kcat cannot write a record with both an absent and an empty field")
+    return record.headers, record.partition, with_nulls
+
+
+def _run(command: list[Any], typed: bytes, timeout_s: float = PROCESS_TIMEOUT_S) -> bytes:
+    done = subprocess.run(command, input=typed, capture_output=True, timeout=timeout_s, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"kcat ended with {done.returncode}: {done.stderr.decode(errors='replace')}")
+    return done.stdout
+
+
+def _parse_all(output: bytes) -> Iterator[Received]:
+    return _parse(io.BytesIO(output))
+
+
+def _parse(output: IO[bytes]) -> Iterator[Received]:
+    while prefix := _read_until(output, HEADERS_END):
+        topic, partition, offset, timestamp_ms, key_length, value_length, headers = prefix.split(b" ", 6)
+        yield Received(
+            topic=topic.decode(),
+            partition=int(partition),
+            offset=int(offset),
+            key=_read_field(output, int(key_length)),
+            value=_read_field(output, int(value_length)),
+            headers=tuple(_parse_headers(headers)),
+            timestamp_ms=int(timestamp_ms),
+        )
+
+
+def _read_until(output: IO[bytes], end: bytes) -> bytes:
+    """Empty at the end of the output; a record that was cut off there is not one."""
+    found = bytearray()
+    while byte := output.read(1):
+        if byte == end:
+            return bytes(found)
+        found += byte
+    return b""
+
+
+def _read_field(output: IO[bytes], length: int) -> bytes | None:
+    return None if length < 0 else output.read(length)
+
+
+def _parse_headers(text: bytes) -> Iterator[Header]:
+    for header in text.split(b",") if text else ():
+        name, _, value = header.partition(b"=")
+        yield name.decode(), None if value == b"NULL" else value
+
+
+def _seats(text: bytes) -> set[tuple[str, int]]:
+    return {(topic.decode(), int(partition)) for topic, partition in SEAT.findall(text)}
+
+
+if __name__ == "__main__":
+    serve(Driver(), Members(_open_member))

@@ -1,0 +1,107 @@
+package chronik.clients;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.time.Duration;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Collectors;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.CooperativeStickyAssignor;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.consumer.RangeAssignor;
+import org.apache.kafka.common.TopicPartition;
+
+/** Members of groups. A consumer belongs to one thread, so each member polls in its own and takes commands between polls. */
+final class Members {
+    private static final Duration POLL = Duration.ofMillis(100);
+    private static final long COMMAND_TIMEOUT_S = 30;
+    private static final Map<String, String> ASSIGNORS = Map.of(
+            "range", RangeAssignor.class.getName(),
+            "cooperative-sticky", CooperativeStickyAssignor.class.getName());
+    private static final Map<String, Member> MEMBERS = new HashMap<>();
+
+    static void register(Map<String, Main.Command> commands) {
+        commands.put("join", arguments -> MEMBERS.put(arguments.get("member").asText(), new Member(arguments)) == null);
+        commands.put("member", arguments -> MEMBERS.get(arguments.get("member").asText()).take());
+        commands.put("commit", arguments -> MEMBERS.get(arguments.get("member").asText()).commit(arguments.get("offsets")));
+        commands.put("leave", arguments -> MEMBERS.remove(arguments.get("member").asText()).leave());
+    }
+
+    private static final class Member extends Thread {
+        private final KafkaConsumer<byte[], byte[]> consumer;
+        private final ConcurrentLinkedQueue<Runnable> work = new ConcurrentLinkedQueue<>();
+        private final CompletableFuture<Void> left = new CompletableFuture<>();
+        private volatile boolean leaving;
+        private ArrayNode received = Wire.JSON.createArrayNode();
+        private List<List<Object>> assignment = List.of();
+
+        Member(JsonNode arguments) {
+            Map<String, Object> options = new HashMap<>(Map.of("session.timeout.ms", 10_000, "heartbeat.interval.ms", 500));
+            if (!arguments.get("assignor").isNull()) {
+                options.put("partition.assignment.strategy", ASSIGNORS.get(arguments.get("assignor").asText()));
+            }
+            consumer = Records.consumer(arguments.get("bootstrap").asText(), arguments.get("group").asText(), options);
+            consumer.subscribe(Wire.texts(arguments.get("topics")));
+            setDaemon(true);
+            start();
+        }
+
+        @Override
+        public void run() {
+            try (consumer) {
+                while (!leaving) {
+                    for (Runnable next = work.poll(); next != null; next = work.poll()) {
+                        next.run();
+                    }
+                    show(consumer.poll(POLL));
+                }
+            } catch (RuntimeException failure) { // told by the next take() and by leave()
+                left.completeExceptionally(failure);
+            }
+            left.complete(null);
+        }
+
+        private synchronized void show(Iterable<ConsumerRecord<byte[], byte[]>> records) {
+            records.forEach(record -> received.add(Wire.received(record)));
+            assignment = consumer.assignment().stream().map(Wire::seat).collect(Collectors.toList());
+        }
+
+        /** The partitions owned now, and what was received since the last call. */
+        synchronized ObjectNode take() {
+            ObjectNode state = Wire.JSON.createObjectNode();
+            state.set("assignment", Wire.JSON.valueToTree(assignment));
+            state.set("records", received);
+            state.put("problem", left.isCompletedExceptionally() ? left.handle((v, why) -> why.toString()).join() : null);
+            received = Wire.JSON.createArrayNode();
+            return state;
+        }
+
+        Object commit(JsonNode offsets) throws Exception {
+            Map<TopicPartition, OffsetAndMetadata> wanted = Wire.offsets(offsets);
+            CompletableFuture<Void> done = new CompletableFuture<>();
+            work.add(() -> {
+                try {
+                    consumer.commitSync(wanted);
+                    done.complete(null);
+                } catch (RuntimeException failure) { // belongs to whoever asked
+                    done.completeExceptionally(failure);
+                }
+            });
+            return done.get(COMMAND_TIMEOUT_S, TimeUnit.SECONDS);
+        }
+
+        Object leave() throws Exception {
+            leaving = true;
+            return left.get(COMMAND_TIMEOUT_S, TimeUnit.SECONDS);
+        }
+    }
+
+    private Members() {}
+}
