@@ -116,9 +116,8 @@ def iter_messages(buffer: Bytes, limit: int = DECOMPRESSED_BYTES_MAX) -> Iterato
             yield Record(message.offset, message.timestamp, message.key, message.value)
             continue
         content = _unwrap(message, limit)
-        base_offset = 0
-        if message.magic > 0:
-            base_offset = message.offset - _last_offset(content)
+        # A producer leaves the wrapper's offset at 0: nothing to count back from until a broker has set it.
+        base_offset = max(0, message.offset - _last_offset(content)) if message.magic > 0 else 0
         for inner in _walk_inner(message, content):
             timestamp = message.timestamp if message.has_append_time else inner.timestamp
             yield Record(base_offset + inner.offset, timestamp, inner.key, inner.value)
