@@ -73,41 +73,54 @@ def encode_batch(
     With LOG_APPEND_TIME all records get the latest of their timestamps. Raises ValueError when there are no records, or
     their offsets do not grow or are too far apart for one batch.
     """
+    encoded = _encode_records(records, base_offset)
+    flags = LOG_APPEND_TIME_FLAG * timestamp_type | TRANSACTIONAL_FLAG * transactional | CONTROL_FLAG * control
+    header = BatchHeader(
+        base_offset=encoded.base_offset,
+        batch_length=0,
+        partition_leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=codec | flags,
+        last_offset_delta=encoded.last_offset - encoded.base_offset,
+        base_timestamp=encoded.base_timestamp,
+        max_timestamp=encoded.max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=encoded.count,
+    )
+    return seal(header, compress(codec, bytes(encoded.body), level))
+
+
+class _EncodedRecords(NamedTuple):
+    body: bytearray
+    count: int
+    base_offset: int
+    last_offset: int
+    base_timestamp: int
+    max_timestamp: int
+
+
+def _encode_records(records: Iterable[Record], base_offset: int | None) -> _EncodedRecords:
     remaining = iter(records)
     first = next(remaining, None)
     if first is None:
         raise ValueError("a batch without records")
     if base_offset is None:
         base_offset = first.offset
-    last_offset = base_offset - 1
-    max_timestamp = first.timestamp
+    last_offset, base_timestamp, max_timestamp = base_offset - 1, first.timestamp, first.timestamp
     count = 0
     body = bytearray()
     for record in chain((first,), remaining):
         if not last_offset < record.offset <= base_offset + INT32_MAX:
             raise ValueError(f"offset {record.offset} after {last_offset} in a batch from {base_offset} on")
-        timestamp_delta = as_int64(record.timestamp - first.timestamp)
+        timestamp_delta = as_int64(record.timestamp - base_timestamp)
         body += encode_record(record, record.offset - base_offset, timestamp_delta)
         last_offset = record.offset
         max_timestamp = max(max_timestamp, record.timestamp)
         count += 1
-    flags = LOG_APPEND_TIME_FLAG * timestamp_type | TRANSACTIONAL_FLAG * transactional | CONTROL_FLAG * control
-    header = BatchHeader(
-        base_offset=base_offset,
-        batch_length=0,
-        partition_leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
-        attributes=codec | flags,
-        last_offset_delta=last_offset - base_offset,
-        base_timestamp=first.timestamp,
-        max_timestamp=max_timestamp,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        record_count=count,
-    )
-    return seal(header, compress(codec, bytes(body), level))
+    return _EncodedRecords(body, count, base_offset, last_offset, base_timestamp, max_timestamp)
 
 
 def encode_record(record: Record, offset_delta: int, timestamp_delta: int) -> bytes:
