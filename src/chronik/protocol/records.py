@@ -88,14 +88,14 @@ def encode_batch(
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
-        record_count=encoded.count,
+        record_count=encoded.record_count,
     )
     return seal(header, compress(codec, bytes(encoded.body), level))
 
 
 class _EncodedRecords(NamedTuple):
     body: bytearray
-    count: int
+    record_count: int
     base_offset: int
     last_offset: int
     base_timestamp: int
