@@ -29,6 +29,9 @@ CLUSTER_DEFAULT: Final = -1
 COMMAND_BYTES_MAX: Final = 16 * 1024 * 1024
 """Room for 3,000 topics of 30 partitions in one command; small enough to travel between nodes in one frame."""
 
+TOPICS_PER_COMMAND_MAX: Final = 1000
+"""A command is applied in one turn of the loop, at some 8 µs per topic: 1,000 keep it under 10 ms."""
+
 BrokerId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Id = Annotated[bytes, Meta(min_length=16, max_length=16)]
 PartitionIndex = Annotated[int, Meta(ge=0, le=2**31 - 1)]

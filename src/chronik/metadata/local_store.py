@@ -234,7 +234,7 @@ class LocalStore:
                 subscriber(delta)
 
     def _stop(self, error: Exception) -> None:
-        """Whether the commands under way are on disk is not known any more, and that is what their proposers are told."""
+        """Whether the commands under way are on disk is not known any more: so their proposers are told."""
         if self._failure is not None:
             return
         self._failure = error

@@ -1,0 +1,286 @@
+from __future__ import annotations
+
+from chronik.metadata.commands import (
+    NO_EPOCH,
+    NO_LEADER,
+    AddNode,
+    AssignPartition,
+    BrokerStatus,
+    IsrChange,
+    IsrMember,
+    OffsetCheckpoint,
+    RegisterBroker,
+    RemoveBroker,
+    SetPartitionLeader,
+    UpdateBrokerConfig,
+    UpdateBrokerStatus,
+    UpdateISR,
+    UpdatePartitionOffset,
+)
+from chronik.metadata.handlers.brokers import BROKERS_MAX
+from chronik.metadata.records import Partition
+from chronik.protocol.errors import ErrorCode
+
+from .world import World, assignment, some_id
+
+OFFLINE, ONLINE, MAINTENANCE = BrokerStatus.OFFLINE, BrokerStatus.ONLINE, BrokerStatus.MAINTENANCE
+
+
+def test_a_broker_epoch_is_the_index_of_its_registration() -> None:
+    world = World()
+    world.accept(AddNode(1, "h", 5001))
+    epoch = world.register(1)
+    assert epoch == world.image.applied_index == world.image.brokers[1].epoch
+    assert world.image.brokers[1].online
+    (change,) = world.delta.brokers
+    assert change.created
+
+
+def test_a_registration_sent_again_is_the_same_registration() -> None:
+    world = World(1)
+    epoch = world.image.brokers[1].epoch
+    assert world.register(1) == epoch
+    assert not world.delta
+
+
+def test_a_restarted_broker_that_is_alone_leads_on_in_a_new_epoch() -> None:
+    world = World(1)
+    world.create("orders", assignment(1), assignment(1))
+    world.register(1, life=1)
+    assert world.image.topics["orders"].partitions == (Partition((1,), (1,), 1, 1, 1),) * 2
+    assert [change.new for change in world.delta.topics] == [world.image.topics["orders"]]
+
+
+def test_a_restarted_broker_leaves_every_isr_that_has_others() -> None:
+    world = World(1, 2, 3)
+    world.create("orders", assignment(1, 2, 3), assignment(2, 1, 3), assignment(1, 2, 3, isr=(1,)))
+    world.register(1, life=1)
+    led, followed, alone = world.image.topics["orders"].partitions
+    assert led == Partition((1, 2, 3), (2, 3), 2, 1, 1)
+    assert followed == Partition((2, 1, 3), (2, 3), 2, 0, 1)
+    assert alone == Partition((1, 2, 3), (1,), 1, 1, 1)
+
+
+def test_a_broker_with_another_disk_leads_nothing_and_its_lone_partitions_stay_offline() -> None:
+    world = World(1, 2)
+    world.create("orders", assignment(1, 2), assignment(1, 2, isr=(1,)), assignment(2, 1))
+    world.register(1, life=1, disk=77)
+    shared, alone, followed = world.image.topics["orders"].partitions
+    assert shared == Partition((1, 2), (2,), 2, 1, 1)
+    assert alone == Partition((1, 2), (), NO_LEADER, 1, 1)
+    assert followed == Partition((2, 1), (2,), 2, 0, 1)
+    for status in (OFFLINE, ONLINE):
+        world.accept(UpdateBrokerStatus(1, status))
+    assert world.partition("orders", 1).leader == NO_LEADER
+
+
+def test_a_data_folder_belongs_to_one_broker() -> None:
+    world = World(1)
+    stolen = RegisterBroker(2, "h", 1, None, some_id(50), some_id(1))
+    assert world.refuse(stolen)[0] is ErrorCode.INVALID_REGISTRATION
+
+
+def test_the_number_of_brokers_is_bounded() -> None:
+    world = World(*range(BROKERS_MAX))
+    one_more = RegisterBroker(BROKERS_MAX, "h", 1, None, some_id(10**9), some_id(10**9))
+    assert world.refuse(one_more)[0] is ErrorCode.INVALID_REGISTRATION
+    world.register(5, life=1)
+
+
+def test_fencing_shrinks_isrs_and_elects_leaders_in_one_command() -> None:
+    world = World(1, 2, 3)
+    world.create("orders", assignment(1, 2, 3), assignment(2, 1, 3), assignment(1, 2, 3, isr=(1,)))
+    world.accept(UpdateBrokerStatus(1, OFFLINE))
+    led, followed, alone = world.image.topics["orders"].partitions
+    assert led == Partition((1, 2, 3), (2, 3), 2, 1, 1)
+    assert followed == Partition((2, 1, 3), (2, 3), 2, 0, 1)
+    assert alone == Partition((1, 2, 3), (1,), NO_LEADER, 1, 1)
+    assert len(world.delta.topics) == len(world.delta.brokers) == 1
+    world.accept(UpdateBrokerStatus(1, ONLINE))
+    assert world.partition("orders", 2) == Partition((1, 2, 3), (1,), 1, 2, 2)
+    assert world.partition("orders", 0) == led
+
+
+def test_fencing_twice_changes_nothing() -> None:
+    world = World(1)
+    world.accept(UpdateBrokerStatus(1, OFFLINE))
+    world.accept(UpdateBrokerStatus(1, OFFLINE))
+    assert not world.delta
+
+
+def test_maintenance_hands_leadership_over_and_keeps_the_isr() -> None:
+    world = World(1, 2)
+    world.create("orders", assignment(1, 2), assignment(1, 2, isr=(1,)))
+    world.accept(UpdateBrokerStatus(1, MAINTENANCE))
+    assert world.partition("orders", 0) == Partition((1, 2), (1, 2), 2, 1, 1)
+    assert world.partition("orders", 1) == Partition((1, 2), (1,), 1, 0, 0)
+
+
+def test_who_comes_back_for_maintenance_leads_what_nobody_else_can() -> None:
+    world = World(1)
+    world.create("orders")
+    world.accept(UpdateBrokerStatus(1, OFFLINE))
+    world.accept(UpdateBrokerStatus(1, MAINTENANCE))
+    assert world.partition("orders").leader == 1
+    assert world.partition("orders").leader_epoch == 2
+
+
+def test_a_status_for_an_earlier_life_is_stale() -> None:
+    world = World(1)
+    old = world.image.brokers[1].epoch
+    world.register(1, life=1)
+    assert world.refuse(UpdateBrokerStatus(1, OFFLINE, old))[0] is ErrorCode.STALE_BROKER_EPOCH
+    assert world.refuse(RemoveBroker(1, old))[0] is ErrorCode.STALE_BROKER_EPOCH
+    assert world.refuse(UpdateBrokerStatus(9, OFFLINE))[0] is ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+def test_a_removed_broker_is_gone_with_its_configs() -> None:
+    world = World(1, 2)
+    world.create("orders", assignment(1, 2))
+    world.accept(UpdateBrokerConfig(1, {"a": "1"}))
+    world.accept(RemoveBroker(1))
+    assert list(world.image.brokers) == [2]
+    assert world.image.broker_configs == {}
+    assert world.partition("orders") == Partition((1, 2), (2,), 2, 1, 1)
+    assert world.delta.brokers[0].deleted
+
+
+def test_a_replica_may_be_a_member_that_has_not_registered_yet() -> None:
+    world = World(1)
+    world.accept(AddNode(2, "h", 5002))
+    world.create("orders", assignment(1, 2, isr=(1,)))
+    assert world.partition("orders").replicas == (1, 2)
+
+
+def isr_change(world: World, *members: int, leader: int = 1, epoch_shift: int = 0, version_shift: int = 0) -> UpdateISR:
+    topic, partition = world.image.topics["orders"], world.partition("orders")
+    brokers = world.image.brokers
+    change = IsrChange(
+        topic.id,
+        0,
+        partition.leader_epoch + epoch_shift,
+        partition.partition_epoch + version_shift,
+        tuple(IsrMember(member, brokers[member].epoch if member in brokers else 0) for member in members),
+    )
+    return UpdateISR(leader, brokers[leader].epoch, (change,))
+
+
+def test_the_leader_grows_and_shrinks_its_isr() -> None:
+    world = World(1, 2, 3)
+    world.create("orders", assignment(1, 2, 3))
+    assert not world.accept(isr_change(world, 1)).failures
+    assert world.partition("orders") == Partition((1, 2, 3), (1,), 1, 0, 1)
+    assert not world.accept(isr_change(world, 3, 1)).failures
+    assert world.partition("orders") == Partition((1, 2, 3), (1, 3), 1, 0, 2)
+
+
+def test_an_isr_change_holds_only_in_the_epochs_its_leader_saw() -> None:
+    world = World(1, 2, 3)
+    world.create("orders", assignment(1, 2, 3))
+    cases = {
+        isr_change(world, 1, 2, epoch_shift=-1): ErrorCode.FENCED_LEADER_EPOCH,
+        isr_change(world, 1, 2, epoch_shift=1): ErrorCode.FENCED_LEADER_EPOCH,
+        isr_change(world, 1, 2, leader=2): ErrorCode.FENCED_LEADER_EPOCH,
+        isr_change(world, 1, 2, version_shift=-1): ErrorCode.INVALID_UPDATE_VERSION,
+        isr_change(world, 2, 3): ErrorCode.INVALID_REQUEST,
+        isr_change(world, 1, 9): ErrorCode.INVALID_REQUEST,
+        UpdateISR(1, world.image.brokers[1].epoch, (IsrChange(some_id(9), 0, 0, 0, ()),)): ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+    for command, code in cases.items():
+        result = world.accept(command)
+        assert [failure.code for failure in result.failures] == [code]
+        assert world.partition("orders") == Partition((1, 2, 3), (1, 2, 3), 1)
+
+
+def test_a_replica_that_restarted_or_is_fenced_does_not_join_the_isr() -> None:
+    world = World(1, 2, 3)
+    world.create("orders", assignment(1, 2, 3, isr=(1,)))
+    with_old_epoch = isr_change(world, 1, 2)
+    world.register(2, life=1)
+    assert world.accept(with_old_epoch).failures[0].code is ErrorCode.INELIGIBLE_REPLICA
+    world.accept(UpdateBrokerStatus(3, OFFLINE))
+    assert world.accept(isr_change(world, 1, 3)).failures[0].code is ErrorCode.INELIGIBLE_REPLICA
+    assert world.partition("orders").isr == (1,)
+
+
+def test_a_leader_from_an_earlier_life_changes_no_isr() -> None:
+    world = World(1, 2)
+    world.create("orders", assignment(1, 2))
+    command = isr_change(world, 1)
+    world.register(1, life=1)
+    assert world.refuse(command)[0] is ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_a_leader_is_chosen_from_the_isr_unless_unclean() -> None:
+    world = World(1, 2, 3)
+    topic = world.create("orders", assignment(1, 2, 3, isr=(1, 2)))
+    world.accept(SetPartitionLeader(topic.id, 0, 2, leader_epoch=0))
+    assert world.partition("orders") == Partition((1, 2, 3), (1, 2), 2, 1, 1)
+    refusals = {
+        SetPartitionLeader(topic.id, 0, 1, leader_epoch=0): ErrorCode.FENCED_LEADER_EPOCH,
+        SetPartitionLeader(topic.id, 0, 2): ErrorCode.ELECTION_NOT_NEEDED,
+        SetPartitionLeader(topic.id, 0, 3): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        SetPartitionLeader(topic.id, 0, 9): ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        SetPartitionLeader(topic.id, 1, 1): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        SetPartitionLeader(some_id(9), 0, 1): ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+    for command, code in refusals.items():
+        assert world.refuse(command)[0] is code
+    world.accept(SetPartitionLeader(topic.id, 0, 3, unclean=True))
+    assert world.partition("orders") == Partition((1, 2, 3), (3,), 3, 2, 2)
+    world.accept(UpdateBrokerStatus(1, OFFLINE))
+    assert world.refuse(SetPartitionLeader(topic.id, 0, 1, unclean=True))[0] is ErrorCode.BROKER_NOT_AVAILABLE
+    world.accept(SetPartitionLeader(topic.id, 0, NO_LEADER))
+    assert world.partition("orders") == Partition((1, 2, 3), (3,), NO_LEADER, 3, 3)
+
+
+def test_replicas_move_without_losing_what_is_in_sync() -> None:
+    world = World(1, 2, 3)
+    topic = world.create("orders", assignment(1, 2))
+    world.accept(AssignPartition(topic.id, 0, (1, 2, 3)))
+    assert world.partition("orders") == Partition((1, 2, 3), (1, 2), 1, 0, 1)
+    world.accept(AssignPartition(topic.id, 0, (2, 3), partition_epoch=1))
+    assert world.partition("orders") == Partition((2, 3), (2,), 2, 1, 2)
+    refusals = {
+        AssignPartition(topic.id, 0, (1, 2), partition_epoch=1): ErrorCode.INVALID_UPDATE_VERSION,
+        AssignPartition(topic.id, 0, (1, 3)): ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        AssignPartition(topic.id, 0, ()): ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        AssignPartition(topic.id, 0, (2, 2)): ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        AssignPartition(topic.id, 0, (2, 9)): ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    }
+    for command, code in refusals.items():
+        assert world.refuse(command)[0] is code
+
+
+def test_checkpoints_of_watermarks_are_told_apart_from_changes_of_a_topic() -> None:
+    world = World(1)
+    topic = world.create("orders")
+    checkpoint = OffsetCheckpoint(topic.id, 0, 0, 100, 40)
+    assert not world.accept(UpdatePartitionOffset((checkpoint,))).failures
+    assert world.partition("orders") == Partition((1,), (1,), 1, 0, 0, 100, 40)
+    assert (world.delta.topics, world.delta.checkpoints) == ((), ("orders",))
+    world.accept(UpdatePartitionOffset((checkpoint,)))
+    assert not world.delta
+
+
+def test_a_checkpoint_from_an_old_leader_or_against_reason_is_refused() -> None:
+    world = World(1)
+    topic = world.create("orders")
+    world.register(1, life=1)
+    result = world.accept(
+        UpdatePartitionOffset(
+            (
+                OffsetCheckpoint(topic.id, 0, 0, 100, 0),
+                OffsetCheckpoint(topic.id, 0, 1, 10, 11),
+                OffsetCheckpoint(topic.id, 1, 1, 1, 0),
+                OffsetCheckpoint(topic.id, 0, NO_EPOCH, 1, 0),
+            )
+        )
+    )
+    assert [failure.code for failure in result.failures] == [
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.FENCED_LEADER_EPOCH,
+    ]
+    assert world.partition("orders").high_watermark == 0

@@ -1,0 +1,111 @@
+"""An image with a log around it, for tests that say what happens and look at what came of it."""
+
+from __future__ import annotations
+
+from chronik.metadata.apply import apply
+from chronik.metadata.commands import (
+    Command,
+    CreateTopic,
+    Envelope,
+    PartitionAssignment,
+    RegisterBroker,
+    decode_command,
+    encode_command,
+)
+from chronik.metadata.delta import Delta
+from chronik.metadata.image import Image
+from chronik.metadata.records import Partition, Result, Topic
+from chronik.metadata.snapshot import encode_snapshot
+from chronik.protocol.errors import ErrorCode
+
+NODE = 1
+LIFE = b"the life of node"
+
+
+def some_id(number: int) -> bytes:
+    return number.to_bytes(16, "big")
+
+
+def assignment(*replicas: int, isr: tuple[int, ...] | None = None, leader: int | None = None) -> PartitionAssignment:
+    """In sync on all replicas and led by the first, unless told otherwise."""
+    return PartitionAssignment(replicas, replicas if isr is None else isr, replicas[0] if leader is None else leader)
+
+
+class World:
+    def __init__(self, *brokers: int) -> None:
+        self.image = Image()
+        self.envelopes: list[Envelope] = []
+        self.delta = Delta(0)
+        for broker in brokers:
+            self.register(broker)
+
+    def send(self, envelope: Envelope) -> Result:
+        """As the store does it: through bytes, so that what cannot be stored is noticed."""
+        envelope = decode_command(encode_command(envelope))
+        self.envelopes.append(envelope)
+        result, self.delta = apply(self.image, envelope, self.image.applied_index + 1)
+        return result
+
+    def do(self, command: Command) -> Result:
+        sequence = len(self.envelopes) + 1
+        return self.send(Envelope(NODE, LIFE, sequence, sequence - 1, command))
+
+    def accept(self, command: Command) -> Result:
+        result = self.do(command)
+        assert result.code is ErrorCode.NONE, result
+        assert result.index == self.image.applied_index
+        return result
+
+    def refuse(self, command: Command) -> tuple[ErrorCode, str]:
+        """Also checks that nothing changed but what is remembered of the command itself."""
+        before = records_of(self.image)
+        result = self.do(command)
+        assert result.code is not ErrorCode.NONE
+        assert records_of(self.image) == before
+        assert not self.delta
+        return result.code, result.message
+
+    def register(self, broker: int, *, life: int = 0, disk: int | None = None) -> int:
+        incarnation = some_id(1000 * (life + 1) + broker)
+        directory = some_id(broker if disk is None else disk)
+        return self.accept(RegisterBroker(broker, f"host{broker}", 9092, None, incarnation, directory)).value
+
+    def create(self, name: str, *partitions: PartitionAssignment, number: int | None = None) -> Topic:
+        topic_id = some_id(len(self.envelopes) + 1_000_000 if number is None else number)
+        self.accept(CreateTopic(topic_id, name, partitions or (assignment(1),), {}, 1234))
+        return self.image.topics[name]
+
+    def partition(self, name: str, number: int = 0) -> Partition:
+        return self.image.topics[name].partitions[number]
+
+    def replayed(self) -> Image:
+        """A second image from the same log."""
+        image = Image()
+        for index, envelope in enumerate(self.envelopes, 1):
+            apply(image, envelope, index)
+        return image
+
+
+def records_of(image: Image) -> tuple[object, ...]:
+    """All there is except the sessions."""
+    return (
+        image.cluster_id,
+        image.next_producer_id,
+        dict(image.nodes),
+        dict(image.brokers),
+        dict(image.broker_configs),
+        dict(image.features),
+        dict(image.topics),
+        dict(image.topics_by_id),
+        dict(image.groups),
+        {group_id: dict(image.offsets(group_id)) for group_id in image.groups_with_offsets()},
+    )
+
+
+def recomputed(image: Image) -> list[bytes]:
+    """A snapshot, which raises unless the state hash equals the sum over all records."""
+    frozen = image.freeze()
+    try:
+        return list(encode_snapshot(frozen))
+    finally:
+        image.thaw()
