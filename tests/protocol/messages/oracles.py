@@ -1,0 +1,302 @@
+"""Other people's Kafka codecs, behind one interface: our messages in, bytes out, and the way back.
+
+Fields are matched by position, so that differing names do not matter and a missing or an extra field does.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import fields as dataclass_fields
+from datetime import UTC, datetime, timedelta
+from functools import cache, partial
+from typing import Any, Protocol
+
+import kafka.protocol.admin
+import kafka.protocol.consumer
+import kafka.protocol.metadata
+import kafka.protocol.old.types as old_types
+import kafka.protocol.producer
+from kafka.protocol.api_message import ApiMessage
+from kafka.protocol.schemas.fields.codecs import BitField
+from kio import index as kio_index
+from kio.schema.errors import ErrorCode as KioErrorCode
+from kio.serial import entity_reader, entity_writer
+
+from chronik.ids import ZERO_ID
+from chronik.protocol.schema import Field, Request, Struct
+
+
+class Oracle(Protocol):
+    name: str
+
+    def knows(self, cls: type[Struct], version: int) -> bool: ...
+    def encode(self, message: Struct, version: int) -> bytes: ...
+    def decode(self, cls: type[Struct], version: int, data: bytes) -> Struct: ...
+
+
+def present(cls: type[Struct], version: int) -> list[Field]:
+    """All fields of a version in order of declaration, tagged ones where they stand."""
+    return [field for field in cls.__schema__.fields if field.versions.covers(version)]
+
+
+def over_elements(field: Field, value: Any, convert: Callable[[Any], Any]) -> Any:
+    """Applies `convert` to a value, or to each element of an array."""
+    if value is None or field.kind != "array":
+        return None if value is None else convert(value)
+    return [convert(element) for element in value]
+
+
+class Kio:
+    name = "kio"
+
+    def knows(self, cls: type[Struct], version: int) -> bool:
+        try:
+            self._entity(cls, version)
+        except kio_index.KioIndexError:
+            return False
+        return True
+
+    @staticmethod
+    @cache
+    def _entity(cls: type[Struct], version: int) -> Any:
+        schema = cls.__schema__
+        load = kio_index.load_request_schema if issubclass(cls, Request) else kio_index.load_response_schema
+        return load(schema.api_key, version)
+
+    def encode(self, message: Struct, version: int) -> bytes:
+        entity = self._entity(type(message), version)
+        out = io.BytesIO()
+        entity_writer(entity)(out, self._build(version, entity, message))
+        return out.getvalue()
+
+    def decode(self, cls: type[Struct], version: int, data: bytes) -> Struct:
+        entity = self._entity(cls, version)
+        value, size = entity_reader(entity)(data, 0)
+        assert size == len(data)
+        return self._read(cls, version, value)
+
+    def _build(self, version: int, entity: Any, message: Struct) -> Any:
+        arguments = {}
+        for ours, theirs in zip(present(type(message), version), dataclass_fields(entity), strict=True):
+            value = getattr(message, ours.name)
+            if isinstance(ours.element, type):
+                nested = getattr(importlib.import_module(entity.__module__), ours.element.__name__)
+                value = over_elements(ours, value, partial(self._build, version, nested))
+            else:
+                value = over_elements(ours, value, partial(_to_kio, theirs.metadata["kafka_type"]))
+            arguments[theirs.name] = tuple(value) if isinstance(value, list) else value
+        return entity(**arguments)
+
+    def _read(self, cls: type[Struct], version: int, value: Any) -> Struct:
+        arguments = {}
+        for ours, theirs in zip(present(cls, version), dataclass_fields(value), strict=True):
+            held = getattr(value, theirs.name)
+            if isinstance(ours.element, type):
+                nested = ours.element
+                held = over_elements(ours, held, partial(self._read, nested, version))
+            elif ours.kind == "array":
+                kind = theirs.metadata["kafka_type"]
+                held = None if held is None else [_from_kio(kind, one) for one in held]
+            else:
+                held = _from_kio(theirs.metadata["kafka_type"], held)
+            arguments[ours.name] = held
+        return cls(**arguments)
+
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def _to_kio(kind: str, value: Any) -> Any:
+    if kind == "error_code":
+        return KioErrorCode(value)
+    if kind == "uuid":
+        return None if value == ZERO_ID else uuid.UUID(bytes=value)
+    if kind.startswith("timedelta"):
+        return timedelta(milliseconds=value)
+    if kind == "datetime_i64":
+        return None if value == -1 else datetime.fromtimestamp(value // 1000, tz=UTC)
+    return value
+
+
+def _from_kio(kind: str, value: Any) -> Any:
+    if kind == "error_code":
+        return int(value.value) if hasattr(value, "value") else int(value)
+    if kind == "uuid":
+        return ZERO_ID if value is None else value.bytes
+    if kind.startswith("timedelta"):
+        return value // _MILLISECOND
+    if kind == "datetime_i64":
+        return -1 if value is None else int(value.timestamp()) * 1000
+    return value
+
+
+class KafkaPython:
+    """kafka-python 3, from Kafka's own JSON schemas; it also speaks versions that Kafka has since retired."""
+
+    name = "kafka-python"
+
+    def knows(self, cls: type[Struct], version: int) -> bool:
+        found = _kafka_python_class(cls.__schema__.name)
+        return found is not None and version <= found.max_version
+
+    def encode(self, message: Struct, version: int) -> bytes:
+        theirs = _kafka_python_class(type(message).__schema__.name)
+        built = self._build(version, theirs._struct, theirs, message)
+        # Past the convenience overrides of single classes, which change what they are given.
+        return bytes(ApiMessage.encode(built, version=version))
+
+    def decode(self, cls: type[Struct], version: int, data: bytes) -> Struct:
+        theirs = _kafka_python_class(cls.__schema__.name)
+        # ApiVersionsResponse overrides decode to read every error as version 0.
+        return self._read(cls, version, theirs._struct, ApiMessage.decode.__func__(theirs, data, version=version))
+
+    def _build(self, version: int, struct: Any, container: Any, message: Struct) -> Any:
+        arguments = {}
+        for ours, theirs in zip(present(type(message), version), _fields_at(struct, version), strict=True):
+            value = getattr(message, ours.name)
+            if ours.tag is not None and ours.is_default(value):
+                continue  # it writes every tagged field that it is given
+            if isinstance(ours.element, type):
+                nested = theirs.array_of if ours.kind == "array" else theirs
+                value = over_elements(ours, value, partial(self._build, version, nested, nested.data_class))
+            elif ours.kind == "uuid":
+                value = None if value == ZERO_ID else uuid.UUID(bytes=value)
+            elif theirs.type_str == "bitfield":
+                value = BitField.from_32_bit_field(value & 0xFFFF_FFFF)
+            arguments[theirs.name] = value
+        return container(version=version, **arguments)
+
+    def _read(self, cls: type[Struct], version: int, struct: Any, value: Any) -> Struct:
+        arguments = {}
+        for ours, theirs in zip(present(cls, version), _fields_at(struct, version), strict=True):
+            if ours.tag is not None and theirs.name not in (value.tags or ()):
+                continue
+            held = getattr(value, theirs.name)
+            if isinstance(ours.element, type):
+                nested = theirs.array_of if ours.kind == "array" else theirs
+                held = over_elements(ours, held, partial(self._read, ours.element, version, nested))
+            elif ours.kind == "uuid":
+                held = ZERO_ID if held is None else held.bytes
+            elif theirs.type_str == "bitfield":
+                unsigned = BitField.to_32_bit_field({31} if held is None else held)
+                held = unsigned - (1 << 32) if unsigned >> 31 else unsigned
+            arguments[ours.name] = held
+        return cls(**arguments)
+
+
+def _fields_at(struct: Any, version: int) -> list[Any]:
+    return [field for field in struct._fields if field.for_version_q(version)]
+
+
+@cache
+def _kafka_python_class(name: str) -> Any:
+    packages = (kafka.protocol.admin, kafka.protocol.consumer, kafka.protocol.metadata, kafka.protocol.producer)
+    return next((getattr(package, name) for package in packages if hasattr(package, name)), None)
+
+
+class OldKafkaPython:
+    """kafka-python's former, hand-written schemas: the best memory of the oldest versions."""
+
+    name = "kafka-python old"
+    _MODULES = (
+        "admin",
+        "api_versions",
+        "commit",
+        "fetch",
+        "find_coordinator",
+        "group",
+        "init_producer_id",
+        "list_offsets",
+        "metadata",
+        "offset_for_leader_epoch",
+        "produce",
+    )
+
+    # Its DescribeLogDirs request has one partition where Kafka has an array of them.
+    _WRONG = (("DescribeLogDirsRequest", 0),)
+
+    def knows(self, cls: type[Struct], version: int) -> bool:
+        name = cls.__schema__.name
+        _, tagged = cls.__schema__.at(version)  # it knows no tagged field by name
+        return self._class(name, version) is not None and not tagged and (name, version) not in self._WRONG
+
+    @classmethod
+    @cache
+    def _class(cls, name: str, version: int) -> Any:
+        for module in cls._MODULES:
+            found = getattr(importlib.import_module(f"kafka.protocol.old.{module}"), f"{name}_v{version}", None)
+            if found is not None:
+                return found
+        return None
+
+    def encode(self, message: Struct, version: int) -> bytes:
+        schema = self._class(type(message).__schema__.name, version).SCHEMA
+        return bytes(schema.encode(self._build(version, schema, message)))
+
+    def decode(self, cls: type[Struct], version: int, data: bytes) -> Struct:
+        buffer = io.BytesIO(data)
+        values = self._class(cls.__schema__.name, version).SCHEMA.decode(buffer)
+        assert buffer.read() == b""
+        return self._read(cls, version, self._class(cls.__schema__.name, version).SCHEMA, values)
+
+    def _build(self, version: int, schema: Any, message: Struct) -> Any:
+        plain, _ = type(message).__schema__.at(version)
+        if not isinstance(schema, old_types.Schema):
+            return getattr(message, plain[0].name)  # an array of structs with a single field is an array of that field
+        row = []
+        for ours, theirs in zip(plain, self._untagged(schema), strict=True):
+            value = getattr(message, ours.name)
+            if isinstance(ours.element, type):
+                inner = theirs.array_of
+                value = over_elements(ours, value, partial(self._build, version, inner))
+            elif theirs is old_types.BitField:
+                value = old_types.BitField.from_32_bit_field(value & 0xFFFF_FFFF)
+            row.append(value)
+        return self._nest(schema, row)
+
+    def _read(self, cls: type[Struct], version: int, schema: Any, values: Any) -> Struct:
+        plain, _ = cls.__schema__.at(version)
+        if not isinstance(schema, old_types.Schema):
+            return cls(**{plain[0].name: values})
+        arguments = {}
+        untagged = list(self._untagged(schema))
+        for ours, theirs, held in zip(plain, untagged, self._flatten(schema, values), strict=True):
+            if isinstance(ours.element, type):
+                held = over_elements(ours, held, partial(self._read, ours.element, version, theirs.array_of))
+            elif theirs is old_types.BitField:
+                unsigned = old_types.BitField.to_32_bit_field({31} if held is None else held)
+                held = unsigned - (1 << 32) if unsigned >> 31 else unsigned
+            arguments[ours.name] = held
+        return cls(**arguments)
+
+    # A schema may stand in a schema (CreatePartitions has one), which on the wire makes no difference.
+
+    def _untagged(self, schema: Any) -> Iterator[Any]:
+        for field in schema.fields:
+            if isinstance(field, old_types.Schema):
+                yield from self._untagged(field)
+            elif field is not old_types.TaggedFields:
+                yield field
+
+    def _nest(self, schema: Any, row: list[Any]) -> list[Any]:
+        """Takes from `row` what `schema` needs, in its shape."""
+        nested: list[Any] = []
+        for field in schema.fields:
+            if isinstance(field, old_types.Schema):
+                nested.append(self._nest(field, row))
+            else:
+                nested.append({} if field is old_types.TaggedFields else row.pop(0))
+        return nested
+
+    def _flatten(self, schema: Any, values: Any) -> Iterator[Any]:
+        for field, value in zip(schema.fields, values, strict=False):  # empty tags are left out of the values
+            if isinstance(field, old_types.Schema):
+                yield from self._flatten(field, value)
+            elif field is not old_types.TaggedFields:
+                yield value
+
+
+ORACLES: tuple[Oracle, ...] = (Kio(), KafkaPython(), OldKafkaPython())

@@ -1,0 +1,24 @@
+"""Every message version that we declare."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from chronik.protocol.apis import APIS
+from chronik.protocol.schema import Struct
+
+
+class Pair(NamedTuple):
+    cls: type[Struct]
+    version: int
+
+    def __str__(self) -> str:
+        return f"{self.cls.__name__}-v{self.version}"
+
+
+PAIRS: Final = [
+    Pair(cls, version)
+    for api in APIS.values()
+    for cls in (api.request, api.response)
+    for version in range(api.min_version, api.max_version + 1)
+]

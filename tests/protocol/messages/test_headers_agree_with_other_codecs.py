@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import io
+import struct
+from typing import Any
+
+import pytest
+from kafka.protocol.api_header import RequestHeader as KafkaPythonRequestHeader
+from kafka.protocol.api_header import ResponseHeader as KafkaPythonResponseHeader
+from kio.index import load_request_schema, load_response_schema
+from kio.serial import entity_writer
+
+from chronik.protocol import codec
+from chronik.protocol.apis import API_VERSIONS_KEY, APIS, Api
+
+from .pairs import PAIRS
+
+API_LIST = list(APIS.values())
+CLIENT_IDS = (None, "", "rdkafka", "ü" * 300)
+
+
+def in_frame(frame: bytes) -> memoryview:
+    """A frame without its size, which must be right."""
+    assert struct.unpack_from(">i", frame) == (len(frame) - 4,)
+    return memoryview(frame)[4:]
+
+
+def kio_bytes(entity: Any, **values: object) -> bytes:
+    out = io.BytesIO()
+    entity_writer(entity)(out, entity(**values))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("api", API_LIST, ids=lambda api: api.name)
+def test_request_headers_are_those_of_other_codecs(api: Api) -> None:
+    for version in range(api.min_version, api.max_version + 1):
+        for client_id in CLIENT_IDS:
+            request = api.request()
+            header = codec.RequestHeader(api.key, version, -5, client_id)
+            frame = in_frame(codec.encode_request(header, request))
+            start = bytes(frame).removesuffix(codec.encode(request, version))
+            values = {"request_api_key": api.key, "request_api_version": version, "correlation_id": -5}
+            theirs = KafkaPythonRequestHeader(client_id=client_id, **values)
+            assert start == theirs.encode(flexible=version >= api.first_flexible)
+            if api.request.__schema__.versions.covers(version) and _kio_knows(api, version):
+                kio_header = load_request_schema(api.key, version).__header_schema__
+                assert start == kio_bytes(kio_header, client_id=client_id, **values)
+            assert codec.decode_request(frame) == (header, request)
+
+
+@pytest.mark.parametrize("api", API_LIST, ids=lambda api: api.name)
+def test_response_headers_are_those_of_other_codecs(api: Api) -> None:
+    for version in range(api.min_version, api.max_version + 1):
+        response = api.response()
+        frame = in_frame(b"".join(codec.encode_response(77, version, response)))
+        start = bytes(frame).removesuffix(codec.encode(response, version))
+        flexible = version >= api.first_flexible and api.key != API_VERSIONS_KEY
+        assert start == KafkaPythonResponseHeader(correlation_id=77).encode(flexible=flexible)
+        if _kio_knows(api, version):
+            assert start == kio_bytes(load_response_schema(api.key, version).__header_schema__, correlation_id=77)
+        assert codec.decode_response(api.key, version, frame) == (77, response)
+
+
+def _kio_knows(api: Api, version: int) -> bool:
+    from .oracles import Kio
+
+    return Kio().knows(api.request, version)
+
+
+def test_the_response_to_api_versions_has_the_oldest_header_in_every_version() -> None:
+    api = APIS[API_VERSIONS_KEY]
+    for version in range(api.max_version + 1):
+        frame = b"".join(codec.encode_response(1, version, api.response()))
+        assert frame[4:] == b"\0\0\0\1" + codec.encode(api.response(), version)
+
+
+def test_tagged_fields_in_a_header_are_skipped() -> None:
+    metadata = APIS[3]
+    body = codec.encode(metadata.request(), 12)
+    fixed = struct.pack(">hhih", 3, 12, 9, -1)
+    header, request = codec.decode_request(memoryview(fixed + b"\x02\x00\x01x\x05\x02yz" + body))
+    assert (header.correlation_id, request) == (9, metadata.request())
+
+
+def test_the_pairs_cover_every_api() -> None:
+    assert {pair.cls.__schema__.api_key for pair in PAIRS} == set(APIS)

@@ -1,0 +1,217 @@
+"""Whatever the bytes are, a decoder answers with a message or with one of three typed errors, quickly and in bounds."""
+
+from __future__ import annotations
+
+import random
+import struct
+import time
+import tracemalloc
+
+import pytest
+
+from chronik.protocol import codec, wire
+from chronik.protocol.apis import APIS
+from chronik.protocol.codec import MalformedMessage, UnknownApi, UnsupportedVersion
+from chronik.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from chronik.protocol.messages.fetch import FetchRequest
+from chronik.protocol.messages.join_group import JoinGroupRequest
+from chronik.protocol.messages.list_groups import ListGroupsRequest
+from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from chronik.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from chronik.protocol.wire import read_varint, write_varint
+
+from .pairs import PAIRS, Pair
+from .values import generate
+
+SECONDS_MAX = 1.0
+
+
+def varint(value: int) -> bytes:
+    out = bytearray()
+    write_varint(out, value)
+    return bytes(out)
+
+
+def refused(cls: type, version: int, data: bytes, match: str | None = None) -> None:
+    with pytest.raises(MalformedMessage, match=match):
+        codec.decode(cls, version, data)
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=str)
+def test_no_message_survives_a_cut_or_a_byte_too_many(pair: Pair) -> None:
+    data = codec.encode(generate(*pair, "highest", "cut"), pair.version)
+    rng = random.Random(str(pair))
+    ends = set(range(min(len(data), 40))) | {len(data) - 1} | {rng.randrange(len(data) + 1) for _ in range(40)}
+    for end in ends - {len(data), -1}:
+        refused(*pair, data[:end])
+    refused(*pair, data + b"\0", "1 bytes after its end")
+
+
+class TestLengths:
+    @pytest.mark.parametrize("length", [-2, -32768, 1, 32767])
+    def test_a_string_length_that_is_negative_or_beyond_the_end_is_refused(self, length: int) -> None:
+        refused(ProduceRequest, 3, struct.pack(">hhii", length, 1, 1, 0))
+
+    def test_null_is_refused_where_it_is_not_allowed(self) -> None:
+        refused(JoinGroupRequest, 0, struct.pack(">h", -1) + bytes(50), "group_id: length -1")
+        refused(JoinGroupRequest, 6, bytes(50), "group_id: length -1")
+        refused(FetchRequest, 4, struct.pack(">iiiibi", -1, 0, 0, 0, 0, -1), "topics: -1 elements")
+        refused(FetchRequest, 12, bytes(26), "topics: -1 elements")
+
+    @pytest.mark.parametrize("length", [-2, -(2**31), 1, 2**31 - 1])
+    def test_a_records_length_that_is_negative_or_beyond_the_end_is_refused(self, length: int) -> None:
+        before = struct.pack(">hihi", 1, 1000, 0, 0)[:6] + struct.pack(">ihsii", 1, 1, b"t", 1, 0)
+        refused(ProduceRequest, 0, before + struct.pack(">i", length), "records")
+
+    def test_a_compact_string_may_have_32767_bytes_and_no_more(self) -> None:
+        def with_topic(size: int) -> bytes:
+            return b"\x02" + varint(size + 1) + b"x" * size + b"\0" + b"\1\0\0\0"
+
+        message = codec.decode(MetadataRequest, 9, with_topic(32767))
+        assert message.topics == [MetadataRequestTopic(name="x" * 32767)]
+        refused(MetadataRequest, 9, with_topic(32768), "length 32769")
+
+    def test_text_that_is_not_utf8_is_refused(self) -> None:
+        for version in (0, 9):
+            data = codec.encode(MetadataRequest(topics=[MetadataRequestTopic(name="abc")]), version)
+            refused(MetadataRequest, version, data.replace(b"abc", b"a\xffc"), "utf-8")
+        produce = codec.encode(ProduceRequest(topic_data=[TopicProduceData(name="abc")]), 9)
+        refused(ProduceRequest, 9, produce.replace(b"abc", b"\xc3\x28c"), "utf-8")
+
+
+class TestVarints:
+    @pytest.mark.parametrize("value", [0, 1, 127, 128, 16383, 16384, 2**28, 2**31 - 1])
+    def test_what_was_written_is_read(self, value: int) -> None:
+        assert read_varint(varint(value) + b"\xff", 0) == (value, len(varint(value)))
+
+    @pytest.mark.parametrize("data", [varint(2**31), varint(2**35 - 1), b"\x80" * 5 + b"\0", b"\xff" * 100])
+    def test_what_exceeds_31_bits_or_five_bytes_is_refused(self, data: bytes) -> None:
+        with pytest.raises(MalformedMessage):
+            read_varint(data, 0)
+
+
+class TestCounts:
+    @pytest.mark.parametrize("count", [2, 1000, 2**31 - 1, -2, -(2**31)])
+    def test_a_count_beyond_the_bytes_left_is_refused_before_anything_is_built(self, count: int) -> None:
+        refused(MetadataRequest, 1, struct.pack(">ih", count, 0), "elements in 2 bytes")
+
+    def test_elements_are_counted_over_the_whole_message(self) -> None:
+        def two_filters(first: int, second: int) -> bytes:
+            return b"".join(varint(count + 1) + b"\1" * count for count in (first, second)) + b"\0"
+
+        most = wire.REQUEST_ELEMENTS_MAX
+        message = codec.decode(ListGroupsRequest, 5, two_filters(most - 10, 10))
+        assert len(message.states_filter) + len(message.types_filter) == most
+        refused(ListGroupsRequest, 5, two_filters(most - 10, 11), "more array elements")
+
+    def test_a_huge_frame_of_tiny_elements_costs_neither_memory_nor_time(self) -> None:
+        count = 50_000_000
+        frame = varint(count + 1) + bytes(2 * count)
+        started = time.monotonic()
+        tracemalloc.start()
+        try:
+            refused(DescribeTopicPartitionsRequest, 0, frame, "more array elements")
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert time.monotonic() - started < SECONDS_MAX
+        assert peak < len(frame) + 1_000_000  # one copy of the frame is allowed: strings are sliced from bytes
+
+    def test_the_most_elements_allowed_are_decoded_in_time(self) -> None:
+        count = wire.REQUEST_ELEMENTS_MAX
+        frame = varint(count + 1) + b"\1\0" * count + struct.pack(">ib", 10, -1) + b"\0"
+        started = time.monotonic()
+        assert len(codec.decode(DescribeTopicPartitionsRequest, 0, frame).topics) == count
+        assert time.monotonic() - started < SECONDS_MAX
+
+
+class TestTaggedFields:
+    EMPTY = codec.encode(MetadataRequest(), 12)[:-1]
+
+    def test_unknown_ones_are_skipped(self) -> None:
+        data = self.EMPTY + b"\2" + b"\0\3abc" + b"\x80\1\0"
+        assert codec.decode(MetadataRequest, 12, data) == MetadataRequest()
+
+    @pytest.mark.parametrize("tags", [b"\2\0\0\0\0", b"\2\5\0\4\0"])
+    def test_repeated_or_descending_ones_are_refused(self, tags: bytes) -> None:
+        refused(MetadataRequest, 12, self.EMPTY + tags, "follows tag")
+
+    def test_repeated_known_ones_are_refused(self) -> None:
+        empty = codec.encode(FetchRequest(), 12)[:-1]
+        assert codec.decode(FetchRequest, 12, empty + b"\1\0\2\2x"[:4] + b"x").cluster_id == "x"
+        refused(FetchRequest, 12, empty + b"\2" + b"\0\2\2x" * 2, "follows tag")
+
+    def test_a_known_one_must_fill_its_length(self) -> None:
+        empty = codec.encode(FetchRequest(), 12)[:-1]
+        refused(FetchRequest, 12, empty + b"\1\0\3\2xy", "another size")
+        refused(FetchRequest, 12, empty + b"\1\0\1\2xy", "another size")
+
+    def test_a_length_beyond_the_end_is_refused(self) -> None:
+        refused(MetadataRequest, 12, self.EMPTY + b"\1\0\5abc", "tag 0: length 5")
+
+    @pytest.mark.parametrize("count", [wire.REQUEST_ELEMENTS_MAX + 1, 20_000_000])
+    def test_more_than_the_budget_are_refused_at_once(self, count: int) -> None:
+        header = struct.pack(">hhih", 3, 12, 1, -1)
+        started = time.monotonic()
+        refused(MetadataRequest, 12, self.EMPTY + varint(count) + bytes(2 * count), "more array elements")
+        with pytest.raises(MalformedMessage, match="more array elements"):
+            codec.decode_request(memoryview(header + varint(count) + bytes(2 * count)))
+        assert time.monotonic() - started < SECONDS_MAX
+
+    def test_as_many_as_the_budget_are_skipped_in_time(self) -> None:
+        count = wire.REQUEST_ELEMENTS_MAX
+        tags = b"".join(varint(tag) + b"\0" for tag in range(count))
+        started = time.monotonic()
+        assert codec.decode(MetadataRequest, 12, self.EMPTY + varint(count) + tags) == MetadataRequest()
+        assert time.monotonic() - started < SECONDS_MAX
+
+
+class TestHeaders:
+    def test_an_unknown_api_is_named_with_its_correlation_id(self) -> None:
+        with pytest.raises(UnknownApi) as caught:
+            codec.decode_request(memoryview(struct.pack(">hhih", 9999, 3, 42, -1)))
+        assert (caught.value.api_key, caught.value.api_version, caught.value.correlation_id) == (9999, 3, 42)
+
+    @pytest.mark.parametrize("version", [-1, 5, 99, 32767])
+    def test_an_unsupported_version_is_named_with_its_correlation_id(self, version: int) -> None:
+        with pytest.raises(UnsupportedVersion) as caught:
+            codec.decode_request(memoryview(struct.pack(">hhih", 18, version, 42, -1)))
+        assert (caught.value.api_key, caught.value.api_version, caught.value.correlation_id) == (18, version, 42)
+
+    @pytest.mark.parametrize(
+        "frame",
+        [b"", b"\0", struct.pack(">hhi", 18, 0, 1), *(struct.pack(">hhih", 18, 0, 1, length) for length in (5, -2))],
+    )
+    def test_a_header_that_is_cut_off_is_refused(self, frame: bytes) -> None:
+        with pytest.raises(MalformedMessage):
+            codec.decode_request(memoryview(frame))
+
+    def test_a_client_id_that_is_not_utf8_is_refused(self) -> None:
+        with pytest.raises(MalformedMessage):
+            codec.decode_request(memoryview(struct.pack(">hhih", 18, 0, 1, 2) + b"\xff\xfe"))
+
+    def test_a_flexible_header_without_tags_is_refused(self) -> None:
+        with pytest.raises(MalformedMessage):
+            codec.decode_request(memoryview(struct.pack(">hhih", 18, 3, 1, -1)))
+
+
+def test_any_non_zero_byte_is_true() -> None:
+    data = codec.encode(MetadataRequest(allow_auto_topic_creation=True), 4)
+    assert codec.decode(MetadataRequest, 4, data[:-1] + b"\x7f").allow_auto_topic_creation is True
+
+
+def test_decoded_records_are_slices_of_the_frame() -> None:
+    request = ProduceRequest(topic_data=[TopicProduceData(partition_data=[PartitionProduceData(records=b"abc")])])
+    frame = bytearray(codec.encode_request(codec.RequestHeader(0, 9, 1, None), request)[4:])
+    _, decoded = codec.decode_request(memoryview(frame))
+    assert isinstance(decoded, ProduceRequest)
+    records = decoded.topic_data[0].partition_data[0].records
+    assert isinstance(records, memoryview)
+    frame[frame.index(b"abc")] = ord("X")
+    assert bytes(records) == b"Xbc"
+
+
+def test_a_null_or_present_struct_is_told_by_one_byte_that_is_nothing_else() -> None:
+    data = codec.encode(APIS[75].request(), 0)
+    assert data[-2] == 255
+    refused(APIS[75].request, 0, data[:-2] + b"\2" + data[-1:], "neither null nor present")

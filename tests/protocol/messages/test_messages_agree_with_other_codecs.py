@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from chronik.protocol import codec
+
+from .oracles import ORACLES
+from .pairs import PAIRS, Pair
+from .values import STYLES, generate
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=str)
+def test_bytes_and_values_are_those_of_every_codec_that_knows_the_pair(pair: Pair) -> None:
+    cls, version = pair
+    oracles = [oracle for oracle in ORACLES if oracle.knows(cls, version)]
+    for number, style in enumerate(STYLES):
+        message = generate(cls, version, style, f"{pair} {number}")
+        ours = codec.encode(message, version)
+        assert codec.decode(cls, version, ours) == message, style
+        for oracle in oracles:
+            theirs = oracle.encode(message, version)
+            assert ours.hex() == theirs.hex(), f"{oracle.name}, {style}"
+            assert codec.decode(cls, version, theirs) == message, f"{oracle.name}, {style}"
+            assert oracle.decode(cls, version, ours) == message, f"{oracle.name}, {style}"
+
+
+def test_every_pair_has_an_oracle_or_golden_bytes(record_property: Callable[[str, object], None]) -> None:
+    known = {pair: sum(oracle.knows(*pair) for oracle in ORACLES) for pair in PAIRS}
+    alone = [pair for pair, count in known.items() if count == 0]
+    tally = Counter(min(count, 2) for count in known.values())
+    summary = f"{len(PAIRS)} pairs: {tally[2]} with two or more oracles, {tally[1]} with one, {tally[0]} with none"
+    record_property("codec coverage", summary + "".join(f", {pair}" for pair in alone))
+    assert len(PAIRS) > 300
+    assert [str(pair) for pair in alone if not (GOLDEN / f"{pair}.txt").exists()] == []
+
+
+def test_generated_messages_are_not_all_alike() -> None:
+    for pair in PAIRS:
+        plain, tagged = pair.cls.__schema__.at(pair.version)
+        if plain or tagged:
+            messages = [codec.encode(generate(*pair, style, str(pair)), pair.version) for style in STYLES]
+            assert len(set(messages)) > 1, str(pair)
