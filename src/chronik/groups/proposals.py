@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from chronik.errors import StorageFailed
 from chronik.groups.config import COMMIT_BATCH_BYTES_MAX
 from chronik.metadata.commands import Command, CommitOffset, CommitOffsetBatch
 from chronik.metadata.records import CommittedOffset, Group, Result
+from chronik.metadata.store import StoreClosed
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 
@@ -31,7 +33,8 @@ class GroupStore(Protocol):
     def image(self) -> GroupImage: ...
 
     async def propose(self, command: Command) -> Result:
-        """Returns when the command is applied here. Raises KafkaError when it is rejected or its outcome unknown."""
+        """Returns when the command is applied here. Raises KafkaError when it was rejected or its outcome is unknown,
+        StorageFailed or StoreClosed when the store takes no more."""
 
 
 WhenDone = Callable[[ErrorCode | None], None]
@@ -142,13 +145,19 @@ def _finish(entry: _Single | _Batch, task: asyncio.Future[Result]) -> BaseExcept
             entry.finish(told_as(error.code) if isinstance(error, KafkaError) else ErrorCode.COORDINATOR_NOT_AVAILABLE)
     except Exception as bug:
         return bug
-    return None if isinstance(error, KafkaError) else error
+    # A store that stops says so itself.
+    return None if isinstance(error, KafkaError | StorageFailed | StoreClosed) else error
 
 
 def told_as(error: ErrorCode) -> ErrorCode:
     """What went wrong in the store, in words that clients of a coordinator understand. The same as Kafka's."""
     match error:
-        case ErrorCode.REQUEST_TIMED_OUT | ErrorCode.NOT_ENOUGH_REPLICAS | ErrorCode.LEADER_NOT_AVAILABLE:
+        case (
+            ErrorCode.REQUEST_TIMED_OUT
+            | ErrorCode.NOT_ENOUGH_REPLICAS
+            | ErrorCode.LEADER_NOT_AVAILABLE
+            | ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        ):
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         case ErrorCode.NOT_LEADER_OR_FOLLOWER | ErrorCode.KAFKA_STORAGE_ERROR | ErrorCode.NOT_CONTROLLER:
             return ErrorCode.NOT_COORDINATOR

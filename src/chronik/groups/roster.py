@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from chronik.errors import invariant
@@ -170,6 +170,6 @@ class Roster:
         invariant(self.pending.isdisjoint(self._members), "a member is not pending")
 
 
-def _names(protocols: Protocols) -> Iterable[str]:
+def _names(protocols: Protocols) -> tuple[str, ...]:
     """Each once, in order: a client may repeat itself, and its vote still counts once."""
-    return dict.fromkeys(name for name, _ in protocols)
+    return tuple(dict.fromkeys(name for name, _ in protocols))

@@ -1,0 +1,193 @@
+"""A group on the bench: time passes by hand, and the store answers when it is told to."""
+
+from __future__ import annotations
+
+from chronik.groups import events
+from chronik.groups.config import GroupConfig
+from chronik.groups.machine import ClassicGroup
+from chronik.groups.requests import (
+    HeartbeatRequest,
+    JoinRequest,
+    JoinResult,
+    LeaveRequest,
+    LeaveResult,
+    LeavingMember,
+    Protocols,
+    SyncRequest,
+    SyncResult,
+)
+from chronik.groups.transitions import GroupState
+from chronik.protocol.errors import ErrorCode
+
+SESSION_MS = 10_000
+REBALANCE_MS = 60_000
+RANGE: Protocols = (("range", b"range metadata"),)
+ROUND_ROBIN: Protocols = (("roundrobin", b"roundrobin metadata"),)
+BOTH: Protocols = (*RANGE, *ROUND_ROBIN)
+
+
+class Lab:
+    def __init__(self, config: GroupConfig | None = None, group: ClassicGroup | None = None) -> None:
+        self.group = group or ClassicGroup("orders", config or GroupConfig())
+        self.now_ms = 1_000_000
+        self.store_answers = True
+        self.unanswered_stores: list[events.Store | events.StoreDeletion] = []
+        self.stored: list[events.StoredGroup] = []
+        self.forgotten = False
+        self._replies: dict[int, events.Answer] = {}
+        self._last_waiter = 0
+
+    # --- events ---
+
+    def feed(self, event: events.Event) -> None:
+        for instruction in self.group.handle(event):
+            match instruction:
+                case events.Reply():
+                    assert instruction.waiter not in self._replies, "answered twice"
+                    self._replies[instruction.waiter] = instruction.answer
+                case events.Store() | events.StoreDeletion():
+                    self.unanswered_stores.append(instruction)
+                case events.Forget():
+                    self.forgotten = True
+        self.group.check_thoroughly()
+        if self.store_answers:
+            self.answer_stores()
+
+    def answer_stores(self, error: ErrorCode | None = None) -> None:
+        while self.unanswered_stores:
+            self.answer_store(error)
+
+    def answer_store(self, error: ErrorCode | None = None) -> None:
+        instruction = self.unanswered_stores.pop(0)
+        if error is not None:
+            self.feed(events.StoreFailed(self.now_ms, instruction.ticket, error))
+            return
+        if isinstance(instruction, events.Store):
+            self.stored.append(instruction.group)
+        self.feed(events.Stored(self.now_ms, instruction.ticket))
+
+    def pass_time(self, milliseconds: int) -> None:
+        self.now_ms += milliseconds
+        self.feed(events.TimePassed(self.now_ms))
+
+    def waiter(self) -> int:
+        self._last_waiter += 1
+        return self._last_waiter
+
+    def join(
+        self,
+        member_id: str = "",
+        *,
+        instance: str | None = None,
+        protocols: Protocols = RANGE,
+        protocol_type: str = "consumer",
+        require_known_member_id: bool = False,
+        supports_skip_assignment: bool = True,
+        session_ms: int = SESSION_MS,
+        rebalance_ms: int = REBALANCE_MS,
+    ) -> int:
+        waiter = self.waiter()
+        request = JoinRequest(
+            group_id="orders",
+            member_id=member_id,
+            group_instance_id=instance,
+            client_id="client",
+            client_host="/127.0.0.1",
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=rebalance_ms,
+            protocol_type=protocol_type,
+            protocols=protocols,
+            require_known_member_id=require_known_member_id,
+            supports_skip_assignment=supports_skip_assignment,
+        )
+        self.feed(events.JoinAsked(self.now_ms, waiter, request, f"u{waiter}"))
+        return waiter
+
+    def sync(
+        self,
+        member_id: str,
+        generation: int | None = None,
+        assignments: dict[str, bytes] | None = None,
+        *,
+        instance: str | None = None,
+        protocol_type: str | None = None,
+        protocol_name: str | None = None,
+    ) -> int:
+        waiter = self.waiter()
+        generation = self.group.generation if generation is None else generation
+        given = tuple((assignments or {}).items())
+        request = SyncRequest("orders", generation, member_id, instance, protocol_type, protocol_name, given)
+        self.feed(events.SyncAsked(self.now_ms, waiter, request))
+        return waiter
+
+    def heartbeat(self, member_id: str, generation: int | None = None, instance: str | None = None) -> ErrorCode:
+        waiter = self.waiter()
+        generation = self.group.generation if generation is None else generation
+        request = HeartbeatRequest("orders", generation, member_id, instance)
+        self.feed(events.HeartbeatAsked(self.now_ms, waiter, request))
+        return self.error(waiter)
+
+    def leave(self, *members: LeavingMember) -> int:
+        waiter = self.waiter()
+        self.feed(events.LeaveAsked(self.now_ms, waiter, LeaveRequest("orders", members)))
+        return waiter
+
+    def commit(self, member_id: str = "", generation: int = -1, instance: str | None = None) -> ErrorCode:
+        waiter = self.waiter()
+        self.feed(events.CommitAsked(self.now_ms, waiter, generation, member_id, instance))
+        return self.error(waiter)
+
+    def delete(self) -> int:
+        waiter = self.waiter()
+        self.feed(events.DeletionAsked(self.now_ms, waiter))
+        return waiter
+
+    # --- answers ---
+
+    def state(self) -> GroupState:
+        return self.group.state
+
+    def waits(self, waiter: int) -> bool:
+        return waiter not in self._replies
+
+    def joined(self, waiter: int) -> JoinResult:
+        answer = self._replies[waiter]
+        assert isinstance(answer, JoinResult)
+        return answer
+
+    def synced(self, waiter: int) -> SyncResult:
+        answer = self._replies[waiter]
+        assert isinstance(answer, SyncResult)
+        return answer
+
+    def left(self, waiter: int) -> LeaveResult:
+        answer = self._replies[waiter]
+        assert isinstance(answer, LeaveResult)
+        return answer
+
+    def error(self, waiter: int) -> ErrorCode:
+        answer = self._replies[waiter]
+        assert isinstance(answer, ErrorCode)
+        return answer
+
+    # --- whole stories ---
+
+    def first_member(self, **options: object) -> str:
+        """One member in generation 1, which waits for its assignment."""
+        waiter = self.join(**options)  # type: ignore[arg-type]
+        self.pass_time(0)
+        return self.joined(waiter).member_id
+
+    def stable(self, *instances: str | None, protocols: Protocols = RANGE) -> list[str]:
+        """A stable group of one member per name (None: dynamic); the first leads. Returns their member ids."""
+        waiters = [self.join(instance=instance, protocols=protocols) for instance in instances]
+        self.pass_time(0)
+        self.pass_time(0)
+        members = [self.joined(waiter).member_id for waiter in waiters]
+        leader = str(self.group.leader)
+        assert leader == members[0]
+        self.sync(leader, assignments={member: f"part of {member}".encode() for member in members})
+        for member in members[1:]:
+            self.sync(member)
+        assert self.group.state is GroupState.STABLE
+        return members

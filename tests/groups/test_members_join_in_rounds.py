@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import pytest
+
+from chronik.groups.config import MEMBER_METADATA_BYTES_MAX, PENDING_MEMBERS_MAX, GroupConfig
+from chronik.groups.joining import refusal_of_join
+from chronik.groups.requests import JoinRequest, LeavingMember, Protocols
+from chronik.groups.transitions import GroupState
+from chronik.protocol.errors import ErrorCode
+
+from .lab import BOTH, RANGE, REBALANCE_MS, ROUND_ROBIN, SESSION_MS, Lab
+
+
+def request(group_id: str = "orders", session_ms: int = SESSION_MS, protocols: Protocols = RANGE) -> JoinRequest:
+    return JoinRequest(group_id, "", None, "client", "/::1", session_ms, REBALANCE_MS, "consumer", protocols)
+
+
+def test_a_lone_member_leads_and_learns_of_itself() -> None:
+    lab = Lab()
+    waiter = lab.join()
+    assert lab.waits(waiter)
+    lab.pass_time(0)
+    joined = lab.joined(waiter)
+    assert (joined.error, joined.generation, joined.protocol_name) == (ErrorCode.NONE, 1, "range")
+    assert joined.leader == joined.member_id
+    assert [(member.member_id, member.metadata) for member in joined.members] == [(joined.member_id, b"range metadata")]
+    assert lab.state() is GroupState.COMPLETING_REBALANCE
+
+
+def test_only_the_leader_learns_who_the_members_are() -> None:
+    lab = Lab()
+    first, second = lab.join(), lab.join()
+    lab.pass_time(0)
+    lab.pass_time(0)
+    leader, follower = lab.joined(first), lab.joined(second)
+    assert leader.generation == follower.generation == 1
+    assert leader.leader == follower.leader == leader.member_id
+    assert {member.member_id for member in leader.members} == {leader.member_id, follower.member_id}
+    assert follower.members == ()
+
+
+def test_a_client_without_an_id_is_given_one_and_joins_with_it() -> None:
+    lab = Lab()
+    told = lab.joined(lab.join(require_known_member_id=True))
+    assert told.error is ErrorCode.MEMBER_ID_REQUIRED
+    assert told.member_id.startswith("client-")
+    assert lab.state() is GroupState.EMPTY
+    waiter = lab.join(told.member_id, require_known_member_id=True)
+    lab.pass_time(0)
+    assert lab.joined(waiter).member_id == told.member_id
+
+
+def test_an_id_that_was_never_given_out_is_unknown() -> None:
+    lab = Lab()
+    lab.first_member()
+    assert lab.joined(lab.join("client-guessed")).error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_given_id_expires_and_an_unused_group_is_forgotten() -> None:
+    lab = Lab()
+    lab.joined(lab.join(require_known_member_id=True))
+    lab.pass_time(SESSION_MS - 1)
+    assert not lab.forgotten
+    lab.pass_time(1)
+    assert lab.forgotten
+    assert lab.state() is GroupState.DEAD
+
+
+def test_a_rebalance_waits_for_ids_that_were_given_out_until_they_expire() -> None:
+    lab = Lab()
+    (leader,) = lab.stable(None)
+    lab.join(require_known_member_id=True)
+    rejoin = lab.join(leader)
+    assert lab.waits(rejoin)
+    lab.pass_time(SESSION_MS)
+    assert lab.joined(rejoin).generation == 2
+
+
+def test_a_rebalance_waits_for_every_member_of_the_generation_before() -> None:
+    lab = Lab()
+    leader, follower = lab.stable(None, None)
+    newcomer = lab.join()
+    assert lab.heartbeat(leader) is ErrorCode.REBALANCE_IN_PROGRESS
+    again = lab.join(leader)
+    assert lab.waits(newcomer)
+    assert lab.waits(again)
+    last = lab.join(follower)
+    assert {lab.joined(waiter).generation for waiter in (newcomer, again, last)} == {2}
+
+
+def test_whoever_does_not_rejoin_in_time_is_dropped() -> None:
+    lab = Lab()
+    leader, follower = lab.stable(None, None)
+    rejoin = lab.join(follower, protocols=BOTH)
+    for _ in range(REBALANCE_MS // 5_000 - 1):
+        lab.pass_time(5_000)
+        assert lab.heartbeat(leader) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert lab.waits(rejoin)
+    lab.pass_time(5_000)
+    joined = lab.joined(rejoin)
+    assert joined.generation == 2
+    assert joined.leader == follower
+    assert lab.heartbeat(leader) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_the_longest_rebalance_timeout_of_the_members_holds() -> None:
+    lab = Lab()
+    first = lab.join(rebalance_ms=1_000, session_ms=1_000_000)
+    second = lab.join(rebalance_ms=5_000, session_ms=1_000_000)
+    lab.pass_time(0)
+    lab.pass_time(0)
+    lab.sync(lab.joined(first).member_id)
+    lab.sync(lab.joined(second).member_id)
+    newcomer = lab.join(rebalance_ms=1_000)
+    lab.pass_time(4_999)
+    assert lab.waits(newcomer)
+    lab.pass_time(1)
+    assert lab.joined(newcomer).generation == 2
+
+
+def test_the_first_generation_waits_for_company_as_long_as_company_comes() -> None:
+    lab = Lab(GroupConfig(initial_rebalance_delay_ms=3_000))
+    first = lab.join(rebalance_ms=10_000)
+    lab.pass_time(2_000)
+    second = lab.join(rebalance_ms=10_000)
+    lab.pass_time(1_000)
+    assert lab.waits(first), "someone came, so the delay starts again"
+    lab.pass_time(2_999)
+    assert lab.waits(first)
+    lab.pass_time(1)
+    assert lab.joined(first).generation == lab.joined(second).generation == 1
+
+
+def test_the_first_generation_never_waits_beyond_the_rebalance_timeout() -> None:
+    lab = Lab(GroupConfig(initial_rebalance_delay_ms=3_000))
+    first = lab.join(rebalance_ms=7_000)
+    waited_ms = 0
+    while lab.waits(first):
+        lab.join(rebalance_ms=7_000)
+        lab.pass_time(500)
+        waited_ms += 500
+        assert waited_ms <= 10_000
+    assert lab.joined(first).generation == 1
+
+
+def test_everybody_leaving_during_the_first_delay_leaves_an_empty_group() -> None:
+    lab = Lab(GroupConfig(initial_rebalance_delay_ms=3_000))
+    given = lab.joined(lab.join(require_known_member_id=True)).member_id
+    waiter = lab.join(given)
+    lab.leave(LeavingMember(given))
+    assert lab.joined(waiter).error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert lab.state() is GroupState.EMPTY
+
+
+def test_the_protocol_with_the_most_votes_among_what_all_support_wins() -> None:
+    lab = Lab()
+    sticky: Protocols = (("sticky", b"s"),)
+    waiters = [
+        lab.join(protocols=(*sticky, *RANGE, *ROUND_ROBIN)),
+        lab.join(protocols=(*ROUND_ROBIN, *RANGE)),
+        lab.join(protocols=(*ROUND_ROBIN, *RANGE)),
+    ]
+    lab.pass_time(0)
+    lab.pass_time(0)
+    assert {lab.joined(waiter).protocol_name for waiter in waiters} == {"roundrobin"}
+    assert {member.metadata for member in lab.joined(waiters[0]).members} == {b"roundrobin metadata"}
+
+
+@pytest.mark.parametrize(
+    ("protocol_type", "protocols"),
+    [("connect", RANGE), ("consumer", ROUND_ROBIN), ("consumer", ())],
+    ids=["another type", "no common protocol", "no protocol"],
+)
+def test_protocols_that_do_not_fit_the_group_are_refused(protocol_type: str, protocols: Protocols) -> None:
+    lab = Lab()
+    lab.stable(None)
+    refused = lab.joined(lab.join(protocol_type=protocol_type, protocols=protocols))
+    assert refused.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert lab.state() is GroupState.STABLE
+
+
+@pytest.mark.parametrize(("protocol_type", "protocols"), [("", RANGE), ("consumer", ())])
+def test_the_first_member_must_bring_a_protocol(protocol_type: str, protocols: Protocols) -> None:
+    lab = Lab()
+    refused = lab.joined(lab.join(protocol_type=protocol_type, protocols=protocols))
+    assert refused.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert lab.forgotten
+
+
+def test_a_protocol_named_twice_counts_once() -> None:
+    lab = Lab()
+    lab.stable(None, protocols=(*RANGE, *RANGE))
+    assert lab.joined(lab.join(protocols=ROUND_ROBIN)).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_a_follower_that_missed_its_answer_is_told_again_without_a_rebalance() -> None:
+    lab = Lab()
+    leader, follower = lab.stable(None, None)
+    told = lab.joined(lab.join(follower))
+    assert (told.error, told.generation, told.leader, told.members) == (ErrorCode.NONE, 1, leader, ())
+    assert lab.state() is GroupState.STABLE
+
+
+def test_a_leader_that_missed_its_answer_is_told_the_members_again() -> None:
+    lab = Lab()
+    leader = lab.first_member()
+    told = lab.joined(lab.join(leader))
+    assert told.generation == 1
+    assert [member.member_id for member in told.members] == [leader]
+    assert lab.state() is GroupState.COMPLETING_REBALANCE
+
+
+def test_a_leader_that_rejoins_a_stable_group_starts_a_rebalance() -> None:
+    lab = Lab()
+    leader, follower = lab.stable(None, None)
+    lab.join(leader)
+    assert lab.state() is GroupState.PREPARING_REBALANCE
+    assert lab.heartbeat(follower) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+@pytest.mark.parametrize("synced", [True, False], ids=["stable", "completing"])
+def test_a_member_that_changes_its_subscription_starts_a_rebalance(synced: bool) -> None:
+    lab = Lab()
+    if synced:
+        _, follower = lab.stable(None, None)
+    else:
+        waiters = [lab.join(), lab.join()]
+        lab.pass_time(0)
+        lab.pass_time(0)
+        follower = lab.joined(waiters[1]).member_id
+    waiter = lab.join(follower, protocols=(("range", b"another subscription"),))
+    assert lab.state() is GroupState.PREPARING_REBALANCE
+    assert lab.waits(waiter)
+
+
+def test_a_join_that_is_repeated_over_a_new_connection_answers_the_old_one_too() -> None:
+    lab = Lab()
+    leader, follower = lab.stable(None, None)
+    first = lab.join(leader)
+    second = lab.join(leader)
+    assert lab.joined(first).error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert lab.waits(second)
+    lab.join(follower)
+    assert lab.joined(second).generation == 2
+
+
+def test_a_new_member_whose_client_went_away_does_not_hold_its_place_for_ever() -> None:
+    lab = Lab(GroupConfig(new_member_join_timeout_ms=20_000))
+    (leader,) = lab.stable(None)
+    waiter = lab.join(rebalance_ms=1_000_000)
+    for _ in range(4):
+        lab.pass_time(5_000)
+        lab.heartbeat(leader)
+    assert lab.joined(waiter).error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_full_group_turns_newcomers_away() -> None:
+    lab = Lab(GroupConfig(max_size=2))
+    lab.stable(None, None)
+    assert lab.joined(lab.join()).error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert lab.state() is GroupState.STABLE
+
+
+def test_a_group_fills_to_its_limit_while_it_rebalances_and_no_further() -> None:
+    lab = Lab(GroupConfig(max_size=2, initial_rebalance_delay_ms=1_000))
+    accepted = [lab.join(), lab.join()]
+    assert lab.joined(lab.join()).error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    lab.pass_time(2_000)
+    lab.pass_time(2_000)
+    assert {lab.joined(waiter).error for waiter in accepted} == {ErrorCode.NONE}
+
+
+def test_a_full_group_lets_its_own_static_member_restart() -> None:
+    lab = Lab(GroupConfig(max_size=2))
+    lab.stable("a", "b")
+    assert lab.joined(lab.join(instance="a")).error is ErrorCode.NONE
+
+
+def test_ids_are_given_out_up_to_a_limit() -> None:
+    lab = Lab()
+    for _ in range(PENDING_MEMBERS_MAX - 1):
+        lab.group._core.roster.pending.add(f"pending-{lab.waiter()}")
+    assert lab.joined(lab.join(require_known_member_id=True)).error is ErrorCode.MEMBER_ID_REQUIRED
+    assert lab.joined(lab.join(require_known_member_id=True)).error is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_requests_that_no_group_would_accept_are_refused() -> None:
+    config = GroupConfig(min_session_timeout_ms=6_000, max_session_timeout_ms=30_000)
+    assert refusal_of_join(request(group_id=""), config) is ErrorCode.INVALID_GROUP_ID
+    for session_ms, refusal in [
+        (5_999, ErrorCode.INVALID_SESSION_TIMEOUT),
+        (6_000, None),
+        (30_000, None),
+        (30_001, ErrorCode.INVALID_SESSION_TIMEOUT),
+    ]:
+        assert refusal_of_join(request(session_ms=session_ms), config) is refusal
+    largest: Protocols = (("range", bytes(MEMBER_METADATA_BYTES_MAX)),)
+    assert refusal_of_join(request(protocols=largest), config) is None
+    assert refusal_of_join(request(protocols=(*largest, ("x", b"1"))), config) is ErrorCode.INVALID_REQUEST

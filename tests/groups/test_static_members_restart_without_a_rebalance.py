@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import pytest
+
+from chronik.groups.requests import LeavingMember
+from chronik.groups.transitions import GroupState
+from chronik.protocol.errors import ErrorCode
+
+from .lab import BOTH, REBALANCE_MS, ROUND_ROBIN, SESSION_MS, Lab
+
+
+def test_a_restarted_instance_gets_a_new_id_and_keeps_its_assignment() -> None:
+    lab = Lab()
+    leader, old = lab.stable("a", "b")
+    joined = lab.joined(lab.join(instance="b"))
+    assert joined.error is ErrorCode.NONE
+    assert joined.member_id.startswith("b-")
+    assert joined.member_id != old
+    assert (joined.generation, joined.leader, joined.skip_assignment) == (1, leader, False)
+    assert lab.state() is GroupState.STABLE
+    assert lab.synced(lab.sync(joined.member_id, instance="b")).assignment == f"part of {old}".encode()
+    assert {member.member_id for member in lab.stored[-1].members} == {leader, joined.member_id}
+
+
+def test_a_restarted_instance_is_answered_only_after_its_new_id_is_stored() -> None:
+    lab = Lab()
+    lab.stable("a", "b")
+    lab.store_answers = False
+    waiter = lab.join(instance="b")
+    assert lab.waits(waiter)
+    lab.answer_store()
+    assert lab.joined(waiter).error is ErrorCode.NONE
+
+
+def test_a_restarted_instance_is_told_when_its_new_id_could_not_be_stored() -> None:
+    lab = Lab()
+    lab.stable("a", "b")
+    lab.store_answers = False
+    waiter = lab.join(instance="b")
+    lab.answer_store(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    refused = lab.joined(waiter)
+    assert (refused.error, refused.member_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
+    lab.store_answers = True
+    assert lab.joined(lab.join(instance="b")).error is ErrorCode.NONE
+
+
+def test_a_restarted_leader_is_told_to_skip_the_assignment() -> None:
+    lab = Lab()
+    _, follower = lab.stable("a", "b")
+    joined = lab.joined(lab.join(instance="a"))
+    assert joined.leader == joined.member_id
+    assert joined.skip_assignment
+    assert {member.member_id for member in joined.members} == {joined.member_id, follower}
+
+
+def test_a_restarted_leader_of_an_old_client_takes_itself_for_a_follower() -> None:
+    lab = Lab()
+    old, _ = lab.stable("a", "b")
+    joined = lab.joined(lab.join(instance="a", supports_skip_assignment=False))
+    assert joined.leader == old
+    assert joined.members == ()
+    assert not joined.skip_assignment
+    assert lab.group.leader == joined.member_id
+
+
+def test_whoever_uses_the_old_id_is_fenced() -> None:
+    lab = Lab()
+    _, old = lab.stable("a", "b")
+    lab.join(instance="b")
+    assert lab.heartbeat(old, instance="b") is ErrorCode.FENCED_INSTANCE_ID
+    assert lab.commit(old, 1, instance="b") is ErrorCode.FENCED_INSTANCE_ID
+    assert lab.synced(lab.sync(old, instance="b")).error is ErrorCode.FENCED_INSTANCE_ID
+    assert lab.joined(lab.join(old, instance="b")).error is ErrorCode.FENCED_INSTANCE_ID
+    assert lab.left(lab.leave(LeavingMember(old, "b"))).members[0].error is ErrorCode.FENCED_INSTANCE_ID
+    assert lab.heartbeat(old) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_requests_that_wait_under_the_old_id_are_fenced() -> None:
+    lab = Lab()
+    lab.stable("a", "b")
+    lab.join()
+    waiting = lab.join(instance="b")
+    assert lab.waits(waiting)
+    restarted = lab.join(instance="b")
+    assert lab.joined(waiting).error is ErrorCode.FENCED_INSTANCE_ID
+    assert lab.waits(restarted)
+
+
+def test_a_sync_that_waits_under_the_old_id_is_fenced_and_the_round_starts_anew() -> None:
+    lab = Lab()
+    waiters = [lab.join(instance="a"), lab.join(instance="b")]
+    lab.pass_time(0)
+    lab.pass_time(0)
+    leader, old = (lab.joined(waiter).member_id for waiter in waiters)
+    waiting = lab.sync(old, instance="b")
+    restarted = lab.join(instance="b")
+    assert lab.synced(waiting).error is ErrorCode.FENCED_INSTANCE_ID
+    assert lab.state() is GroupState.PREPARING_REBALANCE
+    lab.join(leader, instance="a")
+    assert lab.joined(restarted).generation == 2
+
+
+def test_a_restart_that_changes_the_common_protocol_starts_a_rebalance() -> None:
+    lab = Lab()
+    lab.stable("a", protocols=BOTH)
+    waiter = lab.join(instance="a", protocols=ROUND_ROBIN)
+    joined = lab.joined(waiter)
+    assert (joined.generation, joined.protocol_name) == (2, "roundrobin")
+
+
+def test_a_rebalance_that_begins_while_the_new_id_is_stored_answers_the_restart() -> None:
+    lab = Lab()
+    (old,) = lab.stable("a")
+    lab.store_answers = False
+    restarted = lab.join(instance="a")
+    newcomer = lab.join()
+    lab.answer_stores()
+    joined = lab.joined(restarted)
+    assert joined.generation == lab.joined(newcomer).generation == 2
+    assert joined.member_id != old
+
+
+def test_an_absent_static_member_keeps_its_place_through_a_rebalance_until_its_session_ends() -> None:
+    lab = Lab()
+    leader, absent = lab.stable("a", "b")
+    lab.pass_time(SESSION_MS - 1)
+    lab.heartbeat(leader, instance="a")
+    rejoin = lab.join(leader, instance="a")
+    assert lab.waits(rejoin)
+    lab.pass_time(1)
+    assert [member.member_id for member in lab.joined(rejoin).members] == [leader]
+    assert lab.heartbeat(absent, instance="b") is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_round_in_which_only_absent_static_members_remain_waits_for_them() -> None:
+    lab = Lab()
+    waiter = lab.join(instance="a", session_ms=1_000_000)
+    lab.pass_time(0)
+    static = lab.joined(waiter).member_id
+    lab.sync(static)
+    dynamic = lab.joined(lab.join(require_known_member_id=True)).member_id
+    lab.join(dynamic)
+    lab.leave(LeavingMember(dynamic))
+    assert lab.state() is GroupState.PREPARING_REBALANCE
+    lab.pass_time(REBALANCE_MS)
+    assert lab.state() is GroupState.PREPARING_REBALANCE
+    rejoin = lab.join(static, instance="a")
+    assert lab.joined(rejoin).generation == 2
+
+
+def test_an_administrator_removes_a_static_member_by_its_name() -> None:
+    lab = Lab()
+    leader, removed = lab.stable("a", "b")
+    left = lab.left(lab.leave(LeavingMember("", "b"), LeavingMember("", "unknown")))
+    assert [member.error for member in left.members] == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
+    assert lab.state() is GroupState.PREPARING_REBALANCE
+    assert lab.heartbeat(removed, instance="b") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert lab.heartbeat(leader, instance="a") is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+@pytest.mark.parametrize("instance", ["unknown", "b"])
+def test_an_id_under_another_instance_is_not_accepted(instance: str) -> None:
+    lab = Lab()
+    leader, _ = lab.stable("a", "b")
+    expected = ErrorCode.FENCED_INSTANCE_ID if instance == "b" else ErrorCode.UNKNOWN_MEMBER_ID
+    assert lab.heartbeat(leader, instance=instance) is expected
+
+
+def test_an_id_that_was_given_to_a_dynamic_member_is_no_static_one() -> None:
+    lab = Lab()
+    lab.stable(None)
+    given = lab.joined(lab.join(require_known_member_id=True)).member_id
+    assert lab.joined(lab.join(given, instance="a")).error is ErrorCode.UNKNOWN_MEMBER_ID
