@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ from chronik.broker.fetch_sessions import FetchSessions
 from chronik.broker.producer_ids import ProducerIds
 from chronik.broker.replicas import Replicas
 from chronik.clock import Clock
-from chronik.config import Address, NodeConfig
+from chronik.config import NodeConfig
 from chronik.configs.resolver import ConfigResolver
 from chronik.controller.topics import TopicController
 from chronik.exchange import Peer
@@ -32,7 +31,6 @@ class Services:
     groups: GroupCoordinator
     fetch_sessions: FetchSessions
     producer_ids: ProducerIds
-    advertised: Callable[[], Address]
 
     @property
     def image(self) -> Image:

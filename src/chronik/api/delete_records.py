@@ -16,12 +16,12 @@ HIGH_WATERMARK = -1
 UNKNOWN = -1
 
 
-def handle(services: Services, request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
+async def handle(services: Services, request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
                 name=topic.name,
-                partitions=[_delete(services, topic.name, partition) for partition in topic.partitions],
+                partitions=[await _delete(services, topic.name, partition) for partition in topic.partitions],
             )
             for topic in request.topics
         ]
@@ -45,17 +45,17 @@ def _failed(partition: DeleteRecordsPartition, code: ErrorCode) -> DeleteRecords
     )
 
 
-def _delete(services: Services, topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+async def _delete(
+    services: Services, topic: str, wanted: DeleteRecordsPartition
+) -> DeleteRecordsPartitionResult:
     try:
         replica = services.replicas.by_name(topic, wanted.partition_index)
-        if replica.rules.compacted_only:
+        if not replica.rules.deletable:
             raise KafkaError(ErrorCode.POLICY_VIOLATION)
         offset = replica.high_watermark if wanted.offset == HIGH_WATERMARK else wanted.offset
         if not 0 <= offset <= replica.high_watermark:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        replica.log.delete_records_before(offset)
+        low_watermark = await replica.delete_records_before(offset)
     except KafkaError as error:
         return _failed(wanted, error.code)
-    return DeleteRecordsPartitionResult(
-        partition_index=wanted.partition_index, low_watermark=replica.log.log_start_offset
-    )
+    return DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=low_watermark)

@@ -20,7 +20,9 @@ async def handle(services: Services, request: DeleteTopicsRequest, context: Cont
 def failure(request: DeleteTopicsRequest, code: ErrorCode) -> DeleteTopicsResponse:
     return DeleteTopicsResponse(
         responses=[
-            DeletableTopicResult(name=wanted.name, topic_id=wanted.topic_id, error_code=code, error_message=code.message)
+            DeletableTopicResult(
+                name=wanted.name, topic_id=wanted.topic_id, error_code=code, error_message=code.message
+            )
             for wanted in _wanted(request)
         ]
     )

@@ -156,7 +156,8 @@ def _for_version(records: bytes | memoryview, version: int) -> bytes | memoryvie
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     if version >= FIRST_VERSION_WITH_BATCHES:
         return records
-    return convert_down(records, 1 if version >= FIRST_VERSION_WITH_MAGIC_1 else 0, DECOMPRESSED_BYTES_MAX)
+    magic = 1 if version >= FIRST_VERSION_WITH_MAGIC_1 else 0
+    return convert_down(records, magic, limit=DECOMPRESSED_BYTES_MAX)
 
 
 def _response(answer: Answer, session: FetchSession | None, incremental: bool, version: int) -> FetchResponse:

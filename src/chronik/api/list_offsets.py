@@ -78,7 +78,7 @@ def _find(replica: Replica, timestamp: int, version: int) -> tuple[int, int, int
     if timestamp == LATEST:
         return replica.last_stable_offset, UNKNOWN, replica.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return log.log_start_offset, UNKNOWN, log.epoch_at(log.log_start_offset)
+        return log.log_start_offset, UNKNOWN, log.epochs.range_at(log.log_start_offset)[0]
     if timestamp == MAX_TIMESTAMP:
         found = log.max_timestamp_offset()
     elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch, versions 0 to 4: where an epoch ends, so that a reader can tell whether it read what still holds."""
+"""OffsetForLeaderEpoch, versions 0 to 4: where an epoch ends, so that a reader can tell what still holds."""
 
 from __future__ import annotations
 

@@ -117,12 +117,13 @@ class FetchSessions:
         self._sessions.pop(session_id, None)
 
     def _make_room(self, partition_count: int, now: float) -> bool:
-        while len(self._sessions) >= self._sessions_max or self._partitions_held() + partition_count > self._partitions_max:
+        while not self._has_room(partition_count):
             oldest = next(iter(self._sessions.values()), None)
             if oldest is None or now - oldest.last_used < FETCH_SESSION_IDLE_SECONDS:
                 return False
             del self._sessions[oldest.id]
         return True
 
-    def _partitions_held(self) -> int:
-        return sum(len(session.wanted) for session in self._sessions.values())
+    def _has_room(self, partition_count: int) -> bool:
+        held = sum(len(session.wanted) for session in self._sessions.values())
+        return len(self._sessions) < self._sessions_max and held + partition_count <= self._partitions_max

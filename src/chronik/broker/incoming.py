@@ -23,7 +23,8 @@ from chronik.protocol.batch import (
 from chronik.protocol.compression import Codec
 from chronik.protocol.errors import ErrorCode, InvalidRecord, KafkaError
 from chronik.protocol.message_set import convert_up
-from chronik.protocol.records import decode_batch, recompress
+from chronik.protocol.records import decode_batch
+from chronik.protocol.rewrite import recompress, validate_records
 
 WritableBytes = bytearray | memoryview
 
@@ -34,6 +35,8 @@ class IncomingRules:
 
     max_message_bytes: int
     compacted: bool = False
+    deletable: bool = True
+    """Whether DeleteRecords may take records away: not where compaction alone decides what goes."""
     codec: Codec | None = None
     """Stored with this codec; None keeps the producer's."""
     codec_level: int | None = None
@@ -87,10 +90,8 @@ def _check(
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or newer")
     if not rules.log_append_time:
         _check_timestamps(buffer, position, header, rules, now_ms)
-    if rules.compacted and any(
-        record.key is None for record in decode_batch(buffer, position, DECOMPRESSED_BYTES_MAX)
-    ):
-        raise InvalidRecord("a compacted topic takes no record without a key")
+    if rules.compacted:
+        validate_records(buffer, position, keys_required=True, limit=DECOMPRESSED_BYTES_MAX)
 
 
 def _check_timestamps(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from chronik.broker.flusher import Flusher, SyncTicket
+from chronik.broker.flusher import Flusher
 from chronik.broker.incoming import Incoming, IncomingRules
+from chronik.errors import invariant
 from chronik.log.partition import AppendInfo, PartitionLog
+from chronik.log.sync import SyncTicket
+from chronik.log.synced import SyncedOffsets
+from chronik.metadata.records import Topic
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -25,9 +30,12 @@ class Replica:
         "_bytes_announced",
         "_bytes_appended",
         "_commit_waiters",
+        "_flush_each_append",
         "_flusher",
-        "_open_log",
         "_log",
+        "_open_log",
+        "_sync_waiters",
+        "_synced_offsets",
         "high_watermark",
         "index",
         "leader_epoch",
@@ -39,37 +47,46 @@ class Replica:
 
     def __init__(
         self,
-        topic_name: str,
-        topic_id: bytes,
+        topic: Topic,
         index: int,
-        leader_epoch: int,
         rules: IncomingRules,
         open_log: Callable[[Replica], PartitionLog],
-        flusher: Flusher | None,
+        synced_offsets: SyncedOffsets,
+        flusher: Flusher,
+        *,
+        flush_each_append: bool,
     ) -> None:
-        self.topic_name = topic_name
-        self.topic_id = topic_id
+        self.topic_name = topic.name
+        self.topic_id = topic.id
         self.index = index
-        self.leader_epoch = leader_epoch
+        self.leader_epoch = topic.partitions[index].leader_epoch
         self.rules = rules
         self.high_watermark = 0
         self.watchers: dict[RecordsArrived, None] = {}
-        self._flusher = flusher  # None leaves syncing to the operating system
         self._open_log = open_log
         self._log: PartitionLog | None = None
+        self._synced_offsets = synced_offsets
+        self._flusher = flusher
+        self._flush_each_append = flush_each_append
         self._commit_waiters: deque[tuple[int, Callable[[], None]]] = deque()
+        self._sync_waiters: list[asyncio.Future[None]] = []
         self._bytes_appended = 0
         self._bytes_announced = 0
 
     def __repr__(self) -> str:
         return f"{self.topic_name}-{self.index}"
 
-    @property
-    def log(self) -> PartitionLog:
-        """Opened on first use: thousands of partitions must not hold up the start of a node."""
+    def open(self) -> None:
+        """Opens the log, unless it is: thousands of partitions must not hold up the start of a node."""
         if self._log is None:
             self._log = self._open_log(self)
+            self._log.assign_epoch(self.leader_epoch, self._log.log_end_offset)
             self.high_watermark = self._committed_end(self._log)
+
+    @property
+    def log(self) -> PartitionLog:
+        invariant(self._log is not None, f"{self} is used before it is opened")
+        assert self._log is not None
         return self._log
 
     @property
@@ -84,7 +101,7 @@ class Replica:
 
     def check_epoch(self, claimed: int) -> None:
         """Raises FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH when client and broker disagree about who leads."""
-        if claimed == ANY_EPOCH or claimed == self.leader_epoch:
+        if claimed in (ANY_EPOCH, self.leader_epoch):
             return
         raise KafkaError(
             ErrorCode.FENCED_LEADER_EPOCH if claimed < self.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
@@ -97,25 +114,27 @@ class Replica:
             self._log.assign_epoch(leader_epoch, self._log.log_end_offset)
 
     def append(self, incoming: Incoming) -> AppendInfo:
-        log = self.log
-        info = log.append(incoming.buffer, incoming.headers, self.leader_epoch)
-        self._bytes_appended += len(incoming.buffer)
-        if self._flusher is None:
-            self._advance()
-        else:
-            self._flusher.request(self)
+        info = self.log.append(incoming.buffer, incoming.headers, self.leader_epoch)
+        if not info.duplicate:
+            self._bytes_appended += len(incoming.buffer)
+            if self._flush_each_append:
+                self._flusher.request(self)
+            else:
+                self._advance()
         return info
 
-    def read(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> bytes | memoryview:
+    def read(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> memoryview:
         log = self.log
-        if not log.log_start_offset <= offset <= self.high_watermark:
-            # Between the high watermark and the log's end there is nothing to see yet, but the offset is not wrong.
-            if self.high_watermark < offset <= log.log_end_offset:
-                return b""
+        if not log.log_start_offset <= offset <= log.log_end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        if offset == self.high_watermark:
-            return b""
+        # Between the high watermark and the log's end there is nothing to see yet, but the offset is not wrong.
         return log.read(offset, max_bytes, self.high_watermark, min_one_batch=min_one_batch)
+
+    async def delete_records_before(self, offset: int) -> int:
+        """Moves the start of the log; returns it when it is durable."""
+        self.log.delete_records_before(offset)
+        await self.make_durable()
+        return self.log.log_start_offset
 
     # Waiting
 
@@ -126,20 +145,33 @@ class Replica:
     def when_committed(self, offset: int, callback: Callable[[], None]) -> None:
         self._commit_waiters.append((offset, callback))
 
+    async def make_durable(self) -> None:
+        """Returns when everything that the log holds now is synced."""
+        while self.log.needs_sync:
+            waiter = asyncio.get_running_loop().create_future()
+            self._sync_waiters.append(waiter)
+            self._flusher.request(self)
+            await waiter
+
     def begin_sync(self) -> SyncTicket | None:
         return self._log.begin_sync() if self._log is not None else None
 
     def complete_sync(self, ticket: SyncTicket) -> None:
-        if self._log is not None:
-            self._log.complete_sync(ticket)
-            self._advance()
+        if self._log is None:
+            return
+        self._log.complete_sync(ticket)
+        self._synced_offsets.record(self.topic_id, self.index, self._log.synced_offset)
+        waiters, self._sync_waiters = self._sync_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._advance()
 
     def _committed_end(self, log: PartitionLog) -> int:
-        return log.log_end_offset if self._flusher is None else log.synced_offset
+        return log.synced_offset if self._flush_each_append else log.log_end_offset
 
     def _advance(self) -> None:
-        assert self._log is not None
-        committed = self._committed_end(self._log)
+        committed = self._committed_end(self.log)
         if committed <= self.high_watermark:
             return
         self.high_watermark = committed
@@ -150,8 +182,26 @@ class Replica:
         for watcher in list(self.watchers):
             watcher.arrived(arrived)
 
+    # Ending
+
+    def close(self) -> None:
+        """Syncs and closes the log, so that the next start finds everything as it is."""
+        if self._log is not None:
+            self._log.close()
+            self._synced_offsets.record(self.topic_id, self.index, self._log.synced_offset)
+            self._log = None
+
     def abandon(self) -> None:
-        """The partition is gone: whoever waits for it looks again, and finds that out."""
+        """The topic was deleted: whoever waits for this partition looks again, and finds that out."""
+        if self._log is not None:
+            self._log.abandon()
+            self._log = None
+        for _, callback in self._commit_waiters:
+            callback()
+        self._commit_waiters.clear()
+        for waiter in self._sync_waiters:
+            if not waiter.done():
+                waiter.set_exception(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        self._sync_waiters.clear()
         for watcher in list(self.watchers):
             watcher.wake()
-        self._log = None

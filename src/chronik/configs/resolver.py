@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Protocol
 
 from chronik.configs.keys import BROKER_KEYS, TOPIC_KEYS, ConfigKey, Scope
 from chronik.errors import ConfigError
 from chronik.metadata.commands import CLUSTER_DEFAULT
+from chronik.metadata.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 
@@ -41,18 +41,11 @@ class ConfigEntry:
     """Every place that gives this key a value, the one that holds first."""
 
 
-class BrokerConfigs(Protocol):
-    """The part of the image that this module reads."""
-
-    @property
-    def broker_configs(self) -> Mapping[int, Mapping[str, str]]: ...
-
-
 class ConfigResolver:
     """Resolves against the image as it is at each call, so that a change holds at once."""
 
-    def __init__(self, image: BrokerConfigs, node_id: int, static: Mapping[str, str]) -> None:
-        self._image = image
+    def __init__(self, store: MetadataStore, node_id: int, static: Mapping[str, str]) -> None:
+        self._store = store
         self._node_id = node_id
         self._static = static
         for name, value in static.items():
@@ -87,7 +80,7 @@ class ConfigResolver:
             yield ConfigEntry(key, synonyms[0].value, synonyms[0].source, key.scope is Scope.READ_ONLY, synonyms)
 
     def describe_cluster_default(self) -> Iterator[ConfigEntry]:
-        for name, value in sorted(self._image.broker_configs.get(CLUSTER_DEFAULT, {}).items()):
+        for name, value in sorted(self._store.image.broker_configs.get(CLUSTER_DEFAULT, {}).items()):
             synonym = Synonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER)
             yield ConfigEntry(BROKER_KEYS[name], value, synonym.source, False, [synonym])
 
@@ -101,7 +94,7 @@ class ConfigResolver:
             yield from self._broker_values(BROKER_KEYS[key.synonym], self._node_id)
 
     def _broker_values(self, key: ConfigKey, broker_id: int) -> Iterator[Synonym]:
-        dynamic = self._image.broker_configs
+        dynamic = self._store.image.broker_configs
         own = dynamic.get(broker_id, {}).get(key.name)
         if own is not None:
             yield Synonym(key.name, own, ConfigSource.DYNAMIC_BROKER)

@@ -15,8 +15,8 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
-from chronik.limits import REQUESTS_QUEUED_MAX, RESPONSES_UNSENT_BYTES_MAX
 from chronik.exchange import Disconnect, Peer, Pending, Response
+from chronik.limits import REQUESTS_QUEUED_MAX, RESPONSES_UNSENT_BYTES_MAX
 from chronik.server.frames import FrameReader, FrameRefused
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from chronik import limits
 from chronik.config import Address
-from chronik.server.connection import Connection
 from chronik.exchange import Dispatch
+from chronik.server.connection import Connection
 from chronik.server.frames import SCRATCH_BYTES
 
 logger = logging.getLogger("chronik.server")
@@ -46,16 +46,21 @@ class Listener:
         self._all_closed: asyncio.Event
         self._shared_scratch: memoryview | None = None
 
-    async def start(self) -> Address:
-        """Opens the port and returns its address (a port of 0 becomes a real one). Raises OSError."""
+    async def bind(self) -> Address:
+        """Takes the port, and returns its address (a port of 0 becomes a real one). Raises OSError."""
         self.loop = asyncio.get_running_loop()
         self._all_closed = asyncio.Event()
         self._server = await self.loop.create_server(
-            self._new_connection, self._address.host, self._address.port, backlog=BACKLOG
+            self._new_connection, self._address.host, self._address.port, backlog=BACKLOG, start_serving=False
         )
-        self._schedule_sweep()
         bound = self._server.sockets[0].getsockname()
         return Address(self._address.host, bound[1])
+
+    async def serve(self) -> None:
+        """Accepts connections from now on."""
+        assert self._server is not None
+        await self._server.start_serving()
+        self._schedule_sweep()
 
     async def stop(self) -> None:
         """No new connection or request; answers under way are finished, for `stop_seconds` at most."""

@@ -1,0 +1,56 @@
+"""AlterConfigs, versions 0 to 2: replaces all configs of a topic or broker; what is not named gets its default."""
+
+from __future__ import annotations
+
+from chronik.api.config_resources import change_configs
+from chronik.api.context import Context, Services
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+
+async def handle(services: Services, request: AlterConfigsRequest, context: Context) -> AlterConfigsResponse:
+    return AlterConfigsResponse(
+        responses=[await _alter(services, resource, request.validate_only) for resource in request.resources]
+    )
+
+
+def failure(request: AlterConfigsRequest, code: ErrorCode) -> AlterConfigsResponse:
+    return AlterConfigsResponse(
+        responses=[_result(resource, KafkaError(code)) for resource in request.resources]
+    )
+
+
+def _result(resource: AlterConfigsResource, error: KafkaError | None = None) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=error.code if error else ErrorCode.NONE,
+        error_message=error.message if error else None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
+async def _alter(
+    services: Services, resource: AlterConfigsResource, validate_only: bool
+) -> AlterConfigsResourceResponse:
+    try:
+        wanted = {}
+        for config in resource.configs:
+            if config.value is None or config.name in wanted:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{config.name} must be given once and with a value")
+            wanted[config.name] = config.value
+        await change_configs(
+            services,
+            resource.resource_type,
+            resource.resource_name,
+            wanted,
+            replace=True,
+            validate_only=validate_only,
+        )
+    except KafkaError as error:
+        return _result(resource, error)
+    return _result(resource)

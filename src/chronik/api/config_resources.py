@@ -1,0 +1,64 @@
+"""Topics and brokers as the three config APIs name them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+
+from chronik.api.context import Services
+from chronik.configs.resolver import check_broker_config, check_topic_config
+from chronik.metadata.commands import CLUSTER_DEFAULT, UpdateBrokerConfig, UpdateTopicConfig
+from chronik.metadata.records import Topic
+from chronik.protocol.errors import ErrorCode, KafkaError
+
+
+class ResourceType(IntEnum):
+    TOPIC = 2
+    BROKER = 4
+
+
+def topic_named(services: Services, name: str) -> Topic:
+    topic = services.image.topics.get(name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name!r}")
+    return topic
+
+
+def broker_named(services: Services, name: str) -> int:
+    """A broker's id; CLUSTER_DEFAULT for the empty name, which stands for all brokers."""
+    if name == "":
+        return CLUSTER_DEFAULT
+    if not name.isdecimal() or int(name) not in services.image.brokers:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no broker {name!r}")
+    return int(name)
+
+
+async def change_configs(
+    services: Services,
+    resource_type: int,
+    name: str,
+    wanted: Mapping[str, str],
+    delete: tuple[str, ...] = (),
+    *,
+    replace: bool,
+    validate_only: bool,
+) -> None:
+    """Checks everything, then changes it by one command. Raises KafkaError."""
+    if resource_type == ResourceType.TOPIC:
+        topic = topic_named(services, name)
+        for key, value in wanted.items():
+            check_topic_config(key, value)
+        if not validate_only:
+            await services.store.propose(UpdateTopicConfig(topic.id, dict(wanted), delete, replace))
+    elif resource_type == ResourceType.BROKER:
+        broker = broker_named(services, name)
+        for key, value in wanted.items():
+            check_broker_config(key, value, cluster_wide=broker == CLUSTER_DEFAULT)
+        if not validate_only:
+            await services.store.propose(UpdateBrokerConfig(broker, dict(wanted), delete, replace))
+    else:
+        raise unknown_resource(resource_type)
+
+
+def unknown_resource(resource_type: int) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource_type} has no configs here")

@@ -1,0 +1,96 @@
+"""DescribeConfigs, versions 0 to 4: values with their source, synonyms, type and documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from chronik.api.config_resources import ResourceType, broker_named, topic_named, unknown_resource
+from chronik.api.context import Context, Services
+from chronik.configs.resolver import ConfigEntry, ConfigSource
+from chronik.metadata.commands import CLUSTER_DEFAULT
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+
+def handle(services: Services, request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
+    response = DescribeConfigsResponse()
+    for resource in request.resources:
+        result = _result(resource)
+        try:
+            keys = None if resource.configuration_keys is None else set(resource.configuration_keys)
+            result.configs = [
+                _described(entry, request)
+                for entry in _entries(services, resource)
+                if keys is None or entry.key.name in keys
+            ]
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message
+        response.results.append(result)
+    return response
+
+
+def failure(request: DescribeConfigsRequest, code: ErrorCode) -> DescribeConfigsResponse:
+    response = DescribeConfigsResponse(results=[_result(resource) for resource in request.resources])
+    for result in response.results:
+        result.error_code, result.error_message = code, code.message
+    return response
+
+
+def _result(resource: DescribeConfigsResource) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
+    )
+
+
+def _entries(services: Services, resource: DescribeConfigsResource) -> Iterable[ConfigEntry]:
+    if resource.resource_type == ResourceType.TOPIC:
+        return services.configs.describe_topic(topic_named(services, resource.resource_name).configs)
+    if resource.resource_type == ResourceType.BROKER:
+        broker = broker_named(services, resource.resource_name)
+        if broker == CLUSTER_DEFAULT:
+            return services.configs.describe_cluster_default()
+        return _with_own_facts(services, broker)
+    raise unknown_resource(resource.resource_type)
+
+
+def _with_own_facts(services: Services, broker_id: int) -> Iterable[ConfigEntry]:
+    """The keys whose values are not configured in Kafka's words but follow from what the node is."""
+    broker = services.image.brokers[broker_id]
+    facts = {
+        "node.id": str(broker_id),
+        "broker.id": str(broker_id),
+        "broker.rack": broker.rack or "",
+        "advertised.listeners": f"PLAINTEXT://{broker.host}:{broker.port}",
+    }
+    if broker_id == services.node_id:
+        facts["listeners"] = f"PLAINTEXT://{services.config.kafka.host}:{broker.port}"
+        facts["log.dirs"] = str(services.config.data_dir)
+    for entry in services.configs.describe_broker(broker_id):
+        value = facts.get(entry.key.name)
+        yield entry if value is None else replace(entry, value=value, source=ConfigSource.STATIC_BROKER)
+
+
+def _described(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=entry.key.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_default=entry.source is ConfigSource.DEFAULT,
+        synonyms=[
+            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            for synonym in entry.synonyms
+        ]
+        if request.include_synonyms
+        else [],
+        config_type=entry.key.type,
+        documentation=entry.key.doc if request.include_documentation else None,
+    )

@@ -1,0 +1,60 @@
+"""FindCoordinator, versions 0 to 6: who coordinates a group. On one node, this one.
+
+Missing: transaction coordinators and share groups, which are refused with INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from chronik.api.context import Context, Services
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+FIRST_VERSION_WITH_MANY_KEYS = 4
+NO_NODE = -1
+
+
+class KeyType(IntEnum):
+    GROUP = 0
+    TRANSACTION = 1
+    SHARE = 2
+
+
+def handle(services: Services, request: FindCoordinatorRequest, context: Context) -> FindCoordinatorResponse:
+    many = context.version >= FIRST_VERSION_WITH_MANY_KEYS
+    keys = request.coordinator_keys if many else [request.key]
+    found = [_find(services, key, request.key_type) for key in keys]
+    return _response(found, many)
+
+
+def failure(request: FindCoordinatorRequest, code: ErrorCode) -> FindCoordinatorResponse:
+    many = bool(request.coordinator_keys)
+    keys = request.coordinator_keys if many else [request.key]
+    return _response([_failed(key, code, code.message) for key in keys], many)
+
+
+def _find(services: Services, key: str, key_type: int) -> Coordinator:
+    if key_type != KeyType.GROUP:
+        return _failed(key, ErrorCode.INVALID_REQUEST, "Chronik coordinates consumer groups only, so far")
+    broker = services.image.brokers.get(services.node_id)
+    if broker is None or broker.fenced:
+        return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE.message)
+    return Coordinator(key=key, node_id=broker.id, host=broker.host, port=broker.port, error_message=None)
+
+
+def _failed(key: str, code: ErrorCode, message: str) -> Coordinator:
+    return Coordinator(key=key, node_id=NO_NODE, host="", port=NO_NODE, error_code=code, error_message=message)
+
+
+def _response(found: list[Coordinator], many: bool) -> FindCoordinatorResponse:
+    if many:
+        return FindCoordinatorResponse(coordinators=found)
+    (only,) = found
+    return FindCoordinatorResponse(
+        node_id=only.node_id,
+        host=only.host,
+        port=only.port,
+        error_code=only.error_code,
+        error_message=only.error_message,
+    )

@@ -1,0 +1,106 @@
+"""IncrementalAlterConfigs, versions 0 to 1: sets, deletes, appends to and subtracts from single config keys."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from chronik.api.config_resources import ResourceType, broker_named, change_configs, topic_named
+from chronik.api.context import Context, Services
+from chronik.configs.keys import BROKER_KEYS, TOPIC_KEYS, ConfigType
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+
+class Operation(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+async def handle(
+    services: Services, request: IncrementalAlterConfigsRequest, context: Context
+) -> IncrementalAlterConfigsResponse:
+    return IncrementalAlterConfigsResponse(
+        responses=[await _alter(services, resource, request.validate_only) for resource in request.resources]
+    )
+
+
+def failure(request: IncrementalAlterConfigsRequest, code: ErrorCode) -> IncrementalAlterConfigsResponse:
+    return IncrementalAlterConfigsResponse(
+        responses=[_result(resource, KafkaError(code)) for resource in request.resources]
+    )
+
+
+def _result(resource: AlterConfigsResource, error: KafkaError | None = None) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=error.code if error else ErrorCode.NONE,
+        error_message=error.message if error else None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
+async def _alter(
+    services: Services, resource: AlterConfigsResource, validate_only: bool
+) -> AlterConfigsResourceResponse:
+    try:
+        wanted, delete = _changes(services, resource)
+        await change_configs(
+            services,
+            resource.resource_type,
+            resource.resource_name,
+            wanted,
+            delete,
+            replace=False,
+            validate_only=validate_only,
+        )
+    except KafkaError as error:
+        return _result(resource, error)
+    return _result(resource)
+
+
+def _changes(services: Services, resource: AlterConfigsResource) -> tuple[dict[str, str], tuple[str, ...]]:
+    wanted: dict[str, str] = {}
+    delete: list[str] = []
+    for config in resource.configs:
+        if config.name in wanted or config.name in delete:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{config.name} is given twice")
+        if config.config_operation == Operation.DELETE:
+            delete.append(config.name)
+            continue
+        if config.value is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{config.name} has no value")
+        if config.config_operation == Operation.SET:
+            wanted[config.name] = config.value
+        elif config.config_operation in (Operation.APPEND, Operation.SUBTRACT):
+            wanted[config.name] = _changed_list(
+                _current(services, resource, config.name), config.value, config.config_operation
+            )
+        else:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no config operation {config.config_operation}")
+    return wanted, tuple(delete)
+
+
+def _current(services: Services, resource: AlterConfigsResource, name: str) -> str:
+    on_topic = resource.resource_type == ResourceType.TOPIC
+    key = (TOPIC_KEYS if on_topic else BROKER_KEYS).get(name)
+    if key is None or key.type is not ConfigType.LIST:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is not a list: it can only be set or deleted")
+    if on_topic:
+        return services.configs.topic(topic_named(services, resource.resource_name).configs, name)
+    own = services.image.broker_configs.get(broker_named(services, resource.resource_name), {}).get(name)
+    return services.configs.broker(name) if own is None else own
+
+
+def _changed_list(current: str, value: str, operation: int) -> str:
+    items = [item for item in current.split(",") if item]
+    given = [item for item in value.split(",") if item]
+    if operation == Operation.APPEND:
+        return ",".join(items + [item for item in given if item not in items])
+    return ",".join(item for item in items if item not in given)

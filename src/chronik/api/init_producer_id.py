@@ -1,0 +1,25 @@
+"""InitProducerId, versions 0 to 5: an id for an idempotent producer, or the next epoch of the one it has.
+
+Missing: transactional ids, which are refused with INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from chronik.api.context import Context, Services
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+NO_ID = -1
+NO_EPOCH = -1
+
+
+async def handle(services: Services, request: InitProducerIdRequest, context: Context) -> InitProducerIdResponse:
+    if request.transactional_id is not None:
+        return failure(request, ErrorCode.INVALID_REQUEST)
+    # As in Kafka, a producer without a transactional id gets a fresh id even when it names the one it had: nothing
+    # would stop a second client from naming it too.
+    return InitProducerIdResponse(producer_id=await services.producer_ids.next(), producer_epoch=0)
+
+
+def failure(request: InitProducerIdRequest, code: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=code, producer_id=NO_ID, producer_epoch=NO_EPOCH)

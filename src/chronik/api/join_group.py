@@ -1,0 +1,56 @@
+"""JoinGroup, versions 0 to 9: a member enters its group, and is answered when the generation begins."""
+
+from __future__ import annotations
+
+from chronik.api.context import Context, Services
+from chronik.groups.requests import NO_GENERATION, JoinRequest
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+
+FIRST_VERSION_WITH_KNOWN_MEMBERS = 4
+FIRST_VERSION_WITH_NULL_PROTOCOL = 7
+FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
+
+
+async def handle(services: Services, request: JoinGroupRequest, context: Context) -> JoinGroupResponse:
+    rebalance_timeout_ms = request.rebalance_timeout_ms
+    if rebalance_timeout_ms < 0:  # version 0 has none
+        rebalance_timeout_ms = request.session_timeout_ms
+    result = await services.groups.join(
+        JoinRequest(
+            group_id=request.group_id,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            client_id=context.client_id,
+            client_host=f"/{context.peer.host}",
+            session_timeout_ms=request.session_timeout_ms,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            protocol_type=request.protocol_type,
+            protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
+            require_known_member_id=context.version >= FIRST_VERSION_WITH_KNOWN_MEMBERS,
+            supports_skip_assignment=context.version >= FIRST_VERSION_WITH_SKIP_ASSIGNMENT,
+            reason=request.reason,
+        )
+    )
+    protocol_name = result.protocol_name
+    if protocol_name is None and context.version < FIRST_VERSION_WITH_NULL_PROTOCOL:
+        protocol_name = ""
+    return JoinGroupResponse(
+        error_code=result.error,
+        generation_id=result.generation,
+        protocol_type=result.protocol_type,
+        protocol_name=protocol_name,
+        leader=result.leader,
+        skip_assignment=result.skip_assignment,
+        member_id=result.member_id,
+        members=[
+            JoinGroupResponseMember(
+                member_id=member.member_id, group_instance_id=member.group_instance_id, metadata=member.metadata
+            )
+            for member in result.members
+        ],
+    )
+
+
+def failure(request: JoinGroupRequest, code: ErrorCode) -> JoinGroupResponse:
+    return JoinGroupResponse(error_code=code, generation_id=NO_GENERATION, member_id=request.member_id)

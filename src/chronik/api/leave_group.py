@@ -1,0 +1,37 @@
+"""LeaveGroup, versions 0 to 5: one member, or from 3 on several, also by instance id."""
+
+from __future__ import annotations
+
+from chronik.api.context import Context, Services
+from chronik.groups.requests import LeaveRequest, LeavingMember
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+
+FIRST_VERSION_WITH_MANY_MEMBERS = 3
+
+
+async def handle(services: Services, request: LeaveGroupRequest, context: Context) -> LeaveGroupResponse:
+    many = context.version >= FIRST_VERSION_WITH_MANY_MEMBERS
+    if many:
+        leaving = tuple(
+            LeavingMember(member.member_id, member.group_instance_id, member.reason) for member in request.members
+        )
+    else:
+        leaving = (LeavingMember(request.member_id),)
+    result = await services.groups.leave(LeaveRequest(request.group_id, leaving))
+    if not many:
+        code = result.error or next((member.error for member in result.members), ErrorCode.NONE)
+        return LeaveGroupResponse(error_code=code)
+    return LeaveGroupResponse(
+        error_code=result.error,
+        members=[
+            MemberResponse(
+                member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=member.error
+            )
+            for member in result.members
+        ],
+    )
+
+
+def failure(request: LeaveGroupRequest, code: ErrorCode) -> LeaveGroupResponse:
+    return LeaveGroupResponse(error_code=code)

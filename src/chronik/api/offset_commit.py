@@ -1,0 +1,94 @@
+"""OffsetCommit, versions 0 to 10: a group's positions, kept in the metadata log. Version 10 names topics by id.
+
+Version 0 spoke of offsets in ZooKeeper; here it commits like the others, without a generation.
+"""
+
+from __future__ import annotations
+
+from chronik.api.context import Context, Services
+from chronik.groups import requests
+from chronik.metadata.commands import OffsetToCommit
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 9
+FIRST_VERSION_WITH_TOPIC_IDS = 10
+
+
+async def handle(services: Services, request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse:
+    names = [_name(services, topic, context.version) for topic in request.topics]
+    known: list[OffsetToCommit] = []
+    errors: dict[tuple[str | bytes, int], ErrorCode] = {}
+    for topic, name in zip(request.topics, names, strict=True):
+        existing = services.image.topics.get(name) if name is not None else None
+        for partition in topic.partitions:
+            if name is None or existing is None or not 0 <= partition.partition_index < len(existing.partitions):
+                missing = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                errors[name or topic.topic_id, partition.partition_index] = missing
+                continue
+            known.append(
+                OffsetToCommit(
+                    topic=name,
+                    partition=partition.partition_index,
+                    offset=partition.committed_offset,
+                    leader_epoch=partition.committed_leader_epoch,
+                    metadata=partition.committed_metadata,
+                )
+            )
+    result = await services.groups.commit_offsets(
+        requests.OffsetCommitRequest(
+            group_id=request.group_id,
+            offsets=tuple(known),
+            generation=request.generation_id_or_member_epoch,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            retention_time_ms=request.retention_time_ms,
+            knows_group_id_not_found=context.version >= FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND,
+        )
+    )
+    errors.update(result.errors)
+    return _response(request, names, errors)
+
+
+def failure(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _name(services: Services, topic: OffsetCommitRequestTopic, version: int) -> str | None:
+    if version < FIRST_VERSION_WITH_TOPIC_IDS:
+        return topic.name
+    found = services.image.topics_by_id.get(topic.topic_id)
+    return None if found is None else found.name
+
+
+def _response(
+    request: OffsetCommitRequest, names: list[str | None], errors: dict[tuple[str | bytes, int], ErrorCode]
+) -> OffsetCommitResponse:
+    response = OffsetCommitResponse()
+    for topic, name in zip(request.topics, names, strict=True):
+        answer = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
+        for partition in topic.partitions:
+            code = errors[name or topic.topic_id, partition.partition_index]
+            answer.partitions.append(
+                OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+            )
+        response.topics.append(answer)
+    return response

@@ -1,0 +1,247 @@
+"""From a request frame to its handler and back to a response frame.
+
+What cannot be understood ends the connection with one log line; what is understood but not spoken here is answered
+with UNSUPPORTED_VERSION. Counts and, at debug level, logs every request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+from chronik.api import (
+    alter_configs,
+    api_versions,
+    create_partitions,
+    create_topics,
+    delete_records,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_groups,
+    describe_log_dirs,
+    describe_topic_partitions,
+    fetch,
+    find_coordinator,
+    heartbeat,
+    incremental_alter_configs,
+    init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
+    list_offsets,
+    metadata,
+    offset_commit,
+    offset_fetch,
+    offset_for_leader_epoch,
+    produce,
+    sync_group,
+)
+from chronik.api.context import Context, Pipelined, Services
+from chronik.exchange import Disconnect, Peer, Pending
+from chronik.exchange import Response as ResponseFrame
+from chronik.protocol.apis import API_VERSIONS_KEY, APIS
+from chronik.protocol.codec import (
+    MalformedMessage,
+    RequestHeader,
+    UnknownApi,
+    UnsupportedVersion,
+    decode_request_body,
+    decode_request_header,
+    encode_response,
+)
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.schema import Request, Response
+
+logger = logging.getLogger("chronik.api")
+
+Outcome = Response | Pipelined | Awaitable[Response | None] | None
+
+
+class Handler(NamedTuple):
+    handle: Callable[[Services, Any, Context], Outcome]
+    failure: Callable[[Any, ErrorCode], Response]
+
+
+_MODULES = {
+    "Produce": produce,
+    "Fetch": fetch,
+    "ListOffsets": list_offsets,
+    "Metadata": metadata,
+    "OffsetCommit": offset_commit,
+    "OffsetFetch": offset_fetch,
+    "FindCoordinator": find_coordinator,
+    "JoinGroup": join_group,
+    "Heartbeat": heartbeat,
+    "LeaveGroup": leave_group,
+    "SyncGroup": sync_group,
+    "DescribeGroups": describe_groups,
+    "ListGroups": list_groups,
+    "ApiVersions": api_versions,
+    "CreateTopics": create_topics,
+    "DeleteTopics": delete_topics,
+    "DeleteRecords": delete_records,
+    "InitProducerId": init_producer_id,
+    "OffsetForLeaderEpoch": offset_for_leader_epoch,
+    "DescribeConfigs": describe_configs,
+    "AlterConfigs": alter_configs,
+    "DescribeLogDirs": describe_log_dirs,
+    "CreatePartitions": create_partitions,
+    "IncrementalAlterConfigs": incremental_alter_configs,
+    "DescribeCluster": describe_cluster,
+    "DescribeTopicPartitions": describe_topic_partitions,
+}
+HANDLERS: dict[int, Handler] = {
+    api.key: Handler(_MODULES[api.name].handle, _MODULES[api.name].failure) for api in APIS.values()
+}
+
+
+@dataclass(slots=True)
+class ApiCounts:
+    requests: int = 0
+    failures: int = 0
+    """Requests whose handler broke: a bug, or a storage failure on its way to stop the node."""
+
+
+Interceptor = Callable[[str], Awaitable[ErrorCode | None] | None]
+"""May hold a request of the named API back, and have it answered with an error. For tests of clients."""
+
+
+class Router:
+    def __init__(self, services: Services, interceptor: Interceptor | None = None) -> None:
+        self._services = services
+        self._interceptor = interceptor
+        self.counts = {api.key: ApiCounts() for api in APIS.values()}
+
+    def dispatch(self, frame: bytearray, peer: Peer) -> ResponseFrame | Pending:
+        view = memoryview(frame)
+        try:
+            header, position = decode_request_header(view)
+            request = decode_request_body(header, view, position)
+        except UnsupportedVersion as error:
+            return self._unsupported(error, peer)
+        except (MalformedMessage, UnknownApi) as error:
+            raise Disconnect(str(error)) from error
+        self.counts[header.api_key].requests += 1
+        context = Context(header.api_version, header.client_id or "", peer)
+        if self._interceptor is not None:
+            held = self._interceptor(APIS[header.api_key].name)
+            if held is not None:
+                return self._pending(header, request, peer, self._intercepted(held, header, request, context))
+        try:
+            outcome = HANDLERS[header.api_key].handle(self._services, request, context)
+        except Disconnect:
+            raise
+        except Exception as error:
+            return self._broken(header, request, error)
+        if isinstance(outcome, Response) or outcome is None:
+            return self._encoded(header, outcome, peer, time.perf_counter())
+        return self._pending(header, request, peer, outcome)
+
+    def _pending(
+        self,
+        header: RequestHeader,
+        request: Request,
+        peer: Peer,
+        outcome: Pipelined | Awaitable[Response | None],
+    ) -> Pending:
+        began = time.perf_counter()
+        if isinstance(outcome, Pipelined):
+            pipelined, source = True, outcome.response
+        else:
+            coroutine = cast(Coroutine[Any, Any, Response | None], outcome)
+            pipelined, source = False, asyncio.get_running_loop().create_task(coroutine)
+        answer: asyncio.Future[ResponseFrame] = asyncio.get_running_loop().create_future()
+
+        def answered(_: object) -> None:
+            if answer.done():
+                return
+            if source.cancelled():
+                answer.cancel()
+                return
+            error = source.exception()
+            if isinstance(error, Disconnect):
+                answer.set_exception(error)
+            elif error is not None:
+                answer.set_result(self._broken(header, request, error))
+            else:
+                answer.set_result(self._encoded(header, source.result(), peer, began))
+
+        def abandoned(_: object) -> None:
+            if answer.cancelled():
+                source.cancel()
+
+        source.add_done_callback(answered)
+        answer.add_done_callback(abandoned)
+        return Pending(answer, pipelined)
+
+    async def _intercepted(
+        self, held: Awaitable[ErrorCode | None], header: RequestHeader, request: Request, context: Context
+    ) -> Response | None:
+        code = await held
+        handler = HANDLERS[header.api_key]
+        if code is not None:
+            return handler.failure(request, code)
+        outcome = handler.handle(self._services, request, context)
+        if isinstance(outcome, Pipelined):
+            return await outcome.response
+        if isinstance(outcome, Response) or outcome is None:
+            return outcome
+        return await outcome
+
+    def _encoded(
+        self, header: RequestHeader, response: Response | None, peer: Peer, began: float
+    ) -> ResponseFrame:
+        if logger.isEnabledFor(logging.DEBUG):
+            self._log(header, response, peer, began)
+        return None if response is None else encode_response(header.correlation_id, header.api_version, response)
+
+    def _broken(self, header: RequestHeader, request: Request, error: BaseException) -> ResponseFrame:
+        api = APIS[header.api_key]
+        self.counts[header.api_key].failures += 1
+        code = error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
+        logger.error("%s v%d failed", api.name, header.api_version, exc_info=error)
+        response = HANDLERS[header.api_key].failure(request, code)
+        return encode_response(header.correlation_id, header.api_version, response)
+
+    def _unsupported(self, error: UnsupportedVersion, peer: Peer) -> ResponseFrame:
+        """For ApiVersions in version 0, which every client can read; for others as the newest version has it."""
+        api = APIS[error.api_key]
+        logger.debug("connection %d: %s v%d is not spoken here", peer.number, api.name, error.api_version)
+        if error.api_key == API_VERSIONS_KEY:
+            answer = api_versions.failure(None, ErrorCode.UNSUPPORTED_VERSION)
+            return encode_response(error.correlation_id, 0, answer)
+        response = HANDLERS[error.api_key].failure(api.request(), ErrorCode.UNSUPPORTED_VERSION)
+        return encode_response(error.correlation_id, api.max_version, response)
+
+    def _log(self, header: RequestHeader, response: Response | None, peer: Peer, began: float) -> None:
+        logger.debug(
+            "connection %d (%s): %s v%d #%d in %.2f ms: %s",
+            peer.number,
+            header.client_id,
+            APIS[header.api_key].name,
+            header.api_version,
+            header.correlation_id,
+            (time.perf_counter() - began) * 1000,
+            ", ".join(sorted({code.name for code in _errors(response)})) or "ok",
+        )
+
+
+def _errors(part: object) -> list[ErrorCode]:
+    """Every error code in a response, wherever it stands."""
+    found: list[ErrorCode] = []
+    if isinstance(part, list):
+        for each in part:
+            found += _errors(each)
+    elif hasattr(part, "__struct_fields__"):
+        for name in part.__struct_fields__:
+            value = getattr(part, name)
+            if name == "error_code" and value != 0:
+                found.append(ErrorCode(value))
+            elif isinstance(value, list) or hasattr(value, "__struct_fields__"):
+                found += _errors(value)
+    return found

@@ -1,0 +1,32 @@
+"""SyncGroup, versions 0 to 5: the leader hands in the assignments, every member gets its own."""
+
+from __future__ import annotations
+
+from chronik.api.context import Context, Services
+from chronik.groups.requests import SyncRequest
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+async def handle(services: Services, request: SyncGroupRequest, context: Context) -> SyncGroupResponse:
+    result = await services.groups.sync(
+        SyncRequest(
+            group_id=request.group_id,
+            generation=request.generation_id,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            protocol_type=request.protocol_type,
+            protocol_name=request.protocol_name,
+            assignments=tuple((given.member_id, bytes(given.assignment)) for given in request.assignments),
+        )
+    )
+    return SyncGroupResponse(
+        error_code=result.error,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol_name,
+        assignment=result.assignment,
+    )
+
+
+def failure(request: SyncGroupRequest, code: ErrorCode) -> SyncGroupResponse:
+    return SyncGroupResponse(error_code=code)

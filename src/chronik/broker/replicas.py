@@ -1,0 +1,179 @@
+"""The partitions of this node, kept as the metadata image has them: it reacts to deltas and decides nothing itself."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from chronik.broker.flusher import Flusher
+from chronik.broker.replica import Replica
+from chronik.broker.topic_settings import incoming_rules, log_config
+from chronik.clock import Clock
+from chronik.configs.resolver import ConfigResolver
+from chronik.files import FileCache, remove_tree
+from chronik.ids import format_id
+from chronik.log.partition import PartitionLog
+from chronik.log.synced import SyncedOffsets
+from chronik.metadata.delta import Delta
+from chronik.metadata.records import Topic
+from chronik.metadata.store import MetadataStore
+from chronik.protocol.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger("chronik.broker")
+
+TOPICS_FOLDER = "topics"
+DELETED_FOLDER = "deleted"
+UNKNOWN_FOLDER = "unknown"
+
+
+class Replicas:
+    def __init__(
+        self,
+        node_id: int,
+        store: MetadataStore,
+        configs: ConfigResolver,
+        cache: FileCache,
+        synced_offsets: SyncedOffsets,
+        clock: Clock,
+        flusher: Flusher,
+        *,
+        flush_each_append: bool,
+    ) -> None:
+        self._node_id = node_id
+        self._store = store
+        self._configs = configs
+        self._cache = cache
+        self._synced_offsets = synced_offsets
+        self._clock = clock
+        self._flusher = flusher
+        self._flush_each_append = flush_each_append
+        self._by_id: dict[tuple[bytes, int], Replica] = {}
+        self._topic_ids: dict[str, bytes] = {}
+
+    def __iter__(self) -> Iterator[Replica]:
+        return iter(list(self._by_id.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    # Finding one
+
+    def by_name(self, topic: str, index: int) -> Replica:
+        """An open replica. Raises UNKNOWN_TOPIC_OR_PARTITION."""
+        replica = self.get(topic, index)
+        if replica is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        replica.open()
+        return replica
+
+    def by_id(self, topic_id: bytes, index: int) -> Replica:
+        """An open replica. Raises UNKNOWN_TOPIC_ID or UNKNOWN_TOPIC_OR_PARTITION."""
+        replica = self._by_id.get((topic_id, index))
+        if replica is None:
+            known = topic_id in self._store.image.topics_by_id
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known else ErrorCode.UNKNOWN_TOPIC_ID)
+        replica.open()
+        return replica
+
+    def get(self, topic: str, index: int) -> Replica | None:
+        topic_id = self._topic_ids.get(topic)
+        return None if topic_id is None else self._by_id.get((topic_id, index))
+
+    # Following the image
+
+    def apply(self, delta: Delta) -> None:
+        for change in delta.topics:
+            if change.new is None:
+                assert change.old is not None
+                self._delete(change.old)
+            else:
+                self._update(change.new)
+        if delta.broker_configs:
+            for topic in self._store.image.topics.values():
+                self._reconfigure(topic)
+
+    def _update(self, topic: Topic) -> None:
+        self._topic_ids[topic.name] = topic.id
+        rules = incoming_rules(self._configs, topic.configs)
+        for index, partition in enumerate(topic.partitions):
+            if self._node_id not in partition.replicas:
+                continue
+            replica = self._by_id.get((topic.id, index))
+            if replica is None:
+                replica = Replica(
+                    topic,
+                    index,
+                    rules,
+                    self._open_log,
+                    self._synced_offsets,
+                    self._flusher,
+                    flush_each_append=self._flush_each_append,
+                )
+                self._by_id[topic.id, index] = replica
+            elif replica.leader_epoch != partition.leader_epoch:
+                replica.lead(partition.leader_epoch)
+        self._reconfigure(topic)
+
+    def _reconfigure(self, topic: Topic) -> None:
+        rules = incoming_rules(self._configs, topic.configs)
+        config = log_config(self._configs, topic.configs)
+        for index in range(len(topic.partitions)):
+            replica = self._by_id.get((topic.id, index))
+            if replica is not None:
+                replica.rules = rules
+                if replica.opened_log is not None:
+                    replica.opened_log.reconfigure(config)
+
+    def _delete(self, topic: Topic) -> None:
+        self._topic_ids.pop(topic.name, None)
+        for index in range(len(topic.partitions)):
+            replica = self._by_id.pop((topic.id, index), None)
+            if replica is not None:
+                replica.abandon()
+                self._synced_offsets.remove(topic.id, index)
+        self._set_aside(format_id(topic.id), DELETED_FOLDER)
+
+    # Folders
+
+    def _open_log(self, replica: Replica) -> PartitionLog:
+        topic = self._store.image.topics_by_id[replica.topic_id]
+        key = replica.topic_id, replica.index
+        return PartitionLog.open(
+            self._cache.files,
+            self._cache,
+            f"{TOPICS_FOLDER}/{format_id(replica.topic_id)}/{replica.index}",
+            log_config(self._configs, topic.configs),
+            self._clock,
+            self._synced_offsets.get(*key),
+            lower_recovery_point=lambda offset: self._synced_offsets.lower(*key, offset),
+        )
+
+    def tidy_folders(self) -> None:
+        """At the start: folders of no known topic are set aside, never deleted; those of deleted topics are removed."""
+        files = self._cache.files
+        known = {format_id(topic_id) for topic_id in self._store.image.topics_by_id}
+        for name in files.list_folder(TOPICS_FOLDER):
+            if name not in known:
+                logger.warning("%s/%s belongs to no topic: set aside in %s", TOPICS_FOLDER, name, UNKNOWN_FOLDER)
+                self._set_aside(name, UNKNOWN_FOLDER)
+        self.remove_deleted()
+
+    def remove_deleted(self) -> None:
+        files = self._cache.files
+        for name in files.list_folder(DELETED_FOLDER):
+            remove_tree(files, f"{DELETED_FOLDER}/{name}")
+
+    def _set_aside(self, folder: str, under: str) -> None:
+        files = self._cache.files
+        path = f"{TOPICS_FOLDER}/{folder}"
+        if not files.list_folder(path):
+            return
+        for created in files.make_folder(under):
+            files.sync_folder(created)
+        files.rename(path, f"{under}/{folder}")
+        files.sync_folder(TOPICS_FOLDER)
+        files.sync_folder(under)
+
+    def close(self) -> None:
+        for replica in self._by_id.values():
+            replica.close()

@@ -1,0 +1,229 @@
+"""One node, put together: config -> parts -> start, in order; stop, in the opposite order.
+
+Nothing waits in the constructor. Every background task is supervised: one that dies stops the node, loudly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from chronik.api.context import Services
+from chronik.api.router import Interceptor, Router
+from chronik.broker.fetch_sessions import FetchSessions
+from chronik.broker.flusher import Flusher
+from chronik.broker.housekeeping import Housekeeping
+from chronik.broker.producer_ids import ProducerIds
+from chronik.broker.replicas import Replicas
+from chronik.clock import Clock, SystemClock
+from chronik.config import Address, NodeConfig
+from chronik.configs.resolver import ConfigResolver
+from chronik.controller.topics import TopicController
+from chronik.files import FileCache
+from chronik.groups.config import GroupConfig
+from chronik.groups.coordinator import GroupCoordinator
+from chronik.ids import new_id
+from chronik.limits import OPEN_FILES_MAX
+from chronik.log.synced import SyncedOffsets
+from chronik.metadata.commands import AllocateProducerIds, RegisterBroker
+from chronik.metadata.local_store import LocalStore
+from chronik.node.data_folder import DataFolder
+from chronik.server.listener import Listener, ListenerLimits
+
+logger = logging.getLogger("chronik.node")
+
+SYNCED_OFFSETS_FILE = "synced-offsets"
+
+
+class Node:
+    def __init__(
+        self, config: NodeConfig, *, interceptor: Interceptor | None = None, clock: Clock | None = None
+    ) -> None:
+        self._config = config
+        self._interceptor = interceptor
+        self._clock = clock or SystemClock()
+        self._address: Address = config.kafka
+        self._broker_epoch = -1
+        self._failure: BaseException | None = None
+        self._stopped: asyncio.Event | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._undo: list[Callable[[], Awaitable[None]]] = []
+        self.router: Router | None = None
+
+    async def start(self) -> Address:
+        """Returns the address of the Kafka port when requests are answered.
+
+        Raises ConfigError, DataFolderInUse, DataDamaged, StorageFailed or OSError; then nothing is left running.
+        """
+        self._stopped = asyncio.Event()
+        try:
+            return await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Answers what is under way, syncs and closes everything. Does nothing the second time."""
+        while self._undo:
+            undo = self._undo.pop()
+            try:
+                await undo()
+            except Exception as error:
+                self._fail(error)
+        if self._stopped is not None:
+            self._stopped.set()
+
+    async def wait_until_stopped(self) -> None:
+        """Raises what made the node stop, unless it was asked to."""
+        assert self._stopped is not None
+        await self._stopped.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    # Putting it together
+
+    async def _start(self) -> Address:
+        config = self._config
+        folder = DataFolder(config.data_dir, config.node_id)
+        self._undo.append(_later(folder.close))
+        folder.open()
+        files = folder.files
+
+        store = LocalStore(files, node_id=config.node_id, clock=self._clock, on_fatal=self._fail)
+        configs = ConfigResolver(store, config.node_id, _static_configs(config))
+        topics = TopicController(store, configs, self._clock)
+        groups = GroupCoordinator(store, self._clock, _group_config(configs), self._fail)
+        flusher = Flusher(self._fail)
+        cache = FileCache(files, OPEN_FILES_MAX)
+        synced_offsets = SyncedOffsets(files, SYNCED_OFFSETS_FILE)
+        replicas = Replicas(
+            config.node_id,
+            store,
+            configs,
+            cache,
+            synced_offsets,
+            self._clock,
+            flusher,
+            flush_each_append=config.flush == "group",
+        )
+        services = Services(
+            config=config,
+            clock=self._clock,
+            store=store,
+            configs=configs,
+            topics=topics,
+            replicas=replicas,
+            groups=groups,
+            fetch_sessions=FetchSessions(configs.broker_int("max.incremental.fetch.session.cache.slots")),
+            producer_ids=ProducerIds(lambda count: self._allocate_producer_ids(store, count)),
+        )
+        self.router = Router(services, self._interceptor)
+        listener = Listener(config.kafka, self.router.dispatch, _listener_limits(configs))
+        housekeeping = Housekeeping(replicas, synced_offsets, configs, self._clock)
+
+        self._address = await listener.bind()
+        self._undo.append(listener.stop)
+        await store.start()
+        self._undo.append(store.close)
+        self._undo.append(_later(synced_offsets.close))
+        self._undo.append(_later(cache.close))
+        store.subscribe(replicas.apply)
+        self._undo.append(_later(replicas.close))
+        self._undo.append(_later(flusher.close))
+        self._undo.append(flusher.drain)
+        replicas.tidy_folders()
+        await self._register(store, folder)
+        await groups.start()
+        self._undo.append(groups.close)
+        self._supervise(housekeeping.tasks())
+        self._undo.append(self._end_tasks)
+        self._undo.append(listener.stop)
+        await listener.serve()
+        logger.info("node %d answers Kafka clients on %s, data in %s", config.node_id, self._address, config.data_dir)
+        return self._address
+
+    async def _register(self, store: LocalStore, folder: DataFolder) -> None:
+        address = self._config.advertised or self._address
+        result = await store.propose(
+            RegisterBroker(
+                broker_id=self._config.node_id,
+                host=address.host,
+                port=address.port or self._address.port,
+                rack=self._config.rack,
+                incarnation=new_id(),
+                directory_id=folder.directory_id,
+            )
+        )
+        self._broker_epoch = result.value
+        logger.info("registered broker %d with epoch %d", self._config.node_id, result.value)
+
+    async def _allocate_producer_ids(self, store: LocalStore, count: int) -> int:
+        result = await store.propose(AllocateProducerIds(self._config.node_id, self._broker_epoch, count))
+        return result.value
+
+    # Supervision
+
+    def _supervise(self, jobs: list[Callable[[], Awaitable[None]]]) -> None:
+        for job in jobs:
+            task = asyncio.ensure_future(job())
+            assert isinstance(task, asyncio.Task)
+            task.add_done_callback(self._task_ended)
+            self._tasks.append(task)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    async def _end_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _fail(self, error: BaseException) -> None:
+        """The node cannot go on: what it holds in memory may no longer be what is on disk."""
+        if self._failure is None:
+            self._failure = error
+            logger.critical("the node stops: %s", error, exc_info=error)
+            if self._stopped is not None:
+                self._stopped.set()
+
+
+def _later(function: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+    async def call() -> None:
+        function()
+
+    return call
+
+
+def _static_configs(config: NodeConfig) -> dict[str, str]:
+    return {
+        "default.replication.factor": str(config.replication_factor),
+        "min.insync.replicas": str(config.min_insync_replicas),
+        **config.broker,
+    }
+
+
+def _listener_limits(configs: ConfigResolver) -> ListenerLimits:
+    return ListenerLimits(
+        frame_bytes=configs.broker_int("socket.request.max.bytes"),
+        connections=configs.broker_int("max.connections"),
+        idle_seconds=configs.broker_int("connections.max.idle.ms") / 1000,
+    )
+
+
+def _group_config(configs: ConfigResolver) -> GroupConfig:
+    return GroupConfig.from_broker_configs(
+        {
+            name: configs.broker(name)
+            for name in (
+                "group.min.session.timeout.ms",
+                "group.max.session.timeout.ms",
+                "group.max.size",
+                "group.initial.rebalance.delay.ms",
+                "offset.metadata.max.bytes",
+                "offsets.retention.minutes",
+                "offsets.retention.check.interval.ms",
+            )
+        }
+    )
