@@ -1,0 +1,85 @@
+"""Incremental fetch sessions: only news is told, and a client that is out of step is told so."""
+
+from __future__ import annotations
+
+import pytest
+
+from chronik.broker.fetch_sessions import EPOCH_MAX, FetchPartition, FetchSessions
+from chronik.limits import FETCH_SESSION_IDLE_SECONDS
+from chronik.protocol.errors import ErrorCode, KafkaError
+
+
+def wanted(*indexes: int) -> list[FetchPartition]:
+    return [FetchPartition("topic", index, fetch_offset=0, max_bytes=1000) for index in indexes]
+
+
+def test_a_session_remembers_what_was_asked_for_and_forgets_what_it_is_told_to() -> None:
+    sessions = FetchSessions()
+    session = sessions.begin(wanted(0, 1, 2), now=0)
+    assert session is not None
+    session = sessions.resume(session.id, 1, now=1)
+    session.update([FetchPartition("topic", 1, fetch_offset=7, max_bytes=1000)], [("topic", 0)])
+    assert [(each.partition, each.fetch_offset) for each in session.wanted.values()] == [(1, 7), (2, 0)]
+
+
+def test_a_session_that_is_unknown_or_out_of_step_is_refused() -> None:
+    sessions = FetchSessions()
+    session = sessions.begin(wanted(0), now=0)
+    assert session is not None
+    with pytest.raises(KafkaError) as unknown:
+        sessions.resume(session.id + 1, 1, now=0)
+    assert unknown.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    with pytest.raises(KafkaError) as stale:
+        sessions.resume(session.id, 2, now=0)
+    assert stale.value.code is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+def test_epochs_start_again_at_one_after_the_last() -> None:
+    sessions = FetchSessions()
+    session = sessions.begin(wanted(0), now=0)
+    assert session is not None
+    session.epoch = EPOCH_MAX
+    assert sessions.resume(session.id, EPOCH_MAX, now=0).epoch == 1
+
+
+def test_a_partition_is_news_when_it_has_records_or_its_bounds_moved_and_after_an_error() -> None:
+    sessions = FetchSessions()
+    session = sessions.begin(wanted(0), now=0)
+    assert session is not None
+    key = ("topic", 0)
+    assert session.is_news(key, 5, 0, has_records=False)
+    assert not session.is_news(key, 5, 0, has_records=False)
+    assert session.is_news(key, 5, 0, has_records=True)
+    assert session.is_news(key, 6, 0, has_records=False)
+    assert session.is_news(key, 6, 1, has_records=False)
+    session.failed(key)
+    assert session.is_news(key, 6, 1, has_records=False)
+
+
+def test_a_partition_that_had_records_goes_to_the_end_so_that_others_get_their_turn() -> None:
+    sessions = FetchSessions()
+    session = sessions.begin(wanted(0, 1, 2), now=0)
+    assert session is not None
+    session.is_news(("topic", 0), 5, 0, has_records=True)
+    assert [each.partition for each in session.wanted.values()] == [1, 2, 0]
+
+
+def test_as_many_sessions_as_allowed_are_kept_and_one_more_only_replaces_an_idle_one() -> None:
+    sessions = FetchSessions(sessions_max=2)
+    first, second = sessions.begin(wanted(0), now=0), sessions.begin(wanted(0), now=10)
+    assert first is not None
+    assert second is not None
+    assert sessions.begin(wanted(0), now=20) is None
+    third = sessions.begin(wanted(0), now=FETCH_SESSION_IDLE_SECONDS)
+    assert third is not None
+    assert len(sessions) == 2
+    with pytest.raises(KafkaError):
+        sessions.resume(first.id, 1, now=FETCH_SESSION_IDLE_SECONDS)
+    assert sessions.resume(second.id, 1, now=FETCH_SESSION_IDLE_SECONDS) is second
+
+
+def test_all_sessions_together_hold_as_many_partitions_as_allowed_and_not_one_more() -> None:
+    sessions = FetchSessions(partitions_max=5)
+    assert sessions.begin(wanted(0, 1, 2), now=0) is not None
+    assert sessions.begin(wanted(0, 1, 2), now=0) is None
+    assert sessions.begin(wanted(0, 1), now=0) is not None

@@ -1,0 +1,90 @@
+"""Many appends share one sync, and nothing is committed by a sync that failed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import cast
+
+import pytest
+
+from chronik.broker.flusher import Flusher
+from chronik.errors import StorageFailed
+from chronik.log.sync import SyncTicket
+
+
+class Ticket:
+    def __init__(self, log: FakeLog, end: int) -> None:
+        self.log = log
+        self.end = end
+
+    def run(self) -> None:
+        self.log.gate.wait(10)
+        self.log.runs += 1
+        if self.log.broken:
+            raise StorageFailed("the disk is gone")
+
+
+class FakeLog:
+    def __init__(self) -> None:
+        self.end = self.synced = self.runs = 0
+        self.broken = False
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def begin_sync(self) -> SyncTicket | None:
+        return cast(SyncTicket, Ticket(self, self.end)) if self.end > self.synced else None
+
+    def complete_sync(self, ticket: SyncTicket) -> None:
+        self.synced = cast(Ticket, ticket).end
+
+
+def test_what_is_appended_while_a_sync_runs_shares_the_next_one() -> None:
+    async def scenario() -> None:
+        log = FakeLog()
+        flusher = Flusher(lambda error: pytest.fail(str(error)))
+        log.gate.clear()
+        log.end = 1
+        flusher.request(log)
+        await asyncio.sleep(0)  # the first sync is under way from here on
+        for end in range(2, 100):
+            log.end = end
+            flusher.request(log)
+        log.gate.set()
+        await asyncio.wait_for(flusher.drain(), 10)
+        assert (log.synced, log.runs) == (99, 2)
+        flusher.close()
+
+    asyncio.run(scenario())
+
+
+def test_appends_of_one_turn_of_the_loop_share_one_sync() -> None:
+    async def scenario() -> None:
+        log = FakeLog()
+        flusher = Flusher(lambda error: pytest.fail(str(error)))
+        for end in range(1, 10):
+            log.end = end
+            flusher.request(log)
+        await asyncio.wait_for(flusher.drain(), 10)
+        assert (log.synced, log.runs) == (9, 1)
+        flusher.close()
+
+    asyncio.run(scenario())
+
+
+def test_after_a_failed_sync_nothing_is_ever_synced_again() -> None:
+    async def scenario() -> None:
+        failures: list[BaseException] = []
+        log = FakeLog()
+        flusher = Flusher(failures.append)
+        log.broken, log.end = True, 1
+        flusher.request(log)
+        await asyncio.wait_for(flusher.drain(), 10)
+        log.broken, log.end = False, 2
+        flusher.request(log)
+        await asyncio.wait_for(flusher.drain(), 10)
+        assert log.synced == 0
+        assert [str(failure) for failure in failures] == ["the disk is gone"]
+        flusher.close()
+
+    asyncio.run(scenario())

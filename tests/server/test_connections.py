@@ -1,0 +1,283 @@
+"""Connections: answers in order, limits at their maximum and one above, back-pressure, idle and slow clients."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from chronik.config import Address
+from chronik.exchange import Disconnect, Peer, Pending, Response
+from chronik.limits import REQUESTS_QUEUED_MAX, RESPONSES_UNSENT_BYTES_MAX
+from chronik.server.listener import Listener, ListenerLimits
+
+DEADLINE_SECONDS = 20.0
+
+
+class Echo:
+    """Answers each request with its own bytes; some are held back until they are let go."""
+
+    def __init__(self) -> None:
+        self.handled: list[bytes] = []
+        self.held: dict[bytes, asyncio.Future[Response]] = {}
+        self.answer_bytes = 0
+
+    def __call__(self, frame: bytearray, peer: Peer) -> Response | Pending:
+        request = bytes(frame)
+        self.handled.append(request)
+        if request == b"disconnect":
+            raise Disconnect("as asked")
+        if request.startswith((b"wait", b"pipelined")):
+            future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+            self.held[request] = future
+            return Pending(future, pipelined=request.startswith(b"pipelined"))
+        return [framed(request + bytes(self.answer_bytes))]
+
+    def release(self, request: bytes) -> None:
+        self.held.pop(request).set_result([framed(request)])
+
+
+def framed(payload: bytes) -> bytes:
+    return struct.pack(">i", len(payload)) + payload
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        (size,) = struct.unpack(">i", await reader.readexactly(4))
+        return await reader.readexactly(size)
+
+
+async def closed(reader: asyncio.StreamReader) -> bool:
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        try:
+            return await reader.read(1) == b""
+        except ConnectionResetError:
+            return True
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+@asynccontextmanager
+async def listening(echo: Echo, limits: ListenerLimits | None = None) -> AsyncIterator[tuple[Listener, Address]]:
+    listener = Listener(Address("127.0.0.1", 0), echo, limits)
+    address = await listener.bind()
+    await listener.serve()
+    try:
+        yield listener, address
+    finally:
+        await listener.stop()
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), 3 * DEADLINE_SECONDS))  # type: ignore[arg-type]
+
+
+def test_a_request_waits_for_the_one_before_it() -> None:
+    async def scenario() -> None:
+        echo = Echo()
+        async with listening(echo) as (_, address):
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(framed(b"wait") + framed(b"second"))
+            await until(lambda: b"wait" in echo.held)
+            await asyncio.sleep(0)
+            assert echo.handled == [b"wait"]
+            echo.release(b"wait")
+            assert [await read_frame(reader), await read_frame(reader)] == [b"wait", b"second"]
+            writer.close()
+
+    run(scenario)
+
+
+def test_pipelined_requests_start_at_once_and_are_answered_in_order() -> None:
+    async def scenario() -> None:
+        echo = Echo()
+        async with listening(echo) as (_, address):
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(framed(b"pipelined 1") + framed(b"pipelined 2") + framed(b"third"))
+            await until(lambda: echo.handled == [b"pipelined 1", b"pipelined 2", b"third"])
+            echo.release(b"pipelined 2")
+            echo.release(b"pipelined 1")
+            answers = [await read_frame(reader) for _ in range(3)]
+            assert answers == [b"pipelined 1", b"pipelined 2", b"third"]
+            writer.close()
+
+    run(scenario)
+
+
+def test_a_bad_request_closes_its_connection_and_no_other() -> None:
+    async def scenario() -> None:
+        echo = Echo()
+        async with listening(echo) as (_, address):
+            reader, writer = await asyncio.open_connection(*address)
+            other_reader, other_writer = await asyncio.open_connection(*address)
+            writer.write(framed(b"disconnect") + framed(b"never handled"))
+            assert await closed(reader)
+            other_writer.write(framed(b"still here"))
+            assert await read_frame(other_reader) == b"still here"
+            assert b"never handled" not in echo.handled
+            writer.close()
+            other_writer.close()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("size", "accepted"), [(1000, True), (1001, False)])
+def test_a_frame_of_the_largest_size_is_answered_and_one_byte_more_is_not(size: int, accepted: bool) -> None:
+    async def scenario() -> None:
+        async with listening(Echo(), ListenerLimits(frame_bytes=1000)) as (_, address):
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(framed(bytes(size)))
+            if accepted:
+                assert await read_frame(reader) == bytes(size)
+            else:
+                assert await closed(reader)
+            writer.close()
+
+    run(scenario)
+
+
+def test_as_many_connections_as_allowed_are_served_and_one_more_is_closed() -> None:
+    async def scenario() -> None:
+        async with listening(Echo(), ListenerLimits(connections=3)) as (listener, address):
+            streams = [await asyncio.open_connection(*address) for _ in range(3)]
+            await until(lambda: listener.connection_count == 3)
+            extra_reader, extra_writer = await asyncio.open_connection(*address)
+            assert await closed(extra_reader)
+            for reader, writer in streams:
+                writer.write(framed(b"served"))
+                assert await read_frame(reader) == b"served"
+            streams[0][1].close()
+            await until(lambda: listener.connection_count == 2)
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(framed(b"room again"))
+            assert await read_frame(reader) == b"room again"
+            for _, each in [*streams, (reader, writer), (extra_reader, extra_writer)]:
+                each.close()
+
+    run(scenario)
+
+
+def test_an_idle_connection_is_closed_and_one_that_waits_for_an_answer_is_not() -> None:
+    async def scenario() -> None:
+        echo = Echo()
+        async with listening(echo, ListenerLimits(idle_seconds=0.2)) as (_, address):
+            idle_reader, idle_writer = await asyncio.open_connection(*address)
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(framed(b"wait"))
+            await until(lambda: b"wait" in echo.held)
+            assert await closed(idle_reader)
+            echo.release(b"wait")
+            assert await read_frame(reader) == b"wait"
+            writer.close()
+            idle_writer.close()
+
+    run(scenario)
+
+
+def test_a_request_that_trickles_in_too_slowly_is_cut_off() -> None:
+    async def scenario() -> None:
+        async with listening(Echo(), ListenerLimits(frame_receive_seconds=0.2)) as (_, address):
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(framed(bytes(100))[:50])
+            assert await closed(reader)
+            writer.close()
+
+    run(scenario)
+
+
+def test_a_client_that_does_not_read_gets_no_more_requests_handled() -> None:
+    async def scenario() -> None:
+        echo = Echo()
+        echo.answer_bytes = 1 << 20
+        async with listening(echo) as (_, address):
+            reader, writer = await asyncio.open_connection(*address, limit=1 << 30)
+            transport = writer.transport
+            assert isinstance(transport, asyncio.Transport)
+            transport.pause_reading()
+            count = 200
+            for number in range(count):
+                writer.write(framed(b"%d" % number))
+            await until(lambda: len(echo.handled) >= RESPONSES_UNSENT_BYTES_MAX >> 20)
+            handled = -1
+            while handled != len(echo.handled):
+                handled = len(echo.handled)
+                await asyncio.sleep(0.05)
+            assert handled < count
+            transport.resume_reading()
+            answers = [await read_frame(reader) for _ in range(count)]
+            assert [answer[: -echo.answer_bytes] for answer in answers] == [b"%d" % n for n in range(count)]
+            writer.close()
+
+    run(scenario)
+
+
+def test_no_more_requests_than_the_limit_are_in_flight_on_one_connection() -> None:
+    async def scenario() -> None:
+        echo = Echo()
+        async with listening(echo) as (_, address):
+            reader, writer = await asyncio.open_connection(*address)
+            count = 3 * REQUESTS_QUEUED_MAX
+            for number in range(count):
+                writer.write(framed(b"pipelined %d" % number))
+            await until(lambda: len(echo.held) == REQUESTS_QUEUED_MAX)
+            writer.write(framed(b"last"))
+            await asyncio.sleep(0.05)
+            assert len(echo.held) == REQUESTS_QUEUED_MAX
+            answered = 0
+            while answered < count:
+                for request in list(echo.held):
+                    echo.release(request)
+                assert await read_frame(reader) == b"pipelined %d" % answered
+                answered += 1
+            assert await read_frame(reader) == b"last"
+            writer.close()
+
+    run(scenario)
+
+
+def test_large_requests_share_a_budget_and_wait_for_room() -> None:
+    async def scenario() -> None:
+        echo = Echo()
+        size = 1 << 20
+        limits = ListenerLimits(frames_bytes=size + size // 2)
+        async with listening(echo, limits) as (_, address):
+            first_reader, first = await asyncio.open_connection(*address)
+            second_reader, second = await asyncio.open_connection(*address)
+            first.write(framed(bytes(size))[: size // 2])
+            await asyncio.sleep(0.05)
+            second.write(framed(bytes(size)))
+            await asyncio.sleep(0.1)
+            assert not echo.handled, "the second request must wait while the first holds the budget"
+            first.write(bytes(size // 2 + 4))
+            assert len(await read_frame(first_reader)) == size
+            assert len(await read_frame(second_reader)) == size
+            first.close()
+            second.close()
+
+    run(scenario)
+
+
+def test_stopping_answers_what_is_under_way() -> None:
+    async def scenario() -> None:
+        echo = Echo()
+        async with listening(echo) as (listener, address):
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(framed(b"wait"))
+            await until(lambda: b"wait" in echo.held)
+            stopping = asyncio.create_task(listener.stop())
+            await asyncio.sleep(0.01)
+            assert not stopping.done()
+            echo.release(b"wait")
+            assert await read_frame(reader) == b"wait"
+            assert await closed(reader)
+            await stopping
+            writer.close()
+
+    run(scenario)

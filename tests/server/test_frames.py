@@ -1,0 +1,78 @@
+"""Frames come out whole, whatever the pieces they arrive in, and a claimed length costs nothing."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import pytest
+
+from chronik.server.frames import FRAME_GROWTH_BYTES, FrameReader, FrameRefused
+
+FRAME_MAX = 4 * FRAME_GROWTH_BYTES
+
+
+def reader(scratch_bytes: int = 64 * 1024) -> FrameReader:
+    return FrameReader(memoryview(bytearray(scratch_bytes)), FRAME_MAX)
+
+
+def feed(frames: FrameReader, data: bytes) -> list[bytes]:
+    found = []
+    while data:
+        buffer = frames.buffer()
+        taken = min(len(buffer), len(data))
+        buffer[:taken] = data[:taken]
+        del buffer
+        found += [bytes(frame) for frame in frames.received(taken)]
+        data = data[taken:]
+    return found
+
+
+def framed(payload: bytes) -> bytes:
+    return struct.pack(">i", len(payload)) + payload
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_frames_come_out_whole_whatever_the_pieces(seed: int) -> None:
+    rng = random.Random(seed)
+    sizes = [rng.choice((1, 3, 100, 70_000, FRAME_GROWTH_BYTES + 7)) for _ in range(12)]
+    payloads = [rng.randbytes(size) for size in sizes]
+    stream = b"".join(map(framed, payloads))
+    frames = reader(rng.choice((5, 1000, 64 * 1024)))
+    found = []
+    while stream:
+        piece = rng.choice((1, 2, 5, 4096, 100_000))
+        found += feed(frames, stream[:piece])
+        stream = stream[piece:]
+    assert found == payloads
+    assert not frames.in_frame
+
+
+def test_a_frame_of_the_largest_size_is_accepted_and_one_byte_more_is_refused() -> None:
+    payload = bytes(FRAME_MAX)
+    assert feed(reader(), framed(payload)) == [payload]
+    with pytest.raises(FrameRefused, match=str(FRAME_MAX + 1)):
+        feed(reader(), struct.pack(">i", FRAME_MAX + 1))
+
+
+@pytest.mark.parametrize("size", [-1, 0, -(2**31), 2**31 - 1])
+def test_impossible_lengths_are_refused(size: int) -> None:
+    with pytest.raises(FrameRefused):
+        feed(reader(), struct.pack(">i", size))
+
+
+def test_a_claimed_length_takes_no_memory_before_the_bytes_arrive() -> None:
+    frames = reader()
+    feed(frames, struct.pack(">i", FRAME_MAX) + b"x")
+    assert len(frames.buffer()) < FRAME_GROWTH_BYTES
+    assert frames.frame_size == FRAME_MAX
+
+
+def test_a_frame_can_be_patched_without_touching_the_next_one() -> None:
+    frames = reader()
+    buffer = frames.buffer()
+    stream = framed(b"aaaa") + framed(b"bbbb")
+    buffer[: len(stream)] = stream
+    first, second = frames.received(len(stream))
+    first[:] = b"zzzz"
+    assert bytes(second) == b"bbbb"
