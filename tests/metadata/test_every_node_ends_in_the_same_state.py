@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from chronik.metadata import commands as c
+from chronik.metadata.apply import apply
+from chronik.metadata.delta import difference
+from chronik.metadata.image import Image
+from chronik.metadata.snapshot import decode_snapshot
+
+from .world import World, assignment, recomputed, records_of, some_id
+
+GROUPS = st.sampled_from(["g1", "g2", "g3"])
+TOPICS = st.sampled_from(["a", "b.x", "b_x", "c", "d", "__consumer_offsets"])
+IDS = st.integers(0, 6).map(some_id)
+BROKERS = st.integers(1, 4)
+EPOCHS = st.integers(-1, 3)
+SMALL = st.integers(0, 3)
+CONFIGS = st.dictionaries(st.sampled_from("wxyz"), st.sampled_from("12"), max_size=3)
+ASSIGNMENTS = st.lists(st.permutations([1, 2, 3]).map(lambda r: assignment(*r[:2])), max_size=3).map(tuple)
+OFFSETS = st.lists(st.builds(c.OffsetToCommit, TOPICS, SMALL, SMALL, EPOCHS, st.none() | st.just("m")), max_size=4)
+MEMBERS = st.lists(
+    st.sampled_from(["m1", "m2"]).map(lambda m: c.GroupMember(m, None, "c", "h", 1, 1, (("range", b"x"),), b"")),
+    max_size=2,
+).map(tuple)
+COMMITS = st.builds(c.CommitOffset, GROUPS, OFFSETS.map(tuple), SMALL, st.just(-1), EPOCHS)
+CREATIONS = st.builds(c.CreateTopic, IDS, TOPICS, ASSIGNMENTS, CONFIGS, SMALL)
+DELETED_KEYS = st.lists(st.sampled_from("wxyz"), max_size=2).map(tuple)
+ISR_MEMBERS = st.lists(st.builds(c.IsrMember, BROKERS, st.just(-1)), max_size=3).map(tuple)
+ISR_CHANGES = st.builds(c.IsrChange, IDS, SMALL, EPOCHS, EPOCHS, ISR_MEMBERS)
+STABLE_OR_EMPTY = st.sampled_from(["Stable", "Empty"])
+
+COMMANDS: st.SearchStrategy[Any] = st.one_of(
+    st.builds(c.CreateCluster, st.sampled_from(["x", "y"]), SMALL),
+    st.builds(c.AddNode, BROKERS, st.just("h"), SMALL, st.booleans()),
+    st.builds(c.RemoveNode, BROKERS),
+    st.builds(c.SetFeatureLevel, st.sampled_from("fg"), SMALL),
+    st.builds(c.AllocateProducerIds, BROKERS, EPOCHS, st.integers(1, 5)),
+    st.builds(c.RegisterBroker, BROKERS, st.just("h"), st.just(1), st.none(), IDS, st.integers(20, 22).map(some_id)),
+    st.builds(c.UpdateBrokerStatus, BROKERS, st.sampled_from(c.BrokerStatus)),
+    st.builds(c.RemoveBroker, BROKERS),
+    st.builds(c.UpdateBrokerConfig, st.integers(-1, 3), CONFIGS, DELETED_KEYS, st.booleans()),
+    CREATIONS,
+    st.builds(c.CreateTopics, st.lists(CREATIONS, max_size=3).map(tuple)),
+    st.builds(c.DeleteTopic, IDS),
+    st.builds(c.UpdateTopicConfig, IDS, CONFIGS, DELETED_KEYS, st.booleans()),
+    st.builds(c.CreatePartitions, IDS, SMALL, ASSIGNMENTS),
+    st.builds(c.AssignPartition, IDS, SMALL, st.permutations([1, 2, 3]).map(lambda r: tuple(r[:2])), EPOCHS),
+    st.builds(c.SetPartitionLeader, IDS, SMALL, st.integers(-1, 3), EPOCHS, st.booleans()),
+    st.builds(c.UpdateISR, BROKERS, st.just(-1), st.lists(ISR_CHANGES, max_size=2).map(tuple)),
+    st.builds(
+        c.UpdatePartitionOffset,
+        st.lists(st.builds(c.OffsetCheckpoint, IDS, SMALL, EPOCHS, SMALL, SMALL), max_size=2).map(tuple),
+    ),
+    st.builds(c.CreateConsumerGroup, GROUPS, st.just("consumer"), SMALL, EPOCHS),
+    st.builds(
+        c.UpdateConsumerGroup, GROUPS, st.just("consumer"), SMALL, st.none(), st.none(), STABLE_OR_EMPTY, MEMBERS, SMALL
+    ),
+    st.builds(c.DeleteConsumerGroup, GROUPS),
+    COMMITS,
+    st.builds(c.CommitOffsetBatch, st.lists(COMMITS, max_size=3).map(tuple)),
+    st.builds(c.DeleteOffsets, GROUPS, st.lists(st.builds(c.OffsetKey, TOPICS, SMALL), max_size=3).map(tuple)),
+    st.builds(
+        c.ExpireOffsets,
+        GROUPS,
+        st.lists(st.builds(c.ExpiredOffset, TOPICS, SMALL, SMALL), max_size=3).map(tuple),
+        st.integers(-1, 3),
+    ),
+)
+
+
+def populated() -> World:
+    """Something for random commands to hit."""
+    world = World(1, 2, 3)
+    world.create("a", assignment(1, 2), assignment(2, 1), number=1)
+    world.create("__consumer_offsets", assignment(1, 2), number=2)
+    return world
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(COMMANDS, max_size=40))
+def test_any_commands_give_the_same_hash_results_and_records_again(commands: list[Any]) -> None:
+    world = populated()
+    results = [world.do(command) for command in commands]
+    replica = Image()
+    replayed = [apply(replica, envelope, index).result for index, envelope in enumerate(world.envelopes, 1)]
+    assert replayed[len(replayed) - len(results) :] == results
+    assert replica.recent_hashes() == world.image.recent_hashes()
+    assert records_of(replica) == records_of(world.image)
+    assert_indexes_agree(world.image)
+    assert_partitions_are_sound(world.image)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(COMMANDS, max_size=30), st.lists(COMMANDS, max_size=20))
+def test_a_node_that_starts_from_a_snapshot_follows_like_the_others(before: list[Any], after: list[Any]) -> None:
+    world = populated()
+    for command in before:
+        world.do(command)
+    replica = decode_snapshot(recomputed(world.image))
+    assert records_of(replica) == records_of(world.image)
+    assert replica.state_hash == world.image.state_hash
+    for command in after:
+        expected = world.do(command)
+        result, delta = apply(replica, world.envelopes[-1], replica.applied_index + 1)
+        assert (result, delta) == (expected, world.delta)
+    assert replica.state_hash == world.image.state_hash
+    assert recomputed(replica) == recomputed(decode_snapshot(recomputed(replica)))
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(COMMANDS, max_size=30))
+def test_deltas_lead_from_one_state_to_the_next(commands: list[Any]) -> None:
+    world = populated()
+    topics = dict(world.image.topics_by_id)
+    brokers, groups = dict(world.image.brokers), dict(world.image.groups)
+    for command in commands:
+        world.do(command)
+        for topic in world.delta.topics:
+            assert topics.pop(topic.old.id if topic.old else b"", None) == topic.old
+            if topic.new:
+                topics[topic.new.id] = topic.new
+        for broker in world.delta.brokers:
+            assert brokers.pop(broker.old.id if broker.old else 0, None) == broker.old
+            if broker.new:
+                brokers[broker.new.id] = broker.new
+        for group in world.delta.groups:
+            assert groups.pop(group.old.group_id if group.old else "", None) == group.old
+            if group.new:
+                groups[group.new.group_id] = group.new
+        if world.delta.checkpoints:
+            topics = dict(world.image.topics_by_id)
+    assert topics == world.image.topics_by_id
+    assert (brokers, groups) == (world.image.brokers, world.image.groups)
+    assert not difference(world.image, world.replayed())
+
+
+def assert_indexes_agree(image: Image) -> None:
+    assert {topic.id: topic for topic in image.topics.values()} == image.topics_by_id
+    for name, topic in image.topics.items():
+        assert image.name_with_metric(name.replace(".", "_")) == topic.name == name
+    for group_id in image.groups_with_offsets():
+        assert group_id in image.groups
+        for topic_name, partition in image.offsets(group_id):
+            assert partition < len(image.topics[topic_name].partitions)
+
+
+def assert_partitions_are_sound(image: Image) -> None:
+    for topic in image.topics.values():
+        for partition in topic.partitions:
+            assert partition.leader == c.NO_LEADER or partition.leader in partition.isr
+            assert all(member in partition.replicas for member in partition.isr)
+            assert len(set(partition.isr)) == len(partition.isr)
+            if partition.leader != c.NO_LEADER:
+                assert not image.brokers[partition.leader].fenced
+
+
+SCRIPT = """
+from metadata.test_every_node_ends_in_the_same_state import scripted
+print(scripted())
+"""
+
+
+def scripted() -> str:
+    world = populated()
+    for number in range(20):
+        configs = {"b": "1", "a": "2"}
+        world.accept(c.CreateTopic(some_id(100 + number), f"t{number}", (assignment(1, 2),), configs, number))
+        offsets = tuple(c.OffsetToCommit(f"t{part}", 0, number) for part in range(number))
+        world.accept(c.CommitOffset(f"group-{number}", offsets, number))
+    world.accept(c.DeleteTopic(some_id(105)))
+    world.register(2, life=3)
+    return f"{world.image.state_hash:032x}"
+
+
+def test_another_process_with_another_hash_seed_gives_the_same_hash() -> None:
+    seen = set()
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.path.dirname(os.path.dirname(__file__))}
+        command = [sys.executable, "-c", SCRIPT]
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        seen.add(run.stdout.strip())
+    assert seen == {scripted()}
