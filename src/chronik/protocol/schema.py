@@ -77,9 +77,6 @@ class Field:
         self.ignorable = ignorable
         self.element = element
 
-    def is_default(self, value: object) -> bool:
-        return value == self.default
-
 
 class Schema(NamedTuple):
     """What a struct class declares. Only messages have an api key and versions of their own."""

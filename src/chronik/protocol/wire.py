@@ -10,7 +10,7 @@ from chronik.protocol.schema import Records
 
 # Every array element and every tagged field of a request counts. Kafka's largest clusters hold 200,000 partitions, so a
 # request that names each of them once still passes, while 100 MB of two-byte elements cannot become 50 million objects
-# (a quarter of a million cost at most some 80 MB and a third of a second).
+# (a quarter of a million cost at most some 80 MB and half a second).
 REQUEST_ELEMENTS_MAX: Final = 250_000
 
 # A response is read by our own client from a broker it chose, and may describe a whole cluster: 100,000 partitions with

@@ -1,4 +1,4 @@
-"""Throws bytes at the request decoder: python -m tests.protocol.messages.fuzz_decoder SEED COUNT.
+"""Throws bytes at the decoders of requests and responses: python -m tests.protocol.messages.fuzz_decoder SEED COUNT.
 
 Random bytes, valid frames with bytes, lengths or counts changed, cut or doubled. Only the three typed errors may come
 out, each case within a second.
@@ -12,7 +12,8 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 from chronik.protocol import codec
 from chronik.protocol.apis import APIS
@@ -24,7 +25,7 @@ SECONDS_MAX: Final = 1.0
 _LENGTHS: Final = (-1, 0, 1, -2, 2**31 - 1, -(2**31), 0x7FFF, 0xFFFF, 1_000_000)
 _VARINTS: Final = (b"\xff\xff\xff\xff\x07", b"\xff\xff\xff\xff\xff\xff", b"\x80\x80\x01", b"\x80")
 _STYLES: Final = ("default", "empty", "lowest", "highest", "mixed")
-_FRAMES_KEPT: Final = 400  # generating a frame costs more than decoding it, so each is mutated many times
+_CASES_KEPT: Final = 400  # generating a frame costs more than decoding it, so each is mutated many times
 
 Mutation = Callable[[random.Random, bytearray], None]
 
@@ -80,37 +81,47 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
 )
 
 
-def valid_frame(rng: random.Random) -> bytes:
+class Case(NamedTuple):
+    frame: bytes
+    decode: Callable[[memoryview], object]
+
+
+def valid_case(rng: random.Random) -> Case:
     api = rng.choice(list(APIS.values()))
     version = rng.randint(api.min_version, api.max_version)
-    request = generate(api.request, version, rng.choice(_STYLES), rng.random())
+    style, seed = rng.choice(_STYLES), rng.random()
+    if rng.random() < 0.3:
+        frame = b"".join(codec.encode_response(1, version, generate(api.response, version, style, seed)))
+        return Case(frame[4:], partial(codec.decode_response, api.key, version))
     header = codec.RequestHeader(api.key, version, rng.randrange(2**31), rng.choice((None, "", "client")))
-    return codec.encode_request(header, request)[4:]
+    request = generate(api.request, version, style, seed)
+    return Case(codec.encode_request(header, request)[4:], codec.decode_request)
 
 
 def fuzz(seed: int, count: int) -> Counter[str]:
     """How often each outcome was seen. Raises AssertionError, naming the bytes, when one is not allowed."""
     rng = random.Random(seed)
-    frames: list[bytes] = []
+    cases: list[Case] = []
     outcomes: Counter[str] = Counter()
     for _ in range(count):
-        if len(frames) < _FRAMES_KEPT or rng.random() < 0.001:
-            frames.append(valid_frame(rng))
-            del frames[:-_FRAMES_KEPT]
-        frame = bytearray(rng.choice(frames))
+        if len(cases) < _CASES_KEPT or rng.random() < 0.001:
+            cases.append(valid_case(rng))
+            del cases[:-_CASES_KEPT]
+        case = rng.choice(cases)
+        frame = bytearray(case.frame)
         mutation = rng.choice(MUTATIONS)
         mutation(rng, frame)
-        outcome = _outcome(frame)
+        outcome = _outcome(case.decode, frame)
         if mutation is untouched and outcome != "decoded":
             raise AssertionError(f"a valid frame was refused: {frame.hex()}")
         outcomes[outcome] += 1
     return outcomes
 
 
-def _outcome(frame: bytearray) -> str:
+def _outcome(decode: Callable[[memoryview], object], frame: bytearray) -> str:
     started = time.perf_counter()
     try:
-        codec.decode_request(memoryview(frame))
+        decode(memoryview(frame))
         outcome = "decoded"
     except (MalformedMessage, UnknownApi, UnsupportedVersion) as refusal:
         outcome = type(refusal).__name__

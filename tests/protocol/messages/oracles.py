@@ -157,7 +157,7 @@ class KafkaPython:
         arguments = {}
         for ours, theirs in zip(present(type(message), version), _fields_at(struct, version), strict=True):
             value = getattr(message, ours.name)
-            if ours.tag is not None and ours.is_default(value):
+            if ours.tag is not None and value == ours.default:
                 continue  # it writes every tagged field that it is given
             if isinstance(ours.element, type):
                 nested = theirs.array_of if ours.kind == "array" else theirs

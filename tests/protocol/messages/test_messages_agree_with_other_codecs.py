@@ -44,5 +44,5 @@ def test_generated_messages_are_not_all_alike() -> None:
     for pair in PAIRS:
         plain, tagged = pair.cls.__schema__.at(pair.version)
         if plain or tagged:
-            messages = [codec.encode(generate(*pair, style, str(pair)), pair.version) for style in STYLES]
-            assert len(set(messages)) > 1, str(pair)
+            messages = [codec.encode(generate(*pair, style, str(pair)), pair.version) for style in ("empty", "highest")]
+            assert messages[0] != messages[1], str(pair)
