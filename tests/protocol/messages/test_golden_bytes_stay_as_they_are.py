@@ -1,4 +1,4 @@
-"""Messages spelled out byte by byte from Kafka's documentation: what no other codec's mistake can change."""
+"""Messages spelled out byte by byte from Kafka's schemas: bytes that no release of another codec can change."""
 
 from __future__ import annotations
 
