@@ -1,7 +1,8 @@
 """The broker that the clients talk to, and the clients.
 
-The broker is Chronik's own, unless CHRONIK_TEST_BOOTSTRAP names another, as `127.0.0.1:9092`: so the same tests show what
-Apache Kafka does. CHRONIK_TEST_WITHOUT_CLIENTS then leaves out clients that broker no longer serves, by name, with commas.
+The broker is Chronik's own, unless CHRONIK_TEST_BOOTSTRAP names another, as `127.0.0.1:9092`: so the same tests show
+what Apache Kafka does. CHRONIK_TEST_WITHOUT_CLIENTS then leaves out clients that broker no longer serves, by name, with
+commas between them.
 """
 
 from __future__ import annotations

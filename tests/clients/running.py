@@ -68,7 +68,8 @@ class RunningClient:
             text=True,
         )
         self._answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._commands: IO[str] = self._process.stdin
         self._reader = threading.Thread(target=self._read_answers, args=(self._process.stdout,), daemon=True)
         self._reader.start()

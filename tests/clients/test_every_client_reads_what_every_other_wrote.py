@@ -1,6 +1,7 @@
 """Every client writes with every codec it has; every client reads it all, with a group and without.
 
-Each writer fills one topic per codec, once; each reader reads all topics in one go. A test compares one reader with one writer.
+Each writer fills one topic per codec, once; each reader reads all topics in one go. A test compares one reader with one
+writer.
 """
 
 from __future__ import annotations

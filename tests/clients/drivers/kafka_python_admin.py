@@ -12,15 +12,13 @@ from kafka.errors import BrokerResponseError, for_code
 
 from .serving import Refused
 
+KAFKA_NAMES = {"INVALID_TOPIC": "INVALID_TOPIC_EXCEPTION"}  # where kafka-python has a name of its own
 OFFSET_SPECS = {"earliest": OffsetSpec.EARLIEST, "latest": OffsetSpec.LATEST, "max_timestamp": OffsetSpec.MAX_TIMESTAMP}
 
 
 class Admin:
     def __init__(self, api_version: tuple[int, ...] | None) -> None:
         self._api_version = api_version
-
-    def admin_commands(self) -> list[str]:
-        return [name for name in dir(self) if not name.startswith("_") and name != "admin_commands"]
 
     def create_topics(self, bootstrap: str, topics: dict[str, dict[str, Any]], validate_only: bool = False) -> None:
         wanted = {
@@ -52,7 +50,7 @@ class Admin:
                     "replicas": partition["replica_nodes"],
                     "isr": partition["isr_nodes"],
                 }
-                for partition in topic["partitions"]
+                for partition in sorted(topic["partitions"], key=lambda partition: partition["partition_index"])
             ]
             for topic in described
         }
@@ -167,7 +165,7 @@ class Admin:
         with self._client(bootstrap) as client:
             outcome = client.delete_groups([group])[group]
         if outcome != "OK":
-            raise Refused(getattr(errors, outcome).message, group)
+            raise Refused(_name(getattr(errors, outcome)), group)
 
     def _alter(self, bootstrap: str, resource: Any, incremental: bool) -> None:
         with self._client(bootstrap) as client:
@@ -183,14 +181,18 @@ class Admin:
         try:
             yield client
         except BrokerResponseError as error:
-            raise Refused(type(error).message, str(error)) from error
+            raise Refused(_name(type(error)), str(error)) from error
         finally:
             client.close()
 
 
 def _raise_for(code: int, subject: str) -> None:
     if code != 0:
-        raise Refused(for_code(code).message, subject)
+        raise Refused(_name(for_code(code)), subject)
+
+
+def _name(error: Any) -> str:
+    return KAFKA_NAMES.get(error.message, error.message)
 
 
 def _assigned(assignment: Any) -> list[tuple[str, int]]:

@@ -69,7 +69,7 @@ class Driver:
             if group is None:
                 commands = [_read_topic(bootstrap, topic, count) for topic, count in topics.items()]
             else:
-                commands = [_read_group(bootstrap, group, list(topics)) + ["-c", str(sum(topics.values()))]]
+                commands = [[*_read_group(bootstrap, group, list(topics)), "-c", str(sum(topics.values()))]]
             with ThreadPoolExecutor(READERS_AT_A_TIME) as pool:
                 for output in pool.map(lambda command: _run(command, b"", timeout_s), commands):
                     reading.add(_parse_all(output))
@@ -85,7 +85,8 @@ class _GroupConsumer:
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self._received: queue.SimpleQueue[Received] = queue.SimpleQueue()
         self._owned: set[tuple[str, int]] = set()
-        assert self._process.stdout is not None and self._process.stderr is not None
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
         threading.Thread(target=self._read_records, args=(self._process.stdout,), daemon=True).start()
         threading.Thread(target=self._read_rebalances, args=(self._process.stderr,), daemon=True).start()
 

@@ -8,6 +8,7 @@ const kafkajsVersion = require('kafkajs/package.json').version
 const { codecTypes, installCodecs } = require('./codecs')
 
 const COMMAND_TIMEOUT_MS = 30_000
+const FETCH_WAIT_MS = 200 // a consumer leaves, and notices a rebalance, only between fetches
 const kafka = bootstrap => new Kafka({ brokers: [bootstrap], logLevel: logLevel.NOTHING, retry: { retries: 8 } })
 const bytes = text => (text === null ? null : Buffer.from(text, 'base64'))
 const text = value => (value === null || value === undefined ? null : Buffer.from(value).toString('base64'))
@@ -65,7 +66,8 @@ async function consume({ bootstrap, topics, group, timeout_s: timeoutS }) {
   const missing = { ...topics }
   const records = []
   const lacking = () => Object.entries(missing).filter(([, count]) => count > 0)
-  const consumer = kafka(bootstrap).consumer({ groupId: group, retry: { retries: 0 } })
+  const patience = { retry: { retries: 0 }, maxWaitTimeInMs: FETCH_WAIT_MS }
+  const consumer = kafka(bootstrap).consumer({ groupId: group, ...patience })
   let problem = null
   try {
     await consumer.connect()
@@ -92,7 +94,8 @@ async function consume({ bootstrap, topics, group, timeout_s: timeoutS }) {
 const members = new Map()
 
 async function join({ member, bootstrap, group, topics }) {
-  const consumer = kafka(bootstrap).consumer({ groupId: group, sessionTimeout: 10_000, heartbeatInterval: 500 })
+  const timing = { sessionTimeout: 10_000, heartbeatInterval: 500, maxWaitTimeInMs: FETCH_WAIT_MS }
+  const consumer = kafka(bootstrap).consumer({ groupId: group, ...timing })
   const state = { consumer, assignment: [], records: [], problem: null }
   members.set(member, state)
   consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => {

@@ -59,7 +59,6 @@ final class Administration {
                 admin.deleteConsumerGroups(List.of(group(arguments))).all().get());
         all.forEach((name, command) ->
                 commands.put(name, arguments -> command.run(client(arguments.get("bootstrap").asText()), arguments)));
-        commands.put("admin_commands", arguments -> all.keySet());
     }
 
     private static Admin client(String bootstrap) {

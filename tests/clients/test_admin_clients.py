@@ -1,0 +1,266 @@
+"""Administration by real clients: every command of kafka-python, librdkafka and Java that a broker must answer."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from .catalogue import CLIENTS
+from .drivers.wire import Record
+from .running import Clients, CommandFailed, RunningClient, unique, wait_for
+
+ADMINS = [name for name, client in CLIENTS.items() if client.administers]
+DAY_MS = 86_400_000
+
+
+@pytest.fixture(params=ADMINS)
+def admin(request: pytest.FixtureRequest, clients: Clients) -> RunningClient:
+    return clients.get(request.param)
+
+
+def only(*names: str) -> pytest.MarkDecorator:
+    """For what only some clients have a command for."""
+    return pytest.mark.parametrize("admin", names, indirect=True)
+
+
+def _create(admin: RunningClient, name: str, **topic: Any) -> str:
+    admin.admin("create_topics", topics={name: topic})
+    wait_for(f"{name} is listed", lambda: name in admin.admin("list_topics"))
+    return name
+
+
+def _config(admin: RunningClient, topic: str, key: str) -> dict[str, Any]:
+    described: dict[str, dict[str, Any]] = admin.admin("describe_configs", kind="topic", name=topic)
+    return described[key]
+
+
+def _refused(admin: RunningClient, command: str, **arguments: Any) -> str:
+    """Kafka's name of the error with which the broker answers."""
+    with pytest.raises(CommandFailed) as refused:
+        admin.admin(command, **arguments)
+    return refused.value.name
+
+
+def _broker_ids(admin: RunningClient) -> list[int]:
+    return [node["id"] for node in admin.admin("describe_cluster")["nodes"]]
+
+
+def test_a_topic_is_created_with_configs_listed_described_and_deleted(admin: RunningClient) -> None:
+    topic = _create(admin, unique("made"), partitions=3, replication_factor=1, configs={"retention.ms": "86400000"})
+    partitions = admin.admin("describe_topics", topics=[topic])[topic]
+    assert [partition["partition"] for partition in partitions] == [0, 1, 2]
+    brokers = _broker_ids(admin)
+    for partition in partitions:
+        assert partition["leader"] in brokers
+        assert partition["replicas"] == partition["isr"] == [partition["leader"]]
+    retention = _config(admin, topic, "retention.ms")
+    assert (retention["value"], retention["source"]) == (str(DAY_MS), "DYNAMIC_TOPIC_CONFIG")
+    admin.admin("delete_topics", topics=[topic])
+    wait_for("the topic is gone", lambda: topic not in admin.admin("list_topics"))
+    assert _refused(admin, "describe_topics", topics=[topic]) == "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+def test_the_broker_chooses_partitions_and_replication_when_not_told(admin: RunningClient) -> None:
+    topic = _create(admin, unique("defaults"))
+    assert len(admin.admin("describe_topics", topics=[topic])[topic]) >= 1
+
+
+def test_replicas_can_be_assigned_by_hand(admin: RunningClient) -> None:
+    broker = _broker_ids(admin)[0]
+    topic = _create(admin, unique("assigned"), assignments={"0": [broker], "1": [broker]})
+    partitions = admin.admin("describe_topics", topics=[topic])[topic]
+    assert [(p["partition"], p["leader"], p["replicas"]) for p in partitions] == [
+        (0, broker, [broker]),
+        (1, broker, [broker]),
+    ]
+
+
+def test_validation_alone_creates_nothing_and_still_refuses(admin: RunningClient) -> None:
+    topic = unique("validated")
+    good = {topic: {"partitions": 1, "replication_factor": 1}}
+    bad = {topic: {"partitions": 1, "replication_factor": 1, "configs": {"retention.ms": "soon"}}}
+    admin.admin("create_topics", topics=good, validate_only=True)
+    assert _refused(admin, "create_topics", topics=bad, validate_only=True) == "INVALID_CONFIG"
+    later = _create(admin, unique("later"), partitions=1, replication_factor=1)
+    listed = admin.admin("list_topics")
+    assert later in listed
+    assert topic not in listed
+
+
+def test_a_topic_that_cannot_be_is_refused_with_kafkas_error(admin: RunningClient) -> None:
+    topic = _create(admin, unique("taken"), partitions=1, replication_factor=1)
+    refusals = {
+        "TOPIC_ALREADY_EXISTS": {topic: {"partitions": 1, "replication_factor": 1}},
+        "INVALID_REPLICATION_FACTOR": {unique("wide"): {"partitions": 1, "replication_factor": 100}},
+        "INVALID_TOPIC_EXCEPTION": {"no/such name": {"partitions": 1, "replication_factor": 1}},
+        "INVALID_PARTITIONS": {unique("none"): {"partitions": 0, "replication_factor": 1}},
+        "INVALID_CONFIG": {unique("odd"): {"partitions": 1, "replication_factor": 1, "configs": {"no.such": "1"}}},
+    }
+    answers = {expected: _refused(admin, "create_topics", topics=topics) for expected, topics in refusals.items()}
+    assert answers == {expected: expected for expected in refusals}
+
+
+def test_many_topics_are_created_and_deleted_in_one_request(admin: RunningClient) -> None:
+    names = [unique(f"many-{number}") for number in range(20)]
+    admin.admin("create_topics", topics={name: {"partitions": 2, "replication_factor": 1} for name in names})
+    wait_for("all are listed", lambda: set(names) <= set(admin.admin("list_topics")))
+    assert all(len(partitions) == 2 for partitions in admin.admin("describe_topics", topics=names).values())
+    admin.admin("delete_topics", topics=names)
+    wait_for("all are gone", lambda: not set(names) & set(admin.admin("list_topics")))
+
+
+@only("kafka-python", "java-3.9", "java-4")
+def test_partitions_are_described_page_by_page(admin: RunningClient) -> None:
+    topic = _create(admin, unique("paged"), partitions=5, replication_factor=1)
+    assert admin.admin("describe_topic_partitions", topic=topic) == [0, 1, 2, 3, 4]
+
+
+def test_partitions_can_be_added_but_not_taken_away(admin: RunningClient) -> None:
+    topic = _create(admin, unique("growing"), partitions=1, replication_factor=1)
+    admin.admin("create_partitions", topic=topic, total=4)
+    wait_for("four partitions", lambda: len(admin.admin("describe_topics", topics=[topic])[topic]) == 4)
+    assert _refused(admin, "create_partitions", topic=topic, total=2) == "INVALID_PARTITIONS"
+    assert len(admin.admin("describe_topics", topics=[topic])[topic]) == 4
+
+
+def test_configs_are_set_appended_to_and_deleted_one_by_one(admin: RunningClient) -> None:
+    topic = _create(admin, unique("tuned"), partitions=1, replication_factor=1, configs={"retention.ms": "86400000"})
+    usual = _config(admin, topic, "segment.bytes")
+    changes = [("segment.bytes", "set", "2097152"), ("cleanup.policy", "append", "compact")]
+    admin.admin("alter_configs_incrementally", kind="topic", name=topic, changes=changes)
+    wait_for("the set value", lambda: _config(admin, topic, "segment.bytes")["value"] == "2097152")
+    assert _config(admin, topic, "segment.bytes")["source"] == "DYNAMIC_TOPIC_CONFIG"
+    assert sorted(_config(admin, topic, "cleanup.policy")["value"].split(",")) == ["compact", "delete"]
+    assert _config(admin, topic, "retention.ms")["value"] == str(DAY_MS), "what was not named stays"
+    changes_back = [("segment.bytes", "delete", None), ("cleanup.policy", "subtract", "delete")]
+    admin.admin("alter_configs_incrementally", kind="topic", name=topic, changes=changes_back)
+    wait_for("the default again", lambda: _config(admin, topic, "segment.bytes")["value"] == usual["value"])
+    assert _config(admin, topic, "segment.bytes")["source"] == usual["source"]
+    assert _config(admin, topic, "cleanup.policy")["value"] == "compact"
+
+
+def test_a_config_that_cannot_be_is_refused_and_changes_nothing(admin: RunningClient) -> None:
+    topic = _create(admin, unique("stubborn"), partitions=1, replication_factor=1)
+    before = admin.admin("describe_configs", kind="topic", name=topic)
+    for key, value in (("no.such", "1"), ("retention.ms", "soon"), ("cleanup.policy", "burn")):
+        both = [("segment.bytes", "set", "2097152"), (key, "set", value)]
+        refusal = _refused(admin, "alter_configs_incrementally", kind="topic", name=topic, changes=both)
+        assert refusal == "INVALID_CONFIG", key
+    assert admin.admin("describe_configs", kind="topic", name=topic) == before
+
+
+@only("kafka-python", "kafka-python-2.6.0", "confluent")
+def test_the_old_alter_configs_replaces_what_was_set(admin: RunningClient) -> None:
+    topic = _create(admin, unique("replaced"), partitions=1, replication_factor=1, configs={"retention.ms": "86400000"})
+    admin.admin("alter_configs_whole", kind="topic", name=topic, configs={"segment.bytes": "2097152"})
+    wait_for("the new value", lambda: _config(admin, topic, "segment.bytes")["value"] == "2097152")
+    if admin.name == "confluent":  # kafka-python first reads what is set, and sends that along
+        assert _config(admin, topic, "retention.ms")["source"] == "DEFAULT_CONFIG"
+
+
+def test_topic_configs_tell_their_sources_and_synonyms(admin: RunningClient) -> None:
+    topic = _create(admin, unique("told"), partitions=1, replication_factor=1, configs={"segment.bytes": "2097152"})
+    described = admin.admin("describe_configs", kind="topic", name=topic)
+    assert {"cleanup.policy", "compression.type", "max.message.bytes", "min.insync.replicas", "retention.bytes"} <= set(
+        described
+    )
+    assert described["segment.bytes"]["synonyms"][0] == ["segment.bytes", "2097152", "DYNAMIC_TOPIC_CONFIG"]
+    default = described["compression.type"]
+    assert (default["value"], default["source"]) == ("producer", "DEFAULT_CONFIG")
+    assert not default["read_only"]
+    assert not default["sensitive"]
+
+
+def test_broker_configs_are_described(admin: RunningClient) -> None:
+    broker = _broker_ids(admin)[0]
+    described = admin.admin("describe_configs", kind="broker", name=str(broker))
+    assert described["advertised.listeners"]["value"]
+    assert described["advertised.listeners"]["source"] == "STATIC_BROKER_CONFIG"
+    assert {"log.retention.ms", "num.partitions", "auto.create.topics.enable"} <= set(described)
+
+
+@only("confluent", "java-3.9", "java-4")  # kafka-python shows no error of DescribeConfigs
+def test_configs_of_what_does_not_exist_are_refused(admin: RunningClient) -> None:
+    refusal = _refused(admin, "describe_configs", kind="topic", name=unique("nowhere"))
+    assert refusal == "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+def test_records_are_deleted_up_to_an_offset(admin: RunningClient, clients: Clients) -> None:
+    topic = clients.create_topic(unique("shortened"), 1)
+    clients.get("confluent").produce(topic, [Record(b"key", str(n).encode(), partition=0) for n in range(10)])
+    assert admin.admin("delete_records", topic=topic, partition=0, before=4) == 4
+    assert admin.admin("list_offsets", topic=topic, partition=0, spec="earliest")["offset"] == 4
+    received, problem = clients.get("confluent").consume({topic: 6}, None)
+    assert problem is None
+    assert [record.offset for record in received] == [4, 5, 6, 7, 8, 9]
+    assert _refused(admin, "delete_records", topic=topic, partition=0, before=11) == "OFFSET_OUT_OF_RANGE"
+
+
+def test_offsets_are_found_by_position_and_by_time(admin: RunningClient, clients: Clients) -> None:
+    topic = clients.create_topic(unique("dated"), 1)
+    start = time.time_ns() // 1_000_000 - 60_000
+    ages = [0, 1000, 5000, 3000, 4000]  # the youngest is not the last
+    records = [Record(b"key", b"value", partition=0, timestamp_ms=start + age) for age in ages]
+    for record in records:  # a batch each, so that times are looked up in several
+        clients.get("confluent").produce(topic, [record])
+
+    def offset(spec: str | int) -> tuple[int, int]:
+        found = admin.admin("list_offsets", topic=topic, partition=0, spec=spec)
+        return found["offset"], found["timestamp_ms"]
+
+    assert offset("earliest") == (0, -1)
+    assert offset("latest") == (5, -1)
+    assert offset(start) == (0, start)
+    assert offset(start + 1) == (1, start + 1000)
+    assert offset(start + 3000) == (2, start + 5000)
+    assert offset(start + 5001) == (-1, -1)
+    if admin.name != "kafka-python-2.6.0":  # asked for since 3.0
+        assert offset("max_timestamp") == (2, start + 5000)
+
+
+def test_the_cluster_is_described(admin: RunningClient, clients: Clients) -> None:
+    described = admin.admin("describe_cluster")
+    assert described["cluster_id"]
+    host, _, port = clients.bootstrap.rpartition(":")
+    assert {"host": host, "port": int(port)} in [{"host": n["host"], "port": n["port"]} for n in described["nodes"]]
+    assert described["controller"] in [node["id"] for node in described["nodes"]]
+
+
+@only("kafka-python", "kafka-python-2.6.0", "java-3.9", "java-4")
+def test_log_dirs_tell_the_size_of_each_partition(admin: RunningClient, clients: Clients) -> None:
+    topic = clients.create_topic(unique("weighed"), 2)
+    clients.get("confluent").produce(topic, [Record(b"key", b"x" * 10_000, partition=1)])
+    empty, filled = admin.admin("describe_log_dirs", topic=topic)
+    assert empty == [0, 0]
+    assert filled[0] == 1
+    assert 10_000 < filled[1] < 11_000
+
+
+def test_groups_are_listed_described_moved_and_deleted(admin: RunningClient, clients: Clients) -> None:
+    topic, group = clients.create_topic(unique("watched"), 2), unique("watched")
+    member = clients.get("aiokafka").join(group, [topic])
+    try:
+        wait_for("the member has its partitions", lambda: len(member.assignment()) == 2)
+        assert admin.admin("list_groups")[group] == "Stable"
+        described = admin.admin("describe_group", group=group)
+        assert (described["state"], described["protocol"]) == ("Stable", "roundrobin")
+        (only,) = described["members"]
+        assert only["client_id"].startswith("aiokafka")
+        assert sorted(only["assignment"]) == [[topic, 0], [topic, 1]]
+        assert _refused(admin, "delete_group", group=group) == "NON_EMPTY_GROUP"
+    finally:
+        member.leave()
+    assert admin.admin("list_groups")[group] == "Empty"
+    admin.admin("alter_group_offsets", group=group, offsets=[(topic, 0, 5, "moved"), (topic, 1, 7, "")])
+    assert [at[:3] for at in sorted(admin.admin("group_offsets", group=group))] == [[topic, 0, 5], [topic, 1, 7]]
+    admin.admin("delete_group", group=group)
+    assert group not in admin.admin("list_groups")
+
+
+def test_the_metadata_of_an_altered_offset_is_kept(admin: RunningClient, clients: Clients) -> None:
+    topic, group = clients.create_topic(unique("noted"), 1), unique("noted")
+    admin.admin("alter_group_offsets", group=group, offsets=[(topic, 0, 5, "why ✓")])
+    ((_, _, offset, metadata),) = clients.get("kafka-python").admin("group_offsets", group=group)
+    assert (offset, metadata.removesuffix("\0")) == (5, "why ✓")  # confluent-kafka sends a zero behind it
