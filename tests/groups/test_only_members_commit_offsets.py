@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import pytest
+
+from chronik.groups import events
+from chronik.groups.config import COMMIT_BATCH_BYTES_MAX, GroupConfig
+from chronik.groups.offsets import commands_of_commit, fetched, refusal_of_offset
+from chronik.groups.requests import FetchedOffset, LeavingMember, OffsetCommitRequest
+from chronik.groups.transitions import GroupState
+from chronik.metadata.commands import OffsetToCommit
+from chronik.metadata.records import CommittedOffset
+from chronik.protocol.errors import ErrorCode
+
+from .lab import SESSION_MS, Lab
+
+
+def test_a_member_commits_in_its_own_generation_only() -> None:
+    lab = Lab()
+    (member,) = lab.stable(None)
+    assert lab.commit(member, 1) is ErrorCode.NONE
+    assert lab.commit(member, 0) is ErrorCode.ILLEGAL_GENERATION
+    assert lab.commit(member, 2) is ErrorCode.ILLEGAL_GENERATION
+    assert lab.commit("stranger", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert lab.commit(member, -1) is ErrorCode.ILLEGAL_GENERATION
+
+
+def test_a_member_that_owns_nothing_yet_commits_nothing() -> None:
+    lab = Lab()
+    assert lab.commit(lab.first_member(), 1) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_member_still_commits_what_it_owned_while_a_rebalance_is_prepared() -> None:
+    lab = Lab()
+    (member,) = lab.stable(None)
+    lab.join()
+    assert lab.state() is GroupState.PREPARING_REBALANCE
+    assert lab.commit(member, 1) is ErrorCode.NONE
+
+
+def test_a_consumer_without_a_group_commits_only_where_nobody_is() -> None:
+    lab = Lab()
+    (member,) = lab.stable(None)
+    assert lab.commit() is ErrorCode.UNKNOWN_MEMBER_ID
+    lab.leave(LeavingMember(member))
+    assert lab.commit() is ErrorCode.NONE
+    assert lab.commit(member, 1) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_commit_keeps_the_session_alive() -> None:
+    lab = Lab()
+    (member,) = lab.stable(None)
+    for _ in range(3):
+        lab.pass_time(SESSION_MS - 1)
+        assert lab.commit(member, 1) is ErrorCode.NONE
+
+
+def test_offsets_make_a_group_last() -> None:
+    lab = Lab()
+    given = lab.joined(lab.join(require_known_member_id=True)).member_id
+    lab.feed(events.OffsetsStored(lab.now_ms))
+    lab.leave(LeavingMember(given))
+    assert not lab.forgotten
+    lab.feed(events.Expired(lab.now_ms))
+    assert lab.forgotten
+
+
+@pytest.mark.parametrize(
+    ("offset", "error"),
+    [
+        (OffsetToCommit("t", 0, 5, -1, None), ErrorCode.NONE),
+        (OffsetToCommit("t", 0, 5, -1, "m" * 4096), ErrorCode.NONE),
+        (OffsetToCommit("t", 0, 5, -1, "m" * 4097), ErrorCode.OFFSET_METADATA_TOO_LARGE),
+        (OffsetToCommit("t", 2**31 - 1, 5), ErrorCode.NONE),
+        (OffsetToCommit("t", 2**31, 5), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (OffsetToCommit("t", -1, 5), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+def test_an_offset_is_refused_by_itself(offset: OffsetToCommit, error: ErrorCode) -> None:
+    assert refusal_of_offset(offset, GroupConfig()) is error
+
+
+def test_a_huge_commit_is_cut_into_commands_of_bounded_size() -> None:
+    offsets = tuple(OffsetToCommit("topic", partition, partition, 0, "m" * 4096) for partition in range(1_000))
+    request = OffsetCommitRequest("orders", offsets)
+    commands = list(commands_of_commit(request, offsets, now_ms=7))
+    assert len(commands) > 1
+    assert [offset for command, _ in commands for offset in command.offsets] == list(offsets)
+    assert all(size_bytes <= COMMIT_BATCH_BYTES_MAX for _, size_bytes in commands)
+    assert {command.commit_time_ms for command, _ in commands} == {7}
+
+
+@pytest.mark.parametrize(("retention_ms", "expires_ms"), [(-1, -1), (0, 7), (100, 107), (2**63 - 1, 2**63 - 1)])
+def test_a_retention_chosen_by_the_client_becomes_a_time(retention_ms: int, expires_ms: int) -> None:
+    request = OffsetCommitRequest("orders", (), retention_time_ms=retention_ms)
+    ((command, _),) = commands_of_commit(request, [OffsetToCommit("t", 0, 1)], now_ms=7)
+    assert command.expire_time_ms == expires_ms
+
+
+def test_any_negative_leader_epoch_means_none() -> None:
+    request = OffsetCommitRequest("orders", ())
+    ((command, _),) = commands_of_commit(request, [OffsetToCommit("t", 0, 1, -7, "m")], now_ms=7)
+    assert command.offsets == (OffsetToCommit("t", 0, 1, -1, "m"),)
+
+
+def test_an_offset_that_was_never_committed_is_minus_one() -> None:
+    assert fetched(None) == FetchedOffset(-1, -1, "", ErrorCode.NONE)
+    assert fetched(CommittedOffset(5, 2, None, 7)) == FetchedOffset(5, 2, "")
