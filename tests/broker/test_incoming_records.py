@@ -1,0 +1,125 @@
+"""What a producer may send: checked by header and checksum, opened only where a topic asks for it."""
+
+from __future__ import annotations
+
+import pytest
+from kafka.record.legacy_records import LegacyRecordBatchBuilder
+
+from chronik.broker.incoming import IncomingRules, accept_produced
+from chronik.protocol.batch import parse_header
+from chronik.protocol.compression import Codec
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.records import Record, decode_batch, encode_batch
+
+NOW_MS = 1_700_000_000_000
+PLAIN = IncomingRules(max_message_bytes=1_000_000)
+
+
+def batch(*values: bytes, key: bytes | None = b"k", codec: Codec = Codec.NONE, timestamp: int = NOW_MS) -> bytearray:
+    records = [Record(offset, timestamp, key, value) for offset, value in enumerate(values)]
+    return bytearray(encode_batch(records, codec=codec))
+
+
+def refusal(records: bytearray | None, rules: IncomingRules = PLAIN, version: int = 9) -> ErrorCode:
+    with pytest.raises(KafkaError) as raised:
+        accept_produced(None if records is None else memoryview(records), rules, version, NOW_MS)
+    return raised.value.code
+
+
+def test_a_good_batch_is_taken_as_it_is() -> None:
+    sent = batch(b"a", b"b")
+    incoming = accept_produced(memoryview(sent), PLAIN, 9, NOW_MS)
+    assert bytes(incoming.buffer) == bytes(sent)
+    assert incoming.headers == [parse_header(sent)]
+    assert incoming.log_append_time_ms == -1
+
+
+@pytest.mark.parametrize("missing", [None, bytearray()])
+def test_a_partition_without_records_is_refused(missing: bytearray | None) -> None:
+    assert refusal(missing) is ErrorCode.INVALID_RECORD
+
+
+def test_a_flipped_bit_is_refused_as_corrupt() -> None:
+    sent = batch(b"a")
+    sent[-1] ^= 1
+    assert refusal(sent) is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_two_batches_for_one_partition_are_refused() -> None:
+    assert refusal(batch(b"a") + batch(b"b")) is ErrorCode.INVALID_RECORD
+
+
+def test_a_batch_of_the_largest_size_is_taken_and_one_byte_more_is_refused() -> None:
+    sent = batch(b"x" * 1000)
+    accept_produced(memoryview(sent), IncomingRules(max_message_bytes=len(sent)), 9, NOW_MS)
+    assert refusal(sent, IncomingRules(max_message_bytes=len(sent) - 1)) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_a_compacted_topic_takes_no_record_without_a_key() -> None:
+    rules = IncomingRules(max_message_bytes=1_000_000, compacted=True)
+    accept_produced(memoryview(batch(b"a")), rules, 9, NOW_MS)
+    assert refusal(batch(b"a", key=None), rules) is ErrorCode.INVALID_RECORD
+
+
+def test_zstd_needs_a_client_that_knows_it() -> None:
+    sent = batch(b"a", codec=Codec.ZSTD)
+    accept_produced(memoryview(sent), PLAIN, 7, NOW_MS)
+    assert refusal(sent, version=6) is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+def test_log_append_time_replaces_the_producers() -> None:
+    sent = batch(b"a", b"b", timestamp=5)
+    incoming = accept_produced(
+        memoryview(sent), IncomingRules(max_message_bytes=1_000_000, log_append_time=True), 9, NOW_MS
+    )
+    assert incoming.log_append_time_ms == NOW_MS
+    assert [record.timestamp for record in decode_batch(incoming.buffer)] == [NOW_MS, NOW_MS]
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_topic_can_choose_its_codec(codec: Codec) -> None:
+    sent = batch(b"a" * 100, b"b" * 100, codec=Codec.GZIP)
+    incoming = accept_produced(
+        memoryview(sent), IncomingRules(max_message_bytes=1_000_000, codec=codec), 9, NOW_MS
+    )
+    assert [header.codec for header in incoming.headers] == [codec]
+    assert [record.value for record in decode_batch(incoming.buffer)] == [b"a" * 100, b"b" * 100]
+
+
+@pytest.mark.parametrize(("timestamp", "allowed"), [(NOW_MS + 1000, True), (NOW_MS + 1001, False)])
+def test_a_record_may_lie_so_far_in_the_future_and_no_further(timestamp: int, allowed: bool) -> None:
+    rules = IncomingRules(max_message_bytes=1_000_000, timestamp_after_max_ms=1000)
+    sent = batch(b"a", timestamp=timestamp)
+    if allowed:
+        accept_produced(memoryview(sent), rules, 9, NOW_MS)
+    else:
+        assert refusal(sent, rules) is ErrorCode.INVALID_TIMESTAMP
+
+
+@pytest.mark.parametrize(("timestamp", "allowed"), [(NOW_MS - 1000, True), (NOW_MS - 1001, False)])
+def test_a_record_may_lie_so_far_in_the_past_and_no_further(timestamp: int, allowed: bool) -> None:
+    rules = IncomingRules(max_message_bytes=1_000_000, timestamp_before_max_ms=1000)
+    sent = batch(b"a", timestamp=timestamp)
+    if allowed:
+        accept_produced(memoryview(sent), rules, 9, NOW_MS)
+    else:
+        assert refusal(sent, rules) is ErrorCode.INVALID_TIMESTAMP
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_messages_of_the_old_formats_become_batches(magic: int) -> None:
+    builder = LegacyRecordBatchBuilder(magic=magic, compression_type=0, batch_size=100_000)
+    for offset in range(3):
+        builder.append(offset, timestamp=NOW_MS, key=b"k", value=b"%d" % offset)
+    sent = bytearray(builder.build())
+    incoming = accept_produced(memoryview(sent), PLAIN, 2, NOW_MS)
+    assert [record.value for record in decode_batch(incoming.buffer)] == [b"0", b"1", b"2"]
+    assert refusal(sent, version=3) is ErrorCode.INVALID_RECORD
+
+
+def test_transactional_batches_are_refused_with_a_clear_error() -> None:
+    records = [Record(0, NOW_MS, b"k", b"v")]
+    sent = bytearray(
+        encode_batch(records, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+    )
+    assert refusal(sent) is ErrorCode.INVALID_TXN_STATE

@@ -1,0 +1,64 @@
+"""A node's config: file, environment and command line; a wrong one is refused with the place and what is expected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chronik.config import Address, load_config
+from chronik.errors import ConfigError
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "node.toml"
+    path.write_text(text)
+    return path
+
+
+def test_the_command_line_wins_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path, 'node_id = 1\nkafka = "127.0.0.1:1"\ndata_dir = "file"\n[broker]\n"num.partitions" = 3\n')
+    config = load_config(path, {"CHRONIK_NODE_ID": "2", "CHRONIK_DATA_DIR": "environment"}, node_id=3)
+    assert config.node_id == 3
+    assert config.data_dir == Path("environment")
+    assert config.kafka == Address("127.0.0.1", 1)
+    assert config.broker == {"num.partitions": "3"}
+
+
+def test_without_anything_the_defaults_hold() -> None:
+    config = load_config(None, {})
+    assert (config.node_id, str(config.kafka), config.flush) == (1, "127.0.0.1:9092", "group")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("node_id = -1", "node_id = -1: expected a whole number from 0"),
+        ("node_id = true", "node_id = True: expected a whole number"),
+        ('kafka = "nowhere"', "kafka = 'nowhere': expected HOST:PORT"),
+        ('kafka = "127.0.0.1:65536"', "expected HOST:PORT"),
+        ('flush = "sometimes"', 'flush = \'sometimes\': expected "group" or "os"'),
+        ("colour = 1", "unknown key 'colour'; expected one of"),
+        ("node_id = ", "not valid TOML"),
+        ("[broker.num]\npartitions = 3", "Kafka's own names in quotes"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_the_file_the_key_and_what_is_expected(
+    tmp_path: Path, text: str, expected: str
+) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(ConfigError) as raised:
+        load_config(path, {})
+    assert str(path) in str(raised.value)
+    assert expected in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"absent\.toml: No such file"):
+        load_config(tmp_path / "absent.toml", {})
+
+
+def test_an_address_of_version_six_is_read_and_written_with_brackets() -> None:
+    assert Address.parse("[::1]:9092") == Address("::1", 9092)
+    assert str(Address("::1", 9092)) == "[::1]:9092"

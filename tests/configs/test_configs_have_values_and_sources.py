@@ -1,0 +1,93 @@
+"""A config's value comes from the nearest place that has one, and the place can be asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from chronik.configs.keys import BROKER_KEYS, TOPIC_KEYS
+from chronik.configs.resolver import ConfigResolver, ConfigSource, check_broker_config, check_topic_config
+from chronik.errors import ConfigError
+from chronik.metadata.commands import CLUSTER_DEFAULT
+from chronik.metadata.store import MetadataStore
+from chronik.protocol.errors import ErrorCode, KafkaError
+
+
+def resolver(dynamic: Mapping[int, Mapping[str, str]] | None = None, **static: str) -> ConfigResolver:
+    store = cast(MetadataStore, SimpleNamespace(image=SimpleNamespace(broker_configs=dynamic or {})))
+    return ConfigResolver(store, 1, {name.replace("_", "."): value for name, value in static.items()})
+
+
+def test_the_nearest_place_wins() -> None:
+    key = "log.retention.ms"
+    everywhere = {1: {key: "2"}, CLUSTER_DEFAULT: {key: "3"}}
+    assert resolver(everywhere, log_retention_ms="4").topic({"retention.ms": "1"}, "retention.ms") == "1"
+    assert resolver(everywhere, log_retention_ms="4").topic({}, "retention.ms") == "2"
+    assert resolver({CLUSTER_DEFAULT: {key: "3"}}, log_retention_ms="4").topic({}, "retention.ms") == "3"
+    assert resolver(log_retention_ms="4").topic({}, "retention.ms") == "4"
+    assert resolver().topic({}, "retention.ms") == "604800000"
+
+
+def test_a_description_tells_every_place_that_has_a_value_nearest_first() -> None:
+    described = resolver({CLUSTER_DEFAULT: {"log.retention.ms": "3"}}).describe_topic({"retention.ms": "1"})
+    entry = next(entry for entry in described if entry.key.name == "retention.ms")
+    assert (entry.value, entry.source) == ("1", ConfigSource.DYNAMIC_TOPIC)
+    assert [(synonym.name, synonym.value, synonym.source) for synonym in entry.synonyms] == [
+        ("retention.ms", "1", ConfigSource.DYNAMIC_TOPIC),
+        ("log.retention.ms", "3", ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        ("log.retention.ms", "604800000", ConfigSource.DEFAULT),
+    ]
+
+
+def test_every_default_is_legal_and_every_topic_key_has_its_broker_default() -> None:
+    for key in (*TOPIC_KEYS.values(), *BROKER_KEYS.values()):
+        assert key.check(key.default) is None, key.name
+        assert key.doc.endswith("."), key.name
+    for key in TOPIC_KEYS.values():
+        assert key.synonym in BROKER_KEYS, key.name
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("retention.ms", "-2"),
+        ("retention.ms", "soon"),
+        ("cleanup.policy", "shred"),
+        ("cleanup.policy", "delete,delete"),
+        ("cleanup.policy", ""),
+        ("compression.type", "brotli"),
+        ("min.cleanable.dirty.ratio", "1.1"),
+        ("preallocate", "yes"),
+        ("segment.bytes", "13"),
+        ("no.such.key", "1"),
+    ],
+)
+def test_bad_topic_configs_are_refused(name: str, value: str) -> None:
+    with pytest.raises(KafkaError) as raised:
+        check_topic_config(name, value)
+    assert raised.value.code is ErrorCode.INVALID_CONFIG
+    assert name in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("retention.ms", "-1"), ("cleanup.policy", "compact,delete"), ("segment.bytes", "14"), ("segment.ms", "1")],
+)
+def test_good_topic_configs_are_accepted(name: str, value: str) -> None:
+    check_topic_config(name, value)
+
+
+def test_broker_configs_that_need_a_restart_are_refused() -> None:
+    check_broker_config("num.partitions", "3", cluster_wide=True)
+    with pytest.raises(KafkaError) as raised:
+        check_broker_config("socket.request.max.bytes", "1", cluster_wide=False)
+    assert raised.value.code is ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(("name", "value"), [("nonsense", "1"), ("num_partitions", "none")])
+def test_a_bad_broker_config_in_the_file_is_refused_at_the_start(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=name.replace("_", ".")):
+        resolver(**{name: value})
