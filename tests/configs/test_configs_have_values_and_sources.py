@@ -87,7 +87,8 @@ def test_broker_configs_that_need_a_restart_are_refused() -> None:
     assert raised.value.code is ErrorCode.INVALID_REQUEST
 
 
-@pytest.mark.parametrize(("name", "value"), [("nonsense", "1"), ("num_partitions", "none")])
-def test_a_bad_broker_config_in_the_file_is_refused_at_the_start(name: str, value: str) -> None:
-    with pytest.raises(ConfigError, match=name.replace("_", ".")):
-        resolver(**{name: value})
+def test_a_bad_broker_config_in_the_file_is_refused_at_the_start() -> None:
+    with pytest.raises(ConfigError, match="nonsense"):
+        resolver(nonsense="1")
+    with pytest.raises(ConfigError, match=r"num\.partitions = 'none': expected a whole number"):
+        resolver(num_partitions="none")

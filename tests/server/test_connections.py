@@ -76,7 +76,7 @@ async def listening(echo: Echo, limits: ListenerLimits | None = None) -> AsyncIt
 
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 3 * DEADLINE_SECONDS))  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(scenario(), 3 * DEADLINE_SECONDS))
 
 
 def test_a_request_waits_for_the_one_before_it() -> None:
