@@ -61,6 +61,9 @@ class FileSystem(Protocol):
     def size(self, path: str) -> int:
         """Raises FileNotFoundError when there is no such file."""
 
+    def modified_ms(self, path: str) -> int:
+        """When it was last written to. Raises FileNotFoundError when there is no such file."""
+
     def rename(self, path: str, new_path: str) -> None:
         """Atomically; a file of the new name is replaced."""
 

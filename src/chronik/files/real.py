@@ -38,6 +38,9 @@ class RealFiles:
     def size(self, path: str) -> int:
         return os.stat(self._full(path)).st_size
 
+    def modified_ms(self, path: str) -> int:
+        return os.stat(self._full(path)).st_mtime_ns // 1_000_000
+
     def rename(self, path: str, new_path: str) -> None:
         with self._fail_stop("rename", path):
             os.replace(self._full(path), self._full(new_path))

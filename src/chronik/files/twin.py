@@ -46,6 +46,7 @@ class Inode:
     content: bytearray | None
     synced: bytearray = field(default_factory=bytearray)
     pending: list[Change] = field(default_factory=list)
+    modified_ms: int = 0
 
     def change(self, change: Change) -> None:
         assert self.content is not None
@@ -88,6 +89,7 @@ class NameChange:
 class TwinFiles:
     def __init__(self) -> None:
         self.failure: str | None = None
+        self.now_ms = 0  # what files take as their time when they are written; tests set it
         self.events = 0
         self.before_event: Callable[[str, str], None] | None = None
         self._names: dict[str, Inode] = {"": Inode(None)}
@@ -159,6 +161,10 @@ class TwinFiles:
 
     def size(self, path: str) -> int:
         return len(self._content(path))
+
+    def modified_ms(self, path: str) -> int:
+        self._content(path)
+        return self._names[path].modified_ms
 
     def rename(self, path: str, new_path: str) -> None:
         self.event("rename", path)
@@ -285,6 +291,7 @@ class TwinFile:
                 self._inode.change(Change(position, bytes(data[: len(data) // 2])))
             raise
         self._inode.change(Change(position, bytes(data)))
+        self._inode.modified_ms = self._files.now_ms
         self.size = max(self.size, position + len(data))
 
     def pread(self, size: int, position: int) -> bytes:

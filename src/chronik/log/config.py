@@ -1,0 +1,41 @@
+"""What a topic's configuration says about how its partitions are stored; Kafka's names and defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LONG_MAX = 2**63 - 1
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+# Positions in an index take 32 bits, and Kafka's own limit is an int32.
+SEGMENT_BYTES_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * DAY_MS
+    segment_index_bytes: int = 10 << 20
+    index_interval_bytes: int = 4096
+    retention_ms: int = 7 * DAY_MS
+    """-1 keeps records forever."""
+    retention_bytes: int = -1
+    """-1 sets no limit."""
+    cleanup_policy: frozenset[str] = frozenset({"delete"})
+    delete_retention_ms: int = DAY_MS
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = LONG_MAX
+    min_cleanable_dirty_ratio: float = 0.5
+    file_delete_delay_ms: int = 60_000
+    producer_id_expiration_ms: int = DAY_MS
+    compaction_keys_bytes_max: int = 128 << 20
+    """Memory for the keys of one compaction; what does not fit is left for the next one."""
+
+    @property
+    def compacts(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deletes(self) -> bool:
+        return "delete" in self.cleanup_policy

@@ -1,0 +1,164 @@
+"""What a partition knows of its idempotent producers: enough to answer a retry and to refuse what is out of order.
+
+Pure: the log asks before it appends, tells after it appended, and stores the snapshots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from crc32c import crc32c
+
+from chronik.protocol.batch import BatchHeader, next_sequence
+from chronik.protocol.errors import ErrorCode, InvalidRecord, KafkaError
+
+# A producer has at most five requests in flight, so it can only retry one of its last five batches.
+BATCHES_KEPT = 5
+
+# Kafka sets no limit but expiry; a client that asks for ever new producer ids must not fill the memory (~1 kB each).
+PRODUCERS_MAX = 100_000
+
+_CRC_BYTES = 4
+
+
+class SentBatch(msgspec.Struct, array_like=True, frozen=True):
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    timestamp_ms: int
+
+
+class Producer(msgspec.Struct, array_like=True):
+    epoch: int
+    batches: list[SentBatch]
+    """Oldest first; of this epoch only."""
+    active_ms: int
+    """When it last wrote, by this node's clock."""
+
+
+class Snapshot(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    version: int
+    offset: int
+    producers: dict[int, Producer]
+
+
+SNAPSHOT_VERSION = 1
+
+
+class ProducerStates:
+    __slots__ = ("_producers",)
+
+    def __init__(self) -> None:
+        self._producers: dict[int, Producer] = {}
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def get(self, producer_id: int) -> Producer | None:
+        return self._producers.get(producer_id)
+
+    def items(self) -> list[tuple[int, Producer]]:
+        return list(self._producers.items())
+
+    def check(self, headers: Sequence[BatchHeader]) -> SentBatch | None:
+        """What was stored, when the batch is a retry of it; None when it is new and in order.
+
+        Raises INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, and INVALID_RECORD for idempotent batches that do
+        not come alone: clients send one per partition and request, and nobody can say what half a duplicate means.
+        """
+        header = headers[0]
+        if len(headers) > 1:
+            if any(header.has_producer_id for header in headers):
+                raise InvalidRecord("an idempotent producer sends one batch at a time")
+            return None
+        producer = self._producers.get(header.producer_id) if header.has_producer_id else None
+        if producer is None:
+            return None
+        duplicate = _find(producer, header)
+        if duplicate is None:
+            _check_order(header, producer)
+        return duplicate
+
+    def update(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
+        """The batch was appended at `base_offset`."""
+        # Taken out and put back at the end, so that they stay in order of activity.
+        producer = self._producers.pop(header.producer_id, None)
+        if producer is None or header.producer_epoch != producer.epoch:
+            producer = Producer(header.producer_epoch, [], now_ms)
+        self._producers[header.producer_id] = producer
+        producer.active_ms = now_ms
+        if header.base_sequence >= 0:
+            producer.batches.append(
+                SentBatch(
+                    header.base_sequence,
+                    header.last_sequence,
+                    base_offset,
+                    base_offset + header.last_offset_delta,
+                    header.max_timestamp,
+                )
+            )
+            del producer.batches[:-BATCHES_KEPT]
+        if len(self._producers) > PRODUCERS_MAX:
+            del self._producers[next(iter(self._producers))]
+
+    def expire(self, now_ms: int, expiration_ms: int) -> None:
+        """Forgets who has not written for so long."""
+        expired = []
+        for producer_id, producer in self._producers.items():
+            if now_ms - producer.active_ms < expiration_ms:
+                break
+            expired.append(producer_id)
+        for producer_id in expired:
+            del self._producers[producer_id]
+
+    def encode(self, offset: int) -> bytes:
+        """A snapshot: what is known when `offset` is due next."""
+        body = msgspec.msgpack.encode(Snapshot(SNAPSHOT_VERSION, offset, self._producers))
+        crc: int = crc32c(body)
+        return crc.to_bytes(_CRC_BYTES, "big") + body
+
+    @classmethod
+    def decode(cls, data: bytes, offset: int) -> ProducerStates | None:
+        """The states in a snapshot taken at `offset`; None when it is damaged."""
+        body = data[_CRC_BYTES:]
+        if int.from_bytes(data[:_CRC_BYTES], "big") != crc32c(body):
+            return None
+        try:
+            snapshot = msgspec.msgpack.decode(body, type=Snapshot)
+        except msgspec.MsgspecError:
+            return None
+        if snapshot.version != SNAPSHOT_VERSION or snapshot.offset != offset:
+            return None
+        states = cls()
+        states._producers = snapshot.producers
+        return states
+
+
+def _find(producer: Producer, header: BatchHeader) -> SentBatch | None:
+    if header.producer_epoch != producer.epoch:
+        return None
+    for batch in producer.batches:
+        if batch.first_sequence == header.base_sequence and batch.last_sequence == header.last_sequence:
+            return batch
+    return None
+
+
+def _check_order(header: BatchHeader, producer: Producer) -> None:
+    if header.producer_epoch < producer.epoch:
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"Producer {header.producer_id} is at epoch {producer.epoch}, so epoch {header.producer_epoch} is fenced",
+        )
+    if header.producer_epoch > producer.epoch:
+        expected = 0  # a new epoch counts afresh
+    elif producer.batches:
+        expected = next_sequence(producer.batches[-1].last_sequence)
+    else:
+        return
+    if header.base_sequence != expected:
+        raise KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"Producer {header.producer_id} sent sequence {header.base_sequence} where {expected} is due",
+        )

@@ -1,0 +1,242 @@
+"""What a partition's folder holds, made consistent: the first thing that happens when a log is opened.
+
+Below the synced offset everything was good once and is never cut off: what is damaged there stays in place and is
+refused when read. From the synced offset on, the first batch that is torn, damaged or out of line ends the log: nobody
+was told that it was safe.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from chronik.files import FileCache, FileSystem, folder_of, read_file
+from chronik.log import names
+from chronik.log.epochs import EpochHistory
+from chronik.log.offset_file import load_offset
+from chronik.log.scan import batch_at
+from chronik.log.segment import SEARCH_BYTES_MAX, Segment
+
+_OFFSET = struct.Struct(">q")
+_EPOCH = struct.Struct(">i")
+_EPOCH_POSITION = 12
+
+
+@dataclass(slots=True)
+class Recovered:
+    segments: list[Segment]
+    log_start_offset: int
+    log_end_offset: int
+    epochs: EpochHistory
+    stored_log_start: int | None
+    names: set[str]
+    """Of the files that were found."""
+
+
+def recover(
+    files: FileSystem, cache: FileCache, folder: str, synced_offset: int, index_interval_bytes: int
+) -> Recovered:
+    """Everything but the producers. On return all that is kept is synced."""
+    present = _finish_interrupted_work(files, folder)
+    epochs = EpochHistory(cache, f"{folder}/{names.LEADER_EPOCHS}")
+    if not present:
+        # Where nothing was ever written. If something was, and is gone, its offsets must not be given out again.
+        return Recovered([], synced_offset, synced_offset, epochs, None, present)
+    stored_start = load_offset(files, f"{folder}/{names.LOG_START}")
+    bases = names.offsets_of(present, names.LOG)
+    if stored_start is not None:
+        bases = _without_deleted(files, folder, bases, stored_start)
+    ends = [*bases[1:], max(synced_offset, bases[-1])] if bases else []
+    segments = [Segment.existing(cache, folder, base, end) for base, end in zip(bases, ends, strict=True)]
+    _load_epochs(files, epochs, f"{folder}/{names.LEADER_EPOCHS}", segments)
+    log_end = _Tail(files, cache, folder, epochs, synced_offset, index_interval_bytes).recover(segments)
+    if log_end > synced_offset:
+        _sync_names(files, folder)
+    log_start = max(stored_start if stored_start is not None else -1, bases[0] if bases else -1)
+    if log_start < 0:
+        log_start = synced_offset  # every file is gone: what was there must not be counted again
+    log_end = max(log_end, log_start)
+    epochs.truncate_from(log_end)
+    epochs.forget_before(log_start)
+    return Recovered(segments, log_start, log_end, epochs, stored_start, present)
+
+
+class _Tail:
+    """The end of the log, from the synced offset on."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        cache: FileCache,
+        folder: str,
+        epochs: EpochHistory,
+        synced_offset: int,
+        index_interval_bytes: int,
+    ) -> None:
+        self._files = files
+        self._cache = cache
+        self._folder = folder
+        self._epochs = epochs
+        self._synced_offset = synced_offset
+        self._interval = index_interval_bytes
+
+    def recover(self, segments: list[Segment]) -> int:
+        """Returns the log's end; takes out of `segments` what does not continue it."""
+        if not segments:
+            return self._synced_offset
+        first = max(0, bisect_right([segment.base_offset for segment in segments], self._synced_offset) - 1)
+        log_end, changed = segments[first].base_offset, False
+        for number in range(first, len(segments)):
+            segment = segments[number]
+            if number > first and segment.base_offset != log_end:
+                self._remove(segments, number)
+                break
+            log_end, cut = self._recover_segment(segment)
+            changed = changed or cut
+            if cut or log_end < self._synced_offset:
+                self._remove(segments, number + 1)
+                break
+        if log_end < self._synced_offset:
+            # Synced data is missing: new batches must not take its offsets, so they go into a segment of their own.
+            segments[-1].end_offset = log_end = self._synced_offset
+            segments.append(Segment(self._cache, self._folder, log_end))
+        return log_end
+
+    def _recover_segment(self, segment: Segment) -> tuple[int, bool]:
+        """(end offset, whether the file was cut there)."""
+        position, offset = segment.trusted_start(self._synced_offset)
+        while True:
+            position, offset, damaged = self._walk(segment, position, offset)
+            if not damaged or offset >= self._synced_offset:
+                break
+            found = self._find_synced_end(segment, position)
+            if found is None:
+                break
+            position, offset = found, self._synced_offset
+        segment.end_offset = offset
+        cut = damaged and offset >= self._synced_offset
+        if cut:
+            segment.file.truncate(position)
+            segment.size = position
+        if cut or offset > self._synced_offset:
+            segment.file.fdatasync()
+        segment.index.flush()
+        return offset, cut
+
+    def _walk(self, segment: Segment, position: int, offset: int) -> tuple[int, int, bool]:
+        """(position, offset) where the good batches end, and whether that is because of damage."""
+        for piece in segment.walk(position, offset, self._epochs, self._synced_offset):
+            if piece.batch is None:
+                if piece.base_offset >= self._synced_offset or piece.next_position >= segment.size:
+                    return piece.position, piece.base_offset, True
+            else:
+                header = piece.header
+                segment.note(piece.position, piece.base_offset, header.size, header.max_timestamp, self._interval)
+            position, offset = piece.next_position, piece.next_offset
+        return position, offset, False
+
+    def _find_synced_end(self, segment: Segment, position: int) -> int | None:
+        """Where the first unsynced batch stands, when the one before it is damaged."""
+        size = min(segment.size - position, SEARCH_BYTES_MAX)
+        data = segment.file.pread(size, position)
+        wanted = _OFFSET.pack(self._synced_offset)
+        found = data.find(wanted, 1)
+        while found >= 0:
+            epoch = self._epochs.range_at(self._synced_offset)[0]
+            if batch_at(memoryview(data), found, self._synced_offset, epoch) is not None:
+                return position + found
+            found = data.find(wanted, found + 1)
+        return None
+
+    def _remove(self, segments: list[Segment], first: int) -> None:
+        for segment in segments[first:]:
+            self._cache.forget(segment.log_path)
+            self._cache.forget(segment.index.path)
+            self._files.remove(segment.log_path)
+            self._files.remove(segment.index.path)
+        if segments[first:]:
+            self._files.sync_folder(self._folder)
+        del segments[first:]
+
+
+def _sync_names(files: FileSystem, folder: str) -> None:
+    """A process that was killed may have left new names, and its last leader epoch, unsynced."""
+    path = f"{folder}/{names.LEADER_EPOCHS}"
+    if files.exists(path):
+        file = files.open(path)
+        file.fdatasync()
+        file.close()
+    while folder:
+        files.sync_folder(folder)
+        folder = folder_of(folder)
+    files.sync_folder("")
+
+
+def _finish_interrupted_work(files: FileSystem, folder: str) -> set[str]:
+    """Removes what is only half there, completes a compaction that was decided; returns the names that remain."""
+    present = set(files.list_folder(folder))
+    for name in sorted(present):
+        if name.endswith((names.DELETED, names.CLEANED, names.TEMPORARY)):
+            files.remove(f"{folder}/{name}")
+            present.discard(name)
+    for name in sorted(present):
+        swap = names.parse_swap_name(name)
+        if swap is not None:
+            present = _finish_swap(files, folder, present, name, *swap)
+    return present
+
+
+def _finish_swap(
+    files: FileSystem, folder: str, present: set[str], name: str, first_offset: int, end_offset: int
+) -> set[str]:
+    for old in sorted(present):
+        parsed = names.parse_offset_name(old)
+        if parsed and first_offset <= parsed[0] < end_offset and parsed[1] in (names.LOG, names.INDEX):
+            files.remove(f"{folder}/{old}")
+            present = present - {old}
+    files.sync_folder(folder)
+    final = names.offset_name(first_offset, names.LOG)
+    files.rename(f"{folder}/{name}", f"{folder}/{final}")
+    files.sync_folder(folder)
+    return present - {name} | {final}
+
+
+def _without_deleted(files: FileSystem, folder: str, bases: list[int], log_start: int) -> list[int]:
+    """Removes the segments that end before the log starts; the last one stays, it says where the log ends."""
+    kept = max(0, min(bisect_right(bases, log_start) - 1, len(bases) - 1))
+    for base in bases[:kept]:
+        files.remove(f"{folder}/{names.offset_name(base, names.LOG)}")
+        files.remove(f"{folder}/{names.offset_name(base, names.INDEX)}")
+    return bases[kept:]
+
+
+def _load_epochs(files: FileSystem, epochs: EpochHistory, path: str, segments: list[Segment]) -> None:
+    """From the file; from the batches when the file is missing or damaged."""
+    data = read_file(files, path)
+    if epochs.load(data or b"") and (data is not None or not segments):
+        return
+    for segment in segments:
+        _adopt_epochs(segment, epochs)
+    if epochs.latest_epoch >= 0:
+        epochs.rewrite()
+
+
+def _adopt_epochs(segment: Segment, epochs: EpochHistory) -> None:
+    """Believes each batch about its epoch, as long as epochs do not descend."""
+    position, offset = 0, segment.base_offset
+    while position < segment.size:
+        for piece in segment.walk(position, offset, epochs):
+            if piece.batch is None:
+                break
+            position, offset = piece.next_position, piece.next_offset
+        else:
+            return
+        data = segment.file.pread(_EPOCH_POSITION + _EPOCH.size, position)
+        epoch = _EPOCH.unpack_from(data, _EPOCH_POSITION)[0] if len(data) == _EPOCH_POSITION + _EPOCH.size else -1
+        if epoch > epochs.range_at(offset)[0] and offset > (epochs.entries() or [(0, -1)])[-1][1]:
+            epochs.assign(epoch, offset)
+            if next(segment.walk(position, offset, epochs)).batch is not None:
+                continue
+            epochs.truncate_from(offset)
+        position, offset = piece.next_position, piece.next_offset

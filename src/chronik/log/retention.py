@@ -1,0 +1,36 @@
+"""Which segments at the front of a log are too old or too many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from chronik.log.config import LogConfig
+from chronik.log.epochs import EpochHistory
+from chronik.log.segment import Segment
+
+
+def deletable(
+    segments: Sequence[Segment], config: LogConfig, epochs: EpochHistory, now_ms: int, up_to_offset: int
+) -> list[Segment]:
+    """The longest run of segments, from the first on, that may go; the active one too, once all of it has expired."""
+    total_bytes = sum(segment.size for segment in segments)
+    excess_bytes = total_bytes - config.retention_bytes if config.retention_bytes >= 0 else 0
+    result = []
+    for segment in segments:
+        if not segment.size or segment.end_offset > up_to_offset:
+            break
+        if excess_bytes >= segment.size:
+            excess_bytes -= segment.size
+        elif not _is_expired(segment, config, epochs, now_ms):
+            break
+        result.append(segment)
+    return result
+
+
+def _is_expired(segment: Segment, config: LogConfig, epochs: EpochHistory, now_ms: int) -> bool:
+    if config.retention_ms < 0:
+        return False
+    segment.check_index(epochs)
+    # Records without a time, which only clients from before 2016 send, are as old as the file.
+    newest = segment.max_timestamp if segment.max_timestamp >= 0 else segment.modified_ms()
+    return now_ms - newest > config.retention_ms

@@ -1,0 +1,100 @@
+"""Telling good batches from damaged ones, and finding the way on behind damage. Pure: works on bytes.
+
+The checksum of a batch covers everything from its attributes on. The 21 bytes before are checked by what must be true
+of them: the base offset continues the batch before, the length leads to a checksum that fits, the leader epoch is the
+one that the epoch history has for that offset, the magic is 2.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from chronik.protocol.batch import CHECKED_POSITION, HEADER_BYTES, LENGTH_END, MAGIC, MAGIC_POSITION
+
+_PREFIX = struct.Struct(">qiibIhi")  # a header as far as its last offset delta
+_unpack_prefix = _PREFIX.unpack_from
+_BASE_OFFSET_AND_LENGTH = struct.Struct(">qi")
+
+EpochAt = Callable[[int], int]
+"""The leader epoch that a batch at that offset must have."""
+
+
+class Extent(NamedTuple):
+    """A good batch: where it lies and what it holds."""
+
+    position: int
+    size: int
+    base_offset: int
+    next_offset: int
+
+
+def batch_at(buffer: memoryview, position: int, base_offset: int, epoch: int) -> tuple[int, int] | None:
+    """(size, next offset) of the batch at `position` if it is whole, undamaged and the one that belongs there."""
+    available = len(buffer) - position
+    if available < HEADER_BYTES:
+        return None
+    found_offset, length, found_epoch, magic, crc, _, last_delta = _unpack_prefix(buffer, position)
+    size = length + LENGTH_END
+    if (
+        found_offset != base_offset
+        or found_epoch != epoch
+        or magic != MAGIC
+        or not HEADER_BYTES <= size <= available
+        or last_delta < 0
+        or crc32c(buffer[position + CHECKED_POSITION : position + size]) != crc
+    ):
+        return None
+    return size, base_offset + last_delta + 1
+
+
+def claimed_size(buffer: memoryview, position: int) -> int:
+    """What the length field says, right or wrong; 0 when it cannot be read."""
+    if len(buffer) - position < LENGTH_END:
+        return 0
+    length: int = _BASE_OFFSET_AND_LENGTH.unpack_from(buffer, position)[1]
+    return max(0, length + LENGTH_END)
+
+
+class Anchor(NamedTuple):
+    """A place that a walk over good batches must reach exactly: this position, or this offset."""
+
+    position: int
+    offset: int
+
+
+def next_good(
+    buffer: memoryview, start: int, after_offset: int, anchor: Anchor, epoch_at: EpochAt
+) -> tuple[int, int] | None:
+    """(position, base offset) of the first good batch behind damage at `start`, where offset `after_offset` was due.
+
+    A batch counts only if good ones lead from it to the anchor without a gap: the value of a damaged record may itself
+    hold something that looks like a batch.
+    """
+    magic = bytes((MAGIC,))
+    data = buffer.obj if isinstance(buffer.obj, bytes) and len(buffer) == len(buffer.obj) else bytes(buffer)
+    found = data.find(magic, start + 1 + MAGIC_POSITION, anchor.position)
+    while found >= 0:
+        position = found - MAGIC_POSITION
+        base_offset, length = _BASE_OFFSET_AND_LENGTH.unpack_from(buffer, position)
+        if (
+            after_offset < base_offset < anchor.offset
+            and HEADER_BYTES <= length + LENGTH_END <= len(buffer) - position
+            and _leads_to(buffer, position, base_offset, anchor, epoch_at)
+        ):
+            return position, base_offset
+        found = data.find(magic, found + 1, anchor.position)
+    return None
+
+
+def _leads_to(buffer: memoryview, position: int, offset: int, anchor: Anchor, epoch_at: EpochAt) -> bool:
+    while position < anchor.position and offset < anchor.offset:
+        batch = batch_at(buffer, position, offset, epoch_at(offset))
+        if batch is None:
+            return False
+        size, offset = batch
+        position += size
+    return offset == anchor.offset

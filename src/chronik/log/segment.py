@@ -1,0 +1,372 @@
+"""One segment: a file of batches that continue each other, and its index.
+
+Every batch is checked whenever it is passed on the way (see `scan`). Damage in the middle is stepped over: the batches
+behind it are found again with the help of the index.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from chronik.files import Buffer, File, FileCache
+from chronik.limits import FRAME_BYTES_MAX
+from chronik.log import names
+from chronik.log.epochs import EpochHistory
+from chronik.log.index import IndexDamaged, IndexEntry, SegmentIndex
+from chronik.log.scan import Anchor, batch_at, claimed_size, next_good
+from chronik.protocol.batch import HEADER_BYTES, LENGTH_END, BatchHeader, parse_header
+from chronik.protocol.errors import CorruptRecords
+
+# How much is read at a time when many batches are walked over.
+WALK_BYTES = 1 << 20
+
+# The next reads of so many consumers are remembered, so that reading on needs no look into the index.
+HINTS_MAX = 16
+
+# How far behind damage the next good batch is searched for when the index does not help.
+SEARCH_BYTES_MAX = 64 << 20
+
+# What the index may have skipped before the batch that is asked for is read along with it.
+READ_AHEAD_BYTES = 8192
+
+NO_TIMESTAMP = -1
+
+_TIMESTAMP = struct.Struct(">q")
+MAX_TIMESTAMP_POSITION = 35
+
+
+class Piece(NamedTuple):
+    """A good batch on the way through a segment, or damage (without bytes) up to where good batches go on."""
+
+    position: int
+    base_offset: int
+    next_position: int
+    next_offset: int
+    batch: memoryview | None
+
+    @property
+    def header(self) -> BatchHeader:
+        assert self.batch is not None
+        return parse_header(self.batch)
+
+
+class Segment:
+    __slots__ = (
+        "_cache",
+        "_hints",
+        "_index_checked",
+        "_unindexed_bytes",
+        "base_offset",
+        "end_offset",
+        "first_timestamp",
+        "folder",
+        "index",
+        "log_path",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "size",
+    )
+
+    def __init__(self, cache: FileCache, folder: str, base_offset: int, *, log_name: str | None = None) -> None:
+        """A segment that does not exist yet: its file is made by the first append."""
+        self.folder = folder
+        self.base_offset = base_offset
+        self.end_offset = base_offset
+        self.size = 0
+        self.log_path = f"{folder}/{log_name or names.offset_name(base_offset, names.LOG)}"
+        self.index = SegmentIndex(
+            cache, f"{folder}/{names.offset_name(base_offset, names.INDEX)}", base_offset, is_new=True
+        )
+        self.first_timestamp = NO_TIMESTAMP
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = base_offset
+        self._cache = cache
+        self._unindexed_bytes = 0
+        self._index_checked = True
+        self._hints: dict[int, int] = {}
+
+    @classmethod
+    def existing(cls, cache: FileCache, folder: str, base_offset: int, end_offset: int) -> Segment:
+        """A segment whose file is there; its index is looked at when it is first needed."""
+        segment = cls(cache, folder, base_offset)
+        segment.size = cache.files.size(segment.log_path)
+        segment.end_offset = end_offset
+        segment.index = SegmentIndex(cache, segment.index.path, base_offset, is_new=False)
+        segment._index_checked = False
+        return segment
+
+    def __repr__(self) -> str:
+        return f"<Segment {self.log_path} [{self.base_offset}, {self.end_offset}) {self.size} bytes>"
+
+    @property
+    def file(self) -> File:
+        return self._cache.get(self.log_path) if self.size else self._cache.create(self.log_path)
+
+    def modified_ms(self) -> int:
+        return self._cache.files.modified_ms(self.log_path)
+
+    def adopt(self, cache: FileCache) -> None:
+        """A segment that a compaction wrote through files of its own belongs to the log from now on."""
+        self._cache = cache
+        self.index.adopt(cache)
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def append(self, buffer: Buffer, headers: Sequence[BatchHeader], index_interval_bytes: int) -> File:
+        """Writes the batches, which continue the segment, in one piece; offsets are counted on from its end."""
+        file = self.file
+        position, offset = file.append(buffer), self.end_offset
+        for header in headers:
+            size = header.batch_length + LENGTH_END
+            self.note(position, offset, size, header.max_timestamp, index_interval_bytes)
+            position += size
+            offset += header.last_offset_delta + 1
+        self.size, self.end_offset = position, offset
+        return file
+
+    def note(self, position: int, offset: int, size: int, max_timestamp: int, index_interval_bytes: int) -> None:
+        """A batch stands at `position`: into the index with it, when it is time."""
+        if self._unindexed_bytes > index_interval_bytes:
+            self.index.append(IndexEntry(offset, position, self.max_timestamp, self.max_timestamp_offset))
+            self._unindexed_bytes = 0
+        self._unindexed_bytes += size
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = offset
+        if position == 0:
+            self.first_timestamp = max_timestamp
+
+    def seal(self) -> None:
+        """The segment is full: nothing more is appended."""
+        self.index.append(IndexEntry(self.end_offset, self.size, self.max_timestamp, self.max_timestamp_offset))
+        self.index.flush()
+        self._hints.clear()
+
+    def truncate(self, position: int, offset: int, epochs: EpochHistory, index_interval_bytes: int) -> File:
+        """Cuts the file at `position`, where `offset` is due next; the caller syncs it."""
+        file = self.file
+        file.truncate(position)
+        self.size, self.end_offset = position, offset
+        self._hints.clear()
+        self.reload_index(offset, epochs, index_interval_bytes)
+        return file
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def read(
+        self, offset: int, max_bytes: int, up_to_offset: int, epochs: EpochHistory, *, min_one_batch: bool
+    ) -> memoryview:
+        """Whole batches, from the one that contains `offset` on.
+
+        Raises CorruptRecords when that one is damaged; damage behind it only ends the read.
+        """
+        position, at = self._start_for(offset, epochs)
+        ahead = 0 if at == offset else READ_AHEAD_BYTES
+        view = self._view(position, max_bytes + ahead)
+        local, start = 0, -1
+        epoch, epoch_end = epochs.range_at(at)
+        while at < up_to_offset:
+            if at >= epoch_end:
+                epoch, epoch_end = epochs.range_at(at)
+            batch = batch_at(view, local, at, epoch)
+            if batch is None:
+                if start >= 0:
+                    break  # the rest is cut off or damaged: the next read will tell
+                view, position, local = view[local:], position + local, 0
+                whole = self._whole_batch(view, position)
+                if whole is not None:
+                    view = whole
+                    continue
+                position, at = self._behind(position, at, epochs, self.end_offset)
+                if at > offset:
+                    raise CorruptRecords(f"the batch at offset {offset} in {self.log_path} is damaged")
+                view = self._view(position, max_bytes + READ_AHEAD_BYTES)
+                epoch, epoch_end = epochs.range_at(at)
+                continue
+            size, next_offset = batch
+            if next_offset > up_to_offset:
+                break
+            if next_offset > offset:
+                if start < 0:
+                    start = local
+                    if size > max_bytes and not min_one_batch:
+                        break
+                elif local + size - start > max_bytes:
+                    break
+            local += size
+            at = next_offset
+        if start < 0:
+            return memoryview(b"")
+        self._remember(at, position + local)
+        return view[start:local]
+
+    def walk(
+        self, position: int, offset: int, epochs: EpochHistory, end_offset: int | None = None
+    ) -> Iterator[Piece]:
+        """Every batch from `position` on, where `offset` is due, to the end of the file or of the good batches.
+
+        `end_offset`, where the good batches lead to for sure, helps to find the way behind damage.
+        """
+        view = memoryview(b"")
+        local = 0
+        while position < self.size:
+            if local >= len(view):
+                view, local = self._view(position, WALK_BYTES), 0
+            batch = batch_at(view, local, offset, epochs.range_at(offset)[0])
+            if batch is not None:
+                size, next_offset = batch
+                yield Piece(position, offset, position + size, next_offset, view[local : local + size])
+                local += size
+                position, offset = position + size, next_offset
+                continue
+            if local and position + len(view) - local < self.size:
+                view, local = self._view(position, WALK_BYTES), 0
+                continue
+            whole = self._whole_batch(view[local:], position)
+            if whole is not None:
+                view, local = whole, 0
+                continue
+            good = self._behind(position, offset, epochs, self.end_offset if end_offset is None else end_offset)
+            yield Piece(position, offset, *good, None)
+            (position, offset), view, local = good, memoryview(b""), 0
+
+    def walk_from(self, offset: int, epochs: EpochHistory) -> Iterator[Piece]:
+        """As `walk`, from an indexed batch that is not above `offset` on."""
+        return self.walk(*self._start_for(offset, epochs), epochs)
+
+    def walk_from_time(self, timestamp: int, epochs: EpochHistory) -> Iterator[Piece]:
+        """As `walk`, from a batch on before which all are older than `timestamp`."""
+        entry = self._entry(lambda: self.index.floor_time(timestamp), epochs)
+        return self.walk(*(entry[1], entry[0]) if entry else (0, self.base_offset), epochs)
+
+    # -- the index ----------------------------------------------------------------------------------------------------
+
+    def check_index(self, epochs: EpochHistory) -> None:
+        """Of a closed segment: rebuilds the index unless it leads to the segment's end; learns the largest time."""
+        if self._index_checked:
+            return
+        try:
+            seal = self.index.last()
+        except IndexDamaged:
+            seal = None
+        if seal is None or (seal.offset, seal.position) != (self.end_offset, self.size):
+            self.rebuild_index(epochs)
+            return
+        self.max_timestamp, self.max_timestamp_offset = seal.max_timestamp, seal.max_timestamp_offset
+        self._index_checked = True
+
+    def rebuild_index(self, epochs: EpochHistory, index_interval_bytes: int = 4096) -> None:
+        """Walks over the whole closed segment."""
+        self._index_checked = True
+        self._reset_index(0)
+        for piece in self.walk(0, self.base_offset, epochs):
+            if piece.batch is not None:
+                self.note(
+                    piece.position,
+                    piece.base_offset,
+                    len(piece.batch),
+                    piece.header.max_timestamp,
+                    index_interval_bytes,
+                )
+        self.seal()
+
+    def reload_index(self, offset: int, epochs: EpochHistory, index_interval_bytes: int) -> None:
+        """Of the active segment: keeps the entries below `offset`, and notes the batches behind the last of them."""
+        position, at = self.trusted_start(offset)
+        for piece in self.walk(position, at, epochs, self.end_offset):
+            if piece.batch is not None:
+                header = piece.header
+                self.note(piece.position, piece.base_offset, header.size, header.max_timestamp, index_interval_bytes)
+
+    def trusted_start(self, offset: int) -> tuple[int, int]:
+        """(position, offset) of the last indexed batch below `offset`; what the index says beyond is dropped."""
+        self._index_checked = True
+        try:
+            number = self.index.floor_offset(offset - 1)
+            entry = self.index.entry(number) if number >= 0 else None
+        except IndexDamaged:
+            entry = None
+        if entry is None or not self.base_offset <= entry.offset <= self.end_offset or entry.position > self.size:
+            self._reset_index(0)
+            return 0, self.base_offset
+        self._reset_index(number + 1)
+        self.first_timestamp = _TIMESTAMP.unpack_from(self._view(0, HEADER_BYTES), MAX_TIMESTAMP_POSITION)[0]
+        self.max_timestamp, self.max_timestamp_offset = entry.max_timestamp, entry.max_timestamp_offset
+        return entry.position, entry.offset
+
+    def _reset_index(self, entries_kept: int) -> None:
+        self.index.keep(entries_kept)
+        self._unindexed_bytes = 0
+        self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
+
+    def _start_for(self, offset: int, epochs: EpochHistory) -> tuple[int, int]:
+        position = self._hints.pop(offset, None)
+        if position is not None:
+            return position, offset
+        entry = self._entry(lambda: self.index.floor_offset(offset), epochs)
+        return (entry.position, entry.offset) if entry is not None else (0, self.base_offset)
+
+    def _entry(self, find: Callable[[], int], epochs: EpochHistory) -> IndexEntry | None:
+        self.check_index(epochs)
+        try:
+            number = find()
+            return self.index.entry(number) if number >= 0 else None
+        except IndexDamaged:
+            self.rebuild_index(epochs)
+            number = find()
+            return self.index.entry(number) if number >= 0 else None
+
+    def _remember(self, offset: int, position: int) -> None:
+        if len(self._hints) >= HINTS_MAX:
+            self._hints.clear()
+        self._hints[offset] = position
+
+    # -- bytes --------------------------------------------------------------------------------------------------------
+
+    def _view(self, position: int, size: int) -> memoryview:
+        return memoryview(self.file.pread(max(0, min(size, self.size - position)), position))
+
+    def _whole_batch(self, view: memoryview, position: int) -> memoryview | None:
+        """More of the file from `position` on, if the batch there is longer than `view`; None if it is not."""
+        left = self.size - position
+        size = max(claimed_size(view, 0), min(READ_AHEAD_BYTES, left))
+        if len(view) < size <= min(left, FRAME_BYTES_MAX):
+            return self._view(position, size)
+        return None
+
+    def _behind(self, position: int, offset: int, epochs: EpochHistory, end_offset: int) -> tuple[int, int]:
+        """(position, offset) of the next good batch behind damage; the end of the segment when there is none."""
+
+        def epoch_at(at: int) -> int:
+            return epochs.range_at(at)[0]
+
+        for anchor in self._anchors_behind(position, offset, end_offset):
+            if anchor.position - position > SEARCH_BYTES_MAX:
+                break
+            view = self._view(position, anchor.position - position)
+            found = next_good(view, 0, offset, Anchor(anchor.position - position, anchor.offset), epoch_at)
+            if found is not None:
+                return position + found[0], found[1]
+            if self._is_good(anchor, epoch_at):
+                return anchor
+            position = anchor.position
+        return self.size, max(offset, end_offset)
+
+    def _is_good(self, anchor: Anchor, epoch_at: Callable[[int], int]) -> bool:
+        view = self._view(anchor.position, READ_AHEAD_BYTES)
+        view = self._whole_batch(view, anchor.position) or view
+        return batch_at(view, 0, anchor.offset, epoch_at(anchor.offset)) is not None
+
+    def _anchors_behind(self, position: int, offset: int, end_offset: int) -> Iterator[Anchor]:
+        try:
+            number = self.index.floor_offset(offset) + 1
+            while number < len(self.index):
+                entry = self.index.entry(number)
+                if entry.position > position:
+                    yield Anchor(entry.position, entry.offset)
+                number += 1
+        except IndexDamaged:
+            pass
+        yield Anchor(self.size, end_offset)
