@@ -192,7 +192,8 @@ def _raise_for(code: int, subject: str) -> None:
 
 
 def _name(error: Any) -> str:
-    return KAFKA_NAMES.get(error.message, error.message)
+    name: str = error.message
+    return KAFKA_NAMES.get(name, name)
 
 
 def _assigned(assignment: Any) -> list[tuple[str, int]]:
