@@ -101,9 +101,11 @@ class GroupCoordinator:
         """From here on nobody is served; those who wait are sent away."""
         log.critical("the group coordinator cannot go on", exc_info=error)
         self._is_active = False
-        self._let_go_of_all()
-        if self._on_fatal is not None:
-            self._on_fatal(error)
+        try:
+            self._let_go_of_all()
+        finally:
+            if self._on_fatal is not None:
+                self._on_fatal(error)
 
     # --- membership ---
 

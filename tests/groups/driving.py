@@ -1,0 +1,78 @@
+"""What tests of the coordinator share: a deadline, a coordinator that runs, and clients that do the usual."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from chronik.clock import ManualClock, SystemClock
+from chronik.groups.config import GroupConfig
+from chronik.groups.coordinator import GroupCoordinator
+from chronik.groups.proposals import GroupStore
+from chronik.groups.requests import JoinRequest, JoinResult, OffsetCommitRequest, SyncRequest, SyncResult
+from chronik.metadata.commands import OffsetToCommit
+from chronik.protocol.errors import ErrorCode
+
+DEADLINE_SECONDS = 20.0
+CONFIG = GroupConfig(min_session_timeout_ms=1)
+
+Story = Callable[[], Coroutine[Any, Any, None]]
+
+
+def run(story: Story) -> None:
+    async def within_deadline() -> None:
+        await asyncio.wait_for(story(), DEADLINE_SECONDS)
+
+    asyncio.run(within_deadline())
+
+
+@asynccontextmanager
+async def started(
+    store: GroupStore, config: GroupConfig = CONFIG, clock: ManualClock | SystemClock | None = None
+) -> AsyncIterator[GroupCoordinator]:
+    fatal: list[BaseException] = []
+    coordinator = GroupCoordinator(store, clock or SystemClock(), config, fatal.append)
+    await coordinator.start()
+    try:
+        yield coordinator
+    finally:
+        await coordinator.close()
+    assert fatal == []
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """With the deadline of `run`."""
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+def join_request(group_id: str, member_id: str = "", session_ms: int = 10_000) -> JoinRequest:
+    protocols = (("range", b"\0\0\0\0\0\1\0\1t"),)
+    return JoinRequest(group_id, member_id, None, "client", "/127.0.0.1", session_ms, 60_000, "consumer", protocols)
+
+
+async def join(coordinator: GroupCoordinator, group_id: str, session_ms: int = 10_000) -> JoinResult:
+    given = await coordinator.join(join_request(group_id, session_ms=session_ms))
+    assert given.error is ErrorCode.MEMBER_ID_REQUIRED
+    return await coordinator.join(join_request(group_id, given.member_id, session_ms=session_ms))
+
+
+async def lead(coordinator: GroupCoordinator, joined: JoinResult, group_id: str) -> SyncResult:
+    assignments = tuple((member.member_id, member.member_id.encode()) for member in joined.members)
+    request = SyncRequest(group_id, joined.generation, joined.member_id, assignments=assignments)
+    return await coordinator.sync(request)
+
+
+async def member_of(coordinator: GroupCoordinator, group_id: str, session_ms: int = 10_000) -> JoinResult:
+    joined = await join(coordinator, group_id, session_ms)
+    assert (await lead(coordinator, joined, group_id)).error is ErrorCode.NONE
+    return joined
+
+
+def commit_request(group_id: str, joined: JoinResult | None = None, *offsets: OffsetToCommit) -> OffsetCommitRequest:
+    offsets = offsets or (OffsetToCommit("t", 0, 5, 3, "note"),)
+    if joined is None:
+        return OffsetCommitRequest(group_id, offsets)
+    return OffsetCommitRequest(group_id, offsets, joined.generation, joined.member_id)

@@ -1,0 +1,78 @@
+"""A metadata store without a disk: the real image and the real commands, applied when the test lets them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from chronik.metadata.apply import apply
+from chronik.metadata.commands import (
+    Command,
+    CreateTopic,
+    Envelope,
+    PartitionAssignment,
+    RegisterBroker,
+    decode_command,
+    encode_command,
+)
+from chronik.metadata.image import Image
+from chronik.metadata.records import Result
+from chronik.protocol.errors import ErrorCode, KafkaError
+
+LIFE = b"the life of node"
+PARTITIONS = (PartitionAssignment((1,), (1,), 1),) * 100
+BROKER_AND_TOPICS: tuple[Command, ...] = (
+    RegisterBroker(1, "host", 9092, None, bytes(16), bytes(16)),
+    CreateTopic(b"t" * 16, "t", PARTITIONS, {}, 0),
+    CreateTopic(b"o" * 16, "other", PARTITIONS, {}, 0),
+)
+
+
+class MemoryStore:
+    def __init__(self) -> None:
+        self._image = Image()
+        self._held: deque[tuple[Command, asyncio.Future[Result]]] | None = None
+        self.commands: list[Command] = []
+        """What was applied since the topics were made, in order."""
+        self.failures: list[BaseException] = []
+        """What the next proposals fail with."""
+        for command in BROKER_AND_TOPICS:
+            assert self._apply(command).code is ErrorCode.NONE
+        self.commands.clear()
+
+    @property
+    def image(self) -> Image:
+        return self._image
+
+    def hold(self) -> None:
+        self._held = deque()
+
+    @property
+    def held(self) -> int:
+        return len(self._held or ())
+
+    def release(self) -> None:
+        held, self._held = self._held, None
+        for command, answer in held or ():
+            if not answer.done():
+                answer.set_result(self._apply(command))
+
+    async def propose(self, command: Command) -> Result:
+        if self.failures:
+            raise self.failures.pop(0)
+        if self._held is None:
+            await asyncio.sleep(0)
+            result = self._apply(command)
+        else:
+            answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+            self._held.append((command, answer))
+            result = await answer
+        if result.code is not ErrorCode.NONE:
+            raise KafkaError(result.code, result.message)
+        return result
+
+    def _apply(self, command: Command) -> Result:
+        index = self._image.applied_index + 1
+        envelope = decode_command(encode_command(Envelope(1, LIFE, index, index - 1, command)))
+        self.commands.append(envelope.command)
+        return apply(self._image, envelope, index).result

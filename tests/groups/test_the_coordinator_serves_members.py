@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from chronik.clock import SystemClock
+from chronik.errors import StorageFailed
+from chronik.files.twin import TwinFiles
+from chronik.groups import coordinator as coordinator_module
+from chronik.groups.coordinator import GroupCoordinator
+from chronik.groups.requests import (
+    FetchedOffset,
+    HeartbeatRequest,
+    LeaveRequest,
+    LeavingMember,
+    ListedGroup,
+    SyncRequest,
+)
+from chronik.groups.transitions import GroupState
+from chronik.metadata.commands import UpdateConsumerGroup
+from chronik.metadata.local_store import LocalStore
+from chronik.protocol.errors import ErrorCode, KafkaError
+
+from .driving import CONFIG, commit_request, join, join_request, lead, member_of, run, started, until
+from .memory_store import BROKER_AND_TOPICS, MemoryStore
+
+
+def test_members_join_sync_heartbeat_commit_and_leave() -> None:
+    async def story() -> None:
+        store = MemoryStore()
+        async with started(store) as coordinator:
+            joined = await member_of(coordinator, "g")
+            heartbeat = HeartbeatRequest("g", joined.generation, joined.member_id)
+            assert await coordinator.heartbeat(heartbeat) is ErrorCode.NONE
+            committed = await coordinator.commit_offsets(commit_request("g", joined))
+            assert committed.errors == ((("t", 0), ErrorCode.NONE),)
+            fetched = await coordinator.fetch_offsets("g", [("t", 0), ("t", 1)])
+            assert fetched.offsets == {("t", 0): FetchedOffset(5, 3, "note"), ("t", 1): FetchedOffset()}
+            assert (await coordinator.fetch_offsets("g", None, True)).offsets == {("t", 0): FetchedOffset(5, 3, "note")}
+            assert store.image.groups["g"].members[0].assignment == joined.member_id.encode()
+            left = await coordinator.leave(LeaveRequest("g", (LeavingMember(joined.member_id),)))
+            assert [member.error for member in left.members] == [ErrorCode.NONE]
+            assert store.image.groups["g"].state == "Empty"
+            assert await coordinator.heartbeat(heartbeat) is ErrorCode.UNKNOWN_MEMBER_ID
+
+    run(story)
+
+
+def test_no_sync_is_answered_before_the_store_has_applied_it() -> None:
+    async def story() -> None:
+        store = MemoryStore()
+        async with started(store) as coordinator:
+            joined = await join(coordinator, "g")
+            store.hold()
+            sync = asyncio.create_task(lead(coordinator, joined, "g"))
+            await until(lambda: store.held == 1)
+            assert not sync.done()
+            assert "g" not in store.image.groups
+            store.release()
+            assert (await sync).assignment == joined.member_id.encode()
+
+    run(story)
+
+
+def test_a_rejected_proposal_is_told_in_words_of_the_coordinator() -> None:
+    async def story() -> None:
+        store = MemoryStore()
+        async with started(store) as coordinator:
+            joined = await join(coordinator, "g")
+            store.failures.append(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+            assert (await lead(coordinator, joined, "g")).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+            store.failures.append(KafkaError(ErrorCode.NOT_CONTROLLER))
+            refused = await coordinator.commit_offsets(commit_request("simple"))
+            assert refused.errors == ((("t", 0), ErrorCode.NOT_COORDINATOR),)
+            assert (await coordinator.commit_offsets(commit_request("simple"))).errors[0][1] is ErrorCode.NONE
+
+    run(story)
+
+
+def test_a_session_ends_by_the_clock_alone() -> None:
+    async def story() -> None:
+        store = MemoryStore()
+        async with started(store) as coordinator:
+            await member_of(coordinator, "g", session_ms=50)
+            assert coordinator.describe("g").state == GroupState.STABLE
+            await until(lambda: coordinator.describe("g").state == GroupState.EMPTY)
+            await until(lambda: store.image.groups["g"].state == "Empty")
+
+    run(story)
+
+
+@pytest.mark.parametrize("phase", ["join", "sync"])
+def test_a_client_that_goes_away_while_it_waits_does_not_hold_up_the_others(phase: str) -> None:
+    async def story() -> None:
+        store = MemoryStore()
+        async with started(store) as coordinator:
+            leader = await member_of(coordinator, "g")
+            gone = asyncio.create_task(join(coordinator, "g", session_ms=50))
+            await until(lambda: coordinator.describe("g").state == GroupState.PREPARING_REBALANCE)
+            rejoin = asyncio.create_task(coordinator.join(join_request("g", leader.member_id)))
+            if phase == "join":
+                gone.cancel()
+                joined = await rejoin
+            else:
+                joined, follower = await rejoin, await gone
+                sync = asyncio.create_task(coordinator.sync(SyncRequest("g", 2, follower.member_id)))
+                await asyncio.sleep(0)
+                sync.cancel()
+            assert (joined.generation, len(joined.members)) == (2, 2)
+            assert (await lead(coordinator, joined, "g")).error is ErrorCode.NONE
+            heartbeat = HeartbeatRequest("g", 2, leader.member_id)
+            await until(lambda: coordinator.describe("g").state == GroupState.PREPARING_REBALANCE)
+            assert await coordinator.heartbeat(heartbeat) is ErrorCode.REBALANCE_IN_PROGRESS
+            joined = await coordinator.join(join_request("g", leader.member_id))
+            assert (joined.generation, len(joined.members)) == (3, 1)
+
+    run(story)
+
+
+def test_requests_for_groups_that_do_not_exist_are_refused() -> None:
+    async def story() -> None:
+        async with started(MemoryStore()) as coordinator:
+            unknown = ErrorCode.UNKNOWN_MEMBER_ID
+            assert (await coordinator.join(join_request("g", "member"))).error is unknown
+            assert (await coordinator.join(join_request(""))).error is ErrorCode.INVALID_GROUP_ID
+            assert (await coordinator.join(join_request("g", session_ms=0))).error is ErrorCode.INVALID_SESSION_TIMEOUT
+            assert (await coordinator.sync(SyncRequest("g", 1, "member"))).error is unknown
+            assert (await coordinator.sync(SyncRequest("", 1, "member"))).error is ErrorCode.INVALID_GROUP_ID
+            assert await coordinator.heartbeat(HeartbeatRequest("g", 1, "member")) is unknown
+            left = await coordinator.leave(LeaveRequest("g", (LeavingMember("member", "a"),)))
+            assert (left.error, left.members[0].error, left.members[0].member_id) == (ErrorCode.NONE, unknown, "member")
+            assert coordinator.describe("g").error is ErrorCode.GROUP_ID_NOT_FOUND
+            assert (await coordinator.delete(["g"]))["g"] is ErrorCode.GROUP_ID_NOT_FOUND
+            assert (await coordinator.delete_offsets("g", [("t", 0)])).error is ErrorCode.GROUP_ID_NOT_FOUND
+            assert (await coordinator.fetch_offsets("g", [("t", 0)])).offsets == {("t", 0): FetchedOffset()}
+
+    run(story)
+
+
+def test_groups_are_held_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        async with started(MemoryStore()) as coordinator:
+            assert (await coordinator.join(join_request("a"))).error is ErrorCode.MEMBER_ID_REQUIRED
+            assert (await coordinator.join(join_request("b"))).error is ErrorCode.MEMBER_ID_REQUIRED
+            assert (await coordinator.join(join_request("c"))).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    monkeypatch.setattr(coordinator_module, "GROUPS_MAX", 2)
+    run(story)
+
+
+def test_groups_are_listed_by_state_and_type_whatever_the_case() -> None:
+    async def story() -> None:
+        async with started(MemoryStore()) as coordinator:
+            await member_of(coordinator, "stable")
+            await coordinator.commit_offsets(commit_request("simple"))
+            assert set(coordinator.list()) == {
+                ListedGroup("stable", "consumer", "Stable", "classic"),
+                ListedGroup("simple", "", "Empty", "classic"),
+            }
+            assert [group.group_id for group in coordinator.list(states=["sTABLE"])] == ["stable"]
+            assert len(coordinator.list(states=["Stable", "empty"], types=["Classic"])) == 2
+            assert coordinator.list(types=["consumer"]) == ()
+            assert coordinator.list(states=["unheard of"]) == ()
+
+    run(story)
+
+
+def test_an_empty_group_is_deleted_with_its_offsets() -> None:
+    async def story() -> None:
+        store = MemoryStore()
+        async with started(store) as coordinator:
+            await member_of(coordinator, "busy")
+            await coordinator.commit_offsets(commit_request("idle"))
+            errors = await coordinator.delete(["busy", "idle", "idle"])
+            assert errors == {"busy": ErrorCode.NON_EMPTY_GROUP, "idle": ErrorCode.NONE}
+            assert [group.group_id for group in coordinator.list()] == ["busy"]
+            assert (await coordinator.fetch_offsets("idle", None)).offsets == {}
+            assert list(store.image.groups) == ["busy"]
+
+    run(story)
+
+
+def test_closing_answers_everybody_who_waits() -> None:
+    async def story() -> None:
+        store = MemoryStore()
+        async with started(store) as coordinator:
+            await member_of(coordinator, "g")
+            waiting = asyncio.create_task(join(coordinator, "g"))
+            await until(lambda: coordinator.describe("g").state == GroupState.PREPARING_REBALANCE)
+            committing = asyncio.create_task(coordinator.commit_offsets(commit_request("simple")))
+            await asyncio.sleep(0)
+            await coordinator.close()
+            assert (await waiting).error is ErrorCode.NOT_COORDINATOR
+            assert (await committing).errors[0][1] is ErrorCode.NONE
+            closed = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            assert (await coordinator.join(join_request("g"))).error is closed
+            assert (await coordinator.commit_offsets(commit_request("g"))).errors[0][1] is closed
+            assert (await coordinator.fetch_offsets("g", None)).error is closed
+            assert coordinator.describe("g").error is closed
+
+    run(story)
+
+
+def test_the_next_coordinator_goes_on_where_the_last_one_stopped() -> None:
+    async def story() -> None:
+        store = MemoryStore()
+        async with started(store) as first:
+            joined = await member_of(first, "g")
+            await first.commit_offsets(commit_request("simple"))
+        async with started(store) as second:
+            heartbeat = HeartbeatRequest("g", joined.generation, joined.member_id)
+            assert await second.heartbeat(heartbeat) is ErrorCode.NONE
+            assert second.describe("g").state == GroupState.STABLE
+            synced = await second.sync(SyncRequest("g", joined.generation, joined.member_id))
+            assert synced.assignment == joined.member_id.encode()
+            assert second.describe("simple").state == GroupState.EMPTY
+
+    run(story)
+
+
+def test_loaded_members_expire_after_one_full_session() -> None:
+    async def story() -> None:
+        store = MemoryStore()
+        async with started(store) as first:
+            await member_of(first, "g", session_ms=100)
+        async with started(store) as second:
+            assert second.describe("g").state == GroupState.STABLE
+            await until(lambda: second.describe("g").state == GroupState.EMPTY)
+
+    run(story)
+
+
+def test_a_bug_in_the_store_takes_the_coordinator_down_after_everybody_was_answered() -> None:
+    async def story() -> None:
+        store = MemoryStore()
+        fatal: list[BaseException] = []
+        coordinator = GroupCoordinator(store, SystemClock(), CONFIG, fatal.append)
+        await coordinator.start()
+        bug = RuntimeError("a bug")
+        store.failures.append(bug)
+        refused = await coordinator.commit_offsets(commit_request("g"))
+        assert refused.errors[0][1] is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        await until(lambda: fatal == [bug])
+        assert (await coordinator.join(join_request("g"))).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        await coordinator.close()
+
+    run(story)
+
+
+def test_a_store_that_stops_is_not_reported_a_second_time() -> None:
+    async def story() -> None:
+        store = MemoryStore()
+        async with started(store) as coordinator:
+            store.failures.append(StorageFailed("the disk is gone"))
+            refused = await coordinator.commit_offsets(commit_request("g"))
+            assert refused.errors[0][1] is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    run(story)
+
+
+def test_commands_of_one_group_keep_their_order() -> None:
+    async def story() -> None:
+        store = MemoryStore()
+        async with started(store) as coordinator:
+            for _ in range(20):
+                joined = await member_of(coordinator, "g")
+                await coordinator.leave(LeaveRequest("g", (LeavingMember(joined.member_id),)))
+            updates = [command for command in store.commands if isinstance(command, UpdateConsumerGroup)]
+            assert [update.generation for update in updates] == list(range(1, 41))
+            assert [update.state for update in updates] == ["Stable", "Empty"] * 20
+
+    run(story)
+
+
+def test_groups_and_offsets_survive_a_restart_on_the_real_store() -> None:
+    async def story() -> None:
+        files = TwinFiles()
+        store = LocalStore(files)
+        await store.start()
+        for command in BROKER_AND_TOPICS:
+            await store.propose(command)
+        async with started(store) as coordinator:
+            joined = await member_of(coordinator, "g")
+            await coordinator.commit_offsets(commit_request("g", joined))
+        await store.close()
+        store = LocalStore(files)
+        await store.start()
+        async with started(store) as coordinator:
+            assert (await coordinator.fetch_offsets("g", None)).offsets == {("t", 0): FetchedOffset(5, 3, "note")}
+            heartbeat = HeartbeatRequest("g", joined.generation, joined.member_id)
+            assert await coordinator.heartbeat(heartbeat) is ErrorCode.NONE
+        await store.close()
+
+    run(story)
