@@ -1,0 +1,25 @@
+"""A real broker for tests: `with Broker() as broker: …`, or the pytest fixtures of `chronik.testing.plugin`.
+
+Nothing is imported before it is used: pytest loads the plugin in every run, also where no test wants a broker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from chronik.testing.broker import Broker
+    from chronik.testing.control import BrokerFailed
+    from chronik.testing.seen import SeenRequest
+
+__all__ = ["Broker", "BrokerFailed", "SeenRequest"]
+
+_HOMES = {"Broker": "broker", "BrokerFailed": "control", "SeenRequest": "seen"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

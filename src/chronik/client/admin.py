@@ -1,0 +1,132 @@
+"""Topics and their configs: create, list, alter, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from chronik.client.cluster import Cluster, raise_for
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from chronik.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from chronik.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from chronik.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+)
+from chronik.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from chronik.protocol.messages.metadata import MetadataResponseTopic
+
+BROKER_DEFAULT: Final = -1
+
+TOPIC_RESOURCE: Final = 2
+BROKER_RESOURCE: Final = 4
+DYNAMIC_TOPIC_CONFIG: Final = 1
+"""The source of a config value that was set on the topic itself."""
+
+_SET, _DELETE = 0, 1
+
+
+@dataclass(frozen=True)
+class NewTopic:
+    name: str
+    partitions: int = BROKER_DEFAULT
+    replication_factor: int = BROKER_DEFAULT
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+def create_topics(cluster: Cluster, topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
+    """Raises the KafkaError of the first refusal, its message naming every topic that was refused."""
+    request = CreateTopicsRequest(
+        topics=[
+            CreatableTopic(
+                name=topic.name,
+                num_partitions=topic.partitions,
+                replication_factor=topic.replication_factor,
+                configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()],
+            )
+            for topic in topics
+        ],
+        timeout_ms=_timeout_ms(cluster),
+        validate_only=validate_only,
+    )
+    response = cluster.retrying(
+        lambda: cluster.controller().request(request, CreateTopicsResponse), repeatable=validate_only
+    )
+    _raise_refusals((topic.name, topic.error_code, topic.error_message) for topic in response.topics)
+    cluster.forget()
+
+
+def create_partitions(cluster: Cluster, topic: str, count: int) -> None:
+    """Makes it `count` partitions in all."""
+    request = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name=topic, count=count, assignments=None)], timeout_ms=_timeout_ms(cluster)
+    )
+    response = cluster.retrying(
+        lambda: cluster.controller().request(request, CreatePartitionsResponse), repeatable=False
+    )
+    _raise_refusals((result.name, result.error_code, result.error_message) for result in response.results)
+    cluster.forget()
+
+
+def delete_topics(cluster: Cluster, names: Sequence[str]) -> None:
+    """Raises the KafkaError of the first refusal, its message naming every topic that was refused."""
+    request = DeleteTopicsRequest(topic_names=list(names), timeout_ms=_timeout_ms(cluster))
+    response = cluster.retrying(lambda: cluster.controller().request(request, DeleteTopicsResponse), repeatable=False)
+    _raise_refusals((result.name or "", result.error_code, result.error_message) for result in response.responses)
+    cluster.forget()
+
+
+def list_topics(cluster: Cluster) -> list[MetadataResponseTopic]:
+    """All topics, internal ones too, by name."""
+    response = cluster.retrying(lambda: cluster.metadata(None))
+    return sorted(response.topics, key=lambda topic: topic.name or "")
+
+
+def describe_configs(cluster: Cluster, topic: str) -> list[DescribeConfigsResourceResult]:
+    """Every config of a topic with its source, by name."""
+    resource = DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=None)
+    request = DescribeConfigsRequest(resources=[resource])
+    response = cluster.retrying(lambda: cluster.any_broker().request(request, DescribeConfigsResponse))
+    (result,) = response.results
+    raise_for(result.error_code, f"topic {topic}", result.error_message)
+    return sorted(result.configs, key=lambda config: config.name)
+
+
+def alter_configs(cluster: Cluster, topic: str, *, changes: Mapping[str, str], removals: Iterable[str] = ()) -> None:
+    """Sets some configs of a topic and returns others to their defaults; the rest stays."""
+    configs = [AlterableConfig(name=name, config_operation=_SET, value=value) for name, value in changes.items()]
+    configs += [AlterableConfig(name=name, config_operation=_DELETE, value=None) for name in removals]
+    resource = AlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=topic, configs=configs)
+    request = IncrementalAlterConfigsRequest(resources=[resource])
+    response = cluster.retrying(lambda: cluster.controller().request(request, IncrementalAlterConfigsResponse))
+    for answer in response.responses:
+        raise_for(answer.error_code, f"topic {topic}", answer.error_message)
+
+
+def _raise_refusals(results: Iterable[tuple[str, int, str | None]]) -> None:
+    refused = [(name, ErrorCode(code), message) for name, code, message in results if code]
+    if refused:
+        told = "; ".join(f"topic {name}: {message or code.message}" for name, code, message in refused)
+        raise KafkaError(refused[0][1], told)
+
+
+def _timeout_ms(cluster: Cluster) -> int:
+    return int(cluster.timeout_s * 1000)

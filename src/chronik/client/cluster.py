@@ -1,0 +1,195 @@
+"""The brokers behind a bootstrap address: who leads what, who coordinates whom, and trying again when that changes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, TypeVar
+
+from chronik.client.connection import Connection
+from chronik.client.errors import BrokerUnreachable, ClientError, ConnectionLost
+from chronik.client.records import TopicPartition
+from chronik.config import Address
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from chronik.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+
+T = TypeVar("T")
+
+DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
+
+BACKOFF_SECONDS_MIN: Final = 0.02
+BACKOFF_SECONDS_MAX: Final = 1.0
+
+UNKNOWN_TOPIC_SECONDS_MAX: Final = 1.0
+"""A topic that another node has just created is known everywhere by then; longer, and a typing error takes too long."""
+
+UNSENT: Final = (BrokerUnreachable,)
+UNANSWERED: Final = (BrokerUnreachable, ConnectionLost)
+
+
+class Cluster:
+    """Use it from one thread at a time, as a context manager. Connections are made when they are needed."""
+
+    def __init__(self, bootstrap: str = DEFAULT_BOOTSTRAP, *, client_id: str = "chronik", timeout_s: float = 30.0):
+        """`bootstrap`: HOST:PORT, or several with commas. Raises ClientError when it is not."""
+        self._bootstrap = parse_bootstrap(bootstrap)
+        self._client_id = client_id
+        self.timeout_s = timeout_s
+        self._connections: dict[Address, Connection] = {}
+        self._brokers: dict[int, Address] = {}
+        self._controller_id = -1
+        self._topics: dict[str, MetadataResponseTopic] = {}
+        self._coordinators: dict[str, Address] = {}
+        self._reached = False
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    # Trying again
+
+    def retrying(self, operation: Callable[[], T], *, repeatable: bool = True) -> T:
+        """The result of `operation`, which is tried again while what went wrong may pass.
+
+        An operation that is not `repeatable` is not tried again when it may have taken effect already. A bootstrap
+        address that never answered is not waited for. Raises the last ClientError or KafkaError.
+        """
+        began, backoff_s = time.monotonic(), BACKOFF_SECONDS_MIN
+        while True:
+            try:
+                return operation()
+            except (ClientError, KafkaError) as error:
+                elapsed_s = time.monotonic() - began + backoff_s
+                if elapsed_s > self._patience_s(error, repeatable):
+                    raise
+            self.forget()
+            time.sleep(backoff_s)
+            backoff_s = min(2 * backoff_s, BACKOFF_SECONDS_MAX)
+
+    def _patience_s(self, error: ClientError | KafkaError, repeatable: bool) -> float:
+        if isinstance(error, KafkaError):
+            if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                return min(UNKNOWN_TOPIC_SECONDS_MAX, self.timeout_s)
+            return self.timeout_s if error.code.retriable else 0.0
+        passing = UNANSWERED if repeatable else UNSENT
+        return self.timeout_s if self._reached and isinstance(error, passing) else 0.0
+
+    def forget(self) -> None:
+        """Who leads and coordinates is asked again before the next request."""
+        self._topics.clear()
+        self._coordinators.clear()
+
+    # Brokers
+
+    def any_broker(self) -> Connection:
+        """Raises BrokerUnreachable when there is none."""
+        for connection in self._connections.values():
+            if not connection.closed:
+                return connection
+        failure = BrokerUnreachable("no bootstrap server was given")
+        for address in dict.fromkeys((*self._brokers.values(), *self._bootstrap)):
+            try:
+                return self._connection(address)
+            except BrokerUnreachable as error:
+                failure = error
+        raise failure
+
+    def broker(self, node_id: int) -> Connection:
+        address = self._brokers.get(node_id)
+        if address is None:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"no broker has the id {node_id}")
+        return self._connection(address)
+
+    def brokers(self) -> list[Connection]:
+        """All that the cluster lists now."""
+        self.metadata([])
+        return [self._connection(address) for _, address in sorted(self._brokers.items())]
+
+    def controller(self) -> Connection:
+        """Where topics are created; in clusters whose brokers all forward to it, whoever they name."""
+        self.metadata([])
+        return self.broker(self._controller_id) if self._controller_id in self._brokers else self.any_broker()
+
+    def coordinator(self, group: str) -> Connection:
+        if group not in self._coordinators:
+            found = self.any_broker().request(FindCoordinatorRequest(key=group), FindCoordinatorResponse)
+            raise_for(found.error_code, f"group {group}", found.error_message)
+            self._coordinators[group] = Address(found.host, found.port)
+        return self._connection(self._coordinators[group])
+
+    def _connection(self, address: Address) -> Connection:
+        connection = self._connections.get(address)
+        if connection is None or connection.closed:
+            self._connections.pop(address, None)
+            connection = Connection(address, client_id=self._client_id, timeout_s=self.timeout_s)
+            self._connections[address] = connection
+            self._reached = True
+        return connection
+
+    # Topics
+
+    def metadata(self, topics: list[str] | None, *, create: bool = False) -> MetadataResponse:
+        """What a broker answers now: about these topics, or with None about all of them."""
+        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
+        response = self.any_broker().request(request, MetadataResponse)
+        raise_for(response.error_code, "metadata")
+        self._brokers = {broker.node_id: Address(broker.host, broker.port) for broker in response.brokers}
+        self._controller_id = response.controller_id
+        return response
+
+    def topic(self, name: str, *, create: bool = False) -> MetadataResponseTopic:
+        """A topic as last seen; `create` lets the broker create it if it does so by itself. Raises KafkaError."""
+        if name not in self._topics:
+            (topic,) = self.metadata([name], create=create).topics
+            raise_for(topic.error_code, f"topic {name}")
+            topic.partitions.sort(key=lambda partition: partition.partition_index)
+            self._topics[name] = topic
+        return self._topics[name]
+
+    def partitions(self, name: str, *, create: bool = False) -> list[TopicPartition]:
+        topic = self.topic(name, create=create)
+        return [TopicPartition(name, partition.partition_index) for partition in topic.partitions]
+
+    def leader_id(self, of: TopicPartition) -> int:
+        """Raises KafkaError when the partition does not exist or has no leader at the moment."""
+        for partition in self.topic(of.topic).partitions:
+            if partition.partition_index == of.partition:
+                raise_for(partition.error_code if partition.leader_id < 0 else 0, f"{of}")
+                return partition.leader_id
+        count = len(self.topic(of.topic).partitions)
+        message = f"topic {of.topic} has {count} partitions, and no partition {of.partition}"
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+
+    def leader(self, of: TopicPartition) -> Connection:
+        return self.broker(self.leader_id(of))
+
+
+def parse_bootstrap(text: str) -> list[Address]:
+    try:
+        return [Address.parse(part.strip()) for part in text.split(",")]
+    except ValueError as error:
+        raise ClientError(f"bootstrap server {text!r}: expected {error}") from None
+
+
+def raise_for(code: int, about: str, message: str | None = None) -> None:
+    """Raises KafkaError unless `code` is 0."""
+    if code:
+        known = ErrorCode(code)
+        raise KafkaError(known, f"{about}: {message or known.message}")

@@ -1,0 +1,162 @@
+"""One connection to one broker: a request out, its answer back."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from typing import Final, TypeVar, cast
+
+import chronik
+from chronik.client.errors import ApiNotSupported, BrokerUnreachable, ConnectionLost, RequestTimedOut
+from chronik.config import Address
+from chronik.limits import MIB
+from chronik.protocol.apis import API_VERSIONS_KEY, APIS
+from chronik.protocol.codec import MalformedMessage, RequestHeader, decode_response, encode_request
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from chronik.protocol.messages.delete_topics import DeleteTopicsRequest
+from chronik.protocol.messages.fetch import FetchRequest
+from chronik.protocol.messages.find_coordinator import FindCoordinatorRequest
+from chronik.protocol.messages.offset_commit import OffsetCommitRequest
+from chronik.protocol.messages.offset_fetch import OffsetFetchRequest
+from chronik.protocol.messages.produce import ProduceRequest
+from chronik.protocol.schema import Request, Response, Versions
+
+R = TypeVar("R", bound=Response)
+
+RESPONSE_BYTES_MAX: Final = 256 * MIB
+"""A fetch is asked to stay far below, and metadata of 100,000 partitions takes 10 MB: more is not from a broker."""
+
+CONNECT_SECONDS_MAX: Final = 10.0
+
+VERSIONS_MAX: Final[dict[type[Request], int]] = {
+    # The last versions that speak of topics by name, which is what our callers have.
+    ProduceRequest: 12,
+    FetchRequest: 12,
+    OffsetCommitRequest: 9,
+    DeleteTopicsRequest: 5,
+    # The last versions that ask about one group, which are simpler and served by every broker.
+    OffsetFetchRequest: 7,
+    FindCoordinatorRequest: 3,
+}
+
+_SIZE = struct.Struct(">i")
+_ERROR_CODE = struct.Struct(">h")
+_CORRELATION_ID_BYTES = 4
+
+
+class Connection:
+    """Use it from one thread at a time. Once an answer has not come, it is closed for good."""
+
+    def __init__(self, address: Address, *, client_id: str = "chronik", timeout_s: float = 30.0) -> None:
+        """Connects and learns which versions the broker speaks. Raises BrokerUnreachable."""
+        self.address = address
+        self._client_id = client_id
+        self._timeout_s = timeout_s
+        self._correlation_id = 0
+        self._spoken: dict[int, Versions] = {API_VERSIONS_KEY: Versions(0, APIS[API_VERSIONS_KEY].max_version)}
+        self._socket = self._connect()
+        try:
+            self._negotiate()
+        except (ConnectionLost, MalformedMessage) as error:
+            self.close()
+            raise BrokerUnreachable(f"{address} does not answer as a Kafka broker does: {error}") from error
+
+    @property
+    def closed(self) -> bool:
+        return self._socket.fileno() < 0
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def version_of(self, request_type: type[Request]) -> int:
+        """The version that both sides speak best. Raises ApiNotSupported."""
+        api = APIS[request_type.__schema__.api_key]
+        spoken = self._spoken.get(api.key)
+        if spoken is not None:
+            version = min(api.max_version, spoken.last, VERSIONS_MAX.get(request_type, api.max_version))
+            if version >= max(api.min_version, spoken.first):
+                return version
+        raise ApiNotSupported(f"{self.address} speaks no version of {api.name} that we speak")
+
+    def request(self, request: Request, response_type: type[R], *, wait_s: float = 0.0) -> R:
+        """The answer. `wait_s` is time the broker was asked to take, on top of the timeout.
+
+        Raises ApiNotSupported, ConnectionLost or RequestTimedOut.
+        """
+        version = self.version_of(type(request))
+        frame = self._exchange(request, version, self._timeout_s + wait_s)
+        try:
+            _, response = decode_response(request.__schema__.api_key, version, frame)
+        except MalformedMessage as error:
+            self.close()
+            raise ConnectionLost(f"{self.address} sent what cannot be read: {error}") from error
+        assert isinstance(response, response_type), f"{type(request).__name__} is not answered by {response_type}"
+        return response
+
+    def _negotiate(self) -> None:
+        request = ApiVersionsRequest(client_software_name="chronik", client_software_version=chronik.__version__)
+        version = self.version_of(ApiVersionsRequest)
+        frame = self._exchange(request, version, self._timeout_s)
+        # A broker that does not know the version answers in version 0, which begins with the same two bytes.
+        (code,) = _ERROR_CODE.unpack_from(frame, _CORRELATION_ID_BYTES)
+        if code == ErrorCode.UNSUPPORTED_VERSION:
+            version = 0
+        _, decoded = decode_response(API_VERSIONS_KEY, version, frame)
+        response = cast(ApiVersionsResponse, decoded)
+        if response.error_code and response.error_code != ErrorCode.UNSUPPORTED_VERSION:
+            raise KafkaError(ErrorCode(response.error_code))
+        self._spoken = {key.api_key: Versions(key.min_version, key.max_version) for key in response.api_keys}
+
+    def _connect(self) -> socket.socket:
+        try:
+            connected = socket.create_connection(self.address, timeout=min(CONNECT_SECONDS_MAX, self._timeout_s))
+        except OSError as error:
+            raise BrokerUnreachable(f"no broker at {self.address}: {error.strerror or error}") from error
+        # A port that nobody listens on can be given to the caller itself, which then talks to itself.
+        if connected.getsockname() == connected.getpeername():
+            connected.close()
+            raise BrokerUnreachable(f"no broker at {self.address}: Connection refused")
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connected
+
+    def _exchange(self, request: Request, version: int, timeout_s: float) -> memoryview:
+        """The frame that answers. After anything else the two sides are out of step, and the connection is closed."""
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
+        header = RequestHeader(request.__schema__.api_key, version, self._correlation_id, self._client_id)
+        frame = encode_request(header, request)
+        deadline = time.monotonic() + timeout_s
+        try:
+            self._socket.settimeout(timeout_s)
+            self._socket.sendall(frame)
+            (size,) = _SIZE.unpack(self._receive(_SIZE.size, deadline))
+            if not _CORRELATION_ID_BYTES + _ERROR_CODE.size <= size <= RESPONSE_BYTES_MAX:
+                raise ConnectionLost(f"{self.address} announced an answer of {size} bytes")
+            answer = self._receive(size, deadline)
+            if _SIZE.unpack_from(answer) != (self._correlation_id,):
+                raise ConnectionLost(f"{self.address} answered another request than the one that was sent")
+            return answer
+        except TimeoutError as error:
+            self.close()
+            raise RequestTimedOut(f"{self.address} did not answer within {timeout_s:g} s") from error
+        except OSError as error:
+            self.close()
+            raise ConnectionLost(f"{self.address} closed the connection: {error.strerror or error}") from error
+        except BaseException:  # also Ctrl-C: the answer is still on its way, and would be taken for the next one's
+            self.close()
+            raise
+
+    def _receive(self, size: int, deadline: float) -> memoryview:
+        buffer = memoryview(bytearray(size))
+        filled = 0
+        while filled < size:
+            remaining_s = deadline - time.monotonic()
+            if remaining_s <= 0:
+                raise TimeoutError
+            self._socket.settimeout(remaining_s)
+            count = self._socket.recv_into(buffer[filled:])
+            if count == 0:
+                raise ConnectionLost(f"{self.address} closed the connection")
+            filled += count
+        return buffer.toreadonly()

@@ -1,0 +1,25 @@
+"""Why a broker's answer did not come, one sentence each. What a broker answers is a KafkaError instead."""
+
+from __future__ import annotations
+
+from chronik.errors import ChronikError
+
+
+class ClientError(ChronikError):
+    """A request could not be made, or its answer did not come."""
+
+
+class BrokerUnreachable(ClientError):
+    """No connection could be made: the request was never sent."""
+
+
+class ConnectionLost(ClientError):
+    """The connection ended before the answer came: whether the request took effect is unknown."""
+
+
+class RequestTimedOut(ConnectionLost):
+    """The answer did not come in time: whether the request took effect is unknown."""
+
+
+class ApiNotSupported(ClientError):
+    """The broker speaks no version of the API that we speak."""

@@ -1,0 +1,76 @@
+"""Where partitions begin and end, and which offset a moment has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from chronik.client.cluster import Cluster, raise_for
+from chronik.client.records import TopicPartition
+from chronik.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+NO_REPLICA: Final = -1
+
+
+def earliest_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    return list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
+
+
+def latest_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The offset after the last record that consumers may see."""
+    return list_offsets(cluster, dict.fromkeys(partitions, LATEST))
+
+
+def list_offsets(cluster: Cluster, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """For each partition the first offset at or after its timestamp; -1 where there is none.
+
+    EARLIEST and LATEST are timestamps too. Raises ClientError or KafkaError.
+    """
+    return cluster.retrying(lambda: _list_offsets(cluster, timestamps))
+
+
+def _list_offsets(cluster: Cluster, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
+    for leader_id, partitions in by_leader(cluster, timestamps).items():
+        request = ListOffsetsRequest(
+            replica_id=NO_REPLICA,
+            topics=[
+                ListOffsetsTopic(
+                    name=topic,
+                    partitions=[
+                        ListOffsetsPartition(partition_index=index, timestamp=timestamps[TopicPartition(topic, index)])
+                        for index in indexes
+                    ],
+                )
+                for topic, indexes in by_topic(partitions).items()
+            ],
+        )
+        response = cluster.broker(leader_id).request(request, ListOffsetsResponse)
+        for topic in response.topics:
+            for answer in topic.partitions:
+                partition = TopicPartition(topic.name, answer.partition_index)
+                raise_for(answer.error_code, str(partition))
+                found[partition] = answer.offset
+    return found
+
+
+def by_leader(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
+    """The partitions that each broker leads, in the order given."""
+    led: dict[int, list[TopicPartition]] = {}
+    for partition in partitions:
+        led.setdefault(cluster.leader_id(partition), []).append(partition)
+    return led
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    indexes: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        indexes.setdefault(topic, []).append(index)
+    return indexes

@@ -1,0 +1,84 @@
+"""The broker that a test runs: a real node in a process of its own, with faults on demand.
+
+Reads its config as the first line of stdin, says `{"ready": PORT}` on stdout, then answers one JSON line with another.
+When stdin ends the parent is gone, and the process ends at once: a killed test run leaves no broker behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+import os
+import sys
+import threading
+from typing import IO, Any
+
+from chronik.config import Address, load_config
+from chronik.node.run import run
+from chronik.protocol.errors import ErrorCode
+from chronik.testing.faults import Faults
+from chronik.testing.seen import SeenRequests
+
+EXIT_ORPHANED = 3
+
+
+class Control:
+    """The test's side of the broker. Everything but the reading of lines happens on the node's event loop."""
+
+    def __init__(self, commands: io.FileIO, answers: IO[bytes], faults: Faults, seen: SeenRequests) -> None:
+        self._commands = commands
+        self._answers = answers
+        self._faults = faults
+        self._seen = seen
+
+    def ready(self, address: Address) -> None:
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=self._read, args=(loop,), name="control", daemon=True).start()
+        self._say({"ready": address.port})
+
+    def _read(self, loop: asyncio.AbstractEventLoop) -> None:
+        for line in self._commands:
+            try:
+                loop.call_soon_threadsafe(self._obey, json.loads(line))
+            except RuntimeError:  # the loop has ended, and the process is about to
+                return
+        os._exit(EXIT_ORPHANED)
+
+    def _obey(self, message: dict[str, Any]) -> None:
+        self._say({"id": message["id"], "result": self._result(message)})
+
+    def _result(self, message: dict[str, Any]) -> Any:
+        match message["command"]:
+            case "fail":
+                self._faults.fail(message["api"], ErrorCode[message["error"]], message["times"])
+            case "delay":
+                self._faults.delay(message["api"], message["seconds"], message["times"])
+            case "clear_faults":
+                self._faults.clear()
+            case "last_requests":
+                return self._seen.last(message["count"])
+        return None
+
+    def _say(self, message: dict[str, Any]) -> None:
+        self._answers.write(json.dumps(message).encode() + b"\n")
+        self._answers.flush()
+
+
+def main() -> int:
+    # A private copy of stdout: whatever else prints must not get between the answers.
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    # Unbuffered: the thread that waits for commands must not hold a lock that the end of the process waits for.
+    commands = open(os.dup(sys.stdin.fileno()), "rb", buffering=0)  # noqa: SIM115 - read until the process ends
+    config = load_config(None, {}, **json.loads(commands.readline()))
+    faults = Faults()
+    seen = SeenRequests(also_logged=config.log_level == "debug")
+    seen.watch(logging.getLogger("chronik.api"))
+    control = Control(commands, answers, faults, seen)
+    return run(config, interceptor=faults, ready=control.ready)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""Faults that a test asks for: answers replaced by errors, requests held back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from chronik.protocol.errors import ErrorCode
+
+T = TypeVar("T")
+
+
+@dataclass
+class _Rule(Generic[T]):
+    effect: T
+    times_left: int | None
+    """None: until the faults are cleared."""
+
+
+class _Rules(Generic[T]):
+    """Per API, in the order they were asked for: each is used up before the next one begins."""
+
+    def __init__(self) -> None:
+        self._by_api: dict[str, list[_Rule[T]]] = {}
+
+    def add(self, api: str, effect: T, times: int | None) -> None:
+        self._by_api.setdefault(api, []).append(_Rule(effect, times))
+
+    def take(self, api: str) -> T | None:
+        rules = self._by_api.get(api)
+        if not rules:
+            return None
+        rule = rules[0]
+        if rule.times_left is not None:
+            rule.times_left -= 1
+            if rule.times_left == 0:
+                rules.pop(0)
+        return rule.effect
+
+
+class Faults:
+    """An interceptor for the node: called with the name of the API of every request."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self._failures: _Rules[ErrorCode] = _Rules()
+        self._delays: _Rules[float] = _Rules()
+
+    def fail(self, api: str, code: ErrorCode, times: int | None) -> None:
+        self._failures.add(api, code, times)
+
+    def delay(self, api: str, seconds: float, times: int | None) -> None:
+        self._delays.add(api, seconds, times)
+
+    def __call__(self, api: str) -> Awaitable[ErrorCode | None] | None:
+        code, seconds = self._failures.take(api), self._delays.take(api)
+        if code is None and seconds is None:
+            return None
+        return self._hold(seconds or 0.0, code)
+
+    @staticmethod
+    async def _hold(seconds: float, code: ErrorCode | None) -> ErrorCode | None:
+        await asyncio.sleep(seconds)
+        return code

@@ -1,0 +1,116 @@
+"""The pytest plugin: a broker per test run, a topic per test, and as many isolated brokers as a test asks for.
+
+Safe under xdist: every worker has its own broker. Imports nothing of Chronik until a fixture is used.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+if TYPE_CHECKING:
+    from chronik.testing.broker import Broker
+
+LAST_REQUESTS_SHOWN = 20
+TOPIC_NAME_LETTERS_MAX = 200  # Kafka allows 249: there is room for what makes the name unique
+
+_brokers_key = pytest.StashKey["list[Broker]"]()
+_began_key = pytest.StashKey[float]()
+
+
+class BrokerFactory(Protocol):
+    def __call__(self, **config: Any) -> Broker: ...
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_brokers_key] = []
+    config.addinivalue_line(
+        "markers", "chronik_topic(partitions=1, configs=None): how the topic of the fixture chronik_topic is made"
+    )
+
+
+@pytest.fixture(scope="session")
+def chronik_broker_config() -> Mapping[str, Any]:
+    """The config of `chronik_broker`; override it in a conftest.py, with the keys of the config file."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def chronik_broker(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    chronik_broker_config: Mapping[str, Any],
+) -> Iterator[Broker]:
+    """A broker for the whole run (with xdist: one per worker). After each test it is healed, not emptied."""
+    from chronik.testing.broker import Broker
+
+    with Broker(tmp_path_factory.mktemp("chronik-broker"), **chronik_broker_config) as broker:
+        brokers = request.config.stash[_brokers_key]
+        brokers.append(broker)
+        yield broker
+        brokers.remove(broker)
+
+
+@pytest.fixture
+def chronik_topic(request: pytest.FixtureRequest, chronik_broker: Broker) -> str:
+    """The name of a topic that nobody has used before."""
+    marker = request.node.get_closest_marker("chronik_topic")
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", request.node.name).strip("-")[:TOPIC_NAME_LETTERS_MAX]
+    name = f"{readable}-{secrets.token_hex(4)}"
+    chronik_broker.create_topic(name, **(marker.kwargs if marker else {}))
+    return name
+
+
+@pytest.fixture
+def chronik_broker_factory(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrokerFactory]:
+    """Starts a broker of the test's own at each call, with the keys of the config file; all end with the test."""
+    from contextlib import ExitStack
+
+    from chronik.testing.broker import Broker
+
+    brokers = request.config.stash[_brokers_key]
+    with ExitStack() as stack:
+
+        def start(**config: Any) -> Broker:
+            broker = stack.enter_context(Broker(tmp_path_factory.mktemp("chronik-broker"), **config))
+            brokers.append(broker)
+            stack.callback(brokers.remove, broker)
+            return broker
+
+        yield start
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """The broker that tests share is left as the next one expects it."""
+    if "chronik_broker" in getattr(item, "fixturenames", ()):
+        for broker in item.config.stash[_brokers_key]:
+            broker.heal()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    """Below a failed test stands what its brokers were asked."""
+    report: pytest.TestReport = yield
+    if call.when == "setup":
+        item.stash[_began_key] = call.start
+    if report.failed:
+        for broker in item.config.stash[_brokers_key]:
+            if lines := _last_requests(broker, item.stash[_began_key]):
+                report.sections.append((f"Last requests to {broker!r}", "\n".join(lines)))
+    return report
+
+
+def _last_requests(broker: Broker, since: float) -> list[str]:
+    from chronik.testing.control import BrokerFailed
+
+    try:
+        return [str(seen) for seen in broker.last_requests(LAST_REQUESTS_SHOWN) if seen.answered_at >= since]
+    except BrokerFailed as failure:
+        return [str(failure)]
