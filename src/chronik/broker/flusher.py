@@ -32,6 +32,7 @@ class Flusher:
         self._on_failure = on_failure
         self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="sync")
         self._syncing: dict[Flushable, bool] = {}  # whether it was written to again while its sync runs
+        self._settling: dict[Flushable, list[asyncio.Future[None]]] = {}
         self._idle: asyncio.Event = asyncio.Event()
         self._idle.set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -51,6 +52,13 @@ class Flusher:
     async def drain(self) -> None:
         """Returns when everything requested is synced."""
         await self._idle.wait()
+
+    async def settled(self, log: Flushable) -> None:
+        """Returns when no sync of `log` is under way."""
+        if log in self._syncing:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._settling.setdefault(log, []).append(waiter)
+            await waiter
 
     def close(self) -> None:
         self._threads.shutdown(wait=True)
@@ -82,5 +90,8 @@ class Flusher:
 
     def _finished(self, log: Flushable) -> None:
         del self._syncing[log]
+        for waiter in self._settling.pop(log, ()):
+            if not waiter.done():
+                waiter.set_result(None)
         if not self._syncing:
             self._idle.set()

@@ -36,6 +36,8 @@ class Replica:
         "_open_log",
         "_sync_waiters",
         "_synced_offsets",
+        "abandoned",
+        "compaction",
         "high_watermark",
         "index",
         "leader_epoch",
@@ -72,6 +74,9 @@ class Replica:
         self._sync_waiters: list[asyncio.Future[None]] = []
         self._bytes_appended = 0
         self._bytes_announced = 0
+        self.abandoned = False
+        self.compaction: asyncio.Future[None] | None = None
+        """The compaction under way, which reads and writes files of the log."""
 
     def __repr__(self) -> str:
         return f"{self.topic_name}-{self.index}"
@@ -153,13 +158,19 @@ class Replica:
             self._flusher.request(self)
             await waiter
 
+    def sync_soon(self) -> None:
+        if self._log is not None and self._log.needs_sync and not self.abandoned:
+            self._flusher.request(self)
+
     def begin_sync(self) -> SyncTicket | None:
-        return self._log.begin_sync() if self._log is not None else None
+        return self._log.begin_sync() if self._log is not None and not self.abandoned else None
 
     def complete_sync(self, ticket: SyncTicket) -> None:
         if self._log is None:
             return
         self._log.complete_sync(ticket)
+        if self.abandoned:
+            return
         self._synced_offsets.record(self.topic_id, self.index, self._log.synced_offset)
         waiters, self._sync_waiters = self._sync_waiters, []
         for waiter in waiters:
@@ -192,10 +203,11 @@ class Replica:
             self._log = None
 
     def abandon(self) -> None:
-        """The topic was deleted: whoever waits for this partition looks again, and finds that out."""
-        if self._log is not None:
-            self._log.abandon()
-            self._log = None
+        """The topic was deleted: whoever waits for this partition looks again, and finds that out.
+
+        A sync may still be under way: the files are let go of when it has ended (`release`).
+        """
+        self.abandoned = True
         for _, callback in self._commit_waiters:
             callback()
         self._commit_waiters.clear()
@@ -205,3 +217,10 @@ class Replica:
         self._sync_waiters.clear()
         for watcher in list(self.watchers):
             watcher.wake()
+
+    async def release(self) -> None:
+        """Lets go of the files of an abandoned partition, so that they can be removed."""
+        await self._flusher.settled(self)
+        if self.compaction is not None:
+            await asyncio.wait([self.compaction])
+        self._log = None

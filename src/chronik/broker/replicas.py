@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections import deque
 from collections.abc import Iterator
 
 from chronik.broker.flusher import Flusher
@@ -49,6 +51,8 @@ class Replicas:
         self._flush_each_append = flush_each_append
         self._by_id: dict[tuple[bytes, int], Replica] = {}
         self._topic_ids: dict[str, bytes] = {}
+        self._to_remove: deque[tuple[str, list[Replica]]] = deque()
+        self._removal_due = asyncio.Event()
 
     def __iter__(self) -> Iterator[Replica]:
         return iter(list(self._by_id.values()))
@@ -125,13 +129,17 @@ class Replicas:
                     replica.opened_log.reconfigure(config)
 
     def _delete(self, topic: Topic) -> None:
-        self._topic_ids.pop(topic.name, None)
+        if self._topic_ids.get(topic.name) == topic.id:
+            del self._topic_ids[topic.name]
+        abandoned = []
         for index in range(len(topic.partitions)):
             replica = self._by_id.pop((topic.id, index), None)
             if replica is not None:
                 replica.abandon()
                 self._synced_offsets.remove(topic.id, index)
-        self._set_aside(format_id(topic.id), DELETED_FOLDER)
+                abandoned.append(replica)
+        self._to_remove.append((format_id(topic.id), abandoned))
+        self._removal_due.set()
 
     # Folders
 
@@ -156,9 +164,23 @@ class Replicas:
             if name not in known:
                 logger.warning("%s/%s belongs to no topic: set aside in %s", TOPICS_FOLDER, name, UNKNOWN_FOLDER)
                 self._set_aside(name, UNKNOWN_FOLDER)
-        self.remove_deleted()
+        if files.list_folder(DELETED_FOLDER):
+            self._removal_due.set()
 
-    def remove_deleted(self) -> None:
+    async def keep_removing(self) -> None:
+        """Removes the folders of deleted topics, once no sync is under way in them."""
+        while True:
+            await self._removal_due.wait()
+            self._removal_due.clear()
+            while self._to_remove:
+                folder, abandoned = self._to_remove.popleft()
+                for replica in abandoned:
+                    await replica.release()
+                self._cache.forget_folder(f"{TOPICS_FOLDER}/{folder}")
+                self._set_aside(folder, DELETED_FOLDER)
+            await asyncio.to_thread(self._remove_deleted)
+
+    def _remove_deleted(self) -> None:
         files = self._cache.files
         for name in files.list_folder(DELETED_FOLDER):
             remove_tree(files, f"{DELETED_FOLDER}/{name}")

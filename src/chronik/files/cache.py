@@ -64,6 +64,11 @@ class FileCache:
         if file is not None:
             self._close(file)
 
+    def forget_folder(self, folder: str) -> None:
+        """Closes what is open below `folder`: call before it is renamed or removed."""
+        for path in [path for path in self._open if path.startswith(folder + "/")]:
+            self.forget(path)
+
     def close(self) -> None:
         for path in list(self._open):
             self.forget(path)
