@@ -171,3 +171,16 @@ def test_an_id_that_was_given_to_a_dynamic_member_is_no_static_one() -> None:
     lab.stable(None)
     given = lab.joined(lab.join(require_known_member_id=True)).member_id
     assert lab.joined(lab.join(given, instance="a")).error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_static_member_that_restarts_while_its_join_is_parked_waits_as_long_as_the_round_takes() -> None:
+    lab = Lab()
+    (leader,) = lab.stable(None)
+    lab.join(instance="a")
+    restarted = lab.join(instance="a")
+    for _ in range(3):
+        lab.pass_time(SESSION_MS - 1)
+        lab.heartbeat(leader)
+    assert lab.waits(restarted)
+    lab.join(leader)
+    assert lab.joined(restarted).generation == 2
