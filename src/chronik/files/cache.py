@@ -25,6 +25,7 @@ class FileCache:
         self._open: OrderedDict[str, File] = OrderedDict()
         self._pins: dict[File, int] = {}
         self._closing: set[File] = set()
+        self._expendable: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -37,8 +38,13 @@ class FileCache:
             return file
         return self._keep(self.files.open(path))
 
-    def create(self, path: str) -> File:
-        """Opens the file and makes an empty one first when there is none."""
+    def create(self, path: str, *, expendable: bool = False) -> File:
+        """Opens the file and makes an empty one first when there is none.
+
+        An expendable file may be closed with unsynced writes: it can be rebuilt, so nobody ever syncs it.
+        """
+        if expendable:
+            self._expendable.add(path)
         file = self._open.get(path)
         if file is not None:
             self._open.move_to_end(path)
@@ -60,6 +66,7 @@ class FileCache:
 
     def forget(self, path: str) -> None:
         """Closes the file, if open: call before it is renamed or removed."""
+        self._expendable.discard(path)
         file = self._open.pop(path, None)
         if file is not None:
             self._close(file)
@@ -82,7 +89,8 @@ class FileCache:
     def _evict(self) -> None:
         for _ in range(min(EVICTION_TRIES_MAX, len(self._open) - 1)):
             path, file = self._open.popitem(last=False)
-            if not file.unsynced and file not in self._pins:
+            if file not in self._pins and (not file.unsynced or path in self._expendable):
+                self._expendable.discard(path)
                 file.close()
                 if len(self._open) <= self._open_files_max:
                     return

@@ -66,7 +66,7 @@ class SegmentIndex:
             return
         stored = self._stored_count()
         entries = b"".join(self._encode(stored + n, entry) for n, entry in enumerate(self._buffered))
-        self._cache.create(self.path).pwrite(entries, stored * ENTRY_BYTES)
+        self._cache.create(self.path, expendable=True).pwrite(entries, stored * ENTRY_BYTES)
         self._stored = stored + len(self._buffered)
         self._buffered = []
 
@@ -103,7 +103,7 @@ class SegmentIndex:
             return
         self._buffered = []
         self._stored = count
-        self._cache.create(self.path).truncate(count * ENTRY_BYTES)
+        self._cache.create(self.path, expendable=True).truncate(count * ENTRY_BYTES)
 
     def _last_where(self, condition: Callable[[IndexEntry], bool]) -> int:
         low, high = 0, len(self)

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 
 from chronik.files import FileCache, FileSystem, folder_of, read_file
 from chronik.log import names
+from chronik.log.config import LONG_MAX
 from chronik.log.epochs import EpochHistory
 from chronik.log.offset_file import load_offset
 from chronik.log.scan import batch_at
-from chronik.log.segment import SEARCH_BYTES_MAX, Segment
+from chronik.log.segment import SEARCH_BYTES_MAX, Piece, Segment
+from chronik.protocol.batch import HEADER_BYTES
 
 _OFFSET = struct.Struct(">q")
 _EPOCH = struct.Struct(">i")
@@ -49,8 +51,14 @@ def recover(
         bases = _without_deleted(files, folder, bases, stored_start)
     ends = [*bases[1:], max(synced_offset, bases[-1])] if bases else []
     segments = [Segment.existing(cache, folder, base, end) for base, end in zip(bases, ends, strict=True)]
-    _load_epochs(files, epochs, f"{folder}/{names.LEADER_EPOCHS}", segments)
-    log_end = _Tail(files, cache, folder, epochs, synced_offset, index_interval_bytes).recover(segments)
+    tail = _Tail(files, cache, folder, epochs, synced_offset, index_interval_bytes)
+    if not _load_epochs(files, epochs, f"{folder}/{names.LEADER_EPOCHS}", segments):
+        _rebuild_epochs(epochs, segments)
+    try:
+        log_end = tail.recover(segments)
+    except _EpochsMissing:
+        _rebuild_epochs(epochs, segments)
+        log_end = tail.recover(segments)
     if log_end > synced_offset:
         _sync_names(files, folder)
     log_start = max(stored_start if stored_start is not None else -1, bases[0] if bases else -1)
@@ -60,6 +68,10 @@ def recover(
     epochs.truncate_from(log_end)
     epochs.forget_before(log_start)
     return Recovered(segments, log_start, log_end, epochs, stored_start, present)
+
+
+class _EpochsMissing(Exception):
+    """A synced batch is of an epoch that the history does not know: the end of the history was lost."""
 
 
 class _Tail:
@@ -128,6 +140,8 @@ class _Tail:
         """(position, offset) where the good batches end, and whether that is because of damage."""
         for piece in segment.walk(position, offset, self._epochs, self._synced_offset):
             if piece.batch is None:
+                if piece.base_offset < self._synced_offset and _is_history_short(segment, piece, self._epochs):
+                    raise _EpochsMissing
                 if piece.base_offset >= self._synced_offset or piece.next_position >= segment.size:
                     return piece.position, piece.base_offset, True
             else:
@@ -211,32 +225,49 @@ def _without_deleted(files: FileSystem, folder: str, bases: list[int], log_start
     return bases[kept:]
 
 
-def _load_epochs(files: FileSystem, epochs: EpochHistory, path: str, segments: list[Segment]) -> None:
-    """From the file; from the batches when the file is missing or damaged."""
+def _load_epochs(files: FileSystem, epochs: EpochHistory, path: str, segments: list[Segment]) -> bool:
+    """False when the file is missing or damaged although batches were written."""
     data = read_file(files, path)
-    if epochs.load(data or b"") and (data is not None or not segments):
-        return
+    return epochs.load(data or b"") and (bool(data) or not segments)
+
+
+def _rebuild_epochs(epochs: EpochHistory, segments: list[Segment]) -> None:
+    """Walks over the whole log and believes each batch about its epoch, as long as epochs do not descend."""
     for segment in segments:
-        _adopt_epochs(segment, epochs)
+        position, offset = 0, segment.base_offset
+        while position < segment.size:
+            for piece in segment.walk(position, offset, epochs):
+                position, offset = piece.next_position, piece.next_offset
+                if piece.batch is None:
+                    epoch = _newer_epoch(segment, piece, epochs)
+                    if epoch is not None:
+                        epochs.assign(epoch, piece.base_offset)
+                        position, offset = piece.position, piece.base_offset
+                        break
     if epochs.latest_epoch >= 0:
         epochs.rewrite()
 
 
-def _adopt_epochs(segment: Segment, epochs: EpochHistory) -> None:
-    """Believes each batch about its epoch, as long as epochs do not descend."""
-    position, offset = 0, segment.base_offset
-    while position < segment.size:
-        for piece in segment.walk(position, offset, epochs):
-            if piece.batch is None:
-                break
-            position, offset = piece.next_position, piece.next_offset
-        else:
-            return
-        data = segment.file.pread(_EPOCH_POSITION + _EPOCH.size, position)
-        epoch = _EPOCH.unpack_from(data, _EPOCH_POSITION)[0] if len(data) == _EPOCH_POSITION + _EPOCH.size else -1
-        if epoch > epochs.range_at(offset)[0] and offset > (epochs.entries() or [(0, -1)])[-1][1]:
-            epochs.assign(epoch, offset)
-            if next(segment.walk(position, offset, epochs)).batch is not None:
-                continue
-            epochs.truncate_from(offset)
-        position, offset = piece.next_position, piece.next_offset
+def _is_history_short(segment: Segment, damage: Piece, epochs: EpochHistory) -> bool:
+    """Whether two batches agree on an epoch that the history does not know; one alone may be a damaged one."""
+    epoch = _newer_epoch(segment, damage, epochs)
+    if epoch is None:
+        return False
+    batch = batch_at(segment.view_of_batch(damage.position), 0, damage.base_offset, epoch)
+    if batch is None:
+        return False
+    size, next_offset = batch
+    return batch_at(segment.view_of_batch(damage.position + size), 0, next_offset, epoch) is not None
+
+
+def _newer_epoch(segment: Segment, damage: Piece, epochs: EpochHistory) -> int | None:
+    """The epoch of a batch that only counts as damaged because the history does not know that epoch."""
+    offset = damage.base_offset
+    epoch, epoch_end = epochs.range_at(offset)
+    if epoch_end != LONG_MAX:
+        return None
+    view = segment.view_of_batch(damage.position)
+    if len(view) < HEADER_BYTES:
+        return None
+    found: int = _EPOCH.unpack_from(view, _EPOCH_POSITION)[0]
+    return found if found > epoch and batch_at(view, 0, offset, found) is not None else None

@@ -355,9 +355,12 @@ class Segment:
         return self.size, max(offset, end_offset)
 
     def _is_good(self, anchor: Anchor, epoch_at: Callable[[int], int]) -> bool:
-        view = self._view(anchor.position, READ_AHEAD_BYTES)
-        view = self._whole_batch(view, anchor.position) or view
-        return batch_at(view, 0, anchor.offset, epoch_at(anchor.offset)) is not None
+        return batch_at(self.view_of_batch(anchor.position), 0, anchor.offset, epoch_at(anchor.offset)) is not None
+
+    def view_of_batch(self, position: int) -> memoryview:
+        """The bytes from `position` on, at least as many as the batch there claims to have, if the file has them."""
+        view = self._view(position, READ_AHEAD_BYTES)
+        return self._whole_batch(view, position) or view
 
     def _anchors_behind(self, position: int, offset: int, end_offset: int) -> Iterator[Anchor]:
         try:
