@@ -1,0 +1,213 @@
+"""The floor: the least a Python server can do with a produced batch. Chronik is measured against it.
+
+It reads frames, checks each batch's CRC, appends the batch to a file and answers. It speaks ApiVersions, Metadata and
+Produce, one partition per topic, and nothing else: no offsets in the batches, no indexes, no fsync, no limits. What
+Chronik does beyond that is what the ratio between the two shows.
+
+    python -m bench.floor DIR     prints the port it listens on
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import struct
+import sys
+from pathlib import Path
+from typing import Any, Final, cast
+
+import uvloop
+from crc32c import crc32c
+
+from chronik.protocol.codec import decode_request, encode_response
+from chronik.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from chronik.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
+SPOKEN: Final = {
+    PRODUCE: (3, 7),  # record batches in the old encoding, where every position is found by adding lengths
+    FETCH: (4, 11),  # never answered: librdkafka writes record batches only to a broker from which it could read them
+    METADATA: (0, 12),
+    API_VERSIONS: (0, 3),
+}
+NODE_ID: Final = 1
+HOST: Final = "127.0.0.1"
+
+WINDOW_BYTES: Final = 64 * 1024  # what is read at the start of a frame; a longer frame is then read to its exact end
+BUFFER_BYTES: Final = 8 * 1024 * 1024  # the longest frame; librdkafka's are 1 MB
+
+CHECKED_POSITION: Final = 21  # a batch's CRC covers everything from here on
+_SIZE = struct.Struct(">i")
+_HEADER = struct.Struct(">hhih")  # API key, version, correlation id, length of the client id
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_ACKS_TIMEOUT_TOPICS = struct.Struct(">hii")
+_BATCH = struct.Struct(">qiibIhi")  # … magic, CRC, attributes, last offset delta
+_ANSWER_HEAD = struct.Struct(">iii")  # size, correlation id, topics
+_ANSWER_PARTITION = struct.Struct(">ihqqq")  # index, error code, base offset, log append time, log start offset
+_ANSWER_TAIL = struct.Struct(">i")  # throttle time
+
+CORRUPT_MESSAGE: Final = 2
+
+
+class Log:
+    """One topic's only partition: a file that grows."""
+
+    __slots__ = ("end_offset", "file")
+
+    def __init__(self, path: Path) -> None:
+        self.file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self.end_offset = 0
+
+    def append(self, batch: memoryview) -> tuple[int, int]:
+        """Error code and base offset."""
+        *_, crc, _attributes, last_offset_delta = _BATCH.unpack_from(batch)
+        if crc32c(batch[CHECKED_POSITION:]) != crc:
+            return CORRUPT_MESSAGE, -1
+        written = os.write(self.file, batch)
+        if written != len(batch):
+            raise OSError(f"{written} of {len(batch)} bytes written")
+        base_offset = self.end_offset
+        self.end_offset = base_offset + last_offset_delta + 1
+        return 0, base_offset
+
+
+class Floor:
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._logs: dict[bytes, Log] = {}
+        self.port = 0
+
+    def log(self, topic: bytes) -> Log:
+        log = self._logs.get(topic)
+        if log is None:
+            log = self._logs[topic] = Log(self._directory / topic.decode())
+        return log
+
+    def produce(self, version: int, correlation_id: int, frame: memoryview, position: int) -> list[bytes] | None:
+        """Produce v3 to v7: what they ask and answer differs in nothing but the log start offset, from v5 on."""
+        (length,) = _INT16.unpack_from(frame, position)
+        acks, _timeout, topics = _ACKS_TIMEOUT_TOPICS.unpack_from(frame, position + 2 + max(length, 0))
+        position += 2 + max(length, 0) + _ACKS_TIMEOUT_TOPICS.size
+        parts: list[bytes] = []
+        for _ in range(topics):
+            (length,) = _INT16.unpack_from(frame, position)
+            name_end = position + 2 + length
+            parts.append(bytes(frame[position : name_end + 4]))  # name and number of partitions, as they came
+            log = self.log(bytes(frame[position + 2 : name_end]))
+            (partitions,) = _INT32.unpack_from(frame, name_end)
+            position = name_end + 4
+            for _ in range(partitions):
+                index, size = struct.unpack_from(">ii", frame, position)
+                position += 8 + size
+                error, base_offset = log.append(frame[position - size : position])
+                answer = _ANSWER_PARTITION.pack(index, error, base_offset, -1, 0)
+                parts.append(answer if version >= 5 else answer[:-8])
+        if acks == 0:
+            return None
+        size = sum(map(len, parts)) + 12
+        return [_ANSWER_HEAD.pack(size, correlation_id, topics), *parts, _ANSWER_TAIL.pack(0)]
+
+    def answer(self, frame: memoryview) -> list[Any]:
+        """The APIs that are not measured, by way of the codec."""
+        header, request = decode_request(frame)
+        response: ApiVersionsResponse | MetadataResponse
+        if isinstance(request, ApiVersionsRequest):
+            keys = [ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in SPOKEN.items()]
+            response = ApiVersionsResponse(api_keys=keys)
+        elif isinstance(request, MetadataRequest):
+            response = self._metadata(request)
+        else:
+            raise ValueError(f"API key {header.api_key} is not spoken here")
+        return encode_response(header.correlation_id, header.api_version, response)
+
+    def _metadata(self, request: MetadataRequest) -> MetadataResponse:
+        names = [topic.name for topic in request.topics or () if topic.name is not None]
+        led = [
+            MetadataResponsePartition(partition_index=0, leader_id=NODE_ID, replica_nodes=[NODE_ID], isr_nodes=[NODE_ID])
+        ]
+        return MetadataResponse(
+            brokers=[MetadataResponseBroker(node_id=NODE_ID, host=HOST, port=self.port)],
+            cluster_id="floor",
+            controller_id=NODE_ID,
+            topics=[MetadataResponseTopic(name=name, topic_id=bytes(16), partitions=led) for name in names],
+        )
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Frames are handled where they were received; nothing is kept, so one buffer serves a connection for ever."""
+
+    def __init__(self, floor: Floor) -> None:
+        self._floor = floor
+        self._buffer = memoryview(bytearray(BUFFER_BYTES))
+        self._filled = 0
+        self._wanted = WINDOW_BYTES
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        return self._buffer[self._filled : self._wanted]
+
+    def buffer_updated(self, count: int) -> None:
+        filled = self._filled + count
+        buffer, position = self._buffer, 0
+        while filled - position >= 4:
+            (size,) = _SIZE.unpack_from(buffer, position)
+            if not 0 < size <= BUFFER_BYTES - 4:
+                self._transport.abort()
+                return
+            end = position + 4 + size
+            if end > filled:
+                break
+            self._handle(buffer[position + 4 : end])
+            position = end
+        else:
+            size = 0
+        if position:
+            buffer[: filled - position] = buffer[position:filled]
+            filled -= position
+        self._filled = filled
+        self._wanted = max(WINDOW_BYTES, size + 4)
+
+    def _handle(self, frame: memoryview) -> None:
+        api_key, version, correlation_id, length = _HEADER.unpack_from(frame)
+        if api_key == PRODUCE:
+            response = self._floor.produce(version, correlation_id, frame, _HEADER.size + max(length, 0))
+            if response is not None:
+                self._transport.write(b"".join(response))
+        else:
+            self._transport.writelines(self._floor.answer(frame))
+
+
+async def serve(directory: Path) -> None:
+    loop = asyncio.get_running_loop()
+    floor = Floor(directory)
+    server = await loop.create_server(lambda: Connection(floor), HOST, 0)
+    floor.port = server.sockets[0].getsockname()[1]
+    print(floor.port, flush=True)
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    await stopped.wait()
+    server.close()
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 1:
+        print("usage: python -m bench.floor DIR", file=sys.stderr)
+        return 2
+    uvloop.run(serve(Path(arguments[0])))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

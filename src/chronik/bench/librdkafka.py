@@ -1,0 +1,229 @@
+"""librdkafka by ctypes, as it comes inside the confluent-kafka wheel: a producer and a consumer that load a broker.
+
+confluent-kafka makes a Python object of every record, and so measures Python. Here records cross the border in arrays:
+one call enqueues thousands of them, one event reports thousands delivered, and no call holds the GIL.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+from collections.abc import Mapping
+from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_ssize_t, c_void_p
+from ctypes.util import find_library
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from chronik.bench.errors import BenchFailed, ClientMissing
+
+PRODUCER, CONSUMER = 0, 1
+PARTITION_ANY: Final = -1
+OFFSET_BEGINNING: Final = -2
+QUEUE_FULL: Final = -184
+EVENT_DELIVERY, EVENT_ERROR = 0x1, 0x8
+CONFIG_OK: Final = 0
+ERROR_TEXT_BYTES: Final = 512
+PARTITION_EOF: Final = -191
+ALL_BROKERS_DOWN: Final = -187
+
+
+class Message(ctypes.Structure):
+    """rd_kafka_message_t."""
+
+    _fields_ = (
+        ("err", c_int),
+        ("topic", c_void_p),
+        ("partition", c_int32),
+        ("payload", c_void_p),
+        ("length", c_size_t),
+        ("key", c_void_p),
+        ("key_length", c_size_t),
+        ("offset", c_int64),
+        ("private", c_void_p),
+    )
+
+
+_SIGNATURES: Final[Mapping[str, tuple[Any, list[Any]]]] = {
+    "conf_new": (c_void_p, []),
+    "conf_set": (c_int, [c_void_p, c_char_p, c_char_p, c_char_p, c_size_t]),
+    "conf_set_events": (None, [c_void_p, c_int]),
+    "conf_destroy": (None, [c_void_p]),
+    "new": (c_void_p, [c_int, c_void_p, c_char_p, c_size_t]),
+    "destroy": (None, [c_void_p]),
+    "topic_new": (c_void_p, [c_void_p, c_char_p, c_void_p]),
+    "topic_destroy": (None, [c_void_p]),
+    "last_error": (c_int, []),
+    "err2str": (c_char_p, [c_int]),
+    "outq_len": (c_int, [c_void_p]),
+    "produce_batch": (c_int, [c_void_p, c_int32, c_int, POINTER(Message), c_int]),
+    "queue_get_main": (c_void_p, [c_void_p]),
+    "queue_new": (c_void_p, [c_void_p]),
+    "queue_destroy": (None, [c_void_p]),
+    "queue_poll": (c_void_p, [c_void_p, c_int]),
+    "event_type": (c_int, [c_void_p]),
+    "event_error": (c_int, [c_void_p]),
+    "event_error_string": (c_char_p, [c_void_p]),
+    "event_message_count": (c_size_t, [c_void_p]),
+    "event_message_next": (POINTER(Message), [c_void_p]),
+    "event_destroy": (None, [c_void_p]),
+    "message_latency": (c_int64, [POINTER(Message)]),
+    "consume_start_queue": (c_int, [c_void_p, c_int32, c_int64, c_void_p]),
+    "consume_stop": (c_int, [c_void_p, c_int32]),
+    "consume_batch_queue": (c_ssize_t, [c_void_p, c_int, POINTER(POINTER(Message)), c_size_t]),
+}
+
+
+@cache
+def library() -> Any:
+    """The functions of librdkafka, without their prefix. Raises ClientMissing."""
+    try:
+        loaded = ctypes.CDLL(_path())
+        quick = ctypes.PyDLL(_path())
+    except OSError as error:
+        raise ClientMissing from error
+    functions = {name: _function(loaded, name, *signature) for name, signature in _SIGNATURES.items()}
+    # A call that only frees a record is shorter than letting go of the GIL and taking it again.
+    functions["message_destroy"] = _function(quick, "message_destroy", None, [c_void_p])
+    return type("Librdkafka", (), {name: staticmethod(function) for name, function in functions.items()})
+
+
+def _path() -> str:
+    try:
+        files = importlib.metadata.files("confluent-kafka") or []
+    except importlib.metadata.PackageNotFoundError:
+        files = []
+    for file in files:
+        if file.name.startswith("librdkafka") and {".so", ".dylib", ".dll"} & set(file.suffixes):
+            return str(file.locate())
+    found = find_library("rdkafka")
+    if found is None:
+        raise ClientMissing
+    return found
+
+
+def _function(loaded: ctypes.CDLL, name: str, result: Any, arguments: list[Any]) -> Any:
+    function = getattr(loaded, f"rd_kafka_{name}")
+    function.restype, function.argtypes = result, arguments
+    return function
+
+
+class Delivered(NamedTuple):
+    """What one event of a producer reports: records of one batch, and how long the first of them took."""
+
+    records: int
+    latency_us: int
+
+
+class Handle:
+    """A client instance and one topic of it."""
+
+    def __init__(self, kind: int, config: Mapping[str, str], topic: str) -> None:
+        rd = self._rd = library()
+        error = ctypes.create_string_buffer(ERROR_TEXT_BYTES)
+        conf = rd.conf_new()
+        for name, value in config.items():
+            if rd.conf_set(conf, name.encode(), value.encode(), error, ERROR_TEXT_BYTES) != CONFIG_OK:
+                rd.conf_destroy(conf)
+                raise BenchFailed(error.value.decode())
+        rd.conf_set_events(conf, EVENT_DELIVERY | EVENT_ERROR)
+        self._client = rd.new(kind, conf, error, ERROR_TEXT_BYTES)
+        if not self._client:
+            rd.conf_destroy(conf)
+            raise BenchFailed(error.value.decode())
+        self._topic = rd.topic_new(self._client, topic.encode(), None)
+        self._events = rd.queue_get_main(self._client)
+
+    def close(self) -> None:
+        self._rd.queue_destroy(self._events)
+        self._rd.topic_destroy(self._topic)
+        self._rd.destroy(self._client)
+
+    def _raise(self, code: int, what: str) -> None:
+        raise BenchFailed(f"{what}: {self._rd.err2str(code).decode()}")
+
+
+class Producer(Handle):
+    def __init__(self, config: Mapping[str, str], topic: str, value: bytes, records_per_call: int) -> None:
+        super().__init__(PRODUCER, config, topic)
+        self._value = ctypes.create_string_buffer(value, len(value))
+        address = ctypes.addressof(self._value)
+        # Without the flag to copy, librdkafka only reads the payload: all records share one.
+        self._messages = (Message * records_per_call)(
+            *(Message(payload=address, length=len(value)) for _ in range(records_per_call))
+        )
+
+    def enqueue(self, count: int) -> int:
+        """How many of `count` records (at most `records_per_call`) were taken: fewer when the queue is full."""
+        taken: int = self._rd.produce_batch(self._topic, PARTITION_ANY, 0, self._messages, count)
+        if taken < count:
+            refused = next(message.err for message in self._messages[:count] if message.err)
+            if refused != QUEUE_FULL:
+                self._raise(refused, "produce")
+        return taken
+
+    def poll(self, timeout_ms: int) -> Delivered | None:
+        """The next report. Raises BenchFailed when records could not be delivered."""
+        rd = self._rd
+        event = rd.queue_poll(self._events, timeout_ms)
+        if not event:
+            return None
+        try:
+            if rd.event_type(event) == EVENT_ERROR:
+                _check_error(rd, event)
+                return Delivered(0, 0)
+            count = rd.event_message_count(event)
+            first = rd.event_message_next(event)
+            if first.contents.err:
+                self._raise(first.contents.err, f"{count} records not delivered")
+            return Delivered(count, rd.message_latency(first))
+        finally:
+            rd.event_destroy(event)
+
+
+class Consumer(Handle):
+    """Reads all partitions of a topic from their beginning, without a group."""
+
+    def __init__(self, config: Mapping[str, str], topic: str, partitions: int, records_per_call: int) -> None:
+        super().__init__(CONSUMER, config, topic)
+        self._partitions = partitions
+        self._queue = self._rd.queue_new(self._client)
+        self._records = (POINTER(Message) * records_per_call)()
+        for partition in range(partitions):
+            if self._rd.consume_start_queue(self._topic, partition, OFFSET_BEGINNING, self._queue):
+                self._raise(self._rd.last_error(), "consume")
+
+    def consume(self, timeout_ms: int) -> int:
+        """How many records came."""
+        rd = self._rd
+        count: int = rd.consume_batch_queue(self._queue, timeout_ms, self._records, len(self._records))
+        if count < 0:
+            self._raise(rd.last_error(), "consume")
+        if not count:
+            self._check_errors()
+            return 0
+        received = self._records[:count]
+        failed = received[0].contents.err or received[-1].contents.err
+        for record in received:
+            rd.message_destroy(record)
+        if failed:
+            self._raise(failed, "consume")
+        return count
+
+    def close(self) -> None:
+        for partition in range(self._partitions):
+            self._rd.consume_stop(self._topic, partition)
+        self._rd.queue_destroy(self._queue)
+        super().close()
+
+    def _check_errors(self) -> None:
+        while event := self._rd.queue_poll(self._events, 0):
+            try:
+                _check_error(self._rd, event)
+            finally:
+                self._rd.event_destroy(event)
+
+
+def _check_error(rd: Any, event: int) -> None:
+    """A broker that cannot be reached ends the measurement; what librdkafka recovers from by itself does not."""
+    if rd.event_type(event) == EVENT_ERROR and rd.event_error(event) == ALL_BROKERS_DOWN:
+        raise BenchFailed(rd.event_error_string(event).decode())
