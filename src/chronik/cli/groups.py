@@ -1,0 +1,115 @@
+"""`chronik groups`: list, describe."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from chronik.cli.arguments import add_client_arguments, add_json_argument, cluster_of
+from chronik.cli.output import print_json, table
+from chronik.client.cluster import Cluster
+from chronik.client.groups import assigned_partitions, committed_offsets, describe_group, list_groups
+from chronik.client.offsets import latest_offsets
+from chronik.client.records import TopicPartition
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.describe_groups import DescribedGroupMember
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    listing = actions.add_parser("list", help="list groups")
+    add_json_argument(listing)
+    add_client_arguments(listing, run_list)
+    describe = actions.add_parser("describe", help="state, offsets, lag and members of groups")
+    describe.add_argument("names", nargs="+", metavar="GROUP")
+    add_json_argument(describe)
+    add_client_arguments(describe, run_describe)
+
+
+def run_list(arguments: argparse.Namespace) -> int:
+    with cluster_of(arguments) as cluster:
+        rows = [(each.group_id, each.group_state, each.protocol_type) for each in list_groups(cluster)]
+    if arguments.json:
+        names = ("group", "state", "protocol_type")
+        print_json([dict(zip(names, row, strict=True)) for row in rows])
+    else:
+        print(table(("GROUP", "STATE", "PROTOCOL TYPE"), rows))
+    return 0
+
+
+def run_describe(arguments: argparse.Namespace) -> int:
+    with cluster_of(arguments) as cluster:
+        groups = [_described(cluster, name) for name in arguments.names]
+    if arguments.json:
+        print_json(groups)
+    else:
+        print("\n\n".join(map(_description, groups)))
+    return 0
+
+
+def _described(cluster: Cluster, name: str) -> dict[str, Any]:
+    group = describe_group(cluster, name)
+    assigned = {
+        partition: member for member in group.members for partition in assigned_partitions(member.member_assignment)
+    }
+    committed = committed_offsets(cluster, name)
+    partitions = sorted(assigned.keys() | committed.keys())
+    ends = _ends(cluster, partitions)
+    offsets = []
+    for partition in partitions:
+        position, end = committed.get(partition), ends.get(partition)
+        offsets.append(
+            {
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "committed": position.offset if position else None,
+                "end_offset": end,
+                "lag": end - position.offset if position and end is not None else None,
+                "metadata": position.metadata if position else None,
+                "member": assigned[partition].member_id if partition in assigned else None,
+            }
+        )
+    return {
+        "group": group.group_id,
+        "state": group.group_state,
+        "protocol_type": group.protocol_type,
+        "protocol": group.protocol_data,
+        "members": [_member(member) for member in sorted(group.members, key=lambda member: member.member_id)],
+        "offsets": offsets,
+    }
+
+
+def _member(member: DescribedGroupMember) -> dict[str, Any]:
+    return {
+        "member": member.member_id,
+        "instance": member.group_instance_id,
+        "client_id": member.client_id,
+        "host": member.client_host,
+        "partitions": len(assigned_partitions(member.member_assignment)),
+    }
+
+
+def _ends(cluster: Cluster, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    """Where the partitions end; a group may have committed for a topic that is gone."""
+    ends: dict[TopicPartition, int] = {}
+    for topic in sorted({partition.topic for partition in partitions}):
+        try:
+            ends |= latest_offsets(cluster, [partition for partition in partitions if partition.topic == topic])
+        except KafkaError as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+    return ends
+
+
+def _description(group: dict[str, Any]) -> str:
+    parts = [f"Group: {group['group']}", f"State: {group['state']}", f"Members: {len(group['members'])}"]
+    if group["members"]:
+        parts += ["", _columns(group["members"], "member", "instance", "client_id", "host", "partitions")]
+    if group["offsets"]:
+        parts += ["", _columns(group["offsets"], "topic", "partition", "committed", "end_offset", "lag", "member")]
+    return "\n".join(parts)
+
+
+def _columns(objects: list[dict[str, Any]], *names: str) -> str:
+    headings = [name.upper().replace("_", " ") for name in names]
+    return table(headings, [[each[name] for name in names] for each in objects])

@@ -1,0 +1,75 @@
+"""The command `chronik`: finds the command by its first word and imports that one alone.
+
+A node must answer its first request within 300 ms of exec, so nothing that `start` does not need is imported here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from importlib import import_module
+
+from chronik.errors import ChronikError
+
+COMMANDS = {
+    "start": "run a node",
+    "metadata": "what one node answers: brokers, topics, leaders, in-sync replicas",
+    "topics": "create, list, describe, alter and delete topics",
+    "groups": "list and describe consumer groups",
+    "produce": "write lines from stdin to a topic",
+    "consume": "write the records of a topic to stdout",
+    "bench": "measure throughput and latency",
+    "demo": "a broker, records in and out, and what happened",
+}
+
+EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+EXIT_INTERRUPTED = 130  # what a shell reports for SIGINT
+EXIT_PIPE_CLOSED = 141  # … and for SIGPIPE
+
+
+def main(argv: list[str] | None = None) -> int:
+    words = sys.argv[1:] if argv is None else argv
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_usage())
+        return EXIT_OK if words else EXIT_USAGE
+    if words[0] in ("-V", "--version"):
+        import chronik
+
+        print(f"chronik {chronik.__version__}")
+        return EXIT_OK
+    if words[0] not in COMMANDS:
+        print(f"chronik: unknown command {words[0]!r}; see chronik --help", file=sys.stderr)
+        return EXIT_USAGE
+    try:
+        code = _run(words[0], words[1:])
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Who read our output has enough (`… | head`). Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_PIPE_CLOSED
+    except (ChronikError, OSError) as error:
+        if "--debug" in words:
+            raise
+        print(f"chronik: {' '.join(str(error).split())}", file=sys.stderr)
+        return EXIT_FAILED
+
+
+def _run(word: str, words: list[str]) -> int:
+    if word == "bench":
+        return int(import_module("chronik.bench.main").main(words))
+    command = import_module(f"chronik.cli.{word}")
+    parser = argparse.ArgumentParser(prog=f"chronik {word}", description=COMMANDS[word].capitalize() + ".")
+    command.add_arguments(parser)
+    arguments = parser.parse_args(words)
+    return int(arguments.run(arguments))
+
+
+def _usage() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {word:<{width}}  {what}" for word, what in COMMANDS.items()]
+    more = "chronik COMMAND --help says more; chronik --version says which one this is."
+    return "\n".join(["usage: chronik COMMAND …", "", *lines, "", more])

@@ -1,0 +1,80 @@
+"""`chronik metadata`: what one node answers, asked directly."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+
+from chronik.cli.arguments import CLIENT_ID, add_client_arguments, add_json_argument
+from chronik.cli.output import message_to_json, numbers, print_json, ranges, table
+from chronik.client.cluster import parse_bootstrap, raise_for
+from chronik.client.connection import Connection
+from chronik.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_client_arguments(parser, run)
+    add_json_argument(parser, "print exactly what the node answered, in a stable order")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    address = parse_bootstrap(arguments.bootstrap_server)[0]
+    connection = Connection(address, client_id=CLIENT_ID, timeout_s=arguments.timeout)
+    try:
+        response = connection.request(
+            MetadataRequest(topics=None, allow_auto_topic_creation=False), MetadataResponse
+        )
+        raise_for(response.error_code, "metadata")
+        _sort(response)
+        if arguments.json:
+            print_json(message_to_json(response, connection.version_of(MetadataRequest)))
+        else:
+            print(_describe(response))
+    finally:
+        connection.close()
+    return 0
+
+
+def _sort(response: MetadataResponse) -> None:
+    """Nodes that agree print the same bytes. The order of replicas has a meaning, and stays."""
+    response.brokers.sort(key=lambda broker: broker.node_id)
+    response.topics.sort(key=lambda topic: topic.name or "")
+    for topic in response.topics:
+        topic.partitions.sort(key=lambda partition: partition.partition_index)
+
+
+def _describe(response: MetadataResponse) -> str:
+    brokers = (
+        (broker.node_id, f"{broker.host}:{broker.port}", broker.rack, _yes(broker.node_id == response.controller_id))
+        for broker in response.brokers
+    )
+    topics = [row for topic in response.topics for row in partition_rows(topic)]
+    return "\n".join(
+        [
+            f"Brokers: {numbers(broker.node_id for broker in response.brokers)}",
+            f"Cluster id: {response.cluster_id}",
+            f"Topics: {len(response.topics)}",
+            "",
+            table(("BROKER", "ADDRESS", "RACK", "CONTROLLER"), brokers),
+            *(["", table(("TOPIC", "PARTITIONS", "LEADER", "REPLICAS", "ISR"), topics)] if topics else []),
+        ]
+    )
+
+
+def partition_rows(topic: MetadataResponseTopic) -> Iterable[tuple[str | None, str, int, str, str]]:
+    """A row for all partitions of a topic that look the same."""
+    alike: dict[tuple[int, str, str], list[MetadataResponsePartition]] = {}
+    for partition in topic.partitions:
+        look = (partition.leader_id, numbers(partition.replica_nodes), numbers(partition.isr_nodes))
+        alike.setdefault(look, []).append(partition)
+    for look, partitions in alike.items():
+        yield topic.name, ranges([partition.partition_index for partition in partitions]), *look
+
+
+def _yes(condition: bool) -> str:
+    return "yes" if condition else ""

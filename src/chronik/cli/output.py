@@ -1,0 +1,67 @@
+"""What commands print: small tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+from chronik.ids import format_id
+from chronik.protocol.schema import Struct
+
+Cell = str | int | None
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
+    """Columns as wide as they need to be, numbers to the right; a dash for what there is not."""
+    rows = [list(row) for row in rows]
+    texts = [[_text(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(headings, *texts, strict=True)]
+    to_the_right = [bool(rows) and all(isinstance(row[i], int) for row in rows) for i in range(len(headings))]
+    lines = []
+    for line in (headings, *texts):
+        aligned = zip(line, widths, to_the_right, strict=True)
+        cells = [text.rjust(width) if right else text.ljust(width) for text, width, right in aligned]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def _text(cell: Cell) -> str:
+    return "-" if cell is None or cell == "" else str(cell)
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def numbers(values: Iterable[int]) -> str:
+    """`1, 2, 3`: brokers, replicas."""
+    return ", ".join(map(str, values))
+
+
+def ranges(values: Sequence[int]) -> str:
+    """`0-49` or `0-2, 5`: many partitions in a few letters. The values ascend."""
+    starts = [0, *(i + 1 for i, (left, right) in enumerate(pairwise(values)) if right != left + 1)]
+    parts = []
+    for start, end in zip(starts, [*starts[1:], len(values)], strict=True):
+        first, last = values[start], values[end - 1]
+        parts.append(str(first) if first == last else f"{first}-{last}")
+    return ", ".join(parts)
+
+
+def message_to_json(message: Struct, version: int) -> dict[str, Any]:
+    """Every field that this version of a message has, under its own name; ids as Kafka writes them."""
+    return {
+        field.name: _value_to_json(getattr(message, field.name), version)
+        for field in message.__schema__.fields
+        if field.versions.covers(version)
+    }
+
+
+def _value_to_json(value: Any, version: int) -> Any:
+    if isinstance(value, Struct):
+        return message_to_json(value, version)
+    if isinstance(value, list):
+        return [_value_to_json(each, version) for each in value]
+    return format_id(value) if isinstance(value, bytes) else value

@@ -1,0 +1,35 @@
+"""`chronik start`: one node, until it is told to stop."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from chronik.config import FLUSH_MODES, load_config
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=run)
+    parser.add_argument("--config", type=Path, metavar="FILE", help="a TOML file; what is given here goes before it")
+    parser.add_argument("--data", metavar="DIR", help="the data folder (default: data)")
+    parser.add_argument("--kafka", metavar="HOST:PORT", help="where Kafka clients connect (default: 127.0.0.1:9092)")
+    parser.add_argument("--node-id", metavar="N", help="the broker id (default: 1)")
+    parser.add_argument(
+        "--flush", choices=FLUSH_MODES, help="group: acknowledged means on disk (default); os: left to the page cache"
+    )
+    parser.add_argument("--log-level", metavar="LEVEL", help="debug, info (default), warning or error")
+    parser.add_argument("--debug", action="store_true", help="log every request, and show the traceback of an error")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    config = load_config(
+        arguments.config,
+        data_dir=arguments.data,
+        kafka=arguments.kafka,
+        node_id=arguments.node_id,
+        flush=arguments.flush,
+        log_level=arguments.log_level or ("debug" if arguments.debug else None),
+    )
+    from chronik.node.run import run as run_node  # after the config: a wrong one is told before anything is loaded
+
+    return run_node(config)

@@ -1,0 +1,205 @@
+"""`chronik topics`: create, list, describe, alter, delete."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from chronik.cli.arguments import (
+    WrongInput,
+    add_client_arguments,
+    add_json_argument,
+    cluster_of,
+    parse_pairs,
+    positive,
+)
+from chronik.cli.output import numbers, print_json, table
+from chronik.client.admin import (
+    BROKER_DEFAULT,
+    DYNAMIC_TOPIC_CONFIG,
+    NewTopic,
+    alter_configs,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_configs,
+    list_topics,
+)
+from chronik.client.cluster import Cluster
+from chronik.client.offsets import earliest_offsets, latest_offsets
+from chronik.client.records import TopicPartition
+from chronik.ids import format_id
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.metadata import MetadataResponseTopic
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+
+    create = actions.add_parser("create", help="create topics")
+    create.add_argument("names", nargs="+", metavar="NAME")
+    create.add_argument("-p", "--partitions", type=positive, default=BROKER_DEFAULT, metavar="N")
+    create.add_argument("-r", "--replication-factor", type=positive, default=BROKER_DEFAULT, metavar="N")
+    _add_config_argument(create)
+    create.add_argument("--if-not-exists", action="store_true", help="a topic that exists is no error")
+    add_client_arguments(create, run_create)
+
+    listing = actions.add_parser("list", help="list topics")
+    listing.add_argument("--all", action="store_true", help="internal topics too")
+    add_json_argument(listing)
+    add_client_arguments(listing, run_list)
+
+    describe = actions.add_parser("describe", help="partitions, offsets and configs of topics")
+    describe.add_argument("names", nargs="+", metavar="NAME")
+    add_json_argument(describe)
+    add_client_arguments(describe, run_describe)
+
+    alter = actions.add_parser("alter", help="add partitions, change configs")
+    alter.add_argument("name", metavar="NAME")
+    alter.add_argument("-p", "--partitions", type=positive, metavar="N", help="how many it shall have in all")
+    _add_config_argument(alter)
+    alter.add_argument("--delete-config", action="append", default=[], metavar="KEY", help="return it to its default")
+    add_client_arguments(alter, run_alter)
+
+    delete = actions.add_parser("delete", help="delete topics and all their records")
+    delete.add_argument("names", nargs="+", metavar="NAME")
+    delete.add_argument("--if-exists", action="store_true", help="a topic that does not exist is no error")
+    add_client_arguments(delete, run_delete)
+
+
+def _add_config_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-c", "--config", action="append", default=[], metavar="KEY=VALUE", help="as retention.ms=60000; repeatable"
+    )
+
+
+def run_create(arguments: argparse.Namespace) -> int:
+    configs = parse_pairs(arguments.config, "--config")
+    with cluster_of(arguments) as cluster:
+        names = arguments.names
+        if arguments.if_not_exists:
+            existing = {topic.name for topic in list_topics(cluster)}
+            names = [name for name in names if name not in existing]
+        if names:
+            new = [NewTopic(name, arguments.partitions, arguments.replication_factor, configs) for name in names]
+            create_topics(cluster, new)
+    for name in arguments.names:
+        print(f"created {name}" if name in names else f"{name} exists already")
+    return 0
+
+
+def run_list(arguments: argparse.Namespace) -> int:
+    with cluster_of(arguments) as cluster:
+        topics = [topic for topic in list_topics(cluster) if arguments.all or not topic.is_internal]
+    if arguments.json:
+        print_json([_summary(topic) for topic in topics])
+    else:
+        rows = ((topic.name, len(topic.partitions), _replication_factor(topic)) for topic in topics)
+        print(table(("TOPIC", "PARTITIONS", "REPLICATION"), rows))
+    return 0
+
+
+def run_describe(arguments: argparse.Namespace) -> int:
+    with cluster_of(arguments) as cluster:
+        topics = [_described(cluster, name) for name in arguments.names]
+    if arguments.json:
+        print_json(topics)
+    else:
+        print("\n\n".join(map(_description, topics)))
+    return 0
+
+
+def run_alter(arguments: argparse.Namespace) -> int:
+    changes = parse_pairs(arguments.config, "--config")
+    if arguments.partitions is None and not changes and not arguments.delete_config:
+        raise WrongInput("nothing to alter: give --partitions, --config or --delete-config")
+    with cluster_of(arguments) as cluster:
+        if changes or arguments.delete_config:
+            alter_configs(cluster, arguments.name, changes=changes, removals=arguments.delete_config)
+        if arguments.partitions is not None:
+            create_partitions(cluster, arguments.name, arguments.partitions)
+    print(f"altered {arguments.name}")
+    return 0
+
+
+def run_delete(arguments: argparse.Namespace) -> int:
+    with cluster_of(arguments) as cluster:
+        names = arguments.names
+        if arguments.if_exists:
+            existing = {topic.name for topic in list_topics(cluster)}
+            names = [name for name in names if name in existing]
+        if names:
+            delete_topics(cluster, names)
+    for name in arguments.names:
+        print(f"deleted {name}" if name in names else f"{name} does not exist")
+    return 0
+
+
+def _summary(topic: MetadataResponseTopic) -> dict[str, Any]:
+    return {
+        "name": topic.name,
+        "id": format_id(topic.topic_id),
+        "internal": topic.is_internal,
+        "partitions": len(topic.partitions),
+        "replication_factor": _replication_factor(topic),
+    }
+
+
+def _replication_factor(topic: MetadataResponseTopic) -> int:
+    return max((len(partition.replica_nodes) for partition in topic.partitions), default=0)
+
+
+def _described(cluster: Cluster, name: str) -> dict[str, Any]:
+    try:
+        topic = cluster.topic(name)
+    except KafkaError as error:
+        if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise KafkaError(error.code, f"there is no topic {name}") from None
+        raise
+    led = [TopicPartition(name, each.partition_index) for each in topic.partitions if each.leader_id >= 0]
+    starts, ends = earliest_offsets(cluster, led), latest_offsets(cluster, led)
+    partitions = []
+    for each in topic.partitions:
+        partition = TopicPartition(name, each.partition_index)
+        partitions.append(
+            {
+                "partition": each.partition_index,
+                "leader": each.leader_id,
+                "leader_epoch": each.leader_epoch,
+                "replicas": each.replica_nodes,
+                "isr": each.isr_nodes,
+                "offline": each.offline_replicas,
+                "start_offset": starts.get(partition),
+                "end_offset": ends.get(partition),
+            }
+        )
+    own = {
+        config.name: config.value
+        for config in describe_configs(cluster, name)
+        if config.config_source == DYNAMIC_TOPIC_CONFIG
+    }
+    return {**_summary(topic), "partitions": partitions, "configs": own}
+
+
+def _description(topic: dict[str, Any]) -> str:
+    configs = ", ".join(f"{name}={value}" for name, value in topic["configs"].items())
+    rows = (
+        (
+            each["partition"],
+            each["leader"],
+            each["leader_epoch"],
+            numbers(each["replicas"]),
+            numbers(each["isr"]),
+            each["start_offset"],
+            each["end_offset"],
+        )
+        for each in topic["partitions"]
+    )
+    return "\n".join(
+        [
+            f"Topic: {topic['name']}",
+            f"Id: {topic['id']}",
+            f"Configs: {configs or '(all defaults)'}",
+            table(("PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "START", "END"), rows),
+        ]
+    )
