@@ -71,7 +71,11 @@ class FileSystem(Protocol):
         """Nothing happens when there is no such file."""
 
     def make_folder(self, path: str) -> list[str]:
-        """Makes the folder and its missing parents; returns the folders that must be synced to make that durable."""
+        """Makes the folder and its missing parents; returns all folders above it, innermost first.
+
+        They must be synced before anything in the folder is durable, even if it was there already: whoever made it, or
+        one of its parents, may not have synced them yet.
+        """
 
     def remove_folder(self, path: str) -> None:
         """Removes an empty folder; nothing happens when there is none."""
@@ -135,3 +139,12 @@ def _remove_contents(files: FileSystem, folder: str) -> None:
 
 def folder_of(path: str) -> str:
     return path.rpartition("/")[0]
+
+
+def folders_above(path: str) -> list[str]:
+    """Innermost first; the last one is the data folder itself."""
+    folders = []
+    while path:
+        path = folder_of(path)
+        folders.append(path)
+    return folders

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from chronik.errors import StorageFailed
 from chronik.files import platform
-from chronik.files.interface import Buffer
+from chronik.files.interface import Buffer, folders_above
 
 _pread = platform.pread
 _pwrite = platform.pwrite
@@ -50,15 +50,9 @@ class RealFiles:
             os.unlink(self._full(path))
 
     def make_folder(self, path: str) -> list[str]:
-        changed: list[str] = []
-        missing = path
-        while missing and not os.path.isdir(self._full(missing)):
-            missing = missing.rpartition("/")[0]
-            changed.append(missing)
-        if changed:
-            with self._fail_stop("make folder", path):
-                os.makedirs(self._full(path), exist_ok=True)
-        return changed
+        with self._fail_stop("make folder", path):
+            os.makedirs(self._full(path), exist_ok=True)
+        return folders_above(path)
 
     def remove_folder(self, path: str) -> None:
         with self._fail_stop("remove folder", path), contextlib.suppress(FileNotFoundError):

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from chronik.errors import DataFolderInUse, StorageFailed
-from chronik.files.interface import Buffer, folder_of
+from chronik.files.interface import Buffer, folder_of, folders_above
 
 SECTOR = 512  # what disks write as one unit
 
@@ -179,14 +179,11 @@ class TwinFiles:
             self._rename_durably_later(path, NameChange(path, None))
 
     def make_folder(self, path: str) -> list[str]:
-        missing: list[str] = []
-        while path not in self._names:
-            missing.append(path)
-            path = folder_of(path)
-        for folder in reversed(missing):
-            self.event("make folder", folder)
-            self._rename_durably_later(folder, NameChange(folder, Inode(None)))
-        return [folder_of(folder) for folder in missing]
+        for folder in [*reversed(folders_above(path)), path]:
+            if folder not in self._names:
+                self.event("make folder", folder)
+                self._rename_durably_later(folder, NameChange(folder, Inode(None)))
+        return folders_above(path)
 
     def remove_folder(self, path: str) -> None:
         if path in self._names:

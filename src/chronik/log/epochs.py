@@ -11,6 +11,7 @@ from bisect import bisect_right
 
 from crc32c import crc32c
 
+from chronik.errors import invariant
 from chronik.files import File, FileCache, write_atomically
 from chronik.log.config import LONG_MAX
 
@@ -68,7 +69,7 @@ class EpochHistory:
         """From `start_offset` on batches carry `epoch`. An epoch that is not above the latest one changes nothing."""
         if epoch <= self.latest_epoch:
             return
-        self._keep_below(start_offset)
+        invariant(not self.drop_from(start_offset), "a leader epoch that starts before the end of the log")
         self._epochs.append(epoch)
         self._starts.append(start_offset)
 
@@ -81,9 +82,13 @@ class EpochHistory:
         self._stored = len(self._epochs)
         return file
 
-    def truncate_from(self, offset: int) -> None:
-        """The log ends at `offset` now: epochs that started there or later are gone."""
-        self._keep_below(offset)
+    def drop_from(self, offset: int) -> bool:
+        """The log ends at `offset`: forgets epochs that started there or later. True if the file still has them."""
+        kept = len(self._starts)
+        while kept and self._starts[kept - 1] >= offset:
+            kept -= 1
+        del self._epochs[kept:], self._starts[kept:]
+        return kept < self._stored
 
     def load(self, data: bytes) -> bool:
         """Takes the entries of the file; False when they are damaged from some entry on, or cut short."""
@@ -111,14 +116,6 @@ class EpochHistory:
         self._cache.forget(self._path)
         write_atomically(self._cache.files, self._path, self._encode(0))
         self._stored = len(self._epochs)
-
-    def _keep_below(self, offset: int) -> None:
-        kept = len(self._starts)
-        while kept and self._starts[kept - 1] >= offset:
-            kept -= 1
-        del self._epochs[kept:], self._starts[kept:]
-        if kept < self._stored:
-            self.rewrite()
 
     def _encode(self, first: int) -> bytes:
         data = bytearray()

@@ -505,7 +505,7 @@ class PartitionLog:
         self.log_end_offset = end
         segment.truncate(position, end, self.epochs, self.config.index_interval_bytes).fdatasync()
         self._files.sync_folder(self.folder)
-        self.epochs.truncate_from(end)
+        self._truncate_epochs(end)
         self._uncompact(end)
         self._remove_snapshots(self._snapshots.above(end))
         self._reload_producers()
@@ -524,11 +524,16 @@ class PartitionLog:
         self._remove_snapshots(self._snapshots.above(-1))
         for folder in [self.folder, *self._files.make_folder(self.folder)]:
             self._files.sync_folder(folder)
-        self.epochs.truncate_from(0)
+        self._truncate_epochs(0)
         self._store(names.LOG_START, offset)
         self.log_start_offset = self.log_end_offset = self.synced_offset = offset
         self._uncompact(offset)
         self._producers = ProducerStates()
+
+    def _truncate_epochs(self, offset: int) -> None:
+        self._unsynced.forget(self._path(names.LEADER_EPOCHS))
+        self.epochs.drop_from(offset)
+        self.epochs.rewrite()
 
     def _uncompact(self, offset: int) -> None:
         self._compacted_offset = min(self._compacted_offset, offset)

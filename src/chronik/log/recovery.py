@@ -11,7 +11,7 @@ import struct
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from chronik.files import FileCache, FileSystem, folder_of, read_file
+from chronik.files import FileCache, FileSystem, folders_above, read_file
 from chronik.log import names
 from chronik.log.config import LONG_MAX
 from chronik.log.epochs import EpochHistory
@@ -65,7 +65,8 @@ def recover(
     if log_start < 0:
         log_start = synced_offset  # every file is gone: what was there must not be counted again
     log_end = max(log_end, log_start)
-    epochs.truncate_from(log_end)
+    if epochs.drop_from(log_end):
+        epochs.rewrite()
     epochs.forget_before(log_start)
     return Recovered(segments, log_start, log_end, epochs, stored_start, present)
 
@@ -181,10 +182,8 @@ def _sync_names(files: FileSystem, folder: str) -> None:
         file = files.open(path)
         file.fdatasync()
         file.close()
-    while folder:
-        files.sync_folder(folder)
-        folder = folder_of(folder)
-    files.sync_folder("")
+    for each in (folder, *folders_above(folder)):
+        files.sync_folder(each)
 
 
 def _finish_interrupted_work(files: FileSystem, folder: str) -> set[str]:

@@ -1,0 +1,74 @@
+"""The power is cut at every write, sync and rename of a long script, on a disk that loses all it may lose."""
+
+from __future__ import annotations
+
+import copy
+import os
+
+import pytest
+
+from chronik.files import TwinFiles
+
+from .script import Promise, check, new_promises, run_script
+
+OPERATIONS = 1000
+
+# Every event is a cut; each is tried with so many different ideas of what survives it.
+IMAGES_PER_CUT = int(os.environ.get("CHRONIK_POWER_CUT_IMAGES", "1"))
+
+SHARES = 4
+
+
+@pytest.mark.parametrize("share", range(SHARES))
+def test_a_power_cut_at_any_event_loses_nothing_acknowledged_and_invents_nothing(share: int) -> None:
+    files = TwinFiles()
+    promises = new_promises()
+    cuts = records = 0
+
+    def cut(action: str, path: str) -> None:
+        nonlocal cuts, records
+        if files.events % SHARES != share:
+            return
+        for image in range(IMAGES_PER_CUT):
+            after = files.crash(files.events * 1000 + image)
+            try:
+                records += check(after, _as_told(promises))
+            except Exception as error:
+                raise AssertionError(f"cut before event {files.events} ({action} {path}), image {image}") from error
+            cuts += 1
+
+    files.before_event = cut
+    run_script(files, promises, seed=7, operations=OPERATIONS)
+    assert files.events > 2 * OPERATIONS
+    assert cuts >= files.events // SHARES
+    assert records > cuts
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_kill_at_any_moment_loses_nothing_at_all(seed: int) -> None:
+    files = TwinFiles()
+    promises = new_promises()
+    run_script(files, promises, seed, operations=300)
+    for number, promise in enumerate(promises):
+        if promise.written:
+            promise.acknowledged_end = max(promise.written) + 1
+        assert promise.written, f"partition {number} was never written to"
+    assert check(files.kill(), promises) > 50
+
+
+def test_after_two_power_cuts_in_a_row_all_is_still_there() -> None:
+    files = TwinFiles()
+    promises = new_promises()
+    run_script(files, promises, seed=3, operations=400)
+    for seed in range(40):
+        once = files.crash(seed)
+        events: list[TwinFiles] = []
+        once.before_event = lambda action, path, once=once, seed=seed, events=events: events.append(once.crash(seed))
+        check(once, _as_told(promises))
+        for twice in events:
+            check(twice, _as_told(promises))
+
+
+def _as_told(promises: list[Promise]) -> list[Promise]:
+    """A copy cheap enough for every event: what was written is shared, nobody changes it while the power is off."""
+    return [copy.copy(promise) for promise in promises]

@@ -1,0 +1,121 @@
+"""Rules of durability, broken one at a time: the script with its power cuts must notice each of them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+
+from chronik.files import TwinFiles
+from chronik.files.twin import TwinFile
+from chronik.log import recovery
+from chronik.log.compaction import Compaction
+from chronik.log.epochs import EpochHistory
+from chronik.log.partition import PartitionLog
+from chronik.log.swaps import Swaps
+from chronik.log.sync import SyncTicket
+from chronik.log.synced import SyncedOffsets
+
+from .script import check, new_promises, run_script
+
+
+def acknowledge_before_the_sync(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SyncTicket, "run", lambda ticket: None)
+
+
+def forget_the_folder(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TwinFiles, "sync_folder", lambda files, path: None)
+
+
+def forget_the_file(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TwinFile, "fdatasync", lambda file: None)
+
+
+def exchange_segments_without_waiting(patch: pytest.MonkeyPatch) -> None:
+    begin = Swaps.begin
+
+    def all_at_once(swaps: Swaps, segment: object, replaced: object) -> None:
+        begin(swaps, segment, replaced)  # type: ignore[arg-type]
+        while swaps:
+            swaps.sync_begins()
+            swaps.advance(0)
+
+    patch.setattr(Swaps, "begin", all_at_once)
+
+
+def leave_exchanges_unfinished(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(recovery, "_finish_swap", lambda files, folder, present, *rest: present)
+
+
+def truncate_without_lowering_the_synced_offset(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SyncedOffsets, "lower", lambda synced, topic_id, partition, offset: None)
+
+
+def trust_the_tail(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(recovery._Tail, "_remove", lambda tail, segments, first: None)
+
+
+def delete_before_the_start_is_stored(patch: pytest.MonkeyPatch) -> None:
+    def at_once(log: PartitionLog, offset: int) -> int:
+        log.log_start_offset = max(log.log_start_offset, offset)
+        log._stored["log-start"] = log.log_start_offset
+        log._drop_segments_before_start()
+        return log.log_start_offset
+
+    patch.setattr(PartitionLog, "delete_records_before", at_once)
+
+
+def forget_leader_epochs(patch: pytest.MonkeyPatch) -> None:
+    store = EpochHistory.store
+
+    def unsynced(history: EpochHistory) -> None:
+        store(history)
+
+    patch.setattr(EpochHistory, "store", unsynced)
+
+
+def compact_what_is_not_the_latest(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Compaction, "_is_latest", lambda compaction, record: record.offset % 7 != 0)
+
+
+MUTANTS = [
+    acknowledge_before_the_sync,
+    forget_the_folder,
+    forget_the_file,
+    exchange_segments_without_waiting,
+    leave_exchanges_unfinished,
+    truncate_without_lowering_the_synced_offset,
+    trust_the_tail,
+    delete_before_the_start_is_stored,
+    forget_leader_epochs,
+    compact_what_is_not_the_latest,
+]
+
+
+class Noticed(Exception):
+    pass
+
+
+def run_with_cuts() -> None:
+    files = TwinFiles()
+    promises = new_promises()
+
+    def cut(action: str, path: str) -> None:
+        try:
+            for image in range(2):
+                check(files.crash(files.events * 1000 + image), [copy.copy(promise) for promise in promises])
+        except Exception as error:
+            raise Noticed from error
+
+    files.before_event = cut
+    run_script(files, promises, seed=5, operations=1000)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_broken_rule_is_noticed(
+    mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant(monkeypatch)
+    with pytest.raises((Noticed, AssertionError)):
+        run_with_cuts()
