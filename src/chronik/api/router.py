@@ -42,6 +42,7 @@ from chronik.api import (
     sync_group,
 )
 from chronik.api.context import Context, Pipelined, Services
+from chronik.errors import StorageFailed
 from chronik.exchange import Disconnect, Peer, Pending
 from chronik.exchange import Response as ResponseFrame
 from chronik.protocol.apis import API_VERSIONS_KEY, APIS
@@ -112,8 +113,14 @@ Interceptor = Callable[[str], Awaitable[ErrorCode | None] | None]
 
 
 class Router:
-    def __init__(self, services: Services, interceptor: Interceptor | None = None) -> None:
+    def __init__(
+        self,
+        services: Services,
+        on_fatal: Callable[[BaseException], None],
+        interceptor: Interceptor | None = None,
+    ) -> None:
         self._services = services
+        self._on_fatal = on_fatal
         self._interceptor = interceptor
         self.counts = {api.key: ApiCounts() for api in APIS.values()}
 
@@ -164,12 +171,15 @@ class Router:
                 answer.cancel()
                 return
             error = source.exception()
-            if isinstance(error, Disconnect):
-                answer.set_exception(error)
-            elif error is not None:
-                answer.set_result(self._broken(header, request, error))
-            else:
-                answer.set_result(self._encoded(header, source.result(), peer, began))
+            try:
+                if isinstance(error, Disconnect):
+                    raise error
+                elif error is not None:
+                    answer.set_result(self._broken(header, request, error))
+                else:
+                    answer.set_result(self._encoded(header, source.result(), peer, began))
+            except Disconnect as disconnect:
+                answer.set_exception(disconnect)
 
         def abandoned(_: object) -> None:
             if answer.cancelled():
@@ -201,7 +211,11 @@ class Router:
         return None if response is None else encode_response(header.correlation_id, header.api_version, response)
 
     def _broken(self, header: RequestHeader, request: Request, error: BaseException) -> ResponseFrame:
+        """Raises Disconnect when the disk has failed: what became of the request is not known, so nothing is said."""
         api = APIS[header.api_key]
+        if isinstance(error, StorageFailed):
+            self._on_fatal(error)
+            raise Disconnect("the node stops") from error
         self.counts[header.api_key].failures += 1
         code = error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
         logger.error("%s v%d failed", api.name, header.api_version, exc_info=error)

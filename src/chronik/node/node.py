@@ -118,7 +118,7 @@ class Node:
             fetch_sessions=FetchSessions(configs.broker_int("max.incremental.fetch.session.cache.slots")),
             producer_ids=ProducerIds(lambda count: self._allocate_producer_ids(store, count)),
         )
-        self.router = Router(services, self._interceptor)
+        self.router = Router(services, self._fail, self._interceptor)
         listener = Listener(config.kafka, self.router.dispatch, _listener_limits(configs))
         housekeeping = Housekeeping(replicas, synced_offsets, configs, self._clock)
 

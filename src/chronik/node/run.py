@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, NoReturn
 
 from chronik.api.router import Interceptor
 from chronik.config import Address, NodeConfig
@@ -16,7 +17,7 @@ from chronik.node.node import Node
 
 logger = logging.getLogger("chronik.node")
 
-EXIT_OK, EXIT_REFUSED, EXIT_FAILED = 0, 2, 1
+EXIT_OK, EXIT_FAILED, EXIT_REFUSED = 0, 1, 2
 
 THREAD_SWITCH_SECONDS = 0.0005
 """How long a sync thread waits for a busy loop to let it go on; Python's default of 5 ms would be felt in every ack."""
@@ -53,13 +54,18 @@ async def _serve(config: NodeConfig, interceptor: Interceptor | None, ready: Rea
     asked.cancel()
     if not ended.done():
         logger.info("stopping")
-    await node.stop()
+        await node.stop()
     try:
         await ended
     except Exception as error:
-        print(f"chronik: stopped: {error}", file=sys.stderr)
-        return EXIT_FAILED
+        _fail_stop(error)
     return EXIT_OK
+
+
+def _fail_stop(error: Exception) -> NoReturn:
+    """At once: nothing more may be answered or written, and a thread that waits for a broken disk may never return."""
+    print(f"chronik: stopped: {error}", file=sys.stderr, flush=True)
+    os._exit(EXIT_FAILED)
 
 
 def _run_on_best_loop(main: Coroutine[Any, Any, int]) -> int:

@@ -1,0 +1,74 @@
+"""A client without mercy: any request at any version, any bytes at all."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from types import TracebackType
+from typing import TypeVar
+
+from chronik.protocol.codec import RequestHeader, decode_response, encode_request
+from chronik.protocol.schema import Request, Response
+
+R = TypeVar("R", bound=Response)
+
+TIMEOUT_SECONDS = 30.0
+
+
+class RawClient:
+    def __init__(self, bootstrap: str) -> None:
+        host, _, port = bootstrap.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)), TIMEOUT_SECONDS)
+        self._correlation_id = 0
+
+    def __enter__(self) -> RawClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def ask(self, request: Request, version: int, answer: type[R]) -> R:
+        self.send(request, version)
+        return self.receive(request, version, answer)
+
+    def send(self, request: Request, version: int) -> None:
+        self._correlation_id += 1
+        header = RequestHeader(request.__schema__.api_key, version, self._correlation_id, "raw")
+        self.socket.sendall(encode_request(header, request))
+
+    def receive(self, request: Request, version: int, answer: type[R]) -> R:
+        frame = self.read_frame()
+        assert frame is not None, "the broker closed the connection"
+        correlation_id, response = decode_response(request.__schema__.api_key, version, memoryview(frame))
+        assert correlation_id <= self._correlation_id
+        assert isinstance(response, answer)
+        return response
+
+    def send_frame(self, payload: bytes) -> None:
+        self.socket.sendall(struct.pack(">i", len(payload)) + payload)
+
+    def read_frame(self) -> bytes | None:
+        """The next frame, or None when the broker has closed the connection."""
+        size = self._read(4)
+        return None if size is None else self._read(struct.unpack(">i", size)[0])
+
+    def is_closed_by_broker(self) -> bool:
+        """Waits for the broker to close the connection; fails when it answers instead."""
+        return self.read_frame() is None
+
+    def _read(self, count: int) -> bytes | None:
+        data = bytearray()
+        while len(data) < count:
+            try:
+                piece = self.socket.recv(count - len(data))
+            except ConnectionResetError:
+                return None
+            if not piece:
+                return None
+            data += piece
+        return bytes(data)
