@@ -1,0 +1,163 @@
+"""Idempotent producers: retries are answered with the old offset, gaps and old epochs are refused, always."""
+
+from __future__ import annotations
+
+import pytest
+
+from chronik.log.config import DAY_MS, LogConfig
+from chronik.log.partition import AppendInfo
+from chronik.log.producers import PRODUCERS_MAX, ProducerStates
+from chronik.protocol.batch import parse_header
+from chronik.protocol.errors import ErrorCode, KafkaError
+
+from .world import World, batch, values_of
+
+CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=100, file_delete_delay_ms=0)
+SEQUENCE_MAX = 2**31 - 1
+
+
+def send(world: World, sequence: int, count: int = 1, epoch: int = 0, producer_id: int = 1) -> AppendInfo:
+    values = [b"%d" % (sequence + number) for number in range(count)]
+    return world.append(batch(*values, producer_id=producer_id, producer_epoch=epoch, sequence=sequence))
+
+
+def refusal(world: World, sequence: int, epoch: int = 0) -> ErrorCode:
+    end = world.log.log_end_offset
+    with pytest.raises(KafkaError) as caught:
+        send(world, sequence, epoch=epoch)
+    assert world.log.log_end_offset == end
+    return caught.value.code
+
+
+def test_a_retry_of_any_of_the_last_five_batches_gets_the_offsets_of_the_first_try() -> None:
+    world = World()
+    infos = [send(world, sequence, count=2) for sequence in range(0, 20, 2)]
+    for number in range(5, 10):
+        again = send(world, number * 2, count=2)
+        assert again.duplicate
+        assert (again.base_offset, again.last_offset) == (infos[number].base_offset, infos[number].last_offset)
+    assert refusal(world, 0) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert len(values_of(world.log)) == 20
+
+
+def test_a_gap_in_the_sequence_is_refused() -> None:
+    world = World()
+    send(world, 0)
+    assert refusal(world, 2) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(world, 1).base_offset == 1
+
+
+def test_a_new_epoch_starts_at_zero_and_fences_the_old_one() -> None:
+    world = World()
+    send(world, 0)
+    assert refusal(world, 1, epoch=1) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(world, 0, epoch=1).base_offset == 1
+    assert refusal(world, 1, epoch=0) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert refusal(world, 0, epoch=0) == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_an_unknown_producer_may_start_anywhere() -> None:
+    """All that was known of it may have been deleted."""
+    world = World()
+    assert send(world, 77).base_offset == 0
+    assert send(world, 78).base_offset == 1
+
+
+def test_sequences_wrap_around() -> None:
+    world = World()
+    send(world, SEQUENCE_MAX - 1, count=3)
+    assert send(world, 1).base_offset == 3
+    assert send(world, SEQUENCE_MAX - 1, count=3).duplicate
+
+
+def test_idempotent_batches_come_alone() -> None:
+    world = World()
+    two = batch(b"a", producer_id=1, sequence=0) + batch(b"b", producer_id=1, sequence=1)
+    with pytest.raises(KafkaError) as caught:
+        world.append(two)
+    assert caught.value.code == ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("way", ["close", "kill", "power cut"])
+def test_what_is_known_survives_a_restart(way: str) -> None:
+    world = World(config=CONFIG)
+    for sequence in range(12):
+        send(world, sequence)
+        send(world, sequence, producer_id=2)
+        world.sync()
+    if way == "close":
+        world.close()
+    files = world.twin.crash(1) if way == "power cut" else world.twin.kill()
+    again = World(files, CONFIG)
+    info = send(again, 11)
+    assert info.duplicate
+    assert info.base_offset == 22
+    assert refusal(again, 13) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert not send(again, 12).duplicate
+    assert send(again, 11, producer_id=2).duplicate
+
+
+def test_what_is_known_survives_the_deletion_of_segments() -> None:
+    world = World(config=CONFIG)
+    for sequence in range(5):
+        send(world, sequence)
+    for _ in range(20):
+        world.append(batch(b"filler"))
+    world.log.delete_records_before(20)
+    world.settle()
+    assert world.log.log_start_offset == 20
+    for again in (world, World(world.twin.kill(), CONFIG), World(world.twin.crash(3), CONFIG)):
+        assert send(again, 4).duplicate
+        assert not send(again, 5).duplicate
+
+
+def test_a_follower_learns_what_its_leader_knows() -> None:
+    leader, follower = World(config=CONFIG), World(config=CONFIG)
+    for sequence in range(8):
+        send(leader, sequence)
+    while follower.log.log_end_offset < leader.log.log_end_offset:
+        follower.log.append_as_follower(leader.log.read(follower.log.log_end_offset, 1000, leader.log.log_end_offset))
+    assert send(follower, 7).duplicate
+    assert refusal(follower, 9) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_truncation_forgets_what_it_cuts_off() -> None:
+    world = World(config=CONFIG)
+    for sequence in range(12):
+        send(world, sequence)
+    world.sync()
+    world.log.truncate_to(6)
+    assert send(world, 5).duplicate
+    assert send(world, 6).base_offset == 6
+    world.log.truncate_fully_and_start_at(100)
+    assert world.log.producers.get(1) is None
+
+
+def test_producers_expire_when_they_have_not_written_for_a_day() -> None:
+    world = World()
+    send(world, 0)
+    world.clock.advance(DAY_MS / 2000)
+    send(world, 0, producer_id=2)
+    world.clock.advance(DAY_MS / 2000)
+    world.log.apply_retention(world.clock.now_ms())
+    assert world.log.producers.get(1) is None
+    assert world.log.producers.get(2) is not None
+
+
+def test_the_number_of_producers_is_bounded() -> None:
+    states = ProducerStates()
+    header = parse_header(batch(b"x", producer_id=1, sequence=0))
+    for producer_id in range(PRODUCERS_MAX + 1):
+        states.update(header._replace(producer_id=producer_id), producer_id, 0)
+    assert len(states) == PRODUCERS_MAX
+    assert states.get(0) is None
+    assert states.get(PRODUCERS_MAX) is not None
+
+
+def test_snapshots_are_few() -> None:
+    world = World(config=CONFIG)
+    for sequence in range(60):
+        send(world, sequence)
+        world.sync()
+    assert world.log.segment_count > 5
+    assert len([path for path in world.twin.paths() if path.endswith(".snapshot")]) == 2

@@ -1,0 +1,65 @@
+"""The node's file of synced offsets."""
+
+from __future__ import annotations
+
+import random
+
+from chronik.files import TwinFiles
+from chronik.log.synced import SLOT_BYTES, SyncedOffsets
+
+PATH = "state/synced-offsets"
+A, B = b"a" * 16, b"b" * 16
+
+
+def test_what_is_recorded_is_there_after_a_kill_and_a_close() -> None:
+    files = TwinFiles()
+    synced = SyncedOffsets(files, PATH)
+    for partition in range(100):
+        synced.record(A, partition, partition * 10)
+    synced.record(A, 5, 7)  # lower: somebody is late
+    again = SyncedOffsets(files.kill(), PATH)
+    assert [again.get(A, partition) for partition in range(100)] == [partition * 10 for partition in range(100)]
+    assert again.get(B, 0) == 0
+    synced.close()
+    assert SyncedOffsets(files.crash(0), PATH).get(A, 99) == 990
+
+
+def test_a_power_cut_leaves_what_was_recorded_or_less() -> None:
+    files = TwinFiles()
+    synced = SyncedOffsets(files, PATH)
+    chance = random.Random(4)
+    recorded: dict[int, set[int]] = {}
+    for step in range(200):
+        partition = chance.randrange(20)
+        offset = synced.get(A, partition) + chance.randint(1, 5)
+        recorded.setdefault(partition, {0}).add(offset)
+        synced.record(A, partition, offset)
+        if step % 50 == 49:
+            synced.sync()
+        after = SyncedOffsets(files.crash(step), PATH)
+        for known, offsets in recorded.items():
+            assert after.get(A, known) in offsets
+
+
+def test_a_lowered_offset_is_durable_at_once() -> None:
+    files = TwinFiles()
+    synced = SyncedOffsets(files, PATH)
+    synced.record(A, 0, 100)
+    synced.sync()
+    synced.lower(A, 0, 40)
+    assert all(SyncedOffsets(files.crash(seed), PATH).get(A, 0) == 40 for seed in range(20))
+
+
+def test_slots_of_partitions_that_are_gone_are_used_again() -> None:
+    files = TwinFiles()
+    synced = SyncedOffsets(files, PATH)
+    for partition in range(50):
+        synced.record(A, partition, 1)
+    for partition in range(50):
+        synced.remove(A, partition)
+    for partition in range(50):
+        synced.record(B, partition, 2)
+    assert files.size(PATH) == 50 * SLOT_BYTES
+    again = SyncedOffsets(files.kill(), PATH)
+    assert again.get(A, 3) == 0
+    assert again.get(B, 3) == 2
