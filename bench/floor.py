@@ -130,9 +130,8 @@ class Floor:
 
     def _metadata(self, request: MetadataRequest) -> MetadataResponse:
         names = [topic.name for topic in request.topics or () if topic.name is not None]
-        led = [
-            MetadataResponsePartition(partition_index=0, leader_id=NODE_ID, replica_nodes=[NODE_ID], isr_nodes=[NODE_ID])
-        ]
+        here = [NODE_ID]
+        led = [MetadataResponsePartition(partition_index=0, leader_id=NODE_ID, replica_nodes=here, isr_nodes=here)]
         return MetadataResponse(
             brokers=[MetadataResponseBroker(node_id=NODE_ID, host=HOST, port=self.port)],
             cluster_id="floor",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import importlib.metadata
 from collections.abc import Mapping
-from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_ssize_t, c_void_p
+from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_ssize_t, c_void_p
 from ctypes.util import find_library
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -23,7 +23,6 @@ QUEUE_FULL: Final = -184
 EVENT_DELIVERY, EVENT_ERROR = 0x1, 0x8
 CONFIG_OK: Final = 0
 ERROR_TEXT_BYTES: Final = 512
-PARTITION_EOF: Final = -191
 ALL_BROKERS_DOWN: Final = -187
 
 
@@ -54,7 +53,6 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, list[Any]]]] = {
     "topic_destroy": (None, [c_void_p]),
     "last_error": (c_int, []),
     "err2str": (c_char_p, [c_int]),
-    "outq_len": (c_int, [c_void_p]),
     "produce_batch": (c_int, [c_void_p, c_int32, c_int, POINTER(Message), c_int]),
     "queue_get_main": (c_void_p, [c_void_p]),
     "queue_new": (c_void_p, [c_void_p]),
@@ -69,7 +67,7 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, list[Any]]]] = {
     "message_latency": (c_int64, [POINTER(Message)]),
     "consume_start_queue": (c_int, [c_void_p, c_int32, c_int64, c_void_p]),
     "consume_stop": (c_int, [c_void_p, c_int32]),
-    "consume_batch_queue": (c_ssize_t, [c_void_p, c_int, POINTER(POINTER(Message)), c_size_t]),
+    "consume_batch_queue": (c_ssize_t, [c_void_p, c_int, POINTER(c_void_p), c_size_t]),
 }
 
 
@@ -112,6 +110,15 @@ class Delivered(NamedTuple):
 
     records: int
     latency_us: int
+
+
+class Received(NamedTuple):
+    records: int
+    sample_bytes: int
+    """The size of one of them."""
+
+
+NOTHING: Final = Received(0, 0)
 
 
 class Handle:
@@ -187,27 +194,29 @@ class Consumer(Handle):
         super().__init__(CONSUMER, config, topic)
         self._partitions = partitions
         self._queue = self._rd.queue_new(self._client)
-        self._records = (POINTER(Message) * records_per_call)()
+        self._records = (c_void_p * records_per_call)()
         for partition in range(partitions):
             if self._rd.consume_start_queue(self._topic, partition, OFFSET_BEGINNING, self._queue):
                 self._raise(self._rd.last_error(), "consume")
 
-    def consume(self, timeout_ms: int) -> int:
-        """How many records came."""
+    def consume(self, timeout_ms: int) -> Received:
+        """What came, at most `records_per_call`."""
         rd = self._rd
         count: int = rd.consume_batch_queue(self._queue, timeout_ms, self._records, len(self._records))
         if count < 0:
             self._raise(rd.last_error(), "consume")
         if not count:
             self._check_errors()
-            return 0
+            return NOTHING
         received = self._records[:count]
-        failed = received[0].contents.err or received[-1].contents.err
+        last = Message.from_address(received[-1])
+        failed, sample_bytes = last.err, last.length
+        destroy = rd.message_destroy
         for record in received:
-            rd.message_destroy(record)
+            destroy(record)
         if failed:
             self._raise(failed, "consume")
-        return count
+        return Received(count, sample_bytes)
 
     def close(self) -> None:
         for partition in range(self._partitions):

@@ -1,0 +1,40 @@
+"""Arguments that the measurements share."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from chronik.bench.clients import DEFAULT_TOPIC
+from chronik.client.cluster import DEFAULT_BOOTSTRAP, Cluster
+
+BOOTSTRAP_VARIABLE = "CHRONIK_BOOTSTRAP_SERVER"
+CLIENT_ID = "chronik-bench"
+
+
+def add_common_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-b",
+        "--bootstrap-server",
+        metavar="HOST:PORT",
+        default=os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP,
+        help=f"the broker to measure; also {BOOTSTRAP_VARIABLE} (now %(default)s)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+
+
+def add_load_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--topic", default=DEFAULT_TOPIC, metavar="NAME", help="(default: %(default)s)")
+    parser.add_argument("--pid", type=positive, metavar="PID", help="of the broker, if it runs here: tells its CPU too")
+
+
+def cluster_of(arguments: argparse.Namespace) -> Cluster:
+    return Cluster(arguments.bootstrap_server, client_id=CLIENT_ID)
+
+
+def positive(text: str) -> int:
+    number = int(text) if text.isdigit() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number from 1 on")
+    return number

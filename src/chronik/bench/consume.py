@@ -1,0 +1,110 @@
+"""`chronik bench consume`: one librdkafka consumer reads a topic from its beginning, without a group."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from chronik.bench.arguments import add_load_arguments, cluster_of, positive
+from chronik.bench.clients import client_config
+from chronik.bench.errors import BenchFailed
+from chronik.bench.librdkafka import Consumer
+from chronik.bench.measures import MEGABYTE, MILLION, CpuMeter
+from chronik.client.cluster import Cluster
+from chronik.client.offsets import earliest_offsets, latest_offsets
+
+RECORDS_PER_CALL: Final = 10_000
+POLL_MS: Final = 1000
+STALLED_SECONDS_MAX: Final = 30.0
+QUEUED_RECORDS_MIN: Final = 1_000_000  # librdkafka keeps so many ahead: it fetches while records are counted
+QUEUED_KIB_MAX: Final = 1_000_000  # the count above is the limit
+FULL_QUEUE_BACKOFF_MS: Final = 5  # the default of a second is for slow readers
+FETCH_BYTES_MAX: Final = 8_000_000  # per request; a default of 1 MB per partition would make one partition wait
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeLoad:
+    bootstrap: str
+    topic: str
+    partitions: int
+    records: int
+    broker_pid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeResult:
+    records: int
+    seconds: float
+    records_per_second: float
+    mb_per_second: float
+    client_cpu_s_per_million: float
+    broker_cpu_s_per_million: float | None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_load_arguments(parser)
+    parser.add_argument("--records", type=positive, metavar="N", help="how many to read (default: all there are)")
+
+
+def run(arguments: argparse.Namespace) -> list[ConsumeResult]:
+    with cluster_of(arguments) as cluster:
+        partitions, records = available(cluster, arguments.topic)
+    if not records:
+        raise BenchFailed(f"topic {arguments.topic} holds no records: chronik bench produce writes some")
+    if arguments.records is not None:
+        records = min(records, arguments.records)
+    return [measure(ConsumeLoad(arguments.bootstrap_server, arguments.topic, partitions, records, arguments.pid))]
+
+
+def available(cluster: Cluster, topic: str) -> tuple[int, int]:
+    """Partitions and records of a topic."""
+    partitions = cluster.retrying(lambda: cluster.partitions(topic))
+    first, end = earliest_offsets(cluster, partitions), latest_offsets(cluster, partitions)
+    return len(partitions), sum(end[partition] - first[partition] for partition in partitions)
+
+
+def measure(load: ConsumeLoad) -> ConsumeResult:
+    """The clock starts with the first records, so that connecting is not counted. Raises BenchFailed."""
+    consumer = Consumer(_config(load), load.topic, load.partitions, RECORDS_PER_CALL)
+    try:
+        first, _ = _consume(consumer)
+        broker_cpu, client_cpu_s, began = CpuMeter(load.broker_pid), time.process_time(), time.perf_counter()
+        counted, counted_bytes = 0, 0
+        while first + counted < load.records:
+            records, size = _consume(consumer)
+            counted += records
+            counted_bytes += records * size
+        if not counted:
+            raise BenchFailed(f"{load.records} records came at once: too few to measure")
+        seconds = time.perf_counter() - began
+        return ConsumeResult(
+            records=counted,
+            seconds=seconds,
+            records_per_second=counted / seconds,
+            mb_per_second=counted_bytes / seconds / MEGABYTE,
+            client_cpu_s_per_million=(time.process_time() - client_cpu_s) / counted * MILLION,
+            broker_cpu_s_per_million=broker_cpu.per_million(counted),
+        )
+    finally:
+        consumer.close()
+
+
+def _consume(consumer: Consumer) -> tuple[int, int]:
+    """Some records, and the size of one of them: looking at each would cost more than receiving it."""
+    deadline = time.monotonic() + STALLED_SECONDS_MAX
+    while not (received := consumer.consume(POLL_MS)).records:
+        if time.monotonic() > deadline:
+            raise BenchFailed(f"no record came for {STALLED_SECONDS_MAX:g} s")
+    return received.records, received.sample_bytes
+
+
+def _config(load: ConsumeLoad) -> dict[str, str]:
+    return client_config(
+        load.bootstrap,
+        queued_min_messages=str(QUEUED_RECORDS_MIN),
+        queued_max_messages_kbytes=str(QUEUED_KIB_MAX),
+        fetch_queue_backoff_ms=str(FULL_QUEUE_BACKOFF_MS),
+        fetch_message_max_bytes=str(FETCH_BYTES_MAX),
+    )

@@ -1,0 +1,41 @@
+"""`chronik bench`: finds the measurement by its first word, runs it and prints what came out."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import import_module
+
+from chronik.bench.arguments import add_common_arguments
+from chronik.bench.report import as_json, as_table
+
+MEASUREMENTS = {
+    "produce": "records per second that one producer gets acknowledged",
+    "consume": "records per second that one consumer reads",
+    "round-trip": "milliseconds from producing a record to consuming it",
+    "topics": "seconds to create many topics, by one request and by many threads",
+    "metadata": "Metadata requests per second for one topic among many",
+}
+
+
+def main(argv: list[str]) -> int:
+    """Raises ChronikError when there is nothing to print."""
+    if not argv or argv[0] not in MEASUREMENTS:
+        asked_for_help = argv[:1] in (["-h"], ["--help"])
+        print(_usage(), file=sys.stdout if asked_for_help else sys.stderr)
+        return 0 if asked_for_help else 2
+    word = argv[0]
+    measurement = import_module(f"chronik.bench.{word.replace('-', '_')}")
+    parser = argparse.ArgumentParser(prog=f"chronik bench {word}", description=f"Measures {MEASUREMENTS[word]}.")
+    measurement.add_arguments(parser)
+    add_common_arguments(parser)
+    arguments = parser.parse_args(argv[1:])
+    results = measurement.run(arguments)
+    print(as_json(results) if arguments.json else as_table(results))
+    return 0
+
+
+def _usage() -> str:
+    width = max(map(len, MEASUREMENTS))
+    lines = [f"  {word:<{width}}  {what}" for word, what in MEASUREMENTS.items()]
+    return "\n".join(["usage: chronik bench MEASUREMENT …", "", *lines])

@@ -1,0 +1,141 @@
+"""`chronik bench produce`: one librdkafka producer, as fast as the broker takes it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from chronik.bench.arguments import add_load_arguments, cluster_of, positive
+from chronik.bench.clients import client_config, ensure_topic
+from chronik.bench.errors import BenchFailed
+from chronik.bench.librdkafka import Producer
+from chronik.bench.measures import MEGABYTE, MILLION, CpuMeter, Latency
+
+RECORDS_PER_CALL: Final = 10_000  # one call of 0.3 ms; the reports are looked at in between
+QUEUED_RECORDS_MAX: Final = 1_000_000  # enough that librdkafka never runs dry while this thread waits for a core
+QUEUED_KIB_MAX: Final = 2_097_151  # librdkafka's own maximum: the count above is the limit
+BATCH_RECORDS_MAX: Final = 1_000_000  # the bytes are the limit
+BATCH_BYTES_MAX: Final = 1_000_000
+LINGER_MS: Final = 5
+STALLED_SECONDS_MAX: Final = 30.0
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+@dataclass(frozen=True)
+class ProduceLoad:
+    bootstrap: str
+    topic: str
+    records: int = 1_000_000
+    size: int = 100
+    acks: str = "all"
+    codec: str = "none"
+    broker_pid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceResult:
+    records: int
+    record_bytes: int
+    seconds: float
+    records_per_second: float
+    mb_per_second: float
+    client_cpu_s_per_million: float
+    broker_cpu_s_per_million: float | None
+    latency: Latency
+    """From the call of produce to the report of delivery, by the first record of each batch."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_load_arguments(parser)
+    parser.add_argument("--records", type=positive, default=ProduceLoad.records, metavar="N")
+    parser.add_argument("--size", type=positive, default=ProduceLoad.size, metavar="BYTES", help="of a record's value")
+    parser.add_argument("--acks", choices=("all", "1", "0"), default=ProduceLoad.acks)
+    parser.add_argument("--codec", choices=CODECS, default=ProduceLoad.codec)
+    parser.add_argument("--partitions", type=positive, default=1, metavar="N", help="if the topic is to be created")
+
+
+def run(arguments: argparse.Namespace) -> list[ProduceResult]:
+    with cluster_of(arguments) as cluster:
+        ensure_topic(cluster, arguments.topic, arguments.partitions)
+    load = ProduceLoad(
+        arguments.bootstrap_server,
+        arguments.topic,
+        arguments.records,
+        arguments.size,
+        arguments.acks,
+        arguments.codec,
+        arguments.pid,
+    )
+    return [measure(load)]
+
+
+def measure(load: ProduceLoad) -> ProduceResult:
+    """Raises BenchFailed when a record is not acknowledged."""
+    producer = Producer(_config(load), load.topic, _value(load), RECORDS_PER_CALL)
+    try:
+        _Delivery(producer, 1).run()  # connects, and lets the broker open its files
+        broker_cpu, client_cpu_s, began = CpuMeter(load.broker_pid), time.process_time(), time.perf_counter()
+        latencies_us = _Delivery(producer, load.records).run()
+        seconds = time.perf_counter() - began
+        return ProduceResult(
+            records=load.records,
+            record_bytes=load.size,
+            seconds=seconds,
+            records_per_second=load.records / seconds,
+            mb_per_second=load.records * load.size / seconds / MEGABYTE,
+            client_cpu_s_per_million=(time.process_time() - client_cpu_s) / load.records * MILLION,
+            broker_cpu_s_per_million=broker_cpu.per_million(load.records),
+            latency=Latency.of(latency / MILLION for latency in latencies_us),
+        )
+    finally:
+        producer.close()
+
+
+def _config(load: ProduceLoad) -> dict[str, str]:
+    return client_config(
+        load.bootstrap,
+        acks=load.acks,
+        compression_codec=load.codec,
+        linger_ms=str(LINGER_MS),
+        batch_size=str(BATCH_BYTES_MAX),
+        batch_num_messages=str(BATCH_RECORDS_MAX),
+        queue_buffering_max_messages=str(QUEUED_RECORDS_MAX),
+        queue_buffering_max_kbytes=str(QUEUED_KIB_MAX),
+        enable_idempotence="false",
+    )
+
+
+def _value(load: ProduceLoad) -> bytes:
+    """Random where it would be compressed, though the same in each record: like real records, part repeats."""
+    return b"x" * load.size if load.codec == "none" else os.urandom(load.size)
+
+
+class _Delivery:
+    """Enqueues records until all are delivered, and no further than librdkafka's queue allows."""
+
+    def __init__(self, producer: Producer, records: int) -> None:
+        self._producer = producer
+        self._unsent = self._undelivered = records
+        self._latencies_us: list[int] = []
+
+    def run(self) -> list[int]:
+        """The latency of each batch, in microseconds."""
+        while self._undelivered:
+            wanted = min(self._unsent, RECORDS_PER_CALL)
+            taken = self._producer.enqueue(wanted) if wanted else 0
+            self._unsent -= taken
+            self._take_reports(wait=taken < RECORDS_PER_CALL)
+        return self._latencies_us
+
+    def _take_reports(self, *, wait: bool) -> None:
+        report = self._producer.poll(int(STALLED_SECONDS_MAX * 1000) if wait else 0)
+        if wait and report is None:
+            raise BenchFailed(f"no record was acknowledged for {STALLED_SECONDS_MAX:g} s")
+        while report is not None:
+            if report.records:
+                self._undelivered -= report.records
+                self._latencies_us.append(report.latency_us)
+            report = self._producer.poll(0)

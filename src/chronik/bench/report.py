@@ -1,0 +1,46 @@
+"""Results as people read them and as programs do. A result's fields carry their unit as the end of their name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, fields, is_dataclass
+from typing import Any
+
+DIGITS_SHOWN = 4
+
+
+def as_json(results: list[Any]) -> str:
+    values = [asdict(result) for result in results]
+    return json.dumps(values[0] if len(values) == 1 else values, indent=2)
+
+
+def as_table(results: list[Any]) -> str:
+    """One result downwards; several of a kind side by side."""
+    columns = [dict(_cells(result)) for result in results]
+    rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for name, *texts in rows:
+        aligned = (text.rjust(width) for text, width in zip(texts, widths[1:], strict=True))
+        lines.append("  ".join([name.ljust(widths[0]), *aligned]))
+    return "\n".join(lines)
+
+
+def _cells(result: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+    for field in fields(result):
+        value = getattr(result, field.name)
+        if is_dataclass(value):
+            yield from _cells(value, f"{prefix}{field.name} ")
+        elif value is not None:
+            yield prefix + field.name.replace("_", " "), number(value)
+
+
+def number(value: Any) -> str:
+    """Four digits that count: 1,234,567 and 12.35 and 0.0512."""
+    if not isinstance(value, float):
+        return f"{value:,}" if isinstance(value, int) else str(value)
+    if abs(value) >= 10 ** (DIGITS_SHOWN - 1):
+        return f"{value:,.0f}"
+    text = f"{value:.{DIGITS_SHOWN}g}"
+    return text if "e" not in text else f"{value:.6f}"

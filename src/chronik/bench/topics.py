@@ -1,0 +1,100 @@
+"""`chronik bench topics`: how long it takes to create many topics, by one request and by many threads."""
+
+from __future__ import annotations
+
+import argparse
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from chronik.bench.arguments import CLIENT_ID, positive
+from chronik.bench.clients import unique_name
+from chronik.bench.errors import BenchFailed
+from chronik.client.admin import NewTopic, create_topics, delete_topics
+from chronik.client.cluster import Cluster
+from chronik.client.connection import Connection
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+
+THREADS: Final = (10, 100)
+TIMEOUT_SECONDS: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsResult:
+    created_by: str
+    topics: int
+    seconds: float
+    topics_per_second: float
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--topics", type=positive, default=1000, metavar="N", help="in each way (default: %(default)s)")
+
+
+def run(arguments: argparse.Namespace) -> list[TopicsResult]:
+    return measure(arguments.bootstrap_server, arguments.topics)
+
+
+def measure(bootstrap: str, count: int) -> list[TopicsResult]:
+    """All of them are there when the time is taken, and deleted afterwards."""
+    results = []
+    for threads in (1, *THREADS):
+        names = [f"{unique_name('topics')}-{number}" for number in range(count)]
+        with _cluster(bootstrap) as cluster:
+            seconds = _by_one_request(cluster, names) if threads == 1 else _by_threads(bootstrap, names, threads)
+            _check_all(cluster, names)
+            delete_topics(cluster, names)
+        way = "one request" if threads == 1 else f"{threads} threads"
+        results.append(TopicsResult(way, count, seconds, count / seconds))
+    return results
+
+
+def _cluster(bootstrap: str) -> Cluster:
+    return Cluster(bootstrap, client_id=CLIENT_ID, timeout_s=TIMEOUT_SECONDS)
+
+
+def _by_one_request(cluster: Cluster, names: Sequence[str]) -> float:
+    cluster.metadata([])  # connects
+    began = time.perf_counter()
+    create_topics(cluster, [NewTopic(name, 1) for name in names])
+    return time.perf_counter() - began
+
+
+def _by_threads(bootstrap: str, names: Sequence[str], threads: int) -> float:
+    """Each thread has a connection of its own and creates its share, one topic per request."""
+    ready = threading.Barrier(threads + 1)
+
+    def create_share(share: Sequence[str]) -> None:
+        with _cluster(bootstrap) as cluster:
+            try:
+                connection = cluster.controller()
+            finally:
+                ready.wait(TIMEOUT_SECONDS)
+            for name in share:
+                _create(connection, name)
+
+    with ThreadPoolExecutor(threads) as pool:
+        shares = [pool.submit(create_share, names[number::threads]) for number in range(threads)]
+        ready.wait(TIMEOUT_SECONDS)
+        began = time.perf_counter()
+        for share in shares:
+            share.result()
+        return time.perf_counter() - began
+
+
+def _create(connection: Connection, name: str) -> None:
+    topic = CreatableTopic(name=name, num_partitions=1, replication_factor=-1)
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=int(TIMEOUT_SECONDS * 1000))
+    (created,) = connection.request(request, CreateTopicsResponse).topics
+    if created.error_code:
+        raise BenchFailed(f"topic {name}: {ErrorCode(created.error_code).name}: {created.error_message}")
+
+
+def _check_all(cluster: Cluster, names: Sequence[str]) -> None:
+    missing = [topic.name for topic in cluster.metadata(list(names)).topics if topic.error_code]
+    if missing:
+        raise BenchFailed(f"{len(missing)} of {len(names)} topics were acknowledged and are not there")
