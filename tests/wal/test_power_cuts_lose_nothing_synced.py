@@ -109,7 +109,10 @@ def test_a_power_cut_at_any_event_keeps_what_was_synced_and_invents_nothing(seed
             records = recovered(disk)
             assert_sound(records, script)
             assert recovered(disk.crash(fate)) == records  # what was read back once is there for good
-        assert_sound(recovered(files.kill()), script)
+        killed = files.kill()
+        records = recovered(killed)
+        assert_sound(records, script)
+        assert recovered(killed.crash(cut)) == records
 
 
 @pytest.mark.parametrize("error_number", [errno.EIO, errno.ENOSPC])

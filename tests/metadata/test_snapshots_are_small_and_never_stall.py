@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import pytest
+
+from chronik.errors import DataDamaged, InvariantBroken
+from chronik.limits import TOPIC_PARTITIONS_MAX
+from chronik.metadata.commands import CommitOffset, CreateTopics, DeleteConsumerGroup, DeleteTopic, OffsetToCommit
+from chronik.metadata.image import Image
+from chronik.metadata.snapshot import CHUNK_RECORDS, decode_snapshot, encode_snapshot
+
+from .test_topics_stand_whole_or_not_at_all import creation
+from .world import World, assignment, recomputed, records_of
+
+
+def test_ten_thousand_topics_take_less_than_a_megabyte() -> None:
+    world = World(1, 2, 3)
+    for first in range(0, 10_000, 1000):
+        topics = tuple(
+            creation(f"topic-with-20-{n:06d}", n + 1, (assignment(1, 2, 3),)) for n in range(first, first + 1000)
+        )
+        assert not world.accept(CreateTopics(topics)).failures
+    assert {len(name) for name in world.image.topics} == {20}
+    size = sum(map(len, recomputed(world.image)))
+    assert size <= 1_000_000, size
+
+
+def test_offsets_take_less_than_a_hundred_bytes_each() -> None:
+    world = World(1)
+    world.create("topic-with-20-letters", *(assignment(1),) * 1000)
+    for group in range(20):
+        offsets = tuple(OffsetToCommit("topic-with-20-letters", n, 10**12 + n, 40, "") for n in range(1000))
+        world.accept(CommitOffset(f"a-group-{group}", offsets, 1_700_000_000_000))
+    size = sum(map(len, recomputed(world.image)))
+    assert size <= 20_000 * 100, size
+
+
+def test_no_chunk_holds_more_records_than_the_loop_can_spare() -> None:
+    world = World(1)
+    world.create("large", *(assignment(1),) * TOPIC_PARTITIONS_MAX)
+    for group in ("a", "b"):
+        offsets = tuple(OffsetToCommit("large", n, n) for n in range(TOPIC_PARTITIONS_MAX))
+        world.accept(CommitOffset(group, offsets, 1))
+    chunks = recomputed(world.image)
+    records = 3 * TOPIC_PARTITIONS_MAX
+    assert len(chunks) >= records // CHUNK_RECORDS
+    assert max(map(len, chunks)) < 3 * records * 30 / len(chunks)
+    assert records_of(decode_snapshot(chunks)) == records_of(world.image)
+
+
+def test_what_is_frozen_stays_while_everything_changes() -> None:
+    world = World(1)
+    topics = [world.create(f"t{n}", assignment(1), assignment(1)) for n in range(4)]
+    for group in ("a", "b", "c", "d"):
+        world.accept(CommitOffset(group, tuple(OffsetToCommit(f"t{n}", p, 1) for n in range(4) for p in (0, 1)), 1))
+    before = records_of(world.image)
+    frozen = world.image.freeze()
+    chunks = encode_snapshot(frozen)
+    world.accept(CommitOffset("a", (OffsetToCommit("t0", 0, 99), OffsetToCommit("t0", 1, 99)), 2))
+    world.accept(CommitOffset("new", (OffsetToCommit("t0", 0, 99),), 2))
+    world.accept(DeleteTopic(topics[1].id))
+    world.accept(DeleteConsumerGroup("b"))
+    world.create("t9")
+    world.register(1, life=1)
+    world.accept(CommitOffset("b", (OffsetToCommit("t0", 0, 98),), 3))
+    assert records_of(decode_snapshot(chunks)) == before
+    world.image.thaw()
+    assert records_of(decode_snapshot(recomputed(world.image))) == records_of(world.replayed())
+
+
+def test_one_snapshot_is_taken_at_a_time() -> None:
+    image = Image()
+    image.freeze()
+    with pytest.raises(InvariantBroken):
+        image.freeze()
+    image.thaw()
+    image.freeze()
+
+
+def test_a_snapshot_whose_records_do_not_match_the_hash_is_never_written() -> None:
+    world = World(1)
+    world.create("orders")
+    frozen = world.image.freeze()
+    with pytest.raises(InvariantBroken):
+        list(encode_snapshot(frozen._replace(state_hash=frozen.state_hash + 1)))
+
+
+def test_a_snapshot_that_was_altered_is_never_loaded() -> None:
+    world = World(1)
+    world.create("orders")
+    (chunk,) = recomputed(world.image)
+    with pytest.raises(DataDamaged, match="state hash"):
+        decode_snapshot([chunk.replace(b"orders", b"0rders")])
+    with pytest.raises(DataDamaged, match="does not know"):
+        decode_snapshot([chunk[:-1]])
+    with pytest.raises(DataDamaged, match="without a head"):
+        decode_snapshot([])
+
+
+def test_an_empty_image_is_a_snapshot_too() -> None:
+    assert records_of(decode_snapshot(recomputed(Image()))) == records_of(Image())
