@@ -1,0 +1,145 @@
+"""One contract, two implementations: what holds for the disk holds for its twin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from chronik.errors import DataFolderInUse, StorageFailed
+from chronik.files import FileSystem, RealFiles, TwinFiles, read_file, remove_tree, write_atomically
+from chronik.files.interface import folders_above
+
+Make = Callable[[Path], FileSystem]
+
+
+@pytest.fixture(params=["real", "twin"])
+def files(request: pytest.FixtureRequest, tmp_path: Path) -> FileSystem:
+    return RealFiles(tmp_path / "data") if request.param == "real" else TwinFiles()
+
+
+def test_what_is_written_is_read(files: FileSystem) -> None:
+    file = files.create("a")
+    assert file.append(b"hello ") == 0
+    assert file.append(memoryview(b"world")) == 6
+    file.pwrite(bytearray(b"J"), 0)
+    assert file.pread(100, 0) == b"Jello world"
+    assert file.pread(5, 6) == b"world"
+    assert file.pread(5, 100) == b""
+    assert (file.size, files.size("a")) == (11, 11)
+    file.truncate(5)
+    assert file.append(b"!") == 5
+    file.close()
+    assert read_file(files, "a") == b"Jello!"
+    assert files.modified_ms("a") >= 0
+
+
+def test_a_file_knows_whether_it_is_synced(files: FileSystem) -> None:
+    file = files.create("a")
+    assert not file.unsynced
+    for change in (lambda: file.append(b"x"), lambda: file.pwrite(b"y", 0), lambda: file.truncate(0)):
+        change()
+        assert file.unsynced
+        file.fdatasync()
+        assert not file.unsynced
+    file.close()
+
+
+def test_writing_beyond_the_end_leaves_zeros(files: FileSystem) -> None:
+    file = files.create("a")
+    file.pwrite(b"x", 3)
+    assert file.pread(10, 0) == b"\x00\x00\x00x"
+    file.close()
+
+
+def test_a_missing_file_is_not_found(files: FileSystem) -> None:
+    for look in (files.open, files.size, files.modified_ms):
+        with pytest.raises(FileNotFoundError):
+            look("missing")
+    assert not files.exists("missing")
+    assert read_file(files, "missing") is None
+    files.remove("missing")
+    files.remove_folder("missing")
+    assert files.list_folder("missing") == []
+
+
+def test_folders_are_made_listed_and_removed(files: FileSystem) -> None:
+    assert files.make_folder("a/b/c") == ["a/b", "a", ""]
+    assert files.make_folder("a/b/c") == folders_above("a/b/c")
+    files.create("a/b/2").close()
+    files.create("a/b/1").close()
+    assert files.list_folder("a/b") == ["1", "2", "c"]
+    assert files.list_folder("a") == ["b"]
+    assert not files.exists("a/b")
+    for folder in ("a/b", "a", ""):
+        files.sync_folder(folder)
+    remove_tree(files, "a/b")
+    assert files.list_folder("a") == []
+    files.remove_folder("a")
+    assert files.list_folder("") == []
+
+
+def test_a_rename_replaces(files: FileSystem) -> None:
+    for name in ("a", "b"):
+        file = files.create(name)
+        file.append(name.encode())
+        file.close()
+    files.rename("a", "b")
+    assert files.list_folder("") == ["b"]
+    assert read_file(files, "b") == b"a"
+
+
+def test_an_atomic_write_replaces_the_whole_file(files: FileSystem) -> None:
+    write_atomically(files, "a", b"long content")
+    write_atomically(files, "a", b"short")
+    assert read_file(files, "a") == b"short"
+    assert files.list_folder("") == ["a"]
+
+
+def test_creating_a_file_that_exists_opens_it(files: FileSystem) -> None:
+    file = files.create("a")
+    file.append(b"x")
+    file.close()
+    again = files.create("a")
+    assert again.append(b"y") == 1
+    again.close()
+
+
+def test_only_one_holds_the_lock(files: FileSystem) -> None:
+    lock = files.lock("lock")
+    with pytest.raises(DataFolderInUse):
+        files.lock("lock")
+    lock.close()
+    files.lock("lock").close()
+
+
+def test_after_a_failure_nothing_is_written_but_reading_goes_on(files: FileSystem) -> None:
+    file = files.create("a")
+    file.append(b"x")
+    with pytest.raises(StorageFailed):
+        files.rename("missing", "b")
+    assert files.failure is not None
+    changes: list[Callable[[], object]] = [
+        lambda: file.append(b"y"), lambda: file.pwrite(b"y", 0), lambda: file.truncate(0), file.fdatasync,
+        lambda: files.create("c"), lambda: files.remove("a"), lambda: files.rename("a", "b"),
+        lambda: files.make_folder("d"), lambda: files.sync_folder(""),
+    ]  # fmt: skip
+    for change in changes:
+        with pytest.raises(StorageFailed):
+            change()
+    assert file.pread(1, 0) == b"x"
+    file.close()
+
+
+def test_a_disk_that_refuses_to_write_raises_storage_failed(tmp_path: Path) -> None:
+    files = RealFiles(tmp_path)
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("this system has no /dev/full")
+    (tmp_path / "full").symlink_to(full)
+    file = files.open("full")
+    with pytest.raises(StorageFailed, match="No space"):
+        file.append(b"x")
+    assert files.failure is not None
+    file.close()

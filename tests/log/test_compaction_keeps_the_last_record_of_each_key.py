@@ -1,0 +1,339 @@
+"""Compaction against a dict, its limits in time and memory, and what it leaves alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chronik.log.compaction import KEY_COST_BYTES
+from chronik.log.config import LogConfig
+from chronik.protocol.batch import iter_batches
+from chronik.protocol.control_records import TransactionMarker, encode_marker_batch
+from chronik.protocol.records import Record
+
+from .world import NOW_MS, World, batch, records_of
+
+CONFIG = LogConfig(
+    segment_bytes=500,
+    index_interval_bytes=100,
+    cleanup_policy=frozenset({"compact"}),
+    min_cleanable_dirty_ratio=0.0,
+    delete_retention_ms=60_000,
+    file_delete_delay_ms=0,
+)
+DAY_S = 86_400
+
+
+def write(world: World, key: bytes, value: bytes | None) -> None:
+    world.append(batch(value, key=key, timestamp=world.clock.now_ms()))
+
+
+def contents(world: World) -> dict[bytes | None, bytes | None]:
+    return {record.key: record.value for record in records_of(world.log)}
+
+
+def compact_all(world: World) -> None:
+    """Also what is in the active segment."""
+    if world.log._segments and world.log._segments[-1].size:
+        world.log.roll()
+    world.settle()
+    world.compact()
+    world.settle()
+
+
+Write = tuple[int, int | None]
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.lists(st.tuples(st.integers(0, 8), st.one_of(st.none(), st.integers(0, 999))), min_size=1, max_size=5),
+            st.sampled_from(["compact", "wait", "restart", "crash", "roll"]),
+        ),
+        max_size=40,
+    ),
+    st.sampled_from([0, 1, 4]),
+)
+def test_a_compacted_log_holds_what_a_dict_would(steps: list[list[Write] | str], codec: int) -> None:
+    world = World(config=CONFIG)
+    model: dict[bytes | None, bytes | None] = {}
+    for number, step in enumerate(steps):
+        if isinstance(step, list):
+            keys = [b"key %d" % key for key, _ in step]
+            values = [None if value is None else b"value %d" % value for _, value in step]
+            world.append(batch(*values, keys=keys, timestamp=world.clock.now_ms(), codec=codec))
+            world.sync()
+            model.update(zip(keys, values, strict=True))
+        elif step == "compact":
+            compact_all(world)
+        elif step == "wait":
+            world.clock.advance(120)
+        elif step == "restart":
+            world.close()
+            world = world.reopened()
+        elif step == "crash":
+            world = world.reopened(world.twin.crash(number))
+        elif world.log.log_end_offset and world.log._segments[-1].size:
+            world.log.roll()
+        found = contents(world)
+        alive = {key: value for key, value in model.items() if value is not None}
+        assert {key: value for key, value in found.items() if value is not None} == alive
+        assert all(model[key] is None for key, value in found.items() if value is None)
+    compact_all(world)
+    offsets = [record.offset for record in records_of(world.log)]
+    keys_found = [record.key for record in records_of(world.log)]
+    assert offsets == sorted(offsets)
+    assert len(set(keys_found)) == len(keys_found)
+
+
+def test_every_offset_can_still_be_asked_for_and_leads_on() -> None:
+    world = World(config=CONFIG)
+    for number in range(60):
+        write(world, b"%d" % (number % 3), b"%d" % number)
+    compact_all(world)
+    assert [record.offset for record in records_of(world.log)] == [57, 58, 59]
+    next_offset = 0
+    for offset in range(60):
+        data = world.log.read(offset, 1, 60)
+        (header,) = [header for _, header in iter_batches(data)]
+        assert header.base_offset <= offset <= header.last_offset
+        if offset == header.base_offset:
+            assert offset == next_offset
+            next_offset = header.next_offset
+    assert next_offset == 60
+
+
+def test_small_segments_are_merged() -> None:
+    world = World(config=CONFIG)
+    for number in range(200):
+        write(world, b"%d" % (number % 5), b"%d" % number)
+    before = world.log.segment_count
+    assert before > 10
+    for _ in range(3):
+        write(world, b"0", b"again")
+        compact_all(world)
+    assert world.log.segment_count <= 4
+    assert world.log.size < 1000
+    assert not [path for path in world.twin.paths() if path.endswith((".cleaned", ".swap", ".deleted"))]
+
+
+def test_tombstones_stay_for_their_time_and_then_go() -> None:
+    world = World(config=CONFIG)
+    write(world, b"a", b"1")
+    write(world, b"b", b"2")
+    write(world, b"a", None)
+    compact_all(world)
+    assert contents(world) == {b"b": b"2", b"a": None}
+    world.clock.advance(59)
+    write(world, b"c", b"3")
+    compact_all(world)
+    assert contents(world) == {b"b": b"2", b"a": None, b"c": b"3"}
+    world.clock.advance(2)
+    write(world, b"d", b"4")
+    compact_all(world)
+    assert contents(world) == {b"b": b"2", b"c": b"3", b"d": b"4"}
+
+
+def test_timestamps_of_records_survive_a_tombstone_beside_them() -> None:
+    world = World(config=CONFIG)
+    world.append(batch(b"1", None, b"3", keys=[b"a", b"b", b"c"], timestamp=NOW_MS - 1000))
+    compact_all(world)
+    assert [(record.timestamp, record.value) for record in records_of(world.log)] == [
+        (NOW_MS - 1000, b"1"), (NOW_MS - 999, None), (NOW_MS - 998, b"3"),
+    ]  # fmt: skip
+
+
+def test_records_younger_than_the_minimum_lag_are_left_alone() -> None:
+    world = World(config=replace(CONFIG, min_compaction_lag_ms=10_000))
+    write(world, b"a", b"1")
+    write(world, b"a", b"2")
+    world.log.roll()
+    world.settle()
+    assert not world.compact()
+    world.clock.advance(11)
+    assert world.compact()
+
+
+def test_compaction_waits_until_enough_is_dirty_or_the_maximum_lag_has_passed() -> None:
+    world = World(config=replace(CONFIG, min_cleanable_dirty_ratio=0.5))
+    for number in range(20):
+        write(world, b"%d" % number, bytes(50))
+    compact_all(world)
+    write(world, b"0", b"again")
+    world.log.roll()
+    world.settle()
+    assert not world.compact()
+    world.log.reconfigure(replace(world.log.config, max_compaction_lag_ms=DAY_S * 1000))
+    assert not world.compact()
+    world.clock.advance(DAY_S + 1)
+    assert world.compact()
+
+
+def test_the_active_segment_and_what_is_not_synced_are_never_compacted() -> None:
+    world = World(config=replace(CONFIG, segment_bytes=100_000))
+    for _ in range(3):
+        write(world, b"a", b"x")
+    world.settle()
+    assert not world.compact()
+    world.log.roll()
+    write(world, b"b", b"y")
+    assert world.log.begin_compaction(world.clock.now_ms(), up_to_offset=2) is None
+    assert world.log.begin_compaction(world.clock.now_ms()) is not None
+
+
+def test_a_log_that_is_not_compacted_is_left_alone() -> None:
+    world = World()
+    for _ in range(20):
+        write(world, b"a", b"x")
+    world.settle()
+    assert not world.compact()
+
+
+def test_a_map_too_small_for_all_keys_gets_there_in_several_rounds() -> None:
+    world = World(config=replace(CONFIG, compaction_keys_bytes_max=5 * KEY_COST_BYTES))
+    for round_number in range(2):
+        for key in range(40):
+            write(world, b"%d" % key, b"%d" % round_number)
+    world.log.roll()
+    world.settle()
+    rounds = 0
+    while world.compact():
+        world.settle()
+        rounds += 1
+        assert rounds < 50
+    assert rounds > 5
+    assert contents(world) == {b"%d" % key: b"1" for key in range(40)}
+    assert len(records_of(world.log)) <= 40 + 40
+
+
+def test_how_far_compaction_got_is_remembered_across_a_restart() -> None:
+    world = World(config=CONFIG)
+    for number in range(40):
+        write(world, b"%d" % (number % 4), b"x")
+    compact_all(world)
+    assert world.log._compacted_offset == 40
+    again = world.reopened(world.twin.crash(1))
+    assert again.log._compacted_offset == 40
+    assert not again.compact()
+
+
+def test_a_damaged_segment_is_left_as_it_is() -> None:
+    world = World(config=replace(CONFIG, segment_bytes=400))
+    for number in range(40):
+        write(world, b"%d" % (number % 2), b"%d" % number)
+    world.log.roll()
+    world.settle()
+    path = world.path(".log")
+    data = bytearray(world.twin.read(path))
+    data[-3] ^= 1
+    inode = world.twin._names[path]
+    assert inode.content is not None
+    inode.content[:] = data
+    assert world.compact()
+    world.settle()
+    assert world.twin.read(path) == data
+    assert [record.value for record in records_from(world, 20)][-2:] == [b"38", b"39"]
+
+
+def records_from(world: World, offset: int) -> list[Record]:
+    world.log.log_start_offset = offset
+    return records_of(world.log)
+
+
+def test_long_keys_count_as_themselves() -> None:
+    world = World(config=replace(CONFIG, segment_bytes=5000))
+    keys = [bytes(100) + b"%d" % number for number in range(10)]
+    for value in (b"old", b"new"):
+        for key in keys:
+            write(world, key, value)
+    compact_all(world)
+    assert contents(world) == dict.fromkeys(keys, b"new")
+    assert len(records_of(world.log)) == 10
+
+
+def test_control_batches_stay() -> None:
+    world = World(config=CONFIG)
+    write(world, b"a", b"1")
+    marker = encode_marker_batch(
+        TransactionMarker(committed=True, coordinator_epoch=1),
+        timestamp=NOW_MS,
+        producer_id=5,
+        producer_epoch=0,
+        base_offset=1,
+        leader_epoch=0,
+    )
+    world.log.append_as_follower(marker)
+    write(world, b"a", b"2")
+    compact_all(world)
+    headers = [header for _, header in iter_batches(world.log.read(1, 1000, 3))]
+    assert headers[0].is_control
+    assert contents(world) == {b"a": b"2"}
+
+
+def test_a_producers_last_sequence_stays_when_its_records_do_not() -> None:
+    world = World(config=CONFIG)
+    for sequence in range(3):
+        world.append(batch(b"%d" % sequence, key=b"a", producer_id=9, sequence=sequence))
+    write(world, b"a", b"last")
+    compact_all(world)
+    assert contents(world) == {b"a": b"last"}
+    files = world.twin.kill()
+    for path in [path for path in files.paths() if path.endswith(".snapshot")]:
+        files.remove(path)
+    again = World(files, CONFIG)
+    producer = again.log.producers.get(9)
+    assert producer is not None
+    assert producer.batches[-1].last_sequence == 2
+
+
+def test_what_is_written_and_deleted_during_a_compaction_is_respected() -> None:
+    world = World(config=CONFIG)
+    for number in range(40):
+        write(world, b"%d" % (number % 4), b"%d" % number)
+    world.log.roll()
+    world.settle()
+    job = world.log.begin_compaction(world.clock.now_ms())
+    assert job is not None
+    steps = job.steps()
+    next(steps)
+    write(world, b"new", b"value")
+    for _ in steps:
+        pass
+    assert world.log.complete_compaction(job)
+    assert contents(world)[b"new"] == b"value"
+    world.settle()
+    assert contents(world)[b"new"] == b"value"
+
+    for number in range(40):
+        write(world, b"%d" % (number % 4), b"%d" % number)
+    world.log.roll()
+    world.settle()
+    job = world.log.begin_compaction(world.clock.now_ms())
+    assert job is not None
+    job.run()
+    world.log.delete_records_before(60)
+    world.settle()
+    expected = records_of(world.log)
+    world.log.complete_compaction(job)
+    world.settle()
+    assert records_of(world.log)[-4:] == expected[-4:]
+    assert not [path for path in world.twin.paths() if path.endswith((".cleaned", ".swap"))]
+
+
+def test_a_log_truncated_during_a_compaction_is_not_exchanged() -> None:
+    world = World(config=CONFIG)
+    for number in range(40):
+        write(world, b"%d" % (number % 4), b"%d" % number)
+    world.log.roll()
+    world.settle()
+    job = world.log.begin_compaction(world.clock.now_ms())
+    assert job is not None
+    job.run()
+    world.log.truncate_to(20)
+    expected = records_of(world.log)
+    assert not world.log.complete_compaction(job)
+    assert records_of(world.log) == expected
+    assert not [path for path in world.twin.paths() if path.endswith((".cleaned", ".swap"))]
