@@ -9,6 +9,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "src" / "chronik"
 
 FLOORS = (
+    {"__main__"},
     {"cli"},
     {"bench", "testing"},
     {"node"},

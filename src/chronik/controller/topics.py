@@ -12,6 +12,7 @@ from chronik.controller.placement import Place, place_replicas
 from chronik.ids import new_id
 from chronik.limits import PARTITIONS_PER_REQUEST_MAX, TOPIC_PARTITIONS_MAX
 from chronik.metadata.commands import (
+    TOPICS_PER_COMMAND_MAX,
     CreatePartitions,
     CreateTopic,
     CreateTopics,
@@ -25,9 +26,6 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 
 DEFAULT = -1
 """What a request says when the broker's default is to be taken."""
-
-TOPICS_PER_COMMAND = 1000
-"""One command for 3,000 topics would hold the loop for too long when it is applied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +187,8 @@ class TopicController:
     async def _propose(self, outcomes: list[CreateTopic | KafkaError]) -> None:
         """Replaces what was planned by the error that it met, where it met one."""
         planned = [place for place, outcome in enumerate(outcomes) if isinstance(outcome, CreateTopic)]
-        for first in range(0, len(planned), TOPICS_PER_COMMAND):
-            places = planned[first : first + TOPICS_PER_COMMAND]
+        for first in range(0, len(planned), TOPICS_PER_COMMAND_MAX):
+            places = planned[first : first + TOPICS_PER_COMMAND_MAX]
             commands = tuple(outcome for place in places if isinstance(outcome := outcomes[place], CreateTopic))
             result = await self._store.propose(CreateTopics(commands))
             for failure in result.failures:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from chronik.errors import ConfigError, DataDamaged
+from chronik.errors import ConfigError, DataDamaged, DataFolderInUse
 from chronik.files import Lock, RealFiles, write_atomically
 from chronik.files.interface import read_file
 from chronik.ids import format_id, new_id, parse_id
@@ -35,6 +35,8 @@ class DataFolder:
         try:
             self.files = RealFiles(self._path)
             self._lock = self.files.lock(LOCK_FILE)
+        except DataFolderInUse as error:
+            raise DataFolderInUse(f"the data folder {self._path} is in use by another process") from error
         except OSError as error:
             raise ConfigError(f"data_dir = {str(self._path)!r}: {error.strerror or error}") from error
         data = read_file(self.files, IDENTITY_FILE)

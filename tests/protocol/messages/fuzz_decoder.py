@@ -87,15 +87,21 @@ class Case(NamedTuple):
 
 
 def valid_case(rng: random.Random) -> Case:
+    if rng.random() < 0.3:
+        api = rng.choice(list(APIS.values()))
+        version = rng.randint(api.min_version, api.max_version)
+        response = generate(api.response, version, rng.choice(_STYLES), rng.random())
+        frame = b"".join(codec.encode_response(1, version, response))
+        return Case(frame[4:], partial(codec.decode_response, api.key, version))
+    return Case(valid_request(rng), codec.decode_request)
+
+
+def valid_request(rng: random.Random) -> bytes:
     api = rng.choice(list(APIS.values()))
     version = rng.randint(api.min_version, api.max_version)
-    style, seed = rng.choice(_STYLES), rng.random()
-    if rng.random() < 0.3:
-        frame = b"".join(codec.encode_response(1, version, generate(api.response, version, style, seed)))
-        return Case(frame[4:], partial(codec.decode_response, api.key, version))
     header = codec.RequestHeader(api.key, version, rng.randrange(2**31), rng.choice((None, "", "client")))
-    request = generate(api.request, version, style, seed)
-    return Case(codec.encode_request(header, request)[4:], codec.decode_request)
+    request = generate(api.request, version, rng.choice(_STYLES), rng.random())
+    return codec.encode_request(header, request)[4:]
 
 
 def fuzz(seed: int, count: int) -> Counter[str]:

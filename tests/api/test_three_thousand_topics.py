@@ -1,0 +1,67 @@
+"""3,000 topics by one request, by 10 threads and by 100 threads: all of them, and after a restart."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from chronik.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from chronik.testing import Broker
+from chronik.testing.plugin import BrokerFactory
+from tests.raw import RawClient
+
+TOPICS = 3000
+
+
+def create(broker: Broker, names: list[str], at_once: int) -> list[int]:
+    codes = []
+    with RawClient(broker.bootstrap) as client:
+        for first in range(0, len(names), at_once):
+            request = CreateTopicsRequest(
+                topics=[
+                    CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+                    for name in names[first : first + at_once]
+                ]
+            )
+            codes += [topic.error_code for topic in client.ask(request, 7, CreateTopicsResponse).topics]
+    return codes
+
+
+def topics_of(broker: Broker) -> dict[str | None, bytes]:
+    with RawClient(broker.bootstrap) as client:
+        response = client.ask(MetadataRequest(topics=None), 12, MetadataResponse)
+    assert all(topic.error_code == ErrorCode.NONE for topic in response.topics)
+    assert all([partition.leader_id for partition in topic.partitions] == [1] for topic in response.topics)
+    return {topic.name: topic.topic_id for topic in response.topics}
+
+
+@pytest.mark.parametrize("threads", [1, 10, 100])
+def test_all_topics_are_created_and_survive_a_restart(chronik_broker_factory: BrokerFactory, threads: int) -> None:
+    broker = chronik_broker_factory()
+    names = [f"topic-{number:04d}" for number in range(TOPICS)]
+    shares = [names[thread::threads] for thread in range(threads)]
+    at_once = TOPICS if threads == 1 else 1
+    with ThreadPoolExecutor(threads) as pool:
+        codes = [code for share in pool.map(lambda share: create(broker, share, at_once), shares) for code in share]
+    assert codes == [ErrorCode.NONE] * TOPICS
+    topics = topics_of(broker)
+    assert sorted(name or "" for name in topics) == names
+    assert len(set(topics.values())) == TOPICS
+    broker.restart()
+    assert topics_of(broker) == topics
+    broker.kill()
+    broker.start()
+    assert topics_of(broker) == topics
+
+
+def test_a_request_may_create_ten_thousand_partitions_and_not_one_more(chronik_broker_factory: BrokerFactory) -> None:
+    broker = chronik_broker_factory()
+    with RawClient(broker.bootstrap) as client:
+        wanted = [CreatableTopic(name=name, num_partitions=5000, replication_factor=1) for name in ("one", "two")]
+        wanted.append(CreatableTopic(name="three", num_partitions=1, replication_factor=1))
+        response = client.ask(CreateTopicsRequest(topics=wanted, validate_only=True), 7, CreateTopicsResponse)
+        codes = {topic.name: topic.error_code for topic in response.topics}
+        assert codes == {"one": 0, "two": 0, "three": ErrorCode.POLICY_VIOLATION}

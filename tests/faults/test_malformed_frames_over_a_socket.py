@@ -1,0 +1,15 @@
+"""A share of what `make fuzz` does in full."""
+
+from __future__ import annotations
+
+from chronik.testing.plugin import BrokerFactory
+from tests.fuzz import fuzz_socket
+from tests.long import SEED, count
+
+
+def test_malformed_frames_are_answered_or_end_the_connection(chronik_broker_factory: BrokerFactory) -> None:
+    frames = count(3_000, 100_000)
+    tally = fuzz_socket(chronik_broker_factory(), SEED, frames)
+    assert tally.answered + tally.closed == frames
+    assert tally.answered > 0
+    assert tally.closed > 0

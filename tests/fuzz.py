@@ -1,0 +1,116 @@
+"""Malformed bytes, by a seed: into the decoder, and over a socket into a real broker.
+
+    python -m tests.fuzz --seed 1 --decoder 1000000 --socket 100000
+
+A broker must answer or close the connection, quickly, and be well afterwards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import random
+import socket
+import struct
+import sys
+import time
+from dataclasses import dataclass
+
+from chronik.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from chronik.testing import Broker
+from tests.protocol.messages import fuzz_decoder
+from tests.raw import RawClient
+
+ANSWER_SECONDS_MAX = 10.0
+RESIDENT_BYTES_MAX = 1 << 30
+PROGRESS_EVERY = 10_000
+
+
+@dataclass(slots=True)
+class Tally:
+    answered: int = 0
+    closed: int = 0
+    slowest_seconds: float = 0.0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--decoder", type=int, default=1_000_000)
+    parser.add_argument("--socket", type=int, default=100_000)
+    options = parser.parse_args(arguments)
+    if options.decoder:
+        fuzz_decoder.main(options.seed, options.decoder)
+    if options.socket:
+        with Broker() as broker:
+            tally = fuzz_socket(broker, options.seed, options.socket)
+        print(
+            f"socket: {options.socket} frames, seed {options.seed}: {tally.answered} answered, {tally.closed} closed, "
+            f"slowest {tally.slowest_seconds * 1000:.0f} ms; the broker is well"
+        )
+    return 0
+
+
+def fuzz_socket(broker: Broker, seed: int, count: int) -> Tally:
+    """Raises AssertionError when the broker does not answer or close in time, dies, or grows."""
+    rng = random.Random(seed)
+    tally = Tally()
+    pid = broker.pid
+    for number in range(count):
+        data = _malformed(rng)
+        began = time.perf_counter()
+        try:
+            answered = _is_answered(broker, data)
+        except TimeoutError:
+            raise AssertionError(f"neither an answer nor an end within {ANSWER_SECONDS_MAX} s: {data.hex()}") from None
+        tally.answered += answered
+        tally.closed += not answered
+        tally.slowest_seconds = max(tally.slowest_seconds, time.perf_counter() - began)
+        if (number + 1) % PROGRESS_EVERY == 0:
+            _check_health(broker, pid)
+            print(f"  {number + 1} frames", file=sys.stderr, flush=True)
+    _check_health(broker, pid)
+    return tally
+
+
+def _is_answered(broker: Broker, data: bytes) -> bool:
+    """Says that nothing more will come, so that a request that is free to wait ends as well."""
+    with socket.create_connection(("127.0.0.1", broker.port), ANSWER_SECONDS_MAX) as client:
+        try:
+            client.sendall(data)
+            client.shutdown(socket.SHUT_WR)
+            answered = False
+            while client.recv(1 << 20):
+                answered = True
+        except (ConnectionResetError, BrokenPipeError):
+            return False
+        except OSError as error:
+            if error.errno == errno.ENOTCONN:  # closed before we could
+                return False
+            raise
+        return answered
+
+
+def _malformed(rng: random.Random) -> bytes:
+    """A frame: random, or a valid request damaged in some way, or behind a length that lies."""
+    frame = bytearray(fuzz_decoder.valid_request(rng))
+    rng.choice(fuzz_decoder.MUTATIONS)(rng, frame)
+    size = len(frame)
+    if rng.random() < 0.1:
+        size = rng.choice((-1, 0, 2**31 - 1, -(2**31), size + 1, size + (1 << 24), max(0, size - 1)))
+    return struct.pack(">i", size) + frame
+
+
+def _check_health(broker: Broker, pid: int) -> None:
+    assert broker.pid == pid, "the broker died"
+    with RawClient(broker.bootstrap) as client:
+        assert client.ask(ApiVersionsRequest(), 0, ApiVersionsResponse).api_keys
+    if sys.platform == "linux":
+        with open(f"/proc/{pid}/statm") as statm:
+            resident = int(statm.read().split()[1]) * 4096
+        assert resident < RESIDENT_BYTES_MAX, f"the broker takes {resident >> 20} MiB"
+    assert "failed\nTraceback" not in broker.log, broker.log[broker.log.index("failed\nTraceback") - 200 :][:3000]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
