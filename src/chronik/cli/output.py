@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from typing import Any
 
 from chronik.ids import format_id
@@ -40,14 +39,15 @@ def numbers(values: Iterable[int]) -> str:
     return ", ".join(map(str, values))
 
 
-def ranges(values: Sequence[int]) -> str:
+def ranges(values: Iterable[int]) -> str:
     """`0-49` or `0-2, 5`: many partitions in a few letters. The values ascend."""
-    starts = [0, *(i + 1 for i, (left, right) in enumerate(pairwise(values)) if right != left + 1)]
-    parts = []
-    for start, end in zip(starts, [*starts[1:], len(values)], strict=True):
-        first, last = values[start], values[end - 1]
-        parts.append(str(first) if first == last else f"{first}-{last}")
-    return ", ".join(parts)
+    found: list[list[int]] = []
+    for value in values:
+        if found and value == found[-1][-1] + 1:
+            found[-1][1:] = [value]
+        else:
+            found.append([value])
+    return ", ".join("-".join(map(str, ends)) for ends in found)
 
 
 def message_to_json(message: Struct, version: int) -> dict[str, Any]:

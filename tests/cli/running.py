@@ -1,0 +1,43 @@
+"""The command as users run it: a process with its own stdin, stdout and exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+TIMEOUT_S = 60.0  # a command takes a quarter of a second; only one that hangs is caught by this
+COMMAND = (sys.executable, "-m", "chronik")
+
+
+@dataclass
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[str]:
+        assert self.code == 0, self.err
+        return self.out.splitlines()
+
+
+def environment(bootstrap: str | None) -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("CHRONIK_")}
+    return inherited if bootstrap is None else inherited | {"CHRONIK_BOOTSTRAP_SERVER": bootstrap}
+
+
+def chronik(*arguments: str, bootstrap: str | None = None, stdin: str | bytes = "") -> Outcome:
+    given = stdin.encode() if isinstance(stdin, str) else stdin
+    done = subprocess.run(
+        [*COMMAND, *arguments], input=given, capture_output=True, timeout=TIMEOUT_S, env=environment(bootstrap)
+    )
+    return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from chronik.client.cluster import Cluster
+
+from .running import COMMAND, TIMEOUT_S, chronik, environment
+
+
+def started_on(log: Path, process: subprocess.Popen[bytes]) -> str:
+    """The address that a node says it answers on."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while "answers Kafka clients on " not in (said := log.read_text()):
+        assert process.poll() is None, said
+        assert time.monotonic() < deadline, said
+        time.sleep(0.01)
+    return said.split("answers Kafka clients on ")[1].split(",")[0]
+
+
+def test_a_node_answers_and_stops_when_it_is_told_to(tmp_path: Path) -> None:
+    config = tmp_path / "node.toml"
+    config.write_text(f'node_id = 7\ndata_dir = "{tmp_path / "elsewhere"}"\n')
+    log = tmp_path / "log"
+    arguments = ["start", "--config", str(config), "--data", str(tmp_path / "data"), "--kafka", "127.0.0.1:0"]
+    with log.open("wb") as stderr:
+        process = subprocess.Popen([*COMMAND, *arguments], stderr=stderr, env=environment(None))
+    with process:
+        address = started_on(log, process)
+        with Cluster(address) as cluster:
+            assert [broker.node_id for broker in cluster.metadata([]).brokers] == [7]
+        assert chronik("metadata", "-b", address).lines[0] == "Brokers: 7"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(TIMEOUT_S) == 0
+    assert (tmp_path / "data").is_dir()
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_starting_a_node_imports_no_other_command() -> None:
+    shown = "import sys; from chronik.cli.main import main; main(['start', '--node-id', 'x']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", shown], capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
+    imported = set(done.stdout.split())
+    assert "chronik.cli.start" in imported
+    assert {name for name in imported if name.startswith("chronik.cli.")} == {"chronik.cli.main", "chronik.cli.start"}
+    assert not {name for name in imported if name.startswith(("chronik.client", "chronik.testing", "chronik.bench"))}
+
+
+def test_the_demo_shows_that_a_crash_loses_nothing() -> None:
+    lines = chronik("demo").lines
+    assert any("10,000 of 10,000 orders are there, in their order" in line for line in lines)
+    assert any("killing the broker" in line for line in lines)
+    assert any(line.startswith("Where to look next") for line in lines)

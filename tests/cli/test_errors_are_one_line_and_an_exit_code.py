@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from chronik.testing import Broker
+
+from .running import COMMAND, TIMEOUT_S, chronik, environment
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("topics", "describe", "no-such-topic"), "UNKNOWN_TOPIC_OR_PARTITION: there is no topic no-such-topic"),
+        (("topics", "create", "in valid"), "INVALID_TOPIC_EXCEPTION"),
+        (("topics", "create", "t", "-c", "no.such.config=1"), "no.such.config"),
+        (("topics", "create", "t", "-c", "nonsense"), "expected NAME=VALUE"),
+        (("topics", "delete", "no-such-topic"), "no-such-topic"),
+        (("topics", "alter", "no-such-topic"), "nothing to alter"),
+        (("groups", "describe", "no-such-group"), "GROUP_ID_NOT_FOUND"),
+        (("consume", "no-such-topic"), "no-such-topic"),
+    ],
+)
+def test_what_the_broker_or_we_refuse(chronik_broker: Broker, arguments: tuple[str, ...], told: str) -> None:
+    outcome = chronik(*arguments, bootstrap=chronik_broker.bootstrap)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert outcome.err.startswith("chronik: ")
+    assert outcome.err.count("\n") == 1
+    assert told in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "told"),
+    [
+        (("-k", ":"), "k:v\nno separator\n", "line 2: no key separator ':'"),
+        (("--json",), '{"value": "v"}\n{"value": 1}\n', "line 2: value: expected str, not 1"),
+        (("--json",), "[]\n", "line 1: expected an object"),
+        (("--json",), "{\n", "line 1: not JSON"),
+        (("--json",), '{"value_base64": "?"}\n', "line 1: value_base64: expected Base64"),
+        (("-p", "7"), "v\n", "no partition 7"),
+    ],
+)
+def test_input_that_cannot_be_produced(
+    chronik_broker: Broker, chronik_topic: str, arguments: tuple[str, ...], stdin: str, told: str
+) -> None:
+    outcome = chronik("produce", chronik_topic, *arguments, bootstrap=chronik_broker.bootstrap, stdin=stdin)
+    assert outcome.code == 1
+    assert told in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("-p", "3"), "has 1 partitions, and no partition 3"),
+        (("-o", "soon"), "expected a number, earliest or latest"),
+        (("-o", "5", "--follow"), "OFFSET_OUT_OF_RANGE"),
+    ],
+)
+def test_positions_that_cannot_be_read(
+    chronik_broker: Broker, chronik_topic: str, arguments: tuple[str, ...], told: str
+) -> None:
+    chronik("produce", chronik_topic, bootstrap=chronik_broker.bootstrap, stdin="a\n")
+    outcome = chronik("consume", chronik_topic, *arguments, bootstrap=chronik_broker.bootstrap)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert told in outcome.err
+
+
+def test_no_broker_is_told_with_its_address_and_the_traceback_on_request() -> None:
+    outcome = chronik("metadata", "-b", "127.0.0.1:1")
+    assert (outcome.code, outcome.err) == (1, "chronik: no broker at 127.0.0.1:1: Connection refused\n")
+    assert "Traceback" in chronik("metadata", "-b", "127.0.0.1:1", "--debug").err
+
+
+@pytest.mark.parametrize("arguments", [("nonsense",), ("topics",), ("topics", "create"), ("consume", "t", "-n", "0")])
+def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...]) -> None:
+    outcome = chronik(*arguments)
+    assert outcome.code == 2
+    assert "chronik" in outcome.err
+
+
+def test_help_and_version_are_no_errors() -> None:
+    assert "  produce   write lines from stdin to a topic" in chronik("--help").lines
+    assert chronik("--version").lines[0].startswith("chronik ")
+    assert "--key-separator" in chronik("produce", "--help").out
+
+
+def test_a_wrong_config_is_refused_with_file_key_and_what_is_expected(tmp_path: Path) -> None:
+    config = tmp_path / "node.toml"
+    config.write_text('flush = "never"\n')
+    outcome = chronik("start", "--config", str(config), "--data", str(tmp_path / "data"))
+    assert outcome.code == 1
+    assert outcome.err == f"chronik: {config}: flush = 'never': expected \"group\" or \"os\"\n"
+    outcome = chronik("start", "--node-id", "x", "--data", str(tmp_path / "data"))
+    assert outcome.code == 1
+    assert "node_id = 'x': expected a whole number" in outcome.err
+
+
+def test_a_reader_that_has_enough_ends_the_command_quietly(chronik_broker: Broker, chronik_topic: str) -> None:
+    lines = "\n".join(f"{number:0500d}" for number in range(2000))
+    chronik("produce", chronik_topic, bootstrap=chronik_broker.bootstrap, stdin=lines)
+    command = subprocess.Popen(
+        [*COMMAND, "consume", chronik_topic],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(chronik_broker.bootstrap),
+    )
+    with command:
+        assert command.stdout is not None
+        assert command.stderr is not None
+        assert command.stdout.readline() == b"0" * 500 + b"\n"
+        command.stdout.close()
+        assert command.wait(TIMEOUT_S) == 141
+        assert command.stderr.read() == b""
+
+
+def test_ctrl_c_ends_a_follower_quietly(chronik_broker: Broker, chronik_topic: str) -> None:
+    chronik("produce", chronik_topic, bootstrap=chronik_broker.bootstrap, stdin="a\n")
+    command = subprocess.Popen(
+        [*COMMAND, "consume", chronik_topic, "-f", "--from-beginning"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(chronik_broker.bootstrap),
+    )
+    with command:
+        assert command.stdout is not None
+        assert command.stderr is not None
+        assert command.stdout.readline() == b"a\n"
+        command.send_signal(signal.SIGINT)
+        assert command.wait(TIMEOUT_S) == 130
+        assert command.stderr.read() == b""
