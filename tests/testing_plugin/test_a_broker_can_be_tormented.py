@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from chronik.client.errors import ClientError
+from chronik.protocol.errors import KafkaError
+from chronik.testing import Broker, BrokerFailed
+from chronik.testing.plugin import BrokerFactory
+
+
+def produce(broker: Broker, topic: str, value: bytes, **config: object) -> str | None:
+    """What librdkafka reports about a record: None when it was acknowledged."""
+    reports: list[str | None] = []
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0, **config})
+    producer.produce(topic, value, on_delivery=lambda error, _: reports.append(error.name() if error else None))
+    producer.flush(30)
+    (report,) = reports
+    return report
+
+
+def test_a_broker_needs_no_pytest() -> None:
+    with Broker(flush="os") as broker:
+        data_dir = broker.data_dir
+        assert broker.bootstrap == f"127.0.0.1:{broker.port}"
+        broker.create_topic("t")
+        assert produce(broker, "t", b"v") is None
+        (record,) = broker.records("t")
+        assert (record.topic, record.partition, record.offset, record.value) == ("t", 0, 0, b"v")
+        assert "answers Kafka clients" in broker.log
+        assert data_dir.is_dir()
+    assert not broker.running
+    assert not data_dir.exists()
+
+
+def test_a_folder_that_was_given_is_kept(tmp_path: Path) -> None:
+    with Broker(tmp_path) as broker:
+        broker.create_topic("t")
+    with Broker(tmp_path) as broker:
+        assert broker.records("t") == []
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_a_restart_keeps_port_and_data(chronik_broker_factory: BrokerFactory, how: str) -> None:
+    broker = chronik_broker_factory()
+    port, pid = broker.port, broker.pid
+    broker.create_topic("t")
+    assert produce(broker, "t", b"kept") is None
+    getattr(broker, how)()
+    assert not broker.running
+    with pytest.raises(ClientError):
+        broker.records("t")
+    broker.restart()
+    assert broker.port == port
+    assert broker.pid != pid
+    assert [record.value for record in broker.records("t")] == [b"kept"]
+
+
+def test_a_restart_of_a_running_broker_stops_it_first(chronik_broker_factory: BrokerFactory) -> None:
+    broker = chronik_broker_factory()
+    broker.restart()
+    assert broker.log.count("answers Kafka clients") == 2
+    assert broker.log.count("stopping") == 1
+
+
+def test_errors_reach_a_client_as_often_as_asked(chronik_broker: Broker, chronik_topic: str) -> None:
+    chronik_broker.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)
+    assert produce(chronik_broker, chronik_topic, b"v") is None
+    outcomes = [seen.outcome for seen in chronik_broker.last_requests(1000) if seen.api == "Produce"]
+    assert outcomes[-3:] == ["NOT_LEADER_OR_FOLLOWER", "NOT_LEADER_OR_FOLLOWER", "ok"]
+    assert [record.value for record in chronik_broker.records(chronik_topic)] == [b"v"]
+
+
+def test_faults_of_one_api_come_one_after_the_other(chronik_broker: Broker, chronik_topic: str) -> None:
+    chronik_broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
+    chronik_broker.fail("Produce", "MESSAGE_TOO_LARGE")
+    reports = [produce(chronik_broker, chronik_topic, b"v") for _ in range(3)]
+    assert reports == ["TOPIC_AUTHORIZATION_FAILED", "MSG_SIZE_TOO_LARGE", None]
+
+
+def test_a_fault_without_a_count_lasts_until_it_is_cleared(chronik_broker: Broker, chronik_topic: str) -> None:
+    chronik_broker.fail("Produce", "MESSAGE_TOO_LARGE", times=None)
+    assert [produce(chronik_broker, chronik_topic, b"v") for _ in range(3)] == 3 * ["MSG_SIZE_TOO_LARGE"]
+    chronik_broker.clear_faults()
+    assert produce(chronik_broker, chronik_topic, b"v") is None
+
+
+def test_a_delayed_request_is_answered_late_and_right(chronik_broker: Broker, chronik_topic: str) -> None:
+    chronik_broker.delay("ListOffsets", 0.3, times=1)
+    start, began = time.time(), time.monotonic()
+    assert chronik_broker.records(chronik_topic) == []
+    assert time.monotonic() - began >= 0.3
+    asked = [seen for seen in chronik_broker.last_requests() if seen.api == "ListOffsets" and seen.answered_at > start]
+    assert [seen.milliseconds >= 300 for seen in asked] == [True, False]
+
+
+def test_a_delay_and_an_error_go_together(chronik_broker: Broker, chronik_topic: str) -> None:
+    chronik_broker.delay("Produce", 0.2)
+    chronik_broker.fail("Produce", "MESSAGE_TOO_LARGE")
+    began = time.monotonic()
+    assert produce(chronik_broker, chronik_topic, b"v") == "MSG_SIZE_TOO_LARGE"
+    assert time.monotonic() - began >= 0.2
+
+
+def test_a_paused_broker_answers_nothing_until_it_is_resumed(chronik_broker: Broker, chronik_topic: str) -> None:
+    chronik_broker.pause()
+    with pytest.raises(KafkaException, match=r"_TRANSPORT|_TIMED_OUT"):
+        AdminClient({"bootstrap.servers": chronik_broker.bootstrap, "log_level": 0}).list_topics(timeout=0.5)
+    with pytest.raises(BrokerFailed, match="paused"):
+        chronik_broker.last_requests()
+    chronik_broker.resume()
+    assert chronik_broker.records(chronik_topic) == []
+
+
+def test_last_requests_tell_who_asked_what_and_how_it_went(chronik_broker: Broker, chronik_topic: str) -> None:
+    began = time.time()
+    chronik_broker.fail("Fetch", "UNKNOWN_SERVER_ERROR")
+    produce(chronik_broker, chronik_topic, b"v", **{"client.id": "the-client"})
+    with pytest.raises(KafkaError, match="UNKNOWN_SERVER_ERROR"):
+        chronik_broker.records(chronik_topic)
+    *_, last = chronik_broker.last_requests()
+    assert (last.api, last.outcome, last.client_id) == ("Fetch", "UNKNOWN_SERVER_ERROR", "chronik-testing")
+    assert began - 1 < last.answered_at < time.time() + 1
+    assert ("the-client", "Produce", "ok") in {
+        (seen.client_id, seen.api, seen.outcome) for seen in chronik_broker.last_requests(1000)
+    }
+    assert len(chronik_broker.last_requests(2)) == 2
+    assert chronik_broker.last_requests(0) == []
+    assert "Fetch v12" not in chronik_broker.log, "requests are kept for who asks, not logged"
+
+
+def test_misspelt_names_are_refused_before_anything_happens(chronik_broker: Broker) -> None:
+    with pytest.raises(ValueError, match="no API is called 'Produec'"):
+        chronik_broker.fail("Produec", "NOT_LEADER_OR_FOLLOWER")
+    with pytest.raises(ValueError, match="no error code of Kafka's is called 'NOT_LEADER'"):
+        chronik_broker.fail("Produce", "NOT_LEADER")
+    with pytest.raises(ValueError, match="times = 0"):
+        chronik_broker.delay("Produce", 1, times=0)
+    with pytest.raises(ValueError, match="a delay of -1 s"):
+        chronik_broker.delay("Produce", -1)
+
+
+def test_a_broker_that_is_not_running_says_so(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    with pytest.raises(BrokerFailed, match="never started"):
+        _ = broker.bootstrap
+    with broker:
+        with pytest.raises(BrokerFailed, match="running already"):
+            broker.start()
+        broker.kill()
+        with pytest.raises(BrokerFailed, match="not running"):
+            broker.clear_faults()
