@@ -8,17 +8,27 @@ commas between them.
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 
 import pytest
 
 from .running import Clients
 
+CONNECT_TIMEOUT_S = 5.0
+
 
 @pytest.fixture(scope="session")
 def bootstrap(request: pytest.FixtureRequest) -> str:
     outside = os.environ.get("CHRONIK_TEST_BOOTSTRAP")
     return outside or str(request.getfixturevalue("chronik_broker").bootstrap)
+
+
+@pytest.fixture(autouse=True)
+def _the_broker_still_answers(bootstrap: str) -> None:
+    """A broker that died fails every test at once, instead of after each client's patience."""
+    host, _, port = bootstrap.rpartition(":")
+    socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S).close()
 
 
 @pytest.fixture(scope="session")
