@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
+from confluent_kafka import Consumer
 
 from chronik.testing import Broker
 
@@ -169,6 +170,37 @@ def test_a_group_goes_on_where_it_has_committed(cli: Cli, chronik_topic: str) ->
     (offset,) = described["offsets"]
     assert (offset["topic"], offset["committed"], offset["end_offset"], offset["lag"]) == (chronik_topic, 1, 3, 2)
     assert cli("groups", "describe", group).lines[0] == f"Group: {group}"
+
+
+@pytest.mark.chronik_topic(partitions=3)
+def test_members_of_a_group_are_shown_with_what_they_read(
+    cli: Cli, chronik_broker: Broker, chronik_topic: str
+) -> None:
+    group = f"group-of-{chronik_topic}"
+    cli("produce", chronik_topic, "-p", "1", stdin="a\nb\n")
+    settings = {"group.id": group, "client.id": "reader", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = Consumer({"bootstrap.servers": chronik_broker.bootstrap, **settings})
+    try:
+        consumer.subscribe([chronik_topic])
+        message = consumer.poll(30)
+        assert message is not None
+        consumer.commit(message, asynchronous=False)
+        (described,) = cli("groups", "describe", group, "--json").json
+        assert described["state"] == "Stable"
+        (member,) = described["members"]
+        assert (member["client_id"], member["partitions"]) == ("reader", 3)
+        shown = [(each["partition"], each["committed"], each["lag"], each["member"]) for each in described["offsets"]]
+        assert shown == [
+            (0, None, None, member["member"]),
+            (1, 1, 1, member["member"]),
+            (2, None, None, member["member"]),
+        ]
+        assert "Members: 1" in cli("groups", "describe", group).lines
+        outsider = cli("consume", chronik_topic, "-g", group)
+        assert (outsider.code, outsider.err.count("\n")) == (1, 1)
+        assert "UNKNOWN_MEMBER_ID" in outsider.err
+    finally:
+        consumer.close()
 
 
 def test_following_prints_what_comes_until_it_has_enough(chronik_broker: Broker, chronik_topic: str, cli: Cli) -> None:

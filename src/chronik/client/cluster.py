@@ -111,9 +111,10 @@ class Cluster:
         raise failure
 
     def broker(self, node_id: int) -> Connection:
+        """One that leads something. Raises KafkaError when it is no longer listed: another will lead instead."""
         address = self._brokers.get(node_id)
         if address is None:
-            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"no broker has the id {node_id}")
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"broker {node_id} is not there at the moment")
         return self._connection(address)
 
     def brokers(self) -> list[Connection]:
@@ -171,7 +172,8 @@ class Cluster:
         """Raises KafkaError when the partition does not exist or has no leader at the moment."""
         for partition in self.topic(of.topic).partitions:
             if partition.partition_index == of.partition:
-                raise_for(partition.error_code if partition.leader_id < 0 else 0, f"{of}")
+                if partition.leader_id < 0:
+                    raise_for(partition.error_code or ErrorCode.LEADER_NOT_AVAILABLE, str(of))
                 return partition.leader_id
         count = len(self.topic(of.topic).partitions)
         message = f"topic {of.topic} has {count} partitions, and no partition {of.partition}"
