@@ -1,0 +1,13 @@
+"""The picture of a group's life in docs/groups.md is the one that the table gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from chronik.groups.transitions import mermaid
+
+PAGE = Path(__file__).parents[2] / "docs" / "groups.md"
+
+
+def test_the_picture_in_the_docs_is_drawn_from_the_table() -> None:
+    assert mermaid().strip() in PAGE.read_text(encoding="utf-8")
