@@ -4,7 +4,7 @@ It reads frames, checks each batch's CRC, appends the batch to a file and answer
 Produce, one partition per topic, and nothing else: no offsets in the batches, no indexes, no fsync, no limits. What
 Chronik does beyond that is what the ratio between the two shows.
 
-    python -m bench.floor DIR     prints the port it listens on
+    python -m bench.floor DIR PORT
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ class Log:
 
 
 class Floor:
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, port: int) -> None:
         self._directory = directory
+        self._port = port
         self._logs: dict[bytes, Log] = {}
-        self.port = 0
 
     def log(self, topic: bytes) -> Log:
         log = self._logs.get(topic)
@@ -133,7 +133,7 @@ class Floor:
         here = [NODE_ID]
         led = [MetadataResponsePartition(partition_index=0, leader_id=NODE_ID, replica_nodes=here, isr_nodes=here)]
         return MetadataResponse(
-            brokers=[MetadataResponseBroker(node_id=NODE_ID, host=HOST, port=self.port)],
+            brokers=[MetadataResponseBroker(node_id=NODE_ID, host=HOST, port=self._port)],
             cluster_id="floor",
             controller_id=NODE_ID,
             topics=[MetadataResponseTopic(name=name, topic_id=bytes(16), partitions=led) for name in names],
@@ -187,12 +187,10 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.writelines(self._floor.answer(frame))
 
 
-async def serve(directory: Path) -> None:
+async def serve(directory: Path, port: int) -> None:
     loop = asyncio.get_running_loop()
-    floor = Floor(directory)
-    server = await loop.create_server(lambda: Connection(floor), HOST, 0)
-    floor.port = server.sockets[0].getsockname()[1]
-    print(floor.port, flush=True)
+    floor = Floor(directory, port)
+    server = await loop.create_server(lambda: Connection(floor), HOST, port)
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
@@ -201,10 +199,10 @@ async def serve(directory: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 1:
-        print("usage: python -m bench.floor DIR", file=sys.stderr)
+    if len(arguments) != 2:
+        print("usage: python -m bench.floor DIR PORT", file=sys.stderr)
         return 2
-    uvloop.run(serve(Path(arguments[0])))
+    uvloop.run(serve(Path(arguments[0]), int(arguments[1])))
     return 0
 
 

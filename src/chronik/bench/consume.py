@@ -16,7 +16,7 @@ from chronik.client.cluster import Cluster
 from chronik.client.offsets import earliest_offsets, latest_offsets
 
 RECORDS_PER_CALL: Final = 10_000
-POLL_MS: Final = 1000
+POLL_MS: Final = 5  # a call waits for its full count as long as this: the last one of a run will
 STALLED_SECONDS_MAX: Final = 30.0
 QUEUED_RECORDS_MIN: Final = 1_000_000  # librdkafka keeps so many ahead: it fetches while records are counted
 QUEUED_KIB_MAX: Final = 1_000_000  # the count above is the limit

@@ -209,7 +209,7 @@ class Consumer(Handle):
             self._check_errors()
             return NOTHING
         received = self._records[:count]
-        last = Message.from_address(received[-1])
+        last = Message.from_address(received[-1] or 0)
         failed, sample_bytes = last.err, last.length
         destroy = rd.message_destroy
         for record in received:

@@ -1,0 +1,35 @@
+"""What a node costs before anyone uses it: time to its first answer, memory, CPU."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from bench.servers import CHRONIK_GROUP, Server
+from chronik.bench.measures import MEGABYTE, cpu_seconds, resident_bytes
+
+SETTLED_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    start_ms: list[float]
+    resident_mb: float
+    cpu_percent: float
+
+
+def measure_idle(parent: Path, starts: int, idle_seconds: float) -> Idle:
+    """Chronik as it is started by default."""
+    start_ms = []
+    for _ in range(starts):
+        with Server(CHRONIK_GROUP, parent) as server:
+            start_ms.append(1000 * server.first_answer_seconds)
+    with Server(CHRONIK_GROUP, parent) as server:
+        time.sleep(SETTLED_SECONDS)
+        resident = resident_bytes(server.pid)
+        used_s = cpu_seconds(server.pid)
+        time.sleep(idle_seconds)
+        used_s = cpu_seconds(server.pid) - used_s
+    return Idle(start_ms, resident / MEGABYTE, 100 * used_s / idle_seconds)
