@@ -94,7 +94,7 @@ def send(connection: Connection, batch: bytes) -> tuple[int, int]:
 def test_make_bench_prints_every_table_and_keeps_the_figures(tmp_path: Path) -> None:
     small = {"rounds": 1, "megabytes": 20, "trips": 20, "topics": 10, "starts": 2, "idle-seconds": 0.2}
     done = subprocess.run(
-        [sys.executable, "-m", "bench", *(f"--{name}={value}" for name, value in small.items()), f"--folder={tmp_path}"],
+        [sys.executable, "-m", "bench", *(f"--{name}={small[name]}" for name in small), f"--folder={tmp_path}"],
         cwd=ROOT,
         capture_output=True,
         text=True,
