@@ -238,7 +238,7 @@ def test_log_dirs_tell_the_size_of_each_partition(admin: RunningClient, clients:
     assert 10_000 < filled[1] < 11_000
 
 
-def test_groups_are_listed_described_moved_and_deleted(admin: RunningClient, clients: Clients) -> None:
+def test_groups_are_listed_and_described(admin: RunningClient, clients: Clients) -> None:
     topic, group = clients.create_topic(unique("watched"), 2), unique("watched")
     member = clients.get("aiokafka").join(group, [topic])
     try:
@@ -249,12 +249,27 @@ def test_groups_are_listed_described_moved_and_deleted(admin: RunningClient, cli
         (only,) = described["members"]
         assert only["client_id"].startswith("aiokafka")
         assert sorted(only["assignment"]) == [[topic, 0], [topic, 1]]
-        assert _refused(admin, "delete_group", group=group) == "NON_EMPTY_GROUP"
     finally:
         member.leave()
     assert admin.admin("list_groups")[group] == "Empty"
-    admin.admin("alter_group_offsets", group=group, offsets=[(topic, 0, 5, "moved"), (topic, 1, 7, "")])
-    assert [at[:3] for at in sorted(admin.admin("group_offsets", group=group))] == [[topic, 0, 5], [topic, 1, 7]]
+
+
+def test_the_offsets_of_an_empty_group_can_be_moved(admin: RunningClient, clients: Clients) -> None:
+    topic, group = clients.create_topic(unique("moved"), 2), unique("moved")
+    for moved in ([topic, 0, 5], [topic, 0, 3]):
+        admin.admin("alter_group_offsets", group=group, offsets=[(*moved, "moved"), (topic, 1, 7, "")])
+        assert [at[:3] for at in sorted(admin.admin("group_offsets", group=group))] == [moved, [topic, 1, 7]]
+
+
+def test_a_group_can_be_deleted_once_it_is_empty(admin: RunningClient, clients: Clients) -> None:
+    topic, group = clients.create_topic(unique("deleted"), 1), unique("deleted")
+    member = clients.get("aiokafka").join(group, [topic])
+    try:
+        wait_for("the member has its partition", member.assignment)
+        assert _refused(admin, "delete_group", group=group) == "NON_EMPTY_GROUP"
+    finally:
+        member.leave()
+    assert group in admin.admin("list_groups")
     admin.admin("delete_group", group=group)
     assert group not in admin.admin("list_groups")
 
