@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import struct
@@ -46,11 +47,18 @@ COMMANDS: Final[dict[str, Callable[[Path, int], list[str]]]] = {
 }
 
 
+def _environment(parent: Path) -> dict[str, str]:
+    """Compiled modules are kept, as they are once a package is installed, whatever this environment says of it."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return kept | {"PYTHONPYCACHEPREFIX": str(parent.resolve() / "bytecode")}
+
+
 class Server:
     """A server that has answered its first request; it and its data go away at the end of the `with`."""
 
     def __init__(self, name: str, parent: Path) -> None:
         self._name = name
+        self._environment = _environment(parent)
         self._folder = Path(tempfile.mkdtemp(prefix="chronik-bench-", dir=parent))
         self._port = _free_port()
         self.first_answer_seconds = 0.0
@@ -58,7 +66,8 @@ class Server:
 
     def __enter__(self) -> Server:
         began = time.perf_counter()
-        self._process = subprocess.Popen(COMMANDS[self._name](self._folder, self._port), cwd=ROOT)
+        command = COMMANDS[self._name](self._folder, self._port)
+        self._process = subprocess.Popen(command, cwd=ROOT, env=self._environment)
         try:
             self._await_answer()
         except BaseException:
