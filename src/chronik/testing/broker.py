@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -155,7 +156,10 @@ class Broker:
 
     def pause(self) -> None:
         """Freezes the process (SIGSTOP): its connections stay open, nothing is answered."""
-        self._running_process().send_signal(signal.SIGSTOP)
+        process = self._running_process()
+        process.send_signal(signal.SIGSTOP)
+        if sys.platform == "linux":  # a signal takes effect after it was sent: wait until all threads stand still
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         self._paused = True
 
     def resume(self) -> None:
