@@ -36,7 +36,7 @@ def contents(world: World) -> dict[bytes | None, bytes | None]:
 
 def compact_all(world: World) -> None:
     """Also what is in the active segment."""
-    if world.log._segments and world.log._segments[-1].size:
+    if world.log._segments.all and world.log._segments.all[-1].size:
         world.log.roll()
     world.settle()
     world.compact()
@@ -76,7 +76,7 @@ def test_a_compacted_log_holds_what_a_dict_would(steps: list[list[Write] | str],
             world = world.reopened()
         elif step == "crash":
             world = world.reopened(world.twin.crash(number))
-        elif world.log.log_end_offset and world.log._segments[-1].size:
+        elif world.log._segments.all and world.log._segments.all[-1].size:
             world.log.roll()
         found = contents(world)
         alive = {key: value for key, value in model.items() if value is not None}

@@ -39,7 +39,7 @@ def test_records_are_found_by_time_without_reading_the_whole_segment() -> None:
     chance = random.Random(1)
     for number in range(2000):
         world.append(batch(chance.randbytes(100), timestamp=NOW_MS + number))
-    pieces = list(world.log._segments[0].walk_from_time(NOW_MS + 1500, world.log.epochs))
+    pieces = list(world.log._segments.all[0].walk_from_time(NOW_MS + 1500, world.log.epochs))
     assert 500 <= len(pieces) < 550
     found = world.log.offset_for_timestamp(NOW_MS + 1500)
     assert found is not None

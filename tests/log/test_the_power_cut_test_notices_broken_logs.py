@@ -52,15 +52,14 @@ def truncate_without_lowering_the_synced_offset(patch: pytest.MonkeyPatch) -> No
     patch.setattr(SyncedOffsets, "lower", lambda synced, topic_id, partition, offset: None)
 
 
-def trust_the_tail(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(recovery._Tail, "_remove", lambda tail, segments, first: None)
+def leave_what_was_cut_off(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TwinFile, "truncate", lambda file, size: None)
 
 
 def delete_before_the_start_is_stored(patch: pytest.MonkeyPatch) -> None:
     def at_once(log: PartitionLog, offset: int) -> int:
         log.log_start_offset = max(log.log_start_offset, offset)
-        log._stored["log-start"] = log.log_start_offset
-        log._drop_segments_before_start()
+        log._segments.drop_before(log.log_start_offset, 0)
         return log.log_start_offset
 
     patch.setattr(PartitionLog, "delete_records_before", at_once)
@@ -86,7 +85,7 @@ MUTANTS = [
     exchange_segments_without_waiting,
     leave_exchanges_unfinished,
     truncate_without_lowering_the_synced_offset,
-    trust_the_tail,
+    leave_what_was_cut_off,
     delete_before_the_start_is_stored,
     forget_leader_epochs,
     compact_what_is_not_the_latest,

@@ -96,14 +96,17 @@ class SegmentIndex:
         return self._last_where(lambda entry: entry.max_timestamp < timestamp)
 
     def keep(self, count: int) -> None:
-        """Drops all entries but the first `count`."""
+        """Drops all entries but the first `count`, durably: entries that came back after a power cut would point into
+        batches that have taken the place of the ones they were made for."""
         stored = self._stored_count()
         if count >= stored:
             del self._buffered[count - stored :]
             return
         self._buffered = []
         self._stored = count
-        self._cache.create(self.path, expendable=True).truncate(count * ENTRY_BYTES)
+        file = self._cache.create(self.path, expendable=True)
+        file.truncate(count * ENTRY_BYTES)
+        file.fdatasync()
 
     def _last_where(self, condition: Callable[[IndexEntry], bool]) -> int:
         low, high = 0, len(self)

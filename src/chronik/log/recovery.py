@@ -15,7 +15,7 @@ from chronik.files import FileCache, FileSystem, folders_above, read_file
 from chronik.log import names
 from chronik.log.config import LONG_MAX
 from chronik.log.epochs import EpochHistory
-from chronik.log.offset_file import load_offset
+from chronik.log.offset_file import OffsetFile
 from chronik.log.scan import batch_at
 from chronik.log.segment import SEARCH_BYTES_MAX, Piece, Segment
 from chronik.protocol.batch import HEADER_BYTES
@@ -31,7 +31,7 @@ class Recovered:
     log_start_offset: int
     log_end_offset: int
     epochs: EpochHistory
-    stored_log_start: int | None
+    start_file: OffsetFile
     names: set[str]
     """Of the files that were found."""
 
@@ -42,10 +42,11 @@ def recover(
     """Everything but the producers. On return all that is kept is synced."""
     present = _finish_interrupted_work(files, folder)
     epochs = EpochHistory(cache, f"{folder}/{names.LEADER_EPOCHS}")
+    start_file = OffsetFile(files, f"{folder}/{names.LOG_START}")
     if not present:
         # Where nothing was ever written. If something was, and is gone, its offsets must not be given out again.
-        return Recovered([], synced_offset, synced_offset, epochs, None, present)
-    stored_start = load_offset(files, f"{folder}/{names.LOG_START}")
+        return Recovered([], synced_offset, synced_offset, epochs, start_file, present)
+    stored_start = start_file.load()
     bases = names.offsets_of(present, names.LOG)
     if stored_start is not None:
         bases = _without_deleted(files, folder, bases, stored_start)
@@ -64,11 +65,14 @@ def recover(
     log_start = max(stored_start if stored_start is not None else -1, bases[0] if bases else -1)
     if log_start < 0:
         log_start = synced_offset  # every file is gone: what was there must not be counted again
-    log_end = max(log_end, log_start)
+    if log_end < max(synced_offset, log_start):
+        # What was synced, or deleted, is missing. Its offsets must not be given out again: a new segment begins.
+        log_end = max(synced_offset, log_start)
+        segments.append(Segment(cache, folder, log_end))
     if epochs.drop_from(log_end):
         epochs.rewrite()
     epochs.forget_before(log_start)
-    return Recovered(segments, log_start, log_end, epochs, stored_start, present)
+    return Recovered(segments, log_start, log_end, epochs, start_file, present)
 
 
 class _EpochsMissing(Exception):
@@ -97,7 +101,7 @@ class _Tail:
     def recover(self, segments: list[Segment]) -> int:
         """Returns the log's end; takes out of `segments` what does not continue it."""
         if not segments:
-            return self._synced_offset
+            return 0
         first = max(0, bisect_right([segment.base_offset for segment in segments], self._synced_offset) - 1)
         log_end, changed = segments[first].base_offset, False
         for number in range(first, len(segments)):
@@ -110,15 +114,11 @@ class _Tail:
             if cut or log_end < self._synced_offset:
                 self._remove(segments, number + 1)
                 break
-        if log_end < self._synced_offset:
-            # Synced data is missing: new batches must not take its offsets, so they go into a segment of their own.
-            segments[-1].end_offset = log_end = self._synced_offset
-            segments.append(Segment(self._cache, self._folder, log_end))
         return log_end
 
     def _recover_segment(self, segment: Segment) -> tuple[int, bool]:
         """(end offset, whether the file was cut there)."""
-        position, offset = segment.trusted_start(self._synced_offset)
+        position, offset = segment.trusted_start(self._synced_offset, self._epochs)
         while True:
             position, offset, damaged = self._walk(segment, position, offset)
             if not damaged or offset >= self._synced_offset:

@@ -23,7 +23,7 @@ from chronik.protocol.errors import CorruptRecords
 WALK_BYTES = 1 << 20
 
 # The next reads of so many consumers are remembered, so that reading on needs no look into the index.
-HINTS_MAX = 16
+HINTS_MAX = 64
 
 # How far behind damage the next good batch is searched for when the index does not help.
 SEARCH_BYTES_MAX = 64 << 20
@@ -274,27 +274,36 @@ class Segment:
 
     def reload_index(self, offset: int, epochs: EpochHistory, index_interval_bytes: int) -> None:
         """Of the active segment: keeps the entries below `offset`, and notes the batches behind the last of them."""
-        position, at = self.trusted_start(offset)
+        position, at = self.trusted_start(offset, epochs)
         for piece in self.walk(position, at, epochs, self.end_offset):
             if piece.batch is not None:
                 header = piece.header
                 self.note(piece.position, piece.base_offset, header.size, header.max_timestamp, index_interval_bytes)
 
-    def trusted_start(self, offset: int) -> tuple[int, int]:
-        """(position, offset) of the last indexed batch below `offset`; what the index says beyond is dropped."""
+    def trusted_start(self, offset: int, epochs: EpochHistory) -> tuple[int, int]:
+        """(position, offset) of the last indexed good batch below `offset`; what the index says beyond is dropped."""
         self._index_checked = True
-        try:
-            number = self.index.floor_offset(offset - 1)
-            entry = self.index.entry(number) if number >= 0 else None
-        except IndexDamaged:
-            entry = None
-        if entry is None or not self.base_offset <= entry.offset <= self.end_offset or entry.position > self.size:
-            self._reset_index(0)
-            return 0, self.base_offset
+        number, entry = self._last_good_entry(offset - 1, epochs)
         self._reset_index(number + 1)
+        if entry is None:
+            return 0, self.base_offset
         self.first_timestamp = _TIMESTAMP.unpack_from(self._view(0, HEADER_BYTES), MAX_TIMESTAMP_POSITION)[0]
         self.max_timestamp, self.max_timestamp_offset = entry.max_timestamp, entry.max_timestamp_offset
         return entry.position, entry.offset
+
+    def _last_good_entry(self, offset: int, epochs: EpochHistory) -> tuple[int, IndexEntry | None]:
+        """The last entry not above `offset` whose batch is there, and its number; -1 when there is none."""
+        try:
+            number = self.index.floor_offset(offset)
+            while number >= 0:
+                entry = self.index.entry(number)
+                view = self.view_of_batch(entry.position)
+                if batch_at(view, 0, entry.offset, epochs.range_at(entry.offset)[0]) is not None:
+                    return number, entry
+                number -= 1
+        except IndexDamaged:
+            pass
+        return -1, None
 
     def _reset_index(self, entries_kept: int) -> None:
         self.index.keep(entries_kept)
@@ -302,7 +311,7 @@ class Segment:
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
 
     def _start_for(self, offset: int, epochs: EpochHistory) -> tuple[int, int]:
-        position = self._hints.pop(offset, None)
+        position = self._hints.get(offset)
         if position is not None:
             return position, offset
         entry = self._entry(lambda: self.index.floor_offset(offset), epochs)

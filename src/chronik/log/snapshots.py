@@ -1,74 +1,96 @@
-"""Files that hold what was known of producers at some offset: a start need not read the whole log for it."""
+"""What a partition knows of its producers, and the files that keep it: a start need not read the whole log for it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from chronik.files import File, FileCache, read_file
+from chronik.clock import Clock
+from chronik.files import FileCache, read_file
 from chronik.log import names
 from chronik.log.epochs import EpochHistory
 from chronik.log.producers import ProducerStates
 from chronik.log.segment import Segment
+from chronik.log.sync import Unsynced
+from chronik.protocol.batch import BatchHeader
+
+# How much log lies at most between two snapshots: what an unclean start has to read again.
+SNAPSHOT_INTERVAL_BYTES = 64 << 20
 
 # The newest one may be torn after a power cut, or too new after a truncation.
 SNAPSHOTS_KEPT = 2
 
 
-class ProducerSnapshots:
-    __slots__ = ("_cache", "_folder", "_offsets")
+class ProducerMemory:
+    __slots__ = ("_bytes_since_snapshot", "_cache", "_clock", "_folder", "_offsets", "_unsynced", "states")
 
-    def __init__(self, cache: FileCache, folder: str, present: Iterable[str]) -> None:
+    def __init__(self, cache: FileCache, folder: str, clock: Clock, unsynced: Unsynced, present: Iterable[str]) -> None:
+        self.states = ProducerStates()
         self._cache = cache
         self._folder = folder
-        self._offsets = names.offsets_of(present, names.SNAPSHOT)
+        self._clock = clock
+        self._unsynced = unsynced
+        self._offsets = names.offsets_of(present, names.SNAPSHOT) if present else []
+        self._bytes_since_snapshot = 0
 
-    def write(self, producers: ProducerStates, offset: int) -> File:
-        """The caller has it synced with the log; a torn one is noticed."""
+    def appended(self, headers: Sequence[BatchHeader], offset: int, end_offset: int, size: int) -> None:
+        """Batches were written from `offset` on."""
+        for header in headers:
+            if header.producer_id >= 0:
+                self.states.update(header, offset, self._clock.now_ms())
+            offset += header.last_offset_delta + 1
+        self._bytes_since_snapshot += size
+        if self._bytes_since_snapshot >= SNAPSHOT_INTERVAL_BYTES:
+            self.snapshot(end_offset)
+
+    def snapshot(self, offset: int) -> None:
+        """Keeps what is known when `offset` is due. The next sync makes it durable; a torn one is noticed."""
+        if not self._bytes_since_snapshot:
+            return
         file = self._cache.create(self._path(offset))
         file.truncate(0)
-        file.append(producers.encode(offset))
+        file.append(self.states.encode(offset))
+        self._unsynced.add_file(file)
+        self._unsynced.add_folder(self._folder)
+        self._bytes_since_snapshot = 0
         if offset not in self._offsets:
             self._offsets.append(offset)
-        return file
+        for old in self._offsets[:-SNAPSHOTS_KEPT]:
+            self._remove(old)
 
-    def stale(self) -> list[str]:
-        """Takes the snapshots out of the list that are no longer needed; the caller removes their files."""
-        paths = [self._path(offset) for offset in self._offsets[:-SNAPSHOTS_KEPT]]
-        del self._offsets[:-SNAPSHOTS_KEPT]
-        return paths
+    def reload(self, segments: Iterable[Segment], epochs: EpochHistory, log_end_offset: int) -> None:
+        """What was known at the log's end: from the newest snapshot, and from the batches that came after it."""
+        for offset in [offset for offset in self._offsets if offset > log_end_offset]:
+            self._remove(offset)
+        self.states, snapshot_offset = self._newest()
+        self._bytes_since_snapshot = 0
+        for segment in segments:
+            if segment.end_offset <= snapshot_offset or not segment.size:
+                continue
+            for piece in segment.walk_from(max(snapshot_offset, segment.base_offset), epochs):
+                if piece.batch is not None and piece.base_offset >= snapshot_offset:
+                    self._bytes_since_snapshot += len(piece.batch)
+                    header = piece.header
+                    if header.has_producer_id:
+                        self.states.update(header, piece.base_offset, self._clock.now_ms())
 
-    def above(self, offset: int) -> list[str]:
-        """Takes the snapshots out of the list that tell of more than is there; the caller removes their files."""
-        paths = [self._path(taken) for taken in self._offsets if taken > offset]
-        self._offsets = [taken for taken in self._offsets if taken <= offset]
-        return paths
+    def forget(self) -> None:
+        for offset in list(self._offsets):
+            self._remove(offset)
+        self.states = ProducerStates()
 
-    def load(self) -> tuple[ProducerStates, int]:
-        """The newest snapshot that is undamaged and its offset; nothing and 0 when there is none."""
+    def _newest(self) -> tuple[ProducerStates, int]:
         while self._offsets:
             offset = self._offsets[-1]
-            producers = ProducerStates.decode(read_file(self._cache.files, self._path(offset)) or b"", offset)
-            if producers is not None:
-                return producers, offset
-            self._offsets.pop()
-            self._cache.files.remove(self._path(offset))
+            states = ProducerStates.decode(read_file(self._cache.files, self._path(offset)) or b"", offset)
+            if states is not None:
+                return states, offset
+            self._remove(offset)
         return ProducerStates(), 0
+
+    def _remove(self, offset: int) -> None:
+        self._offsets.remove(offset)
+        self._unsynced.forget(self._path(offset))
+        self._cache.files.remove(self._path(offset))
 
     def _path(self, offset: int) -> str:
         return f"{self._folder}/{names.offset_name(offset, names.SNAPSHOT)}"
-
-
-def load_producers(
-    snapshots: ProducerSnapshots, segments: Iterable[Segment], epochs: EpochHistory, now_ms: int
-) -> ProducerStates:
-    """The producers as of the log's end: from the newest snapshot, and from the batches that came after it."""
-    producers, offset = snapshots.load()
-    for segment in segments:
-        if segment.end_offset <= offset or not segment.size:
-            continue
-        for piece in segment.walk_from(max(offset, segment.base_offset), epochs):
-            if piece.batch is not None and piece.base_offset >= offset:
-                header = piece.header
-                if header.has_producer_id:
-                    producers.update(header, piece.base_offset, now_ms)
-    return producers

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from chronik.clock import Clock
 from chronik.files import File, FileCache, FileSystem
 from chronik.log import names
-from chronik.log.offset_file import store_offset
+from chronik.log.offset_file import OffsetFile
 
 
 @dataclass(slots=True, eq=False)
@@ -19,17 +19,17 @@ class SyncTicket:
     files: list[File]
     folders: list[str]
     doomed: list[str]
-    offsets: dict[str, int] = field(default_factory=dict)
-    """Small files to store an offset in, by path; last, since they tell of what must be durable before."""
+    offsets: list[tuple[OffsetFile, int]]
+    """Written last, since they tell of what must be durable before."""
 
     def run(self) -> None:
         """Waits for the disk. Raises StorageFailed, after which nothing of this ticket counts."""
-        for file in self.files:
-            file.fdatasync()
+        for unsynced in self.files:
+            unsynced.fdatasync()
         for folder in self.folders:
             self.storage.sync_folder(folder)
-        for path, offset in self.offsets.items():
-            store_offset(self.storage, path, offset)
+        for file, offset in self.offsets:
+            file.write(offset)
         for path in self.doomed:
             self.storage.remove(path)
 
@@ -70,7 +70,7 @@ class Unsynced:
             self.add_folder(folder)
             self._doomed.append((self._clock.now_ms() + delay_ms, path + names.DELETED))
 
-    def begin(self, end_offset: int) -> SyncTicket:
+    def begin(self, end_offset: int, offsets: list[tuple[OffsetFile, int]]) -> SyncTicket:
         now_ms = self._clock.now_ms()
         ticket = SyncTicket(
             self._cache.files,
@@ -78,6 +78,7 @@ class Unsynced:
             list(self._files),
             list(self._folders),
             [path for due_ms, path in self._doomed if due_ms <= now_ms],
+            offsets,
         )
         for file in ticket.files:
             self._cache.pin(file)
@@ -89,3 +90,5 @@ class Unsynced:
     def complete(self, ticket: SyncTicket) -> None:
         for file in ticket.files:
             self._cache.unpin(file)
+        for offset_file, offset in ticket.offsets:
+            offset_file.stored = offset
