@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
+import random
 
 import pytest
 
+from chronik.clock import ManualClock
 from chronik.files import TwinFiles
 
-from .script import Promise, check, new_promises, run_script
+from .script import Node, Promise, check, check_node, new_promises, run_script, take_as_promised
+from .world import NOW_MS
 
 OPERATIONS = 1000
 
@@ -67,6 +71,33 @@ def test_after_two_power_cuts_in_a_row_all_is_still_there() -> None:
         check(once, _as_told(promises))
         for twice in events:
             check(twice, _as_told(promises))
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("CHRONIK_POWER_CUT_LIVES", "12"))))
+def test_a_node_lives_through_many_power_cuts_and_kills(seed: int) -> None:
+    files = TwinFiles()
+    promises = new_promises()
+    records = 0
+    for life in range(25):
+        chance = random.Random(seed * 1000 + life)
+        last_event = files.events + chance.randint(1, 150)
+        files.before_event = lambda action, path, files=files, last=last_event: _die(files, last)
+        with contextlib.suppress(_Died):
+            run_script(files, promises, seed * 1000 + life, operations=100)
+        files = files.crash(life) if chance.random() < 0.7 else files.kill()
+        node = Node(files, ManualClock(NOW_MS), promises)
+        records += check_node(node)
+        take_as_promised(node)
+    assert records > 100
+
+
+class _Died(Exception):
+    pass
+
+
+def _die(files: TwinFiles, last_event: int) -> None:
+    if files.events >= last_event:
+        raise _Died
 
 
 def _as_told(promises: list[Promise]) -> list[Promise]:
