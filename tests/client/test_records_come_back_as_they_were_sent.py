@@ -16,6 +16,7 @@ from chronik.client.producer import BATCH_BYTES_MAX, Producer
 from chronik.client.records import OutgoingRecord, TopicPartition
 from chronik.protocol.compression import Codec
 from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.create_topics import CreateTopicsRequest
 from chronik.protocol.messages.produce import ProduceRequest
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
@@ -112,6 +113,27 @@ def test_a_batch_whose_acknowledgement_was_lost_is_written_once(
     assert len(lost) == 2
     assert written.base_offset == 1
     assert values(chronik_broker, chronik_topic) == [b"before", b"a", b"b", b"after"]
+
+
+def test_what_must_not_be_done_twice_is_not_tried_again_when_its_answer_was_lost(
+    chronik_broker: Broker, chronik_topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[CreateTopicsRequest] = []
+    exchange = Connection._exchange
+
+    def lose_answer(self: Connection, request: object, *rest: object) -> memoryview:
+        answer = exchange(self, request, *rest)  # type: ignore[arg-type]
+        if isinstance(request, CreateTopicsRequest):
+            asked.append(request)
+            self.close()
+            raise ConnectionLost("the answer was lost")
+        return answer
+
+    monkeypatch.setattr(Connection, "_exchange", lose_answer)
+    with chronik_broker.cluster() as cluster, pytest.raises(ConnectionLost):
+        create_topics(cluster, [NewTopic(f"{chronik_topic}-new")])
+    assert len(asked) == 1
+    assert chronik_broker.records(f"{chronik_topic}-new") == []
 
 
 def test_a_producer_and_a_consumer_outlive_a_crash_of_the_broker(chronik_broker_factory: BrokerFactory) -> None:
