@@ -74,7 +74,7 @@ class Driver:
             if group is None:
                 consumer.assign([TopicPartition(t, p) for t in topics for p in consumer.partitions_for_topic(t)])
             else:
-                consumer.subscribe(list(topics))
+                _subscribe(consumer, list(topics))
             deadline = time.monotonic() + timeout_s
             while not reading.complete and time.monotonic() < deadline:
                 reading.add(_flatten(consumer.poll(timeout_ms=200)))
@@ -114,7 +114,7 @@ class Driver:
         if assignor is not None:
             options["partition_assignment_strategy"] = (ASSIGNORS[assignor],)
         consumer = self._consumer(bootstrap, group, **options)
-        consumer.subscribe(topics)
+        _subscribe(consumer, topics)
         return _GroupConsumer(consumer)
 
 
@@ -133,6 +133,17 @@ class _GroupConsumer:
 
     def close(self) -> None:
         self._consumer.close()
+
+
+def _subscribe(consumer: Any, topics: list[str]) -> None:
+    """Asks for the topics' partitions first.
+
+    A member that joins before it knows them joins again when it does; if a poll ends during that second round, this client
+    forgets to take up its assignment, and waits for ever.
+    """
+    for topic in topics:
+        consumer.partitions_for_topic(topic)
+    consumer.subscribe(topics)
 
 
 def _flatten(polled: dict[Any, list[Any]]) -> Iterable[Received]:
