@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -40,6 +41,7 @@ def main(argv: list[str]) -> int:
 
 def _run(plan: Plan, folder: Path, starts: int, idle_seconds: float) -> None:
     folder.mkdir(parents=True, exist_ok=True)
+    load_before = os.getloadavg()[0]
     _say(f"{starts} starts, then {idle_seconds:g} s of idling")
     idle = measure_idle(folder, starts, idle_seconds)
     figures = Figures()
@@ -49,8 +51,9 @@ def _run(plan: Plan, folder: Path, starts: int, idle_seconds: float) -> None:
     _say("topics and metadata")
     run_once(plan, folder, figures)
     met = targets(figures, idle)
-    (folder / "bench.json").write_text(json.dumps(as_json(figures, idle, met), indent=2) + "\n", encoding="utf-8")
-    print(markdown(figures, idle, met))
+    kept = json.dumps(as_json(figures, idle, met, load_before), indent=2)
+    (folder / "bench.json").write_text(kept + "\n", encoding="utf-8")
+    print(markdown(figures, idle, met, load_before))
 
 
 def _say(progress: str) -> None:

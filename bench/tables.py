@@ -49,10 +49,12 @@ def targets(figures: Figures, idle: Idle) -> list[Target]:
     return found
 
 
-def markdown(figures: Figures, idle: Idle, met: Sequence[Target]) -> str:
+def markdown(figures: Figures, idle: Idle, met: Sequence[Target], load_before: float) -> str:
+    """`load_before`: the machine's load average when the run began. Above a few tenths, others took part."""
     rounds = len(figures.produced[FLOOR, SIZES[0]])
     sections = [
-        f"Measured on {machine()}. Medians of {rounds} interleaved rounds; ratios are taken within a round.",
+        f"Measured on {machine()}; load before: {load_before:.2f}. "
+        f"Medians of {rounds} interleaved rounds; ratios are taken within a round.",
         "### Produce: one librdkafka producer, acks=all, one partition\n\n" + _produce_table(figures),
         "### Consume: one librdkafka consumer, from the beginning\n\n" + _consume_table(figures),
         "### Round trip: one record of 100 B from produce to consume\n\n" + _round_trip_table(figures),
@@ -62,9 +64,10 @@ def markdown(figures: Figures, idle: Idle, met: Sequence[Target]) -> str:
     return "\n\n".join(sections)
 
 
-def as_json(figures: Figures, idle: Idle, met: Sequence[Target]) -> dict[str, Any]:
+def as_json(figures: Figures, idle: Idle, met: Sequence[Target], load_before: float) -> dict[str, Any]:
     return {
         "machine": machine(),
+        "load_before": load_before,
         "produce": _by_server_and_size(figures.produced),
         "consume": _by_server_and_size(figures.consumed),
         "round_trip": {name: [asdict(trips) for trips in rounds] for name, rounds in figures.trips.items()},
