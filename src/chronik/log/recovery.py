@@ -46,13 +46,19 @@ def recover(
     if not present:
         # Where nothing was ever written. If something was, and is gone, its offsets must not be given out again.
         return Recovered([], synced_offset, synced_offset, epochs, start_file, present)
+    # A process that was killed between a rename and its sync left names that a power cut could still take back.
+    files.sync_folder(folder)
     stored_start = start_file.load()
     bases = names.offsets_of(present, names.LOG)
     if stored_start is not None:
         bases = _without_deleted(files, folder, bases, stored_start)
+    is_start_known = stored_start is not None or names.LOG_START not in present
     ends = [*bases[1:], max(synced_offset, bases[-1])] if bases else []
     segments = [Segment.existing(cache, folder, base, end) for base, end in zip(bases, ends, strict=True)]
     tail = _Tail(files, cache, folder, epochs, synced_offset, index_interval_bytes)
+    if bases and is_start_known and bases[0] > max(stored_start or 0, synced_offset):
+        # A log that does not start at 0 says so in its file. This is an unsynced rest whose first segment was lost.
+        tail.remove(segments, 0)
     if not _load_epochs(files, epochs, f"{folder}/{names.LEADER_EPOCHS}", segments):
         _rebuild_epochs(epochs, segments)
     try:
@@ -62,9 +68,11 @@ def recover(
         log_end = tail.recover(segments)
     if log_end > synced_offset:
         _sync_names(files, folder)
-    log_start = max(stored_start if stored_start is not None else -1, bases[0] if bases else -1)
-    if log_start < 0:
-        log_start = synced_offset  # every file is gone: what was there must not be counted again
+    log_start = stored_start or 0
+    if not segments:
+        log_start = max(log_start, synced_offset)
+    elif not is_start_known:
+        log_start = segments[0].base_offset
     if log_end < max(synced_offset, log_start):
         # What was synced, or deleted, is missing. Its offsets must not be given out again: a new segment begins.
         log_end = max(synced_offset, log_start)
@@ -107,12 +115,12 @@ class _Tail:
         for number in range(first, len(segments)):
             segment = segments[number]
             if number > first and segment.base_offset != log_end:
-                self._remove(segments, number)
+                self.remove(segments, number)
                 break
             log_end, cut = self._recover_segment(segment)
             changed = changed or cut
             if cut or log_end < self._synced_offset:
-                self._remove(segments, number + 1)
+                self.remove(segments, number + 1)
                 break
         return log_end
 
@@ -164,7 +172,7 @@ class _Tail:
             found = data.find(wanted, found + 1)
         return None
 
-    def _remove(self, segments: list[Segment], first: int) -> None:
+    def remove(self, segments: list[Segment], first: int) -> None:
         for segment in segments[first:]:
             self._cache.forget(segment.log_path)
             self._cache.forget(segment.index.path)

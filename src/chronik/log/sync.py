@@ -75,7 +75,8 @@ class Unsynced:
         ticket = SyncTicket(
             self._cache.files,
             end_offset,
-            list(self._files),
+            # What a truncation has synced meanwhile may even be closed by now.
+            [file for file in self._files if file.unsynced],
             list(self._folders),
             [path for due_ms, path in self._doomed if due_ms <= now_ms],
             offsets,
