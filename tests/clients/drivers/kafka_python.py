@@ -138,8 +138,8 @@ class _GroupConsumer:
 def _subscribe(consumer: Any, topics: list[str]) -> None:
     """Asks for the topics' partitions first.
 
-    A member that joins before it knows them joins again when it does; if a poll ends during that second round, this client
-    forgets to take up its assignment, and waits for ever.
+    A member that joins before it knows them joins again when it does; if a poll ends during that second round, this
+    client forgets to take up its assignment, and waits for ever.
     """
     for topic in topics:
         consumer.partitions_for_topic(topic)
