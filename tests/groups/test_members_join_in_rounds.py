@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.groups.config import MEMBER_METADATA_BYTES_MAX, PENDING_MEMBERS_MAX, GroupConfig
+from chronik.groups.config import MEMBER_BYTES_MAX, PENDING_MEMBERS_MAX, GroupConfig
 from chronik.groups.joining import refusal_of_join
 from chronik.groups.requests import JoinRequest, LeavingMember, Protocols
 from chronik.groups.transitions import GroupState
@@ -294,6 +294,6 @@ def test_requests_that_no_group_would_accept_are_refused() -> None:
         (30_001, ErrorCode.INVALID_SESSION_TIMEOUT),
     ]:
         assert refusal_of_join(request(session_ms=session_ms), config) is refusal
-    largest: Protocols = (("range", bytes(MEMBER_METADATA_BYTES_MAX)),)
+    largest: Protocols = (("range", bytes(MEMBER_BYTES_MAX - len("range"))),)
     assert refusal_of_join(request(protocols=largest), config) is None
     assert refusal_of_join(request(protocols=(*largest, ("x", b"1"))), config) is ErrorCode.INVALID_REQUEST

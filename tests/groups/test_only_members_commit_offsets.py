@@ -54,6 +54,15 @@ def test_a_commit_keeps_the_session_alive() -> None:
         assert lab.commit(member, 1) is ErrorCode.NONE
 
 
+def test_a_refused_commit_does_not_keep_the_session_alive() -> None:
+    lab = Lab()
+    (member,) = lab.stable(None)
+    lab.pass_time(SESSION_MS - 1)
+    assert lab.commit(member, generation=lab.group.generation - 1) is ErrorCode.ILLEGAL_GENERATION
+    lab.pass_time(1)
+    assert lab.state() is GroupState.EMPTY
+
+
 def test_offsets_make_a_group_last() -> None:
     lab = Lab()
     given = lab.joined(lab.join(require_known_member_id=True)).member_id

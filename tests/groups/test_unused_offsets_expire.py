@@ -5,6 +5,7 @@ import struct
 import pytest
 
 from chronik.groups import events
+from chronik.groups import offsets as offsets_module
 from chronik.groups.config import GroupConfig
 from chronik.groups.offsets import plan_expiry
 from chronik.groups.requests import LeavingMember, TopicPartition
@@ -125,6 +126,17 @@ def test_nothing_expires_while_the_store_still_shows_members() -> None:
     lab.leave(LeavingMember(member))
     lab.answer_store(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     assert plan(lab, {("t", 0): committed(1)}, 1) is None
+
+
+def test_a_command_lists_a_bounded_number_and_the_group_goes_with_the_last_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(offsets_module, "EXPIRED_PER_COMMAND_MAX", 2)
+    offsets = {("t", partition): committed(OLD_MS) for partition in range(3)}
+    expired = tuple(ExpiredOffset("t", partition, OLD_MS) for partition in range(3))
+    assert plan(emptied(), offsets, group_time_ms=OLD_MS) == ExpireOffsets("orders", expired[:2], -1)
+    del offsets["t", 0]
+    assert plan(emptied(), offsets, group_time_ms=OLD_MS) == ExpireOffsets("orders", expired[1:], OLD_MS)
 
 
 def test_the_topics_of_all_members_count() -> None:

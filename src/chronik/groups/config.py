@@ -8,17 +8,24 @@ from typing import Final
 
 from chronik.errors import ConfigError
 
-MEMBER_METADATA_BYTES_MAX: Final = 1 << 20
-"""All protocols of one member. In Kafka a whole group has to fit a record of 1 MB."""
+MEMBER_BYTES_MAX: Final = 1 << 20
+"""All protocols of one member, with their names. In Kafka a whole group has to fit a record of 1 MB."""
 
 GROUP_BYTES_MAX: Final = 8 << 20
-"""Metadata and assignments of one group: half of what a command of the metadata log may have."""
+"""Protocols and assignments of one group: half of what a command of the metadata log may have."""
+
+MEMBER_ID_PREFIX_LETTERS_MAX: Final = 255
+"""What a member id shows of the client's name. A string of Kafka's protocol has 32,767 bytes: a whole name of that
+length would leave no room for the rest of the id, and the answer could not be sent."""
 
 PENDING_MEMBERS_MAX: Final = 10_000
 """Ids given out by one group that have not joined yet. Each lives for one session timeout, whoever asked for it."""
 
 GROUPS_MAX: Final = 100_000
 """Groups held in memory. A client that invents a group id per request must not take the node's memory."""
+
+STATIC_ROUND_DELAY_MS_MIN: Final = 1_000
+"""Between two rounds in which none of the static members came, whatever rebalance timeout (0 is legal) they chose."""
 
 EMPTINESS_RETRY_DELAY_MS: Final = 10_000
 """A group whose emptiness could not be stored tries again after this: until then its offsets cannot expire."""

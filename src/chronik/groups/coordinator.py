@@ -9,6 +9,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 from chronik.clock import Clock
 from chronik.groups import events
@@ -174,8 +175,8 @@ class GroupCoordinator:
     async def _refusal_of_commit(self, request: OffsetCommitRequest) -> ErrorCode | None:
         group = self._host.get(request.group_id)
         if group is None:
-            if request.generation < 0:
-                return None  # makes a group without members
+            if request.generation < 0:  # makes a group without members
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE if len(self._host) >= GROUPS_MAX else None
             return ErrorCode.GROUP_ID_NOT_FOUND if request.knows_group_id_not_found else ErrorCode.ILLEGAL_GENERATION
         question = events.CommitAsked(
             self._host.now_ms(),
@@ -190,13 +191,14 @@ class GroupCoordinator:
     async def _store_offsets(self, request: OffsetCommitRequest, accepted: Sequence[int]) -> CommitErrors:
         offsets = (request.offsets[index] for index in accepted)
         commands = list(commands_of_commit(request, offsets, self._clock.now_ms()))
-        waiters = [self._proposals.commit(command, size_bytes) for command, size_bytes in commands]
-        outcomes = [error for waiter in waiters for error in await waiter]
-        if self._is_active and request.group_id in self._store.image.groups:
-            group = self._host.get(request.group_id)
-            group = group or self._host.add(ClassicGroup(request.group_id, self._config))
+        when_stored = partial(self._offsets_stored, request.group_id)
+        waiters = [self._proposals.commit(command, size_bytes, when_stored) for command, size_bytes in commands]
+        return tuple([error for waiter in waiters for error in await waiter])
+
+    def _offsets_stored(self, group_id: str) -> None:
+        if self._is_active and group_id in self._store.image.groups:
+            group = self._host.get(group_id) or self._host.add(ClassicGroup(group_id, self._config))
             self._host.feed(group, events.OffsetsStored(self._host.now_ms()))
-        return tuple(outcomes)
 
     async def fetch_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition] | None, require_stable: bool = False
@@ -237,18 +239,27 @@ class GroupCoordinator:
     async def expire_offsets(self) -> None:
         """One pass over all groups; comes by itself every `offsets.retention.check.interval.ms`."""
         for group in self._host:
-            stored = self._store.image.groups.get(group.group_id)
-            if stored is None:
-                continue
-            offsets = self._store.image.offsets(group.group_id)
-            command = plan_expiry(group, stored, offsets, self._clock.now_ms(), self._config)
-            if command is None:
-                continue
-            error = await self._proposals.outcome(command)
-            if error is not None:
-                log.warning("offsets of group %r could not be expired: %s", group.group_id, error.name)
-            elif group.group_id not in self._store.image.groups:
-                self._host.feed(group, events.Expired(self._host.now_ms()))
+            await asyncio.sleep(0)  # there may be a hundred thousand, and most have nothing to propose
+            while await self._expire_some(group):
+                pass
+
+    async def _expire_some(self, group: ClassicGroup) -> bool:
+        """Whether there may be more."""
+        stored = self._store.image.groups.get(group.group_id)
+        if stored is None:
+            return False
+        offsets = self._store.image.offsets(group.group_id)
+        command = plan_expiry(group, stored, offsets, self._clock.now_ms(), self._config)
+        if command is None:
+            return False
+        error = await self._proposals.outcome(command)
+        if error is not None:
+            log.warning("offsets of group %r could not be expired: %s", group.group_id, error.name)
+            return False
+        if group.group_id not in self._store.image.groups:
+            self._host.feed(group, events.Expired(self._host.now_ms()))
+            return False
+        return True
 
     async def _expire_offsets_forever(self) -> None:
         while True:

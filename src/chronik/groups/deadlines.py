@@ -19,6 +19,9 @@ class DeadlineKind(StrEnum):
     EMPTINESS_RETRY = "emptiness retry"
 
 
+QUEUE_LENGTH_FREE = 64
+"""A queue that is longer than this and twice the deadlines there are holds mostly left-overs, and is made anew."""
+
 DeadlineKey = tuple[DeadlineKind, str]
 """The second part is the member id of a session, and empty otherwise."""
 
@@ -72,3 +75,6 @@ class Deadlines:
     def _enqueue(self, key: DeadlineKey, at_ms: int) -> None:
         self._deadlines[key] = _Deadline(at_ms, at_ms)
         heapq.heappush(self._queue, (at_ms, key))
+        if len(self._queue) > QUEUE_LENGTH_FREE + 2 * len(self._deadlines):
+            self._queue = [(deadline.queued_at_ms, key) for key, deadline in self._deadlines.items()]
+            heapq.heapify(self._queue)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from chronik.groups.config import MEMBER_METADATA_BYTES_MAX, PENDING_MEMBERS_MAX, GroupConfig
+from chronik.groups.config import (
+    GROUP_BYTES_MAX,
+    MEMBER_BYTES_MAX,
+    MEMBER_ID_PREFIX_LETTERS_MAX,
+    PENDING_MEMBERS_MAX,
+    GroupConfig,
+)
 from chronik.groups.core import GroupCore, ReplacementAwaited
 from chronik.groups.deadlines import DeadlineKind
 from chronik.groups.events import JoinAsked
 from chronik.groups.rebalancing import complete_join_when_all_joined, prepare_rebalance, rebalance_or_complete_join
 from chronik.groups.requests import UNKNOWN_MEMBER, JoinRequest, JoinResult, SyncResult
-from chronik.groups.roster import Member
+from chronik.groups.roster import Member, size_of
 from chronik.groups.transitions import GroupState
 from chronik.protocol.errors import ErrorCode
 
@@ -21,7 +27,7 @@ def refusal_of_join(request: JoinRequest, config: GroupConfig) -> ErrorCode | No
         return ErrorCode.INVALID_GROUP_ID
     if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
         return ErrorCode.INVALID_SESSION_TIMEOUT
-    if sum(len(metadata) for _, metadata in request.protocols) > MEMBER_METADATA_BYTES_MAX:
+    if size_of(request.protocols) > MEMBER_BYTES_MAX:
         return ErrorCode.INVALID_REQUEST
     return None
 
@@ -48,14 +54,16 @@ def _has_room_for(group: GroupCore, request: JoinRequest) -> bool:
     """While a rebalance is prepared, those who joined count: the limit may have shrunk below the group's size."""
     max_size = group.config.max_size
     member = group.roster.get(request.member_id)
+    # A static member that comes back without its id takes its own place, so it needs no room.
+    is_known = member is not None or group.roster.member_id_of_instance(request.group_instance_id) is not None
+    if not is_known and group.roster.protocols_bytes + size_of(request.protocols) > GROUP_BYTES_MAX:
+        return False
     if group.state is GroupState.PREPARING_REBALANCE:
         already_joined = member is not None and member.join_waiter is not None
         return already_joined or group.roster.waiting_to_join < max_size
     if group.state is GroupState.EMPTY:
         return True
-    # A static member that comes back without its id takes its own place, so it needs no room.
-    returning = group.roster.member_id_of_instance(request.group_instance_id) is not None
-    return member is not None or returning or len(group.roster) < max_size
+    return is_known or len(group.roster) < max_size
 
 
 def _turn_away(group: GroupCore, event: JoinAsked) -> None:
@@ -77,15 +85,19 @@ def _join_without_id(group: GroupCore, event: JoinAsked) -> None:
     request = event.request
     old_id = group.roster.member_id_of_instance(request.group_instance_id)
     if request.group_instance_id is not None:
-        new_id = f"{request.group_instance_id}-{event.unique}"
+        new_id = _new_id(event, request.group_instance_id)
         if old_id is None:
             _add_member(group, event, new_id)
         else:
             _replace_static_member(group, event, group.roster[old_id], new_id)
     elif request.require_known_member_id:
-        _give_id(group, event, f"{request.client_id}-{event.unique}")
+        _give_id(group, event, _new_id(event, request.client_id))
     else:
-        _add_member(group, event, f"{request.client_id}-{event.unique}")
+        _add_member(group, event, _new_id(event, request.client_id))
+
+
+def _new_id(event: JoinAsked, name: str) -> str:
+    return f"{name[:MEMBER_ID_PREFIX_LETTERS_MAX]}-{event.unique}"
 
 
 def _give_id(group: GroupCore, event: JoinAsked, member_id: str) -> None:

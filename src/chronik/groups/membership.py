@@ -26,9 +26,10 @@ def heartbeat(group: GroupCore, event: HeartbeatAsked) -> None:
 
 
 def check_commit(group: GroupCore, event: CommitAsked) -> None:
-    group.reply(event.waiter, _refusal_of_commit(group, event) or ErrorCode.NONE)
+    refusal = _refusal_of_commit(group, event)
+    group.reply(event.waiter, refusal or ErrorCode.NONE)
     member = group.roster.get(event.member_id)
-    if member is not None and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
+    if refusal is None and member is not None and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
         group.restart_session(member)
 
 

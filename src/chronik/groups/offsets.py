@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Final
 
 from chronik.groups.config import COMMIT_BATCH_BYTES_MAX, GroupConfig
@@ -16,6 +17,9 @@ from chronik.protocol.errors import ErrorCode
 
 TIME_MS_MAX: Final = 2**63 - 1
 PARTITION_INDEX_MAX: Final = 2**31 - 1
+EXPIRED_PER_COMMAND_MAX: Final = 10_000
+"""Offsets that one command expires: with names of any length it fits into the log and holds it up for some 50 ms."""
+
 OFFSET_OVERHEAD_BYTES: Final = 32
 """Numbers and framing of one offset in a command, roughly."""
 
@@ -67,7 +71,8 @@ def plan_expiry(
     now_ms: int,
     config: GroupConfig,
 ) -> ExpireOffsets | None:
-    """What of a group has outlived `offsets.retention.minutes` (KIP-211); None when nothing has.
+    """What of a group has outlived `offsets.retention.minutes` (KIP-211), or as much of it as one command takes; None
+    when nothing has.
 
     The retention runs from the moment the group became empty, for members that are away for a while keep their place;
     from the commit itself for a group that never had members, and for topics that the members no longer subscribe to.
@@ -78,12 +83,13 @@ def plan_expiry(
     if not is_empty and not (live.state is GroupState.STABLE and live.protocol_type == CONSUMER_PROTOCOL_TYPE):
         return None
     empty_since_ms = stored.time_ms if is_empty and stored.protocol_type else 0
-    subscribed = live.subscribed_among(topic for topic, _ in offsets)
-    expired = tuple(
+    subscribed = frozenset() if is_empty else live.subscribed_among(topic for topic, _ in offsets)
+    outlived = (
         ExpiredOffset(topic, partition, committed.commit_time_ms)
         for (topic, partition), committed in offsets.items()
         if topic not in subscribed and _is_expired(committed, empty_since_ms, now_ms, config.offsets_retention_ms)
     )
+    expired = tuple(islice(outlived, EXPIRED_PER_COMMAND_MAX))
     group_goes = is_empty and live.is_idle and len(expired) == len(offsets)
     if not expired and not group_goes:
         return None

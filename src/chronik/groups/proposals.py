@@ -39,6 +39,8 @@ class GroupStore(Protocol):
 
 WhenDone = Callable[[ErrorCode | None], None]
 
+WhenStored = Callable[[], None]
+
 CommitErrors = tuple[ErrorCode, ...]
 """One per offset of the commit, in its order."""
 
@@ -59,6 +61,7 @@ class _Single:
 class _Batch:
     commits: list[CommitOffset] = field(default_factory=list)
     waiters: list[asyncio.Future[CommitErrors]] = field(default_factory=list)
+    when_stored: list[WhenStored] = field(default_factory=list)
     size_bytes: int = 0
 
     def as_command(self) -> Command:
@@ -76,6 +79,9 @@ class _Batch:
         for waiter, commit_errors in zip(self.waiters, errors, strict=True):
             if not waiter.done():  # its connection may have closed, which does not undo the commit
                 waiter.set_result(tuple(commit_errors))
+        if isinstance(outcome, Result):
+            for when_stored in self.when_stored:
+                when_stored()
 
 
 class Proposals:
@@ -95,7 +101,10 @@ class Proposals:
         self.submit(command, lambda error: None if waiter.done() else waiter.set_result(error))
         return await waiter
 
-    def commit(self, commit: CommitOffset, size_bytes: int) -> asyncio.Future[CommitErrors]:
+    def commit(
+        self, commit: CommitOffset, size_bytes: int, when_stored: WhenStored
+    ) -> asyncio.Future[CommitErrors]:
+        """`when_stored` is called even if nobody waits for the errors any more."""
         last = self._queue[-1] if self._queue else None
         if not isinstance(last, _Batch) or last.size_bytes + size_bytes > COMMIT_BATCH_BYTES_MAX:
             last = _Batch()
@@ -103,6 +112,7 @@ class Proposals:
         waiter: asyncio.Future[CommitErrors] = asyncio.get_running_loop().create_future()
         last.commits.append(commit)
         last.waiters.append(waiter)
+        last.when_stored.append(when_stored)
         last.size_bytes += size_bytes
         self._wakeup.set()
         return waiter

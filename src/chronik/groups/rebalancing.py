@@ -6,6 +6,7 @@ whenever one does; every later rebalance waits for the members it had, up to the
 
 from __future__ import annotations
 
+from chronik.groups.config import STATIC_ROUND_DELAY_MS_MIN
 from chronik.groups.core import EmptinessAwaited, GroupCore
 from chronik.groups.deadlines import DeadlineKind
 from chronik.groups.requests import SyncResult
@@ -85,7 +86,8 @@ def complete_join(group: GroupCore) -> None:
         _start_generation(group)
     else:
         # Only static members are left and none of them came: ask again until their sessions have ended.
-        group.deadlines.set(DeadlineKind.JOIN, group.now_ms + group.roster.rebalance_timeout_ms)
+        delay_ms = max(group.roster.rebalance_timeout_ms, STATIC_ROUND_DELAY_MS_MIN)
+        group.deadlines.set(DeadlineKind.JOIN, group.now_ms + delay_ms)
 
 
 def _become_empty(group: GroupCore) -> None:

@@ -38,6 +38,11 @@ class Member:
         return next(name for name, _ in self.protocols if name in candidates)
 
 
+def size_of(protocols: Protocols) -> int:
+    """Roughly, in bytes: names count by letters."""
+    return sum(len(name) + len(metadata) for name, metadata in protocols)
+
+
 class Roster:
     """Keeps its counts itself: a join of one member among thousands must not count them all."""
 
@@ -46,6 +51,7 @@ class Roster:
         self._member_id_by_instance: dict[str, str] = {}
         self._supporters: Counter[str] = Counter()
         self._waiting_to_join = 0
+        self._protocols_bytes = 0
         self.pending: set[str] = set()
         """Ids given out by MEMBER_ID_REQUIRED that have not joined yet."""
         self.unsynced: set[str] = set()
@@ -70,6 +76,10 @@ class Roster:
     @property
     def waiting_to_join(self) -> int:
         return self._waiting_to_join
+
+    @property
+    def protocols_bytes(self) -> int:
+        return self._protocols_bytes
 
     @property
     def all_joined(self) -> bool:
@@ -100,7 +110,7 @@ class Roster:
             self._member_id_by_instance[member.group_instance_id] = member.member_id
         self.pending.discard(member.member_id)
         self._members[member.member_id] = member
-        self._supporters.update(_names(member.protocols))
+        self._count_protocols(member.protocols)
         self._waiting_to_join += member.join_waiter is not None
         if self.leader is None:
             self.leader = member.member_id
@@ -108,7 +118,7 @@ class Roster:
     def remove(self, member_id: str) -> None:
         """The first of the others leads on when the leader goes."""
         member = self._members.pop(member_id)
-        self._supporters.subtract(_names(member.protocols))
+        self._discount_protocols(member.protocols)
         self._waiting_to_join -= member.join_waiter is not None
         if member.group_instance_id is not None:
             del self._member_id_by_instance[member.group_instance_id]
@@ -130,9 +140,20 @@ class Roster:
         self._member_id_by_instance[str(member.group_instance_id)] = member_id
 
     def change_protocols(self, member: Member, protocols: Protocols) -> None:
-        self._supporters.subtract(_names(member.protocols))
+        self._discount_protocols(member.protocols)
         member.protocols = protocols
+        self._count_protocols(protocols)
+
+    def _count_protocols(self, protocols: Protocols) -> None:
         self._supporters.update(_names(protocols))
+        self._protocols_bytes += size_of(protocols)
+
+    def _discount_protocols(self, protocols: Protocols) -> None:
+        for name in _names(protocols):
+            self._supporters[name] -= 1
+            if not self._supporters[name]:
+                del self._supporters[name]  # clients make up names: those that nobody has must not stay
+        self._protocols_bytes -= size_of(protocols)
 
     def set_join_waiter(self, member: Member, waiter: int | None) -> int | None:
         """The waiter it had before, who has to be answered too."""
@@ -161,7 +182,8 @@ class Roster:
         """The counts against what they count. Costs a walk over all members: for tests and simulations."""
         invariant(self._waiting_to_join == sum(m.join_waiter is not None for m in self), "count of waiting joins")
         supporters = Counter(name for member in self for name in _names(member.protocols))
-        invariant(+self._supporters == supporters, "count of supporters")
+        invariant(dict(self._supporters) == dict(supporters), "count of supporters")
+        invariant(self._protocols_bytes == sum(size_of(member.protocols) for member in self), "size of the protocols")
         instances = {m.group_instance_id: m.member_id for m in self if m.group_instance_id is not None}
         invariant(self._member_id_by_instance == instances, "index of static members")
         invariant((self.leader is None) == (not self._members), "a group has a leader exactly when it has members")

@@ -60,8 +60,7 @@ def _await_assignment(group: GroupCore, event: SyncAsked, member: Member) -> Non
 
 
 def _bytes_to_store(group: GroupCore, assignments: dict[str, bytes]) -> int:
-    metadata_bytes = sum(len(metadata) for member in group.roster for _, metadata in member.protocols)
-    return metadata_bytes + sum(len(assignment) for assignment in assignments.values())
+    return group.roster.protocols_bytes + sum(len(assignment) for assignment in assignments.values())
 
 
 def _has_synced(group: GroupCore, member: Member) -> None:

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from chronik.groups import coordinator as coordinator_module
+from chronik.groups import joining
+from chronik.groups.config import MEMBER_BYTES_MAX
+from chronik.groups.deadlines import DeadlineKind, Deadlines
+from chronik.groups.joining import refusal_of_join
+from chronik.groups.requests import JoinRequest, LeavingMember
+from chronik.groups.roster import Member, Roster
+from chronik.groups.transitions import GroupState
+from chronik.protocol.codec import encode_response
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.join_group import JoinGroupResponse
+
+from .driving import CONFIG, commit_request, join_request, run, started, until
+from .lab import RANGE, Lab
+from .memory_store import MemoryStore
+
+STRING_LETTERS_MAX = 32_767
+
+
+def long_request(client_id: str, instance: str | None) -> JoinRequest:
+    return JoinRequest("orders", "", instance, client_id, "/127.0.0.1", 10_000, 60_000, "consumer", RANGE)
+
+
+@pytest.mark.parametrize("letter", ["x", "\N{GRINNING FACE}"])
+def test_a_member_id_can_be_told_to_the_client_however_long_its_names_are(letter: str) -> None:
+    async def story() -> None:
+        names = letter * (STRING_LETTERS_MAX // len(letter.encode()))
+        async with started(MemoryStore()) as coordinator:
+            given = await coordinator.join(long_request(names, None))
+            static = await coordinator.join(long_request("c", names))
+        assert (given.error, static.error) == (ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.NONE)
+        for member_id in (given.member_id, static.member_id):
+            encode_response(1, 4, JoinGroupResponse(protocol_name="", member_id=member_id))
+
+    run(story)
+
+
+def test_static_members_without_time_to_rebalance_do_not_hold_up_the_node() -> None:
+    lab = Lab()
+    lab.stable("a", "b")
+    first, second = (lab.joined(lab.join(instance=name, rebalance_ms=0)).member_id for name in ("a", "b"))
+    lab.leave(LeavingMember(second))
+    assert lab.state() is GroupState.PREPARING_REBALANCE
+    lab.pass_time(1)
+    assert lab.group.wake_at_ms is not None
+    assert lab.group.wake_at_ms > lab.now_ms
+    lab.pass_time(60_000)
+    assert lab.state() is GroupState.EMPTY
+    assert lab.heartbeat(first) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_protocol_names_count_as_what_a_member_brings() -> None:
+    largest = MEMBER_BYTES_MAX - len("range")
+    accepted = join_request("g")
+    for extra, refusal in ((0, None), (1, ErrorCode.INVALID_REQUEST)):
+        protocols = (("range", b""), ("n" * (largest + extra), b""))
+        request = JoinRequest("g", "", None, "c", "/h", 10_000, 60_000, accepted.protocol_type, protocols)
+        assert refusal_of_join(request, CONFIG) is refusal
+
+
+def test_a_group_takes_no_more_members_than_fit_into_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab()
+    (leader,) = lab.stable(None)
+    size = len("range") + 100
+    monkeypatch.setattr(joining, "GROUP_BYTES_MAX", 19 + 2 * size)
+    large = (("range", b"m" * 100),)
+    second, third = lab.join(protocols=large), lab.join(protocols=large)
+    refused = lab.join(protocols=large)
+    assert lab.joined(refused).error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert lab.waits(second)
+    assert lab.waits(third)
+    lab.join(leader)
+    assert lab.joined(second).error is ErrorCode.NONE
+
+
+def test_protocols_that_nobody_names_any_more_are_forgotten() -> None:
+    roster = Roster()
+    member = Member("m", None, "c", "/h", 10_000, 60_000, RANGE)
+    roster.add(member)
+    for number in range(100):
+        roster.change_protocols(member, (*RANGE, (f"made up {number}", b"")))
+    assert len(roster._supporters) == 2
+    roster.remove("m")
+    assert len(roster._supporters) == 0
+
+
+def test_deadlines_that_were_cancelled_or_moved_leave_nothing_behind() -> None:
+    deadlines = Deadlines()
+    deadlines.set(DeadlineKind.JOIN, 7)
+    for number in range(10_000):
+        deadlines.set(DeadlineKind.SESSION, 1_000_000 - number, "moves earlier")
+        deadlines.set(DeadlineKind.SESSION, 1_000_000, f"comes and goes {number}")
+        deadlines.cancel(DeadlineKind.SESSION, f"comes and goes {number}")
+    assert len(deadlines._queue) < 200
+    assert deadlines.take_first_due(7) == (DeadlineKind.JOIN, "")
+    assert deadlines.take_first_due(990_000) is None
+    assert deadlines.take_first_due(990_001) == (DeadlineKind.SESSION, "moves earlier")
+    assert deadlines.take_first_due(2_000_000) is None
+
+
+def test_commits_under_invented_group_ids_end_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        monkeypatch.setattr(coordinator_module, "GROUPS_MAX", 2)
+        store = MemoryStore()
+        async with started(store) as coordinator:
+            errors = [(await coordinator.commit_offsets(commit_request(name))).errors[0][1] for name in "abca"]
+        refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert errors == [ErrorCode.NONE, ErrorCode.NONE, refused, ErrorCode.NONE]
+        assert sorted(store.image.groups) == ["a", "b"]
+
+    run(story)
+
+
+def test_a_client_that_goes_away_during_its_commit_leaves_a_group_that_can_be_seen_and_deleted() -> None:
+    async def story() -> None:
+        store = MemoryStore()
+        async with started(store) as coordinator:
+            store.hold()
+            commit = asyncio.create_task(coordinator.commit_offsets(commit_request("g")))
+            await until(lambda: store.held == 1)
+            commit.cancel()
+            await asyncio.wait([commit])
+            store.release()
+            later = await coordinator.commit_offsets(commit_request("later"))
+            assert later.errors[0][1] is ErrorCode.NONE
+            assert {group.group_id for group in coordinator.list()} == {"g", "later"}
+            assert coordinator.describe("g").error is ErrorCode.NONE
+            assert await coordinator.delete(["g"]) == {"g": ErrorCode.NONE}
+            assert "g" not in store.image.groups
+
+    run(story)
