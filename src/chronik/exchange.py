@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 Buffer = bytes | bytearray | memoryview
 Response = Sequence[Buffer] | None
@@ -25,7 +25,6 @@ class Peer:
     """Counts connections since the start of the node."""
     software: str = ""
     """Name and version, once the client has told."""
-    state: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -35,6 +34,8 @@ class Pending:
     response: asyncio.Future[Response]
     pipelined: bool = False
     """Whether the connection's next request may be handled meanwhile: its effect is already ordered (an append)."""
+    request_bytes: int = 0
+    """What the request costs of the connection's share of memory until it is answered."""
 
 
 Dispatch = Callable[[bytearray, Peer], Response | Pending]

@@ -30,6 +30,8 @@ class Echo:
         self.handled.append(request)
         if request == b"disconnect":
             raise Disconnect("as asked")
+        if request == b"bug":
+            raise ZeroDivisionError
         if request.startswith((b"wait", b"pipelined")):
             future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
             self.held[request] = future
@@ -260,6 +262,148 @@ def test_large_requests_share_a_budget_and_wait_for_room() -> None:
             assert len(await read_frame(second_reader)) == size
             first.close()
             second.close()
+
+    run(scenario)
+
+
+def test_a_bug_in_a_handler_closes_its_connection_even_behind_another_request() -> None:
+    async def scenario() -> None:
+        echo = Echo()
+        async with listening(echo) as (_, address):
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(framed(b"wait") + framed(b"bug"))
+            await until(lambda: b"wait" in echo.held)
+            echo.release(b"wait")
+            assert await read_frame(reader) == b"wait"
+            assert await closed(reader)
+            writer.close()
+
+    run(scenario)
+
+
+def test_large_requests_count_until_they_are_answered() -> None:
+    async def scenario() -> None:
+        echo = Echo()
+        size = 1 << 20
+        limits = ListenerLimits(frames_bytes=2 * size + size // 2)
+        async with listening(echo, limits) as (listener, address):
+            _, first = await asyncio.open_connection(*address)
+            reader, second = await asyncio.open_connection(*address)
+            held = [b"pipelined %d" % number + bytes(size) for number in range(2)]
+            for request in held:
+                first.write(framed(request))
+            await until(lambda: len(echo.held) == 2)
+            second.write(framed(b"large" + bytes(size)))
+            await asyncio.sleep(0.1)
+            assert len(echo.handled) == 2, "two large requests are kept until they are answered: no room for a third"
+            echo.release(held[0])
+            assert (await read_frame(reader)).startswith(b"large")
+            echo.release(held[1])
+            await until(lambda: listener._bytes_reserved == 0)
+            first.close()
+            second.close()
+
+    run(scenario)
+
+
+def test_a_small_request_never_waits_for_the_memory_of_large_ones() -> None:
+    async def scenario() -> None:
+        echo = Echo()
+        size = 1 << 20
+        async with listening(echo, ListenerLimits(frames_bytes=size)) as (_, address):
+            _, large = await asyncio.open_connection(*address)
+            large.write(framed(bytes(size))[: size // 2])
+            reader, small = await asyncio.open_connection(*address)
+            for piece in (framed(b"small")[:6], framed(b"small")[6:]):
+                small.write(piece)
+                await asyncio.sleep(0.05)
+            assert await read_frame(reader) == b"small"
+            large.close()
+            small.close()
+
+    run(scenario)
+
+
+def test_what_a_closed_connection_had_reserved_is_given_back() -> None:
+    async def scenario() -> None:
+        echo = Echo()
+        size = 1 << 20
+        async with listening(echo, ListenerLimits(frames_bytes=size)) as (listener, address):
+            for state in ("receiving", "waiting", "answered"):
+                _, writer = await asyncio.open_connection(*address)
+                request = framed(b"wait" + bytes(size))
+                writer.write(request if state != "receiving" else request[: size // 2])
+                await until(lambda: listener._bytes_reserved > 0)
+                if state == "answered":
+                    await until(lambda: bool(echo.held))
+                    echo.release(b"wait" + bytes(size))
+                writer.close()
+                await until(lambda: listener.connection_count == 0)
+                assert listener._bytes_reserved == 0
+                echo.held.clear()
+
+    run(scenario)
+
+
+def test_a_client_is_not_cut_off_for_what_the_node_does_not_read() -> None:
+    async def scenario() -> None:
+        echo = Echo()
+        async with listening(echo, ListenerLimits(frame_receive_seconds=0.2)) as (listener, address):
+            reader, writer = await asyncio.open_connection(*address)
+            count = 3 * REQUESTS_QUEUED_MAX
+            writer.write(framed(b"wait") + b"".join(framed(b"%d" % number) for number in range(count)) + b"\0")
+            await until(lambda: b"wait" in echo.held)
+            await asyncio.sleep(0.5)
+            assert listener.connection_count == 1
+            writer.write(framed(b"last")[1:])
+            echo.release(b"wait")
+            answers = [await read_frame(reader) for _ in range(count + 2)]
+            assert answers[-1] == b"last"
+            writer.close()
+
+    run(scenario)
+
+
+def test_requests_that_come_while_the_node_stops_are_not_handled() -> None:
+    async def scenario() -> None:
+        echo = Echo()
+        async with listening(echo) as (listener, address):
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(framed(b"pipelined 1") + framed(b"pipelined 2"))
+            await until(lambda: len(echo.held) == 2)
+            stopping = asyncio.create_task(listener.stop())
+            await asyncio.sleep(0)
+            echo.release(b"pipelined 1")
+            assert await read_frame(reader) == b"pipelined 1"
+            writer.write(framed(b"too late"))
+            await asyncio.sleep(0.05)
+            echo.release(b"pipelined 2")
+            assert await read_frame(reader) == b"pipelined 2"
+            await stopping
+            assert b"too late" not in echo.handled
+            writer.close()
+
+    run(scenario)
+
+
+def test_stopping_waits_until_every_answer_has_left() -> None:
+    async def scenario() -> None:
+        echo = Echo()
+        echo.answer_bytes = 16 << 20
+        async with listening(echo) as (listener, address):
+            _, first = await asyncio.open_connection(*address)
+            first.close()
+            await until(lambda: listener._accepted == 1 and listener.connection_count == 0)
+            reader, writer = await asyncio.open_connection(*address, limit=1 << 20)
+            writer.write(framed(b"large"))
+            await until(lambda: echo.handled == [b"large"])
+            stopping = asyncio.create_task(listener.stop())
+            await asyncio.sleep(0.05)
+            assert not stopping.done()
+            assert len(await read_frame(reader)) == len(b"large") + echo.answer_bytes
+            await stopping
+            assert listener.connection_count == 0
+            writer.close()
 
     run(scenario)
 

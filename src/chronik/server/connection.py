@@ -5,7 +5,8 @@ another request sees its effect. The exception is a request whose effect is alre
 the disk): the next one starts meanwhile, and its response waits its turn.
 
 Back-pressure: while a connection has REQUESTS_QUEUED_MAX requests waiting, or its client does not read what it was
-answered, its socket is not read.
+answered, its socket is not read. Neither is it while the node has no memory for the large request that comes: such
+requests are counted from their first byte until they are answered, since they are kept until then.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 
 from chronik.exchange import Disconnect, Peer, Pending, Response
 from chronik.limits import REQUESTS_QUEUED_MAX, RESPONSES_UNSENT_BYTES_MAX
-from chronik.server.frames import FrameReader, FrameRefused
+from chronik.server.frames import SCRATCH_BYTES, FrameReader, FrameRefused
 
 if TYPE_CHECKING:
     from chronik.server.listener import Listener
@@ -36,10 +37,13 @@ class Connection(asyncio.BufferedProtocol):
         self._blocked: Pending | None = None  # the one that must be answered before the next request starts
         self._reading_paused = False
         self._writing_paused = False
+        self._stopping = False
         self._closing = False
-        self._budgeted = 0  # bytes of the node-wide budget that this connection holds
+        self._held = 0  # bytes of large requests that wait to be handled or answered
+        self._budgeted = 0  # bytes of the node-wide budget that this connection has
+        self._waits_for_budget = False
         self.last_active = self._loop.time()
-        self.frame_began: float | None = None
+        self.frame_began: float | None = None  # since when the client owes the rest of a request
         self.peer = Peer("?", 0, number)
         self._transport: asyncio.Transport
 
@@ -74,13 +78,13 @@ class Connection(asyncio.BufferedProtocol):
         try:
             for frame in self._reader.received(count):
                 self._queue.append(frame)
+                self._held += _counted(len(frame))
+                self.frame_began = None
         except FrameRefused as error:
             self.close(str(error))
             return
-        if self._reader.in_frame:
-            self._account_for_frame()
-        else:
-            self.frame_began = None
+        if self._reader.in_frame and self.frame_began is None:
+            self.frame_began = self.last_active
         self._handle_queued()
         self._adjust_reading()
 
@@ -103,12 +107,21 @@ class Connection(asyncio.BufferedProtocol):
         while queue and self._blocked is None and not self._writing_paused and not self._closing:
             if len(self._slots) >= REQUESTS_QUEUED_MAX:
                 return
+            frame = queue.popleft()
+            cost = _counted(len(frame))
             try:
-                outcome = self._listener.dispatch(queue.popleft(), self.peer)
+                outcome = self._listener.dispatch(frame, self.peer)
             except Disconnect as error:
                 self.close(str(error))
                 return
+            except Exception as error:  # a bug; it must not leave a client behind that waits forever
+                logger.exception("a request of connection %d failed", self._number)
+                self.close(f"its request failed: {error!r}")
+                return
+            if not isinstance(outcome, Pending):
+                self._held -= cost
             if isinstance(outcome, Pending):
+                outcome.request_bytes = cost
                 self._slots.append(outcome)
                 if not outcome.pipelined:
                     self._blocked = outcome
@@ -125,6 +138,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         while self._slots and self._slots[0].response.done():
             slot = self._slots.popleft()
+            self._held -= slot.request_bytes
             if slot is self._blocked:
                 self._blocked = None
             if slot.response.cancelled():
@@ -149,37 +163,41 @@ class Connection(asyncio.BufferedProtocol):
 
     # Limits
 
-    def _account_for_frame(self) -> None:
-        if self.frame_began is None:
-            self.frame_began = self._loop.time()
-        wanted = self._reader.frame_size
-        if wanted > self._budgeted and not self._listener.reserve(self, wanted - self._budgeted):
-            return  # paused by `_adjust_reading` until the listener has room
-        self._budgeted = max(self._budgeted, wanted)
-
     def _adjust_reading(self) -> None:
         if self._closing:
             return
-        held = sum(map(len, self._queue)) + self._reader.frame_size
-        if held < self._budgeted:
-            self._listener.give_back(self._budgeted - held)
-            self._budgeted = held
+        wanted = self._held + _counted(self._reader.frame_size)
+        self._adjust_budget(wanted)
         wait = (
-            self._writing_paused
+            self._stopping
+            or self._writing_paused
             or len(self._queue) >= REQUESTS_QUEUED_MAX
-            or self._reader.frame_size > self._budgeted
+            or wanted > self._budgeted
         )
         if wait and not self._reading_paused:
             self._reading_paused = True
+            self.frame_began = None  # from now on it is not the client who is late
             self._transport.pause_reading()
         elif not wait and self._reading_paused:
             self._reading_paused = False
+            self.frame_began = self._loop.time() if self._reader.in_frame else None
             self._transport.resume_reading()
 
-    def budget_freed(self) -> None:
-        """The listener has room again for the frame that this connection waits to receive."""
-        self._account_for_frame()
-        self._adjust_reading()
+    def _adjust_budget(self, wanted: int) -> None:
+        if wanted < self._budgeted:
+            self._listener.give_back(self._budgeted - wanted)
+            self._budgeted = wanted
+        elif wanted > self._budgeted and not self._waits_for_budget:
+            if self._listener.reserve(self, wanted - self._budgeted):
+                self._budgeted = wanted
+            else:
+                self._waits_for_budget = True
+
+    def granted(self, count: int) -> None:
+        """The listener has reserved what this connection has been waiting for."""
+        self._waits_for_budget = False
+        self._budgeted += count
+        self._loop.call_soon(self._adjust_reading)
 
     # The listener's side
 
@@ -193,9 +211,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def stop_reading(self) -> None:
         """From now on only what has arrived is answered."""
-        if not self._reading_paused:
-            self._reading_paused = True
-            self._transport.pause_reading()
+        self._stopping = True
+        self._adjust_reading()
 
     def close(self, reason: str) -> None:
         if self._closing:
@@ -205,3 +222,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.close()
         # A client that does not read must not keep a closed connection alive.
         self._loop.call_later(self._listener.limits.linger_seconds, self._transport.abort)
+
+
+def _counted(size: int) -> int:
+    """What a request costs of the memory for large ones. Small ones cost nothing: they must never wait for those."""
+    return size if size > SCRATCH_BYTES else 0

@@ -40,8 +40,9 @@ class Listener:
         self._server: asyncio.Server | None = None
         self._connections: set[Connection] = set()
         self._accepted = 0
+        self._stopping = False
         self._bytes_reserved = 0
-        self._waiting_for_bytes: deque[Connection] = deque()
+        self._waiting_for_bytes: deque[tuple[Connection, int]] = deque()
         self._sweep: asyncio.TimerHandle | None = None
         self._all_closed: asyncio.Event
         self._shared_scratch: memoryview | None = None
@@ -66,6 +67,7 @@ class Listener:
         """No new connection or request; answers under way are finished, for `stop_seconds` at most."""
         if self._server is None:
             return
+        self._stopping = True
         self._server.close()
         if self._sweep is not None:
             self._sweep.cancel()
@@ -79,6 +81,7 @@ class Listener:
         for connection in list(self._connections):
             connection.close("the node stops")
         if self._connections:
+            self._all_closed.clear()
             try:
                 await asyncio.wait_for(self._all_closed.wait(), self.limits.linger_seconds + 1)
             except TimeoutError:
@@ -104,34 +107,36 @@ class Listener:
         return self._shared_scratch
 
     def admit(self, connection: Connection) -> bool:
-        if len(self._connections) >= self.limits.connections:
+        if self._stopping or len(self._connections) >= self.limits.connections:
             return False
         self._connections.add(connection)
         return True
 
     def release(self, connection: Connection, reserved: int) -> None:
         self._connections.discard(connection)
-        if connection in self._waiting_for_bytes:
-            self._waiting_for_bytes.remove(connection)
+        self._waiting_for_bytes = deque(each for each in self._waiting_for_bytes if each[0] is not connection)
         self.give_back(reserved)
         if not self._connections:
             self._all_closed.set()
 
     def reserve(self, connection: Connection, count: int) -> bool:
-        """Room for a frame of `count` bytes; if there is none now, the connection is told when there may be."""
-        if self._bytes_reserved + count > self.limits.frames_bytes and self._bytes_reserved > 0:
-            if connection not in self._waiting_for_bytes:
-                self._waiting_for_bytes.append(connection)
+        """Room for `count` bytes. If there is none now, it is `granted` later; who came first is served first."""
+        if self._waiting_for_bytes or not self._has_room(count):
+            self._waiting_for_bytes.append((connection, count))
             return False
         self._bytes_reserved += count
         return True
 
     def give_back(self, count: int) -> None:
-        if count == 0:
-            return
         self._bytes_reserved -= count
-        for _ in range(len(self._waiting_for_bytes)):
-            self._waiting_for_bytes.popleft().budget_freed()
+        while self._waiting_for_bytes and self._has_room(self._waiting_for_bytes[0][1]):
+            connection, wanted = self._waiting_for_bytes.popleft()
+            self._bytes_reserved += wanted
+            connection.granted(wanted)
+
+    def _has_room(self, count: int) -> bool:
+        """One request is always let in, however large it is."""
+        return self._bytes_reserved + count <= self.limits.frames_bytes or self._bytes_reserved == 0
 
     # Idle and stuck connections
 
