@@ -4,7 +4,17 @@ import pytest
 
 from chronik.errors import DataDamaged, InvariantBroken
 from chronik.limits import TOPIC_PARTITIONS_MAX
-from chronik.metadata.commands import CommitOffset, CreateTopics, DeleteConsumerGroup, DeleteTopic, OffsetToCommit
+from chronik.metadata.commands import (
+    CommitOffset,
+    CreateTopic,
+    CreateTopics,
+    DeleteConsumerGroup,
+    DeleteTopic,
+    GroupMember,
+    OffsetToCommit,
+    UpdateConsumerGroup,
+)
+from chronik.metadata.handlers.configs import CONFIG_LETTERS_MAX
 from chronik.metadata.image import Image
 from chronik.metadata.snapshot import CHUNK_RECORDS, decode_snapshot, encode_snapshot
 
@@ -44,6 +54,19 @@ def test_no_chunk_holds_more_records_than_the_loop_can_spare() -> None:
     records = 3 * TOPIC_PARTITIONS_MAX
     assert len(chunks) >= records // CHUNK_RECORDS
     assert max(map(len, chunks)) < 3 * records * 30 / len(chunks)
+    assert records_of(decode_snapshot(chunks)) == records_of(world.image)
+
+
+def test_chunks_stay_small_however_much_members_and_configs_bring() -> None:
+    world = World(1)
+    for number in range(20):
+        member = GroupMember(f"m{number}", None, "c", "/h", 1, 1, (("range", bytes(400_000)),), bytes(100_000))
+        world.accept(UpdateConsumerGroup(f"g{number}", "consumer", 1, "range", "m", "Stable", (member,), 1))
+        configs = {"c": "\N{GRINNING FACE}" * (CONFIG_LETTERS_MAX - 1)}
+        world.accept(CreateTopic(bytes(15) + bytes([number + 1]), f"t{number}", (assignment(1),), configs, 1))
+    chunks = recomputed(world.image)
+    assert sum(map(len, chunks)) > 14_000_000
+    assert max(map(len, chunks)) < 2_500_000
     assert records_of(decode_snapshot(chunks)) == records_of(world.image)
 
 

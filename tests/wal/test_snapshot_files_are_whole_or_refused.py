@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.errors import DataDamaged
+from chronik.errors import DataDamaged, InvariantBroken
 from chronik.files import RealFiles, TwinFiles
 from chronik.wal import snapshots
 from chronik.wal.snapshots import SnapshotWriter, newest_snapshot, read_snapshot, remove_older_snapshots, snapshot_path
@@ -35,6 +35,14 @@ def test_the_newest_stays_alone() -> None:
     files = with_snapshot(7, b"old")
     write(files, 12, b"new")
     assert files.paths() == [snapshot_path(FOLDER, 12)]
+
+
+def test_a_chunk_that_could_not_be_read_back_is_never_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "RECORD_BYTES_MAX", 10)
+    files = with_snapshot(7, bytes(10))
+    with pytest.raises(InvariantBroken):
+        write(files, 12, bytes(11))
+    assert newest_snapshot(files, FOLDER) == 7
 
 
 def test_a_flipped_bit_anywhere_is_damage() -> None:

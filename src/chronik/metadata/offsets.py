@@ -64,9 +64,6 @@ class OffsetTable:
         partitions = topics.get(topic) if topics is not None else None
         return partitions.get(partition) if partitions is not None else None
 
-    def has_any(self, group_id: str) -> bool:
-        return group_id in self._groups
-
     def put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
         self._writable(group_id, topic)[partition] = committed
 
@@ -75,9 +72,6 @@ class OffsetTable:
         del partitions[partition]
         if not partitions:
             self._drop_topic(group_id, topic)
-
-    def remove_group(self, group_id: str) -> None:
-        self._groups.pop(group_id, None)
 
     def _drop_topic(self, group_id: str, topic: str) -> None:
         topics = self._groups[group_id]

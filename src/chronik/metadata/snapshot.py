@@ -32,6 +32,10 @@ FORMAT: Final = 1
 CHUNK_RECORDS: Final = 1000
 """Records per chunk. One takes 2 to 3 µs to hash and encode, so a chunk holds the loop for about 3 ms."""
 
+LETTERS_PER_RECORD: Final = 500
+"""What members and configs bring counts too: so many letters take as long as a record. It also keeps every chunk far
+below what a record of the write-ahead log may hold."""
+
 
 class Head(Record, frozen=True, tag=1):
     """Always first."""
@@ -101,7 +105,7 @@ Entry = (
 )
 
 Weighed = tuple[Entry, int]
-"""An entry and the number of records in it."""
+"""An entry and what it counts for in its chunk."""
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _decoder = msgspec.msgpack.Decoder(list[Entry])
@@ -112,13 +116,13 @@ def encode_snapshot(frozen: FrozenImage) -> Iterator[bytes]:
     total = 0
     entries: list[Entry] = []
     weight = 0
-    for entry, records in _entries(frozen):
-        if entries and weight + records > CHUNK_RECORDS:
+    for entry, entry_weight in _entries(frozen):
+        if entries and weight + entry_weight > CHUNK_RECORDS:
             yield _encoder.encode(entries)
             entries, weight = [], 0
         entries.append(entry)
         total += _hash_of(entry)
-        weight += records
+        weight += entry_weight
     invariant(total & HASH_MASK == frozen.state_hash, f"the records at {frozen.applied_index} do not match their hash")
     yield _encoder.encode(entries)
 
@@ -155,7 +159,7 @@ def _entries(frozen: FrozenImage) -> Iterator[Weighed]:
     yield from ((FeatureEntry(name, level), 1) for name, level in frozen.features.items())
     for topic in frozen.topics.values():
         yield from _topic_entries(topic)
-    yield from ((GroupEntry(group), 1 + len(group.members)) for group in frozen.groups.values())
+    yield from ((GroupEntry(group), _weight_of_group(group)) for group in frozen.groups.values())
     for group_id, topics in frozen.offsets.items():
         for name, offsets in topics.items():
             yield from _offset_entries(group_id, name, offsets)
@@ -164,12 +168,24 @@ def _entries(frozen: FrozenImage) -> Iterator[Weighed]:
 
 def _topic_entries(topic: Topic) -> Iterator[Weighed]:
     if len(topic.partitions) <= CHUNK_RECORDS:
-        yield TopicEntry(topic), 1 + len(topic.partitions)
+        yield TopicEntry(topic), len(topic.partitions) + _weight_of_configs(topic)
         return
-    yield TopicEntry(msgspec.structs.replace(topic, partitions=())), 1
+    yield TopicEntry(msgspec.structs.replace(topic, partitions=())), _weight_of_configs(topic)
     for first in range(0, len(topic.partitions), CHUNK_RECORDS):
         partitions = topic.partitions[first : first + CHUNK_RECORDS]
         yield PartitionsEntry(topic.id, first, partitions), len(partitions)
+
+
+def _weight_of_configs(topic: Topic) -> int:
+    return 1 + sum(len(key) + len(value) for key, value in topic.configs.items()) // LETTERS_PER_RECORD
+
+
+def _weight_of_group(group: Group) -> int:
+    letters = sum(
+        len(member.assignment) + sum(len(name) + len(metadata) for name, metadata in member.protocols)
+        for member in group.members
+    )
+    return 1 + len(group.members) + letters // LETTERS_PER_RECORD
 
 
 def _offset_entries(group_id: str, topic: str, offsets: Mapping[int, CommittedOffset]) -> Iterator[Weighed]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from chronik.errors import DataDamaged
+from chronik.errors import DataDamaged, invariant
 from chronik.files import FileSystem
-from chronik.wal.records import HEADER, HEADER_BYTES, encode_record, record_at
+from chronik.wal.records import HEADER, HEADER_BYTES, RECORD_BYTES_MAX, encode_record, record_at
 
 SUFFIX: Final = ".snapshot"
 TEMPORARY: Final = ".tmp"
@@ -33,6 +33,7 @@ class SnapshotWriter:
         self._file = files.create(self._path + TEMPORARY)
 
     def write(self, chunk: bytes) -> None:
+        invariant(len(chunk) <= RECORD_BYTES_MAX, "a chunk that could not be read back")
         self._chunks += 1
         self._file.append(encode_record(self._chunks, 0, chunk))
         self._unsynced_bytes += len(chunk)
