@@ -18,6 +18,7 @@ from chronik.api import (
     api_versions,
     create_partitions,
     create_topics,
+    delete_groups,
     delete_records,
     delete_topics,
     describe_cluster,
@@ -36,6 +37,7 @@ from chronik.api import (
     list_offsets,
     metadata,
     offset_commit,
+    offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
     produce,
@@ -82,6 +84,8 @@ _MODULES = {
     "SyncGroup": sync_group,
     "DescribeGroups": describe_groups,
     "ListGroups": list_groups,
+    "DeleteGroups": delete_groups,
+    "OffsetDelete": offset_delete,
     "ApiVersions": api_versions,
     "CreateTopics": create_topics,
     "DeleteTopics": delete_topics,
@@ -174,7 +178,7 @@ class Router:
             try:
                 if isinstance(error, Disconnect):
                     raise error
-                elif error is not None:
+                if error is not None:
                     answer.set_result(self._broken(header, request, error))
                 else:
                     answer.set_result(self._encoded(header, source.result(), peer, began))

@@ -11,6 +11,7 @@ from chronik.protocol.messages.alter_configs import AlterConfigsRequest, AlterCo
 from chronik.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from chronik.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from chronik.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from chronik.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from chronik.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from chronik.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from chronik.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -35,6 +36,7 @@ from chronik.protocol.messages.list_groups import ListGroupsRequest, ListGroupsR
 from chronik.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from chronik.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from chronik.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from chronik.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from chronik.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -98,7 +100,9 @@ _PAIRS: Final[tuple[tuple[type[Request], type[Response]], ...]] = (
     (AlterConfigsRequest, AlterConfigsResponse),
     (DescribeLogDirsRequest, DescribeLogDirsResponse),
     (CreatePartitionsRequest, CreatePartitionsResponse),
+    (DeleteGroupsRequest, DeleteGroupsResponse),
     (IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
+    (OffsetDeleteRequest, OffsetDeleteResponse),
     (DescribeClusterRequest, DescribeClusterResponse),
     (DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
 )

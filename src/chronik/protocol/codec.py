@@ -1,7 +1,8 @@
 """Frames to messages and back: the door through which everyone else uses the message codec.
 
 A frame comes in without its four bytes of size and goes out with them. What comes in is refused as MalformedMessage
-unless it is a message from its first byte to its last; what cannot go out raises UnencodableMessage, naming the field.
+unless it is a message from its first byte to its last (behind a request bytes may follow: librdkafka 2.16 sends some,
+and Kafka ignores them); what cannot go out raises UnencodableMessage, naming the field.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def _decode(cls: type[M], version: int, frame: memoryview, position: int, budget
         message, end = decoder(cls, version)(frame, position, budget)
     except (IndexError, struct.error, UnicodeDecodeError) as error:
         raise MalformedMessage(f"{cls.__name__} v{version}: {error}") from error
-    if end != len(frame):
+    if end != len(frame) and not issubclass(cls, Request):
         raise MalformedMessage(f"{cls.__name__} v{version}: {len(frame) - end} bytes after its end")
     return cast(M, message)
 

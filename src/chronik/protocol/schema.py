@@ -45,7 +45,7 @@ class Versions(NamedTuple):
     @cache
     def parse(text: str | None) -> Versions:
         if text is None or text == "none":
-            return Versions(1, 0)
+            return Versions(LAST_VERSION, 0)
         if text.endswith("+"):
             return Versions(int(text[:-1]), LAST_VERSION)
         first, _, last = text.partition("-")

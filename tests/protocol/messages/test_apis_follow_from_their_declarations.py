@@ -32,7 +32,9 @@ EXPECTED = {
     "AlterConfigs": (33, 0, 2, 2),
     "DescribeLogDirs": (35, 0, 5, 2),
     "CreatePartitions": (37, 0, 3, 2),
+    "DeleteGroups": (42, 0, 2, 2),
     "IncrementalAlterConfigs": (44, 0, 1, 1),
+    "OffsetDelete": (47, 0, 0, 32767),
     "DescribeCluster": (60, 0, 2, 0),
     "DescribeTopicPartitions": (75, 0, 0, 0),
 }

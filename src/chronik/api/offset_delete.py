@@ -1,0 +1,39 @@
+"""OffsetDelete, version 0: forgets offsets of a group in topics that none of its members is subscribed to."""
+
+from __future__ import annotations
+
+from chronik.api.context import Context, Services
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+
+async def handle(services: Services, request: OffsetDeleteRequest, context: Context) -> OffsetDeleteResponse:
+    keys = [(topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions]
+    result = await services.groups.delete_offsets(request.group_id, keys)
+    if result.error is not ErrorCode.NONE:
+        return failure(request, result.error)
+    errors = dict(result.errors)
+    return OffsetDeleteResponse(
+        topics=[
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetDeleteResponsePartition(
+                        partition_index=partition.partition_index,
+                        error_code=errors[topic.name, partition.partition_index],
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def failure(request: OffsetDeleteRequest, code: ErrorCode) -> OffsetDeleteResponse:
+    return OffsetDeleteResponse(error_code=code)

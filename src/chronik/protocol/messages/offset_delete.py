@@ -1,0 +1,35 @@
+"""OffsetDelete: forgets a group's positions in topics that no member is subscribed to."""
+
+from __future__ import annotations
+
+from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, string
+
+
+class OffsetDeleteRequestPartition(Struct):
+    partition_index: int = int32("0+")
+
+
+class OffsetDeleteRequestTopic(Struct):
+    name: str = string("0+")
+    partitions: list[OffsetDeleteRequestPartition] = array(OffsetDeleteRequestPartition, "0+")
+
+
+class OffsetDeleteRequest(Request, api_key=47, versions="0", flexible="none"):
+    group_id: str = string("0+")
+    topics: list[OffsetDeleteRequestTopic] = array(OffsetDeleteRequestTopic, "0+")
+
+
+class OffsetDeleteResponsePartition(Struct):
+    partition_index: int = int32("0+")
+    error_code: int = int16("0+")
+
+
+class OffsetDeleteResponseTopic(Struct):
+    name: str = string("0+")
+    partitions: list[OffsetDeleteResponsePartition] = array(OffsetDeleteResponsePartition, "0+")
+
+
+class OffsetDeleteResponse(Response, api_key=47, versions="0", flexible="none"):
+    error_code: int = int16("0+")
+    throttle_time_ms: int = int32("0+")
+    topics: list[OffsetDeleteResponseTopic] = array(OffsetDeleteResponseTopic, "0+")
