@@ -288,13 +288,14 @@ class GroupCoordinator:
         )
 
     async def delete(self, group_ids: Sequence[str]) -> Mapping[str, ErrorCode]:
-        unique_ids = tuple(dict.fromkeys(group_ids))
-        errors = await asyncio.gather(*(self._delete(group_id) for group_id in unique_ids))
-        return dict(zip(unique_ids, errors, strict=True))
+        errors = dict.fromkeys(group_ids, self._refusal() or ErrorCode.GROUP_ID_NOT_FOUND)
+        if self._is_active:
+            # Only those that are there: a task for each of 100,000 made-up names would hold up the node.
+            groups = [group for group_id in errors if (group := self._host.get(group_id)) is not None]
+            outcomes = await asyncio.gather(*map(self._delete, groups))
+            errors.update((group.group_id, error) for group, error in zip(groups, outcomes, strict=True))
+        return errors
 
-    async def _delete(self, group_id: str) -> ErrorCode:
-        group = self._host.get(group_id)
-        if group is None or not self._is_active:
-            return self._refusal() or ErrorCode.GROUP_ID_NOT_FOUND
+    async def _delete(self, group: ClassicGroup) -> ErrorCode:
         question = events.DeletionAsked(self._host.now_ms(), self._host.new_waiter())
         return await self._host.ask(group, question, ErrorCode)

@@ -122,7 +122,9 @@ class DecoderSource(Source):
         if kind == "records":
             return "data[position:end]"
         if kind == "string":
-            return "data[position:end].decode()" if self._copied else "str(data[position:end], 'utf-8')"
+            # Text that is not UTF-8 is no reason to refuse a message: like Java, we show what can be shown of it.
+            how = "'utf-8', 'replace'"
+            return f"data[position:end].decode({how})" if self._copied else f"str(data[position:end], {how})"
         return "data[position:end]" if self._copied else "bytes(data[position:end])"
 
     def _single(self, field: Field, variable: str, nullable: bool) -> None:

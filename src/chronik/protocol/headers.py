@@ -50,7 +50,7 @@ def decode_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
         client_id, position = _client_id(frame, length)
         if api_version >= api.flexible.first:
             position = _skip_tags(frame, position)
-    except (IndexError, struct.error, UnicodeDecodeError) as error:
+    except (IndexError, struct.error) as error:
         raise MalformedMessage(f"request header: {error}") from error
     return RequestHeader(api_key, api_version, correlation_id, client_id), position
 
@@ -61,7 +61,7 @@ def _client_id(frame: memoryview, length: int) -> tuple[str | None, int]:
     end = _FIXED.size + length
     if not _FIXED.size <= end <= len(frame):
         raise bad_length("client_id", length, len(frame) - _FIXED.size)
-    return str(frame[_FIXED.size : end], "utf-8"), end
+    return str(frame[_FIXED.size : end], "utf-8", "replace"), end  # clients in C name themselves as they like
 
 
 def _skip_tags(frame: memoryview, position: int) -> int:

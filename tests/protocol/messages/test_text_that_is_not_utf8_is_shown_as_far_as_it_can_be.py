@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from chronik.protocol import codec
+from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from chronik.protocol.messages.produce import ProduceRequest, TopicProduceData
+
+REPLACED = "\N{REPLACEMENT CHARACTER}"
+
+
+@pytest.mark.parametrize("version", [0, 9])
+def test_a_string_in_another_encoding_does_not_spoil_its_message(version: int) -> None:
+    data = codec.encode(MetadataRequest(topics=[MetadataRequestTopic(name="abc")]), version)
+    message = codec.decode(MetadataRequest, version, data.replace(b"abc", "aäc".encode("latin-1")))
+    assert message.topics == [MetadataRequestTopic(name=f"a{REPLACED}c")]
+
+
+def test_nor_does_one_beside_records() -> None:
+    data = codec.encode(ProduceRequest(topic_data=[TopicProduceData(name="abc")]), 9)
+    message = codec.decode(ProduceRequest, 9, data.replace(b"abc", b"\xc3(c"))
+    assert [topic.name for topic in message.topic_data] == [f"{REPLACED}(c"]
+
+
+def test_nor_does_a_client_id() -> None:
+    header, _ = codec.decode_request(memoryview(struct.pack(">hhih", 18, 0, 1, 3) + "Zä1".encode("latin-1")))
+    assert header.client_id == f"Z{REPLACED}1"
+
+
+def test_text_that_is_utf8_stays_as_it_is() -> None:
+    text = "ä\N{GRINNING FACE}\0" + REPLACED
+    for version in (0, 9):
+        data = codec.encode(MetadataRequest(topics=[MetadataRequestTopic(name=text)]), version)
+        assert codec.decode(MetadataRequest, version, data).topics == [MetadataRequestTopic(name=text)]
