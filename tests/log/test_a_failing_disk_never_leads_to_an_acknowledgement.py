@@ -12,7 +12,7 @@ from chronik.files import TwinFiles
 from .script import check, new_promises, run_script
 from .world import World, batch
 
-OPERATIONS = 150
+OPERATIONS = 100
 
 
 def events_of_the_script() -> int:

@@ -4,7 +4,8 @@ The steps, each begun when the one before is durable:
 1. the new segment, synced before, gets the name `<first>-<end>.swap`: from now on recovery finishes the exchange;
 2. the old segments lose their names;
 3. the new one gets its final name.
-Readers use the new segment from step 1 on.
+Readers use the new segment from step 1 on. The exchange is over when step 3 is durable too: until then the name of
+step 1 could come back, so no other exchange begins.
 """
 
 from __future__ import annotations
@@ -62,9 +63,9 @@ class Swaps:
                 for old in swap.replaced:
                     self._unsynced.doom(self._folder, old.log_path, delete_delay_ms)
                     self._unsynced.doom(self._folder, old.index.path, delete_delay_ms)
-            else:
+            elif swap.steps_done == 3:
                 self._finish(swap.segment)
-        self._swaps = [swap for swap in self._swaps if swap.steps_done < 3]
+        self._swaps = [swap for swap in self._swaps if swap.steps_done <= 3]
 
     def settle(self, delete_delay_ms: int) -> None:
         """All remaining steps at once, waiting for the disk."""
