@@ -102,7 +102,7 @@ def decode(cls: type[M], version: int, data: Chunk) -> M:
 def _decode(cls: type[M], version: int, frame: memoryview, position: int, budget: int) -> M:
     try:
         message, end = decoder(cls, version)(frame, position, budget)
-    except (IndexError, struct.error, UnicodeDecodeError) as error:
+    except (IndexError, struct.error) as error:
         raise MalformedMessage(f"{cls.__name__} v{version}: {error}") from error
     if end != len(frame) and not issubclass(cls, Request):
         raise MalformedMessage(f"{cls.__name__} v{version}: {len(frame) - end} bytes after its end")

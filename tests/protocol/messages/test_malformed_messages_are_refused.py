@@ -79,13 +79,6 @@ class TestLengths:
         assert message.topics == [MetadataRequestTopic(name="x" * 32767)]
         refused(MetadataRequest, 9, with_topic(32768), "length 32769")
 
-    def test_text_that_is_not_utf8_is_refused(self) -> None:
-        for version in (0, 9):
-            data = codec.encode(MetadataRequest(topics=[MetadataRequestTopic(name="abc")]), version)
-            refused(MetadataRequest, version, data.replace(b"abc", b"a\xffc"), "utf-8")
-        produce = codec.encode(ProduceRequest(topic_data=[TopicProduceData(name="abc")]), 9)
-        refused(ProduceRequest, 9, produce.replace(b"abc", b"\xc3\x28c"), "utf-8")
-
 
 class TestVarints:
     @pytest.mark.parametrize("value", [0, 1, 127, 128, 16383, 16384, 2**28, 2**31 - 1])
@@ -193,10 +186,6 @@ class TestHeaders:
     def test_a_header_that_is_cut_off_is_refused(self, frame: bytes) -> None:
         with pytest.raises(MalformedMessage):
             codec.decode_request(memoryview(frame))
-
-    def test_a_client_id_that_is_not_utf8_is_refused(self) -> None:
-        with pytest.raises(MalformedMessage):
-            codec.decode_request(memoryview(struct.pack(">hhih", 18, 0, 1, 2) + b"\xff\xfe"))
 
     def test_a_flexible_header_without_tags_is_refused(self) -> None:
         with pytest.raises(MalformedMessage):
