@@ -18,6 +18,7 @@ FLOORS = (
     {"groups", "controller", "broker", "client"},
     {"configs"},
     {"metadata"},
+    {"raft"},
     {"log", "wal"},
     {"protocol"},
     {"files"},
