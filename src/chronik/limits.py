@@ -9,7 +9,8 @@ FRAME_BYTES_MAX = 100 * MIB
 """One request. Kafka's `socket.request.max.bytes`."""
 
 FRAMES_BYTES_MAX = 512 * MIB
-"""All large requests that are being received or wait to be handled: bounds a node's memory, whatever clients claim."""
+"""All large requests that are being received, wait to be handled or to be answered: bounds a node's memory, whatever
+clients claim."""
 
 FRAME_RECEIVE_SECONDS_MAX = 60.0
 """A request that trickles in slower than this holds its share of FRAMES_BYTES_MAX for nothing: it is cut off."""
@@ -26,9 +27,6 @@ beyond this the socket is simply not read."""
 
 RESPONSES_UNSENT_BYTES_MAX = 4 * MIB
 """A connection whose client does not read its responses gets no further request handled beyond this."""
-
-FETCH_BYTES_MAX = 55 * MIB
-"""One fetch response, whatever the client asks for. Kafka's `fetch.max.bytes`."""
 
 FETCH_WAIT_SECONDS_MAX = 300.0
 """A fetch that asks to wait longer is answered by then: no client waits that long for one."""
@@ -57,5 +55,5 @@ TOPIC_PARTITIONS_MAX = 10_000
 OPEN_FILES_MAX = 512
 """Segment files held open at once; the common soft limit of a process is 1024."""
 
-METADATA_TOPICS_PER_PAGE_MAX = 2000
+PARTITIONS_PER_PAGE_MAX = 2000
 """Partitions in one DescribeTopicPartitions answer. Kafka's `max.request.partition.size.limit`."""

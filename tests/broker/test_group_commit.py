@@ -88,3 +88,25 @@ def test_after_a_failed_sync_nothing_is_ever_synced_again() -> None:
         flusher.close()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("step", ["begin_sync", "complete_sync"])
+def test_a_log_that_breaks_its_promise_to_the_flusher_stops_the_node(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        failures: list[BaseException] = []
+        log = FakeLog()
+        log.end = 1
+
+        def break_it(*_: object) -> None:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(log, step, break_it)
+        flusher = Flusher(failures.append)
+        flusher.request(log)
+        await asyncio.wait_for(flusher.drain(), 10)
+        assert [type(failure) for failure in failures] == [ZeroDivisionError]
+        flusher.close()
+
+    asyncio.run(scenario())

@@ -48,6 +48,8 @@ async def change_configs(
         topic = topic_named(services, name)
         for key, value in wanted.items():
             check_topic_config(key, value)
+        kept = {} if replace else {key: value for key, value in topic.configs.items() if key not in delete}
+        services.configs.check_together({**kept, **wanted})
         if not validate_only:
             await services.store.propose(UpdateTopicConfig(topic.id, dict(wanted), delete, replace))
     elif resource_type == ResourceType.BROKER:

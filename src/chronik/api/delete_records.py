@@ -50,6 +50,8 @@ async def _delete(
 ) -> DeleteRecordsPartitionResult:
     try:
         replica = services.replicas.by_name(topic, wanted.partition_index)
+        if services.image.topics_by_id[replica.topic_id].internal:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         if not replica.rules.deletable:
             raise KafkaError(ErrorCode.POLICY_VIOLATION)
         offset = replica.high_watermark if wanted.offset == HIGH_WATERMARK else wanted.offset

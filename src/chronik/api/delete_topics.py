@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+
 from chronik.api.context import Context, Services
 from chronik.ids import ZERO_ID
 from chronik.protocol.errors import ErrorCode, KafkaError
@@ -12,9 +15,16 @@ from chronik.protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 
+FIRST_VERSION_WITH_DELETION_DISABLED = 3
+
 
 async def handle(services: Services, request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
-    return DeleteTopicsResponse(responses=[await _delete(services, wanted) for wanted in _wanted(request)])
+    if not services.configs.broker_flag("delete.topic.enable"):
+        known = context.version >= FIRST_VERSION_WITH_DELETION_DISABLED
+        return failure(request, ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST)
+    named = Counter((wanted.name, wanted.topic_id) for wanted in _wanted(request))
+    deletions = [_delete(services, DeleteTopicState(*key), once=count == 1) for key, count in named.items()]
+    return DeleteTopicsResponse(responses=await asyncio.gather(*deletions))
 
 
 def failure(request: DeleteTopicsRequest, code: ErrorCode) -> DeleteTopicsResponse:
@@ -32,12 +42,14 @@ def _wanted(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
     return request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
 
 
-async def _delete(services: Services, wanted: DeleteTopicState) -> DeletableTopicResult:
+async def _delete(services: Services, wanted: DeleteTopicState, *, once: bool) -> DeletableTopicResult:
     image = services.image
     result = DeletableTopicResult(name=wanted.name, topic_id=wanted.topic_id)
     try:
-        if wanted.name is not None and wanted.topic_id != ZERO_ID:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic is named by its name or by its id, not by both")
+        if not once:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic is named twice")
+        if (wanted.name is None) == (wanted.topic_id == ZERO_ID):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic is named either by its name or by its id")
         if wanted.name is not None:
             topic = image.topics.get(wanted.name)
             if topic is None:

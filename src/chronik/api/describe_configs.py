@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from chronik.api.config_resources import ResourceType, broker_named, topic_named, unknown_resource
 from chronik.api.context import Context, Services
-from chronik.configs.resolver import ConfigEntry, ConfigSource
+from chronik.configs.resolver import ConfigEntry, ConfigSource, Synonym
 from chronik.metadata.commands import CLUSTER_DEFAULT
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.describe_configs import (
@@ -25,11 +25,11 @@ def handle(services: Services, request: DescribeConfigsRequest, context: Context
     for resource in request.resources:
         result = _result(resource)
         try:
-            keys = None if resource.configuration_keys is None else set(resource.configuration_keys)
+            keys = set(resource.configuration_keys or ())
             result.configs = [
                 _described(entry, request)
                 for entry in _entries(services, resource)
-                if keys is None or entry.key.name in keys
+                if not keys or entry.key.name in keys
             ]
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
@@ -75,7 +75,10 @@ def _with_own_facts(services: Services, broker_id: int) -> Iterable[ConfigEntry]
         facts["log.dirs"] = str(services.config.data_dir)
     for entry in services.configs.describe_broker(broker_id):
         value = facts.get(entry.key.name)
-        yield entry if value is None else replace(entry, value=value, source=ConfigSource.STATIC_BROKER)
+        if value is not None:
+            own = Synonym(entry.key.name, value, ConfigSource.STATIC_BROKER)
+            entry = replace(entry, value=value, source=own.source, synonyms=[own])
+        yield entry
 
 
 def _described(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

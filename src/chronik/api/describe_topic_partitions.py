@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chronik.api import operations
 from chronik.api.context import Context, Services
-from chronik.limits import METADATA_TOPICS_PER_PAGE_MAX
+from chronik.limits import PARTITIONS_PER_PAGE_MAX
 from chronik.metadata.names import name_fault
 from chronik.metadata.records import Topic
 from chronik.protocol.errors import ErrorCode
@@ -27,7 +27,7 @@ def handle(
         names = [name for name in names if name >= request.cursor.topic_name]
         if names and names[0] == request.cursor.topic_name:
             first_partition = max(0, request.cursor.partition_index)
-    room = max(1, min(request.response_partition_limit, METADATA_TOPICS_PER_PAGE_MAX))
+    room = max(1, min(request.response_partition_limit, PARTITIONS_PER_PAGE_MAX))
     response = DescribeTopicPartitionsResponse()
     for name in names:
         if room == 0:

@@ -1,7 +1,7 @@
 """Fetch, versions 0 to 18.
 
 Answers at once when there is enough to say, and otherwise when there is, or when the client's patience ends. Sessions
-(7 and newer) keep what a client wants between requests. Versions 0 to 3 get message sets, converted on the way out.
+(7 and newer) keep what a client wants between requests.
 Missing: read_committed has nothing to hide yet, and fetches of followers are refused here.
 """
 
@@ -12,13 +12,11 @@ from dataclasses import dataclass
 
 from chronik.api.context import Context, Services
 from chronik.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchPartition, FetchSession
+from chronik.broker.outgoing import end_offset, read_outgoing
 from chronik.broker.purgatory import RecordsArrived
 from chronik.broker.replica import Replica
-from chronik.limits import DECOMPRESSED_BYTES_MAX, FETCH_WAIT_SECONDS_MAX
-from chronik.protocol.batch import iter_batches
-from chronik.protocol.compression import Codec
+from chronik.limits import FETCH_WAIT_SECONDS_MAX
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.protocol.message_set import convert_down
 from chronik.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
@@ -27,9 +25,7 @@ from chronik.protocol.messages.fetch import (
     PartitionData,
 )
 
-FIRST_VERSION_WITH_BATCHES = 4
-FIRST_VERSION_WITH_MAGIC_1 = 2
-FIRST_VERSION_WITH_ZSTD = 10
+FIRST_VERSION_WITH_SESSIONS = 7
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 NOTHING_KNOWN = -1
 
@@ -40,6 +36,7 @@ class Answer:
 
     partitions: list[tuple[FetchPartition, PartitionData]]
     replicas: list[Replica]
+    """Of the partitions, in the same order, unless one of them failed."""
     records_bytes: int
     urgent: bool
     """There is something to say besides records: an error, a divergence."""
@@ -49,27 +46,15 @@ async def handle(services: Services, request: FetchRequest, context: Context) ->
     if request.replica_id >= 0 or request.replica_state.replica_id >= 0:
         # A stranger that claims to be a follower could move the high watermark.
         return failure(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    now = services.clock.monotonic()
     wanted = list(_wanted(request, context.version))
-    session: FetchSession | None = None
-    incremental = False
-    if context.version >= 7 and request.session_epoch != FINAL_EPOCH:
-        try:
-            if request.session_epoch == INITIAL_EPOCH:
-                services.fetch_sessions.end(request.session_id)
-                session = services.fetch_sessions.begin(wanted, now)
-            else:
-                session = services.fetch_sessions.resume(request.session_id, request.session_epoch, now)
-                session.update(wanted, _forgotten(request, context.version))
-                incremental = True
-        except KafkaError as error:
-            return FetchResponse(error_code=error.code)
-    elif request.session_id != NO_SESSION:
-        services.fetch_sessions.end(request.session_id)
+    try:
+        session = _session(services, request, context.version, wanted)
+    except KafkaError as error:
+        return FetchResponse(error_code=error.code)
     if session is not None:
         wanted = list(session.wanted.values())
     answer = await _answer_in_time(services, request, context.version, wanted)
-    return _response(answer, session, incremental, context.version)
+    return _response(answer, session, request.session_epoch > INITIAL_EPOCH, context.version)
 
 
 def failure(request: FetchRequest, code: ErrorCode) -> FetchResponse:
@@ -86,22 +71,49 @@ def failure(request: FetchRequest, code: ErrorCode) -> FetchResponse:
     )
 
 
+def _session(
+    services: Services, request: FetchRequest, version: int, wanted: list[FetchPartition]
+) -> FetchSession | None:
+    """The session that the request begins or goes on with, brought up to date; None when it is without."""
+    sessions, now = services.fetch_sessions, services.clock.monotonic()
+    by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
+    if version >= FIRST_VERSION_WITH_SESSIONS and request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
+        forgotten = _forgotten(request, version)
+        return sessions.resume(request.session_id, request.session_epoch, wanted, forgotten, now, by_id=by_id)
+    if request.session_id != NO_SESSION:
+        sessions.end(request.session_id)
+    if version >= FIRST_VERSION_WITH_SESSIONS and request.session_epoch == INITIAL_EPOCH:
+        return sessions.begin(wanted, now, by_id=by_id)
+    return None
+
+
 async def _answer_in_time(
     services: Services, request: FetchRequest, version: int, wanted: list[FetchPartition]
 ) -> Answer:
     clock = services.clock
     deadline = clock.monotonic() + min(request.max_wait_ms / 1000, FETCH_WAIT_SECONDS_MAX)
+    max_bytes = min(request.max_bytes, services.configs.broker_int("fetch.max.bytes"))
     while True:
-        answer = _look(services, wanted, request.max_bytes, version)
-        missing = request.min_bytes - answer.records_bytes
+        answer = _look(services, wanted, max_bytes, version)
+        missing = min(request.min_bytes, max_bytes) - answer.records_bytes
         patience = deadline - clock.monotonic()
-        if missing <= 0 or patience <= 0 or answer.urgent or not wanted:
+        if missing <= 0 or patience <= 0 or answer.urgent or not wanted or services.replicas.stopping:
+            return answer
+        if _is_cut_off(answer, version):
             return answer
         await RecordsArrived(answer.replicas, missing).wait(patience)
 
 
+def _is_cut_off(answer: Answer, version: int) -> bool:
+    """Whether more can be read behind what was found, which ends at a segment's end or a limit: why wait then?"""
+    return any(
+        data.records and end_offset(_plain(data), version) < replica.high_watermark
+        for (_, data), replica in zip(answer.partitions, answer.replicas, strict=True)
+    )
+
+
 def _look(services: Services, wanted: Iterable[FetchPartition], max_bytes: int, version: int) -> Answer:
-    budget = min(max_bytes, services.configs.broker_int("fetch.max.bytes"))
+    budget = max_bytes
     answer = Answer([], [], 0, False)
     for partition in wanted:
         try:
@@ -112,11 +124,16 @@ def _look(services: Services, wanted: Iterable[FetchPartition], max_bytes: int, 
             data = _nothing(partition.partition, error.code)
         if data.error_code or data.diverging_epoch.epoch >= 0:
             answer.urgent = True
-        size = len(data.records) if isinstance(data.records, bytes | memoryview) else 0
+        size = len(_plain(data))
         answer.records_bytes += size
         budget -= size
         answer.partitions.append((partition, data))
     return answer
+
+
+def _plain(data: PartitionData) -> bytes | memoryview:
+    assert isinstance(data.records, bytes | memoryview)
+    return data.records
 
 
 def _find(services: Services, partition: FetchPartition, version: int) -> Replica:
@@ -138,26 +155,17 @@ def _read(replica: Replica, wanted: FetchPartition, budget: int, is_first: bool,
         records=b"",
     )
     if wanted.last_fetched_epoch >= 0:
-        epoch, end_offset = log.epoch_end_offset(wanted.last_fetched_epoch)
-        if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
-            data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+        epoch, epoch_end = log.epoch_end_offset(wanted.last_fetched_epoch)
+        if epoch < 0 or epoch_end < 0 or wanted.fetch_offset < log.log_start_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if epoch < wanted.last_fetched_epoch or epoch_end < wanted.fetch_offset:
+            data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=epoch_end)
             return data
     # A batch larger than every limit is still sent when it is the first, or its consumer would be stuck forever.
     size = min(wanted.max_bytes, budget)
     if size > 0 or is_first:
-        data.records = _for_version(replica.read(wanted.fetch_offset, max(size, 0), min_one_batch=is_first), version)
+        data.records = read_outgoing(replica, wanted.fetch_offset, max(size, 0), version, min_one_batch=is_first)
     return data
-
-
-def _for_version(records: bytes | memoryview, version: int) -> bytes | memoryview:
-    if version >= FIRST_VERSION_WITH_ZSTD or not records:
-        return records
-    if any(header.codec == Codec.ZSTD for _, header in iter_batches(records)):
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-    if version >= FIRST_VERSION_WITH_BATCHES:
-        return records
-    magic = 1 if version >= FIRST_VERSION_WITH_MAGIC_1 else 0
-    return convert_down(records, magic, limit=DECOMPRESSED_BYTES_MAX)
 
 
 def _response(answer: Answer, session: FetchSession | None, incremental: bool, version: int) -> FetchResponse:

@@ -99,8 +99,7 @@ def _current(services: Services, resource: AlterConfigsResource, name: str) -> s
 
 
 def _changed_list(current: str, value: str, operation: int) -> str:
-    items = [item for item in current.split(",") if item]
-    given = [item for item in value.split(",") if item]
+    items, given = ([item.strip() for item in text.split(",") if item.strip()] for text in (current, value))
     if operation == Operation.APPEND:
         return ",".join(items + [item for item in given if item not in items])
     return ",".join(item for item in items if item not in given)

@@ -96,5 +96,5 @@ def _old_style(replica: Replica, wanted: ListOffsetsPartition, offset: int) -> l
     if wanted.max_num_offsets <= 0:
         return []
     if wanted.timestamp == LATEST:
-        return [offset, replica.log.log_start_offset][: wanted.max_num_offsets]
+        return sorted({offset, replica.log.log_start_offset}, reverse=True)[: wanted.max_num_offsets]
     return [offset if offset != UNKNOWN else replica.high_watermark]

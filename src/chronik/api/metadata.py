@@ -1,7 +1,7 @@
 """Metadata, versions 0 to 13: brokers, topics and leaders, as this node's image has them.
 
 Asking for an unknown topic creates it, where client and broker allow it; the answer then already has it, so that no
-client has to ask twice. From version 10 on topics may be asked for by id.
+client has to ask twice. From version 12 on topics may be asked for by id; 10 and 11 have the field and refuse its use.
 """
 
 from __future__ import annotations
@@ -21,8 +21,12 @@ from chronik.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 
+FIRST_VERSION_BY_ID = 12
+
 
 async def handle(services: Services, request: MetadataRequest, context: Context) -> MetadataResponse:
+    if context.version < FIRST_VERSION_BY_ID and any(_is_by_id(topic) for topic in request.topics or ()):
+        return failure(request, ErrorCode.INVALID_REQUEST)
     response = _response(services, request)
     image = services.image
     if request.topics is None or (context.version == 0 and not request.topics):
@@ -38,10 +42,14 @@ def failure(request: MetadataRequest, code: ErrorCode) -> MetadataResponse:
     return MetadataResponse(
         error_code=code,
         topics=[
-            MetadataResponseTopic(name=topic.name, topic_id=topic.topic_id, error_code=code)
+            MetadataResponseTopic(name=topic.name or "", topic_id=topic.topic_id, error_code=code)
             for topic in request.topics or ()
         ],
     )
+
+
+def _is_by_id(topic: MetadataRequestTopic) -> bool:
+    return topic.name is None or topic.topic_id != ZERO_ID
 
 
 def _response(services: Services, request: MetadataRequest) -> MetadataResponse:

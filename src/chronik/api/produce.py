@@ -8,6 +8,7 @@ there is no other way to tell. Missing: transactions (INVALID_TXN_STATE).
 from __future__ import annotations
 
 import asyncio
+from typing import NamedTuple
 
 from chronik.api.context import Context, Pipelined, Services
 from chronik.broker.incoming import accept_produced
@@ -27,16 +28,29 @@ from chronik.protocol.schema import Response
 
 NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
 NO_OFFSET = -1
+FIRST_VERSION_WITH_TOPIC_IDS = 13
+INTERNAL_TOPICS_CLIENT = "__admin_client"
+"""By this client id Kafka's own tools say that they mean it."""
+
 TIMEOUT_SECONDS_MAX = 300.0
+"""A disk that takes longer than this has failed; also for acks=1, where a client's timeout says nothing."""
+
+
+class Appended(NamedTuple):
+    """Records that are written and not yet safe, and the answer that waits for them."""
+
+    replica: Replica
+    end_offset: int
+    answer: PartitionProduceResponse
 
 
 def handle(services: Services, request: ProduceRequest, context: Context) -> ProduceResponse | Pipelined | None:
     if request.acks not in (NO_ACKS, LEADER_ACKS, ALL_ACKS):
         return failure(request, ErrorCode.INVALID_REQUIRED_ACKS)
     response = ProduceResponse()
-    waiting: list[tuple[Replica, int]] = []
+    waiting: list[Appended] = []
     for topic in request.topic_data:
-        answers = [_append(services, topic, partition, context.version, waiting) for partition in topic.partition_data]
+        answers = [_append(services, topic, partition, context, waiting) for partition in topic.partition_data]
         response.responses.append(
             TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
         )
@@ -45,10 +59,13 @@ def handle(services: Services, request: ProduceRequest, context: Context) -> Pro
         return None
     if not waiting:
         return response
-    return _when_committed(response, waiting, request.timeout_ms / 1000)
+    timeout_seconds = request.timeout_ms / 1000 if request.acks == ALL_ACKS else TIMEOUT_SECONDS_MAX
+    return _when_committed(response, waiting, timeout_seconds, context.version)
 
 
 def failure(request: ProduceRequest, code: ErrorCode) -> ProduceResponse:
+    if request.acks == NO_ACKS and request.topic_data:
+        raise Disconnect(f"a produce without acks failed: {code.name}")
     return ProduceResponse(
         responses=[
             TopicProduceResponse(
@@ -70,47 +87,54 @@ def _append(
     services: Services,
     topic: TopicProduceData,
     partition: PartitionProduceData,
-    version: int,
-    waiting: list[tuple[Replica, int]],
+    context: Context,
+    waiting: list[Appended],
 ) -> PartitionProduceResponse:
     try:
-        replicas = services.replicas
-        if version >= 13:
-            replica = replicas.by_id(topic.topic_id, partition.index)
-        else:
-            replica = replicas.by_name(topic.name, partition.index)
+        replica = _find(services, topic, partition.index, context)
         records = partition.records
         view = memoryview(records) if records is not None else None
-        incoming = accept_produced(view, replica.rules, version, services.clock.now_ms())
+        incoming = accept_produced(view, replica.rules, context.version, services.clock.now_ms())
         info = replica.append(incoming)
     except KafkaError as error:
         return PartitionProduceResponse(
             index=partition.index, error_code=error.code, base_offset=NO_OFFSET, error_message=error.message
         )
-    if not replica.is_committed(info.last_offset + 1):
-        waiting.append((replica, info.last_offset + 1))
-    return PartitionProduceResponse(
+    answer = PartitionProduceResponse(
         index=partition.index,
         base_offset=info.base_offset,
         log_append_time_ms=incoming.log_append_time_ms,
         log_start_offset=replica.log.log_start_offset,
     )
+    if not replica.is_committed(info.last_offset + 1):
+        waiting.append(Appended(replica, info.last_offset + 1, answer))
+    return answer
+
+
+def _find(services: Services, topic: TopicProduceData, index: int, context: Context) -> Replica:
+    if context.version >= FIRST_VERSION_WITH_TOPIC_IDS:
+        replica = services.replicas.by_id(topic.topic_id, index)
+    else:
+        replica = services.replicas.by_name(topic.name, index)
+    if services.image.topics_by_id[replica.topic_id].internal and context.client_id != INTERNAL_TOPICS_CLIENT:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{replica.topic_name} is an internal topic")
+    return replica
 
 
 def _when_committed(
-    response: ProduceResponse, waiting: list[tuple[Replica, int]], timeout_seconds: float
+    response: ProduceResponse, waiting: list[Appended], timeout_seconds: float, version: int
 ) -> Pipelined:
     loop = asyncio.get_running_loop()
     commits = Commits(loop, min(max(timeout_seconds, 0.0), TIMEOUT_SECONDS_MAX))
-    for replica, offset in waiting:
-        commits.wait_for(replica, offset)
+    for appended in waiting:
+        commits.wait_for(appended.replica, appended.end_offset)
     answer: asyncio.Future[Response | None] = loop.create_future()
 
-    def finish(done: asyncio.Future[bool]) -> None:
+    def finish(_: asyncio.Future[None]) -> None:
         if answer.done():
             return
-        if not done.result():
-            _mark_timed_out(response)
+        for appended in waiting:
+            _mark_unsafe(appended, version)
         answer.set_result(response)
 
     commits.done.add_done_callback(finish)
@@ -118,13 +142,17 @@ def _when_committed(
     return Pipelined(answer)
 
 
-def _mark_timed_out(response: ProduceResponse) -> None:
-    """The records are written, but not known to be safe."""
-    for topic in response.responses:
-        for partition in topic.partition_responses:
-            if partition.error_code == ErrorCode.NONE:
-                partition.error_code = ErrorCode.REQUEST_TIMED_OUT
-                partition.base_offset = NO_OFFSET
+def _mark_unsafe(appended: Appended, version: int) -> None:
+    """Records that are written, but not known to be safe: the time was up, or their topic was deleted."""
+    if appended.replica.abandoned:
+        by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
+        code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    elif not appended.replica.is_committed(appended.end_offset):
+        code = ErrorCode.REQUEST_TIMED_OUT
+    else:
+        return
+    appended.answer.error_code = code
+    appended.answer.base_offset = NO_OFFSET
 
 
 def _close_on_error(response: ProduceResponse) -> None:

@@ -51,6 +51,7 @@ from chronik.protocol.apis import API_VERSIONS_KEY, APIS
 from chronik.protocol.codec import (
     MalformedMessage,
     RequestHeader,
+    UnencodableMessage,
     UnknownApi,
     UnsupportedVersion,
     decode_request_body,
@@ -182,8 +183,8 @@ class Router:
                     answer.set_result(self._broken(header, request, error))
                 else:
                     answer.set_result(self._encoded(header, source.result(), peer, began))
-            except Disconnect as disconnect:
-                answer.set_exception(disconnect)
+            except Exception as failed:  # whatever it is, the client must not be left waiting
+                answer.set_exception(failed)
 
         def abandoned(_: object) -> None:
             if answer.cancelled():
@@ -212,7 +213,16 @@ class Router:
     ) -> ResponseFrame:
         if logger.isEnabledFor(logging.DEBUG):
             self._log(header, response, peer, began)
-        return None if response is None else encode_response(header.correlation_id, header.api_version, response)
+        return self._frame(header, response)
+
+    def _frame(self, header: RequestHeader, response: Response | None) -> ResponseFrame:
+        if response is None:
+            return None
+        try:
+            return encode_response(header.correlation_id, header.api_version, response)
+        except UnencodableMessage as error:
+            logger.error("%s v%d cannot be answered", APIS[header.api_key].name, header.api_version, exc_info=error)
+            raise Disconnect(f"its answer cannot be sent: {error}") from error
 
     def _broken(self, header: RequestHeader, request: Request, error: BaseException) -> ResponseFrame:
         """Raises Disconnect when the disk has failed: what became of the request is not known, so nothing is said."""
@@ -223,8 +233,7 @@ class Router:
         self.counts[header.api_key].failures += 1
         code = error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
         logger.error("%s v%d failed", api.name, header.api_version, exc_info=error)
-        response = HANDLERS[header.api_key].failure(request, code)
-        return encode_response(header.correlation_id, header.api_version, response)
+        return self._frame(header, HANDLERS[header.api_key].failure(request, code))
 
     def _unsupported(self, error: UnsupportedVersion, peer: Peer) -> ResponseFrame:
         """For ApiVersions in version 0, which every client can read; for others as the newest version has it."""

@@ -54,6 +54,8 @@ class FetchSession:
     id: int
     epoch: int
     last_used: float
+    by_id: bool
+    """Whether it names topics by their ids."""
     wanted: OrderedDict[PartitionKey, FetchPartition] = field(default_factory=OrderedDict)
     answered: dict[PartitionKey, Answered] = field(default_factory=dict)
 
@@ -66,6 +68,8 @@ class FetchSession:
 
     def is_news(self, key: PartitionKey, high_watermark: int, log_start_offset: int, has_records: bool) -> bool:
         """Whether an incremental answer must mention the partition; remembers what it was told."""
+        if key not in self.wanted:
+            return True  # forgotten meanwhile, by a later request on another connection
         before = self.answered.get(key)
         now = Answered(high_watermark, log_start_offset)
         if has_records:
@@ -87,43 +91,64 @@ class FetchSessions:
         self._sessions_max = sessions_max
         self._partitions_max = partitions_max
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # least recently used first
+        self._partitions_held = 0
         self._ids: Iterator[int] = itertools.count(1)
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(self, partitions: list[FetchPartition], now: float) -> FetchSession | None:
+    def begin(self, partitions: list[FetchPartition], now: float, *, by_id: bool) -> FetchSession | None:
         """A new session, or None when there is no room for one."""
         if not self._make_room(len(partitions), now):
             return None
-        session = FetchSession(next(self._ids), INITIAL_EPOCH + 1, now)
+        session = FetchSession(next(self._ids), INITIAL_EPOCH + 1, now, by_id)
         session.update(partitions, ())
         self._sessions[session.id] = session
+        self._partitions_held += len(session.wanted)
         return session
 
-    def resume(self, session_id: int, epoch: int, now: float) -> FetchSession:
-        """Raises FETCH_SESSION_ID_NOT_FOUND or INVALID_FETCH_SESSION_EPOCH."""
+    def resume(
+        self,
+        session_id: int,
+        epoch: int,
+        changed: Iterable[FetchPartition],
+        forgotten: Iterable[PartitionKey],
+        now: float,
+        *,
+        by_id: bool,
+    ) -> FetchSession:
+        """Raises FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR."""
         session = self._sessions.get(session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.by_id is not by_id:
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         if session.epoch != epoch:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        self._partitions_held -= len(session.wanted)
+        session.update(changed, forgotten)
+        self._partitions_held += len(session.wanted)
+        if self._partitions_held > self._partitions_max:
+            self.end(session_id)  # its client begins anew, and is answered without a session
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
         session.last_used = now
         self._sessions.move_to_end(session_id)
         return session
 
     def end(self, session_id: int) -> None:
-        self._sessions.pop(session_id, None)
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partitions_held -= len(session.wanted)
 
     def _make_room(self, partition_count: int, now: float) -> bool:
         while not self._has_room(partition_count):
             oldest = next(iter(self._sessions.values()), None)
             if oldest is None or now - oldest.last_used < FETCH_SESSION_IDLE_SECONDS:
                 return False
-            del self._sessions[oldest.id]
+            self.end(oldest.id)
         return True
 
     def _has_room(self, partition_count: int) -> bool:
-        held = sum(len(session.wanted) for session in self._sessions.values())
-        return len(self._sessions) < self._sessions_max and held + partition_count <= self._partitions_max
+        partitions = self._partitions_held + partition_count
+        return len(self._sessions) < self._sessions_max and partitions <= self._partitions_max

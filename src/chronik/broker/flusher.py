@@ -66,7 +66,11 @@ class Flusher:
     def _begin(self, log: Flushable) -> None:
         assert self._loop is not None
         self._syncing[log] = False
-        ticket = None if self._failed else log.begin_sync()
+        try:
+            ticket = None if self._failed else log.begin_sync()
+        except Exception as error:
+            self._fail(log, error)
+            return
         if ticket is None:
             self._finished(log)
             return
@@ -74,19 +78,22 @@ class Flusher:
         running.add_done_callback(lambda future: self._synced(log, ticket, future))
 
     def _synced(self, log: Flushable, ticket: SyncTicket, running: asyncio.Future[None]) -> None:
-        error = None if running.cancelled() else running.exception()
-        if error is not None or running.cancelled():
-            # After a failed fsync nothing is known of what is on disk: no later sync may claim success.
-            self._failed = True
-            self._finished(log)
-            if error is not None:
-                self._on_failure(error)
+        try:
+            running.result()
+            log.complete_sync(ticket)
+        except (Exception, asyncio.CancelledError) as error:
+            self._fail(log, error)
             return
-        log.complete_sync(ticket)
         if self._syncing[log]:
             self._begin(log)
         else:
             self._finished(log)
+
+    def _fail(self, log: Flushable, error: BaseException) -> None:
+        """After a failed fsync nothing is known of what is on disk: no later sync may claim success."""
+        self._failed = True
+        self._finished(log)
+        self._on_failure(error)
 
     def _finished(self, log: Flushable) -> None:
         del self._syncing[log]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Awaitable, Callable
 
 from chronik.broker.replica import Replica
 from chronik.broker.replicas import Replicas
 from chronik.clock import Clock
 from chronik.configs.resolver import ConfigResolver
+from chronik.log.compaction import Compaction
 from chronik.log.synced import SyncedOffsets
+from chronik.protocol.errors import KafkaError
 
 logger = logging.getLogger("chronik.broker")
 
@@ -69,18 +72,38 @@ class Housekeeping:
         compaction = None if log is None else log.begin_compaction(self._clock.now_ms(), replica.high_watermark)
         if log is None or compaction is None or replica.abandoned:
             return
-        # A thread of its own: opening a large batch takes long, and the loop must go on meanwhile.
-        replica.compaction = asyncio.ensure_future(asyncio.to_thread(compaction.run))
         try:
-            await replica.compaction
+            await self._run(compaction, replica)
         except FileNotFoundError:
             logger.info("%r lost segments while it was compacted: next time", replica)
             return
-        finally:
-            replica.compaction = None
+        except KafkaError as error:
+            # Batches whose records cannot be read, from before the topic was compacted: nobody checked them then.
+            logger.error("%r cannot be compacted: %s", replica, error)
+            return
         if not replica.abandoned and log.complete_compaction(compaction):
             logger.info("%r is compacted up to offset %d", replica, compaction.compacted_offset)
             replica.sync_soon()
+
+    async def _run(self, compaction: Compaction, replica: Replica) -> None:
+        """In a thread of its own: opening a large batch takes long, and the loop must go on meanwhile. It ends early
+        when the topic is deleted or the node stops, and in any case before this returns."""
+        stopping = threading.Event()
+
+        def run() -> None:
+            for _ in compaction.steps():
+                if replica.abandoned or stopping.is_set():
+                    return
+
+        replica.compaction = asyncio.ensure_future(asyncio.to_thread(run))
+        try:
+            await asyncio.shield(replica.compaction)
+        except asyncio.CancelledError:
+            stopping.set()
+            await asyncio.wait([replica.compaction])
+            raise
+        finally:
+            replica.compaction = None
 
     async def _keep_syncing(self) -> None:
         """With `flush = "os"` nothing else moves the point from which the log is checked after a crash."""

@@ -26,6 +26,8 @@ from chronik.protocol.message_set import convert_up
 from chronik.protocol.records import decode_batch
 from chronik.protocol.rewrite import recompress, validate_records
 
+FIRST_VERSION_WITH_ZSTD = 7
+
 WritableBytes = bytearray | memoryview
 
 
@@ -65,11 +67,13 @@ def accept_produced(records: memoryview | None, rules: IncomingRules, api_versio
     headers = validate_produced(buffer)
     if len(headers) != 1 and not converted:
         raise InvalidRecord(f"a partition with {len(headers)} batches where one is expected")
+    if api_version < FIRST_VERSION_WITH_ZSTD and any(header.codec == Codec.ZSTD for header in headers):
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or newer")
     if rules.codec is not None and any(header.codec != rules.codec for header in headers):
         buffer, headers = _recompressed(buffer, headers, rules)
     position = 0
     for header in headers:
-        _check(buffer, position, header, rules, api_version, now_ms)
+        _check(buffer, position, header, rules, now_ms)
         position += header.size
     if rules.log_append_time:
         return Incoming(buffer, _stamped(buffer, headers, now_ms), now_ms)
@@ -77,7 +81,7 @@ def accept_produced(records: memoryview | None, rules: IncomingRules, api_versio
 
 
 def _check(
-    buffer: WritableBytes, position: int, header: BatchHeader, rules: IncomingRules, api_version: int, now_ms: int
+    buffer: WritableBytes, position: int, header: BatchHeader, rules: IncomingRules, now_ms: int
 ) -> None:
     if header.size > rules.max_message_bytes:
         raise KafkaError(
@@ -86,8 +90,6 @@ def _check(
         )
     if header.is_transactional:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "Chronik has no transactions yet")
-    if header.codec == Codec.ZSTD and api_version < 7:
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or newer")
     if not rules.log_append_time:
         _check_timestamps(buffer, position, header, rules, now_ms)
     if rules.compacted:

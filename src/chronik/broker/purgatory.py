@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 
 class Commits:
-    """Waits until every partition of a produce request is committed, or its time is up."""
+    """Waits until every partition of a produce request is committed or gone, or its time is up."""
 
     __slots__ = ("_left", "_timer", "done")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, timeout_seconds: float) -> None:
-        self.done: asyncio.Future[bool] = loop.create_future()
-        """True when all is committed, False when the time was up before."""
+        self.done: asyncio.Future[None] = loop.create_future()
+        """Whoever waited has to look what became of each partition."""
         self._left = 1
-        self._timer = loop.call_later(timeout_seconds, self._timed_out)
+        self._timer = loop.call_later(timeout_seconds, self._end)
         self.done.add_done_callback(lambda _: self._timer.cancel())
 
     def wait_for(self, replica: Replica, offset: int) -> None:
@@ -33,12 +33,12 @@ class Commits:
 
     def _committed(self) -> None:
         self._left -= 1
-        if self._left == 0 and not self.done.done():
-            self.done.set_result(True)
+        if self._left == 0:
+            self._end()
 
-    def _timed_out(self) -> None:
+    def _end(self) -> None:
         if not self.done.done():
-            self.done.set_result(False)
+            self.done.set_result(None)
 
 
 class RecordsArrived:

@@ -36,6 +36,7 @@ class Replica:
         "_open_log",
         "_sync_waiters",
         "_synced_offsets",
+        "_syncing_waiters",
         "abandoned",
         "compaction",
         "high_watermark",
@@ -71,7 +72,8 @@ class Replica:
         self._flusher = flusher
         self._flush_each_append = flush_each_append
         self._commit_waiters: deque[tuple[int, Callable[[], None]]] = deque()
-        self._sync_waiters: list[asyncio.Future[None]] = []
+        self._sync_waiters: list[asyncio.Future[None]] = []  # for the next sync to begin
+        self._syncing_waiters: list[asyncio.Future[None]] = []  # for the one under way
         self._bytes_appended = 0
         self._bytes_announced = 0
         self.abandoned = False
@@ -138,8 +140,9 @@ class Replica:
     async def delete_records_before(self, offset: int) -> int:
         """Moves the start of the log; returns it when it is durable."""
         self.log.delete_records_before(offset)
+        log_start_offset = self.log.log_start_offset
         await self.make_durable()
-        return self.log.log_start_offset
+        return log_start_offset
 
     # Waiting
 
@@ -151,8 +154,8 @@ class Replica:
         self._commit_waiters.append((offset, callback))
 
     async def make_durable(self) -> None:
-        """Returns when everything that the log holds now is synced."""
-        while self.log.needs_sync:
+        """Returns when everything that the log holds now is synced: a sync that began later has ended."""
+        if self.log.needs_sync:
             waiter = asyncio.get_running_loop().create_future()
             self._sync_waiters.append(waiter)
             self._flusher.request(self)
@@ -163,7 +166,13 @@ class Replica:
             self._flusher.request(self)
 
     def begin_sync(self) -> SyncTicket | None:
-        return self._log.begin_sync() if self._log is not None and not self.abandoned else None
+        if self._log is None or self.abandoned:
+            return None
+        ticket = self._log.begin_sync()
+        self._syncing_waiters, self._sync_waiters = self._sync_waiters, []
+        if ticket is None:
+            self._end_waits()
+        return ticket
 
     def complete_sync(self, ticket: SyncTicket) -> None:
         if self._log is None:
@@ -172,11 +181,14 @@ class Replica:
         if self.abandoned:
             return
         self._synced_offsets.record(self.topic_id, self.index, self._log.synced_offset)
-        waiters, self._sync_waiters = self._sync_waiters, []
-        for waiter in waiters:
+        self._end_waits()
+        self._advance()
+
+    def _end_waits(self) -> None:
+        for waiter in self._syncing_waiters:
             if not waiter.done():
                 waiter.set_result(None)
-        self._advance()
+        self._syncing_waiters = []
 
     def _committed_end(self, log: PartitionLog) -> int:
         return log.synced_offset if self._flush_each_append else log.log_end_offset
@@ -211,10 +223,14 @@ class Replica:
         for _, callback in self._commit_waiters:
             callback()
         self._commit_waiters.clear()
-        for waiter in self._sync_waiters:
+        for waiter in (*self._sync_waiters, *self._syncing_waiters):
             if not waiter.done():
                 waiter.set_exception(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        self._sync_waiters.clear()
+        self._sync_waiters, self._syncing_waiters = [], []
+        self.stop_waiting()
+
+    def stop_waiting(self) -> None:
+        """Fetches that wait for records look again."""
         for watcher in list(self.watchers):
             watcher.wake()
 

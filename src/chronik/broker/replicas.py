@@ -53,6 +53,8 @@ class Replicas:
         self._topic_ids: dict[str, bytes] = {}
         self._to_remove: deque[tuple[str, list[Replica]]] = deque()
         self._removal_due = asyncio.Event()
+        self.stopping = False
+        """The node stops: nobody waits for records any more."""
 
     def __iter__(self) -> Iterator[Replica]:
         return iter(list(self._by_id.values()))
@@ -173,12 +175,16 @@ class Replicas:
             await self._removal_due.wait()
             self._removal_due.clear()
             while self._to_remove:
-                folder, abandoned = self._to_remove.popleft()
+                folder, abandoned = self._to_remove[0]
                 for replica in abandoned:
                     await replica.release()
-                self._cache.forget_folder(f"{TOPICS_FOLDER}/{folder}")
-                self._set_aside(folder, DELETED_FOLDER)
+                self._to_remove.popleft()
+                self._take_away(folder)
             await asyncio.to_thread(self._remove_deleted)
+
+    def _take_away(self, folder: str) -> None:
+        self._cache.forget_folder(f"{TOPICS_FOLDER}/{folder}")
+        self._set_aside(folder, DELETED_FOLDER)
 
     def _remove_deleted(self) -> None:
         files = self._cache.files
@@ -196,6 +202,15 @@ class Replicas:
         files.sync_folder(TOPICS_FOLDER)
         files.sync_folder(under)
 
+    def stop_waiting(self) -> None:
+        """Fetches that wait are answered with what there is, and so are those that come."""
+        self.stopping = True
+        for replica in self:
+            replica.stop_waiting()
+
     def close(self) -> None:
+        """When no sync is under way any more."""
         for replica in self._by_id.values():
             replica.close()
+        while self._to_remove:  # or the next start would not know that they were deleted
+            self._take_away(self._to_remove.popleft()[0])

@@ -5,6 +5,7 @@ A key that is not here is refused (INVALID_CONFIG) rather than stored and ignore
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -49,13 +50,14 @@ class ConfigKey:
     scope: Scope = Scope.READ_ONLY
 
 
+_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,20}\s*")  # Python would also take 1_000, and the digits of every script
+
+
 def _whole(low: int, high: int) -> Check:
     def check(value: str) -> str | None:
-        try:
-            number = int(value)
-        except ValueError:
+        if not _WHOLE.fullmatch(value):
             return "a whole number"
-        return None if low <= number <= high else f"a whole number from {low} to {high}"
+        return None if low <= int(value) <= high else f"a whole number from {low} to {high}"
 
     return check
 
@@ -85,7 +87,8 @@ def _anything(value: str) -> str | None:
     return None
 
 
-_boolean = _choice("true", "false")
+def _boolean(value: str) -> str | None:
+    return None if value.strip().lower() in ("true", "false") else "true or false"
 
 
 def _int(name: str, default: int, doc: str, low: int = 0, high: int = INT_MAX, **more: object) -> ConfigKey:

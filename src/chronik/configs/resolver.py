@@ -60,12 +60,19 @@ class ConfigResolver:
         return int(self.broker(name))
 
     def broker_flag(self, name: str) -> bool:
-        return self.broker(name) == "true"
+        return self.broker(name).strip().lower() == "true"
 
     def topic(self, configs: Mapping[str, str], name: str) -> str:
         """The value of a topic key for a topic with these configs of its own."""
         own = configs.get(name)
         return own if own is not None else next(self._topic_values(TOPIC_KEYS[name], configs)).value
+
+    def check_together(self, configs: Mapping[str, str]) -> None:
+        """Raises INVALID_CONFIG when a topic's configs, each legal alone, contradict each other."""
+        names = "min.compaction.lag.ms", "max.compaction.lag.ms"
+        shortest, longest = (int(self.topic(configs, name)) for name in names)
+        if shortest > longest:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{names[0]} = {shortest} is above {names[1]} = {longest}")
 
     # Descriptions
 

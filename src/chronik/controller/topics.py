@@ -24,6 +24,8 @@ from chronik.metadata.records import Topic
 from chronik.metadata.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 
+OFFSETS_TOPIC_CONFIGS = {"cleanup.policy": "compact", "compression.type": "snappy", "segment.bytes": "104857600"}
+
 DEFAULT = -1
 """What a request says when the broker's default is to be taken."""
 
@@ -72,7 +74,7 @@ class TopicController:
 
     async def create_missing(self, names: Iterable[str]) -> dict[str, KafkaError]:
         """Creates topics that a client asked for; one that exists by now is a success. Returns what failed."""
-        requests = [TopicRequest(name) for name in names]
+        requests = [self._offsets_topic() if name == OFFSETS_TOPIC else TopicRequest(name) for name in names]
         outcomes = await self.create(requests)
         return {
             request.name: outcome
@@ -80,9 +82,15 @@ class TopicController:
             if isinstance(outcome, KafkaError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS
         }
 
+    def _offsets_topic(self) -> TopicRequest:
+        return TopicRequest(
+            OFFSETS_TOPIC,
+            self._configs.broker_int("offsets.topic.num.partitions"),
+            self._configs.broker_int("offsets.topic.replication.factor"),
+            configs=OFFSETS_TOPIC_CONFIGS,
+        )
+
     async def delete(self, topic: Topic) -> None:
-        if not self._configs.broker_flag("delete.topic.enable"):
-            raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)
         await self._store.propose(DeleteTopic(topic.id))
 
     async def add_partitions(
@@ -128,6 +136,7 @@ class TopicController:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {name}")
             check_topic_config(name, value)
             configs[name] = value
+        self._configs.check_together(configs)
         return CreateTopic(
             topic_id=self._choose_id(),
             name=request.name,

@@ -139,6 +139,9 @@ class Node:
         self._supervise(housekeeping.tasks())
         self._undo.append(self._end_tasks)
         self._undo.append(listener.stop)
+        # First those who only wait are answered, or stopping would take as long as the longest of them waits.
+        self._undo.append(groups.close)
+        self._undo.append(_later(replicas.stop_waiting))
         await listener.serve()
         logger.info("node %d answers Kafka clients on %s, data in %s", config.node_id, self._address, config.data_dir)
         return self._address
