@@ -122,8 +122,7 @@ class DecoderSource(Source):
         if kind == "records":
             return "data[position:end]"
         if kind == "string":
-            # Text that is not UTF-8 is no reason to refuse a message: like Java, we show what can be shown of it.
-            how = "'utf-8', 'replace'"
+            how = f"'utf-8', '{wire.AS_FAR_AS_POSSIBLE}'"
             return f"data[position:end].decode({how})" if self._copied else f"str(data[position:end], {how})"
         return "data[position:end]" if self._copied else "bytes(data[position:end])"
 

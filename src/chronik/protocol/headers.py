@@ -15,6 +15,7 @@ import msgspec
 from chronik.protocol.apis import API_VERSIONS_KEY, APIS
 from chronik.protocol.schema import Schema
 from chronik.protocol.wire import (
+    AS_FAR_AS_POSSIBLE,
     REQUEST_ELEMENTS_MAX,
     MalformedMessage,
     UnknownApi,
@@ -61,7 +62,7 @@ def _client_id(frame: memoryview, length: int) -> tuple[str | None, int]:
     end = _FIXED.size + length
     if not _FIXED.size <= end <= len(frame):
         raise bad_length("client_id", length, len(frame) - _FIXED.size)
-    return str(frame[_FIXED.size : end], "utf-8", "replace"), end  # clients in C name themselves as they like
+    return str(frame[_FIXED.size : end], "utf-8", AS_FAR_AS_POSSIBLE), end
 
 
 def _skip_tags(frame: memoryview, position: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import struct
 from typing import Final
 
@@ -19,6 +20,11 @@ RESPONSE_ELEMENTS_MAX: Final = 2_000_000
 
 # Kafka refuses longer strings in compact form too, although only the old form, with its int16 length, is bound to it.
 STRING_BYTES_MAX: Final = 0x7FFF
+
+# Text that is not UTF-8 is no reason to refuse a message: like Java, we show what can be shown of it. One bad byte becomes
+# three, and what we were sent we must be able to send back: so only where even that fits.
+AS_FAR_AS_POSSIBLE: Final = "chronik.protocol.wire"
+NOT_UTF8_BYTES_MAX: Final = STRING_BYTES_MAX // 3
 
 # Records from this size on are handed to the transport by reference: copying less is cheaper than one more buffer.
 RECORDS_COPIED_MAX: Final = 16 * 1024
@@ -60,6 +66,15 @@ class UnsupportedVersion(ChronikError):
         self.api_key = api_key
         self.api_version = api_version
         self.correlation_id = correlation_id
+
+
+def _replacement(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeDecodeError) or len(error.object) > NOT_UTF8_BYTES_MAX:
+        raise MalformedMessage(f"a long string that is not UTF-8: {error}")
+    return "\N{REPLACEMENT CHARACTER}", error.end
+
+
+codecs.register_error(AS_FAR_AS_POSSIBLE, _replacement)
 
 
 def bad_length(field: str, length: int, left: int) -> MalformedMessage:

@@ -7,6 +7,7 @@ import pytest
 from chronik.protocol import codec
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from chronik.protocol.messages.produce import ProduceRequest, TopicProduceData
+from chronik.protocol.wire import NOT_UTF8_BYTES_MAX, MalformedMessage
 
 REPLACED = "\N{REPLACEMENT CHARACTER}"
 
@@ -27,6 +28,17 @@ def test_nor_does_one_beside_records() -> None:
 def test_nor_does_a_client_id() -> None:
     header, _ = codec.decode_request(memoryview(struct.pack(">hhih", 18, 0, 1, 3) + "Zä1".encode("latin-1")))
     assert header.client_id == f"Z{REPLACED}1"
+
+
+def test_what_cannot_be_sent_back_is_refused() -> None:
+    def sent(size: int) -> bytes:
+        request = MetadataRequest(topics=[MetadataRequestTopic(name="x" * size)])
+        return codec.encode(request, 0).replace(b"x", b"\xff")
+
+    message = codec.decode(MetadataRequest, 0, sent(NOT_UTF8_BYTES_MAX))
+    assert codec.decode(MetadataRequest, 0, codec.encode(message, 0)) == message
+    with pytest.raises(MalformedMessage, match="not UTF-8"):
+        codec.decode(MetadataRequest, 0, sent(NOT_UTF8_BYTES_MAX + 1))
 
 
 def test_text_that_is_utf8_stays_as_it_is() -> None:
