@@ -21,8 +21,8 @@ RESPONSE_ELEMENTS_MAX: Final = 2_000_000
 # Kafka refuses longer strings in compact form too, although only the old form, with its int16 length, is bound to it.
 STRING_BYTES_MAX: Final = 0x7FFF
 
-# Text that is not UTF-8 is no reason to refuse a message: like Java, we show what can be shown of it. One bad byte becomes
-# three, and what we were sent we must be able to send back: so only where even that fits.
+# Text that is not UTF-8 is no reason to refuse a message: like Java, we show what can be shown of it. One bad byte
+# becomes three, and what we were sent we must be able to send back: so only where even that fits.
 AS_FAR_AS_POSSIBLE: Final = "chronik.protocol.wire"
 NOT_UTF8_BYTES_MAX: Final = STRING_BYTES_MAX // 3
 
