@@ -1,0 +1,17 @@
+"""Consensus: one log of entries that every node agrees on.
+
+The core is pure. `RaftNode.handle(*events)` is its only entrance: events in (a tick, a message, a proposal, a finished
+write), a `Ready` out (what to persist, what to send, what to apply). Same state and same events, same `Ready`: there is
+no clock, no socket and no disk in here, and randomness is handed in.
+
+The driver around it owes it five things:
+
+1. It writes the `persist` of a `Ready` durably, in the order of its fields, and then reports `Persisted`. There is at
+   most one outstanding `persist`; while it is being written the core goes on, and gathers what the next one will hold.
+2. It sends `messages` at once, without waiting for `persist`: those that promise something about the disk are held
+   back by the core itself until the promise is true. Messages may be lost, repeated, delayed and reordered.
+3. It applies `restore` and then `committed` in order, and reports `Applied`.
+4. It gives at most one `Tick` per turn of its loop: time lost in a stall is not made up for, or a stalled loop would
+   see its own stall as the silence of a leader.
+5. When a write fails it stops the node: what is on disk is then unknown, and must not be built upon.
+"""

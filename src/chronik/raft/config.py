@@ -1,0 +1,50 @@
+"""Times in ticks and limits in bytes; every buffer of the core has one of these limits."""
+
+from __future__ import annotations
+
+import msgspec
+
+from chronik.errors import ConfigError
+
+
+class RaftConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """With ticks of 100 ms: heartbeats every 200 ms, elections after 1.0 to 1.5 s of silence."""
+
+    election_ticks: int = 10
+    """The shortest election timeout, and the lease. A second or more in practice: a stalled loop must not move the
+    term."""
+    election_spread_ticks: int = 5
+    """Timeouts are spread over so many more ticks, so that rarely two nodes stand at once."""
+    heartbeat_ticks: int = 2
+
+    entry_bytes_max: int = 16 * 1024 * 1024
+    """The largest command of the metadata is as large."""
+    append_bytes_max: int = 1024 * 1024
+    """Entries per message, unless one alone is larger: long enough to be efficient, and short enough not to hold up
+    the heartbeats that queue behind it."""
+    inflight_messages_max: int = 64
+    inflight_bytes_max: int = 4 * 1024 * 1024
+    """Sent to one peer and not answered yet: what a silent peer may cost in queues."""
+    uncommitted_bytes_max: int = 64 * 1024 * 1024
+    """Proposals that wait for a majority, or for our own disk. Beyond this they are refused: without a majority the
+    log would grow for as long as clients retry."""
+    apply_bytes_max: int = 1024 * 1024
+    """Entries handed out to be applied at a time, unless one alone is larger."""
+    snapshot_chunk_bytes: int = 1024 * 1024
+    snapshot_retry_ticks: int = 10
+    """A piece of a snapshot without an answer for so long is sent again."""
+    promotion_lag_max_entries: int = 1000
+    """What a learner may lag behind and still be made a voter: a fraction of a second of a busy log."""
+    reads_pending_max: int = 10_000
+
+    def check(self) -> None:
+        """Raises ConfigError."""
+        if not 0 < self.heartbeat_ticks * 2 <= self.election_ticks:
+            raise ConfigError("an election timeout must be at least two heartbeats, or one lost heartbeat ends a term")
+        if self.election_spread_ticks < 1:
+            raise ConfigError("election timeouts must be spread over at least one tick")
+        limits = (self.append_bytes_max, self.inflight_messages_max, self.inflight_bytes_max, self.apply_bytes_max)
+        if min(*limits, self.snapshot_chunk_bytes, self.snapshot_retry_ticks, self.reads_pending_max) < 1:
+            raise ConfigError("the limits of Raft must be positive")
+        if self.uncommitted_bytes_max < self.entry_bytes_max:
+            raise ConfigError("the largest entry must fit into what may be uncommitted")

@@ -1,0 +1,309 @@
+"""The state of a node, and the few things that every part of the core does with it: terms, roles, the outbox.
+
+The parts (election, replication, reads, snapshots, members) are functions over this state; `node.RaftNode` is the only
+one that calls them. What a change means for safety is decided in `rules`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from typing import Any, Final
+
+from chronik.errors import invariant
+from chronik.raft import rules
+from chronik.raft.config import RaftConfig
+from chronik.raft.entries import Entry, EntryKind, HardState, Recovered, SnapshotMetadata, Storage
+from chronik.raft.events import (
+    Accepted,
+    Persist,
+    ReadConfirmed,
+    Refusal,
+    Refused,
+    SnapshotChunkWanted,
+    Status,
+    StoreChunk,
+)
+from chronik.raft.incoming import IncomingSnapshot
+from chronik.raft.log_view import LogView
+from chronik.raft.membership import NOBODY, UNBOUND, Membership, MembershipHistory, decode_membership
+from chronik.raft.messages import PROMISES, AnyMessage, Message
+from chronik.raft.progress import Progress
+from chronik.raft.read_queue import ForwardedReads, ReadQueue
+from chronik.raft.roles import Career, Role, Step
+
+HELD_MESSAGES_MAX: Final = 1024
+"""Answers that wait for a disk that has stopped; the oldest go, as messages may be lost anyway."""
+
+
+class RaftCore:
+    def __init__(
+        self,
+        node_id: int,
+        directory_id: bytes,
+        config: RaftConfig,
+        storage: Storage,
+        recovered: Recovered,
+        bootstrap: Membership,
+        randomness: random.Random,
+    ) -> None:
+        config.check()
+        invariant(directory_id != UNBOUND and len(directory_id) == 16, "a node needs a directory id")
+        self.node_id: Final = node_id
+        self.directory_id: Final = directory_id
+        self.config: Final = config
+        self.random: Final = randomness
+
+        # What is on disk, or will be with the next persist.
+        self.log: Final = LogView(storage, recovered)
+        self.snapshot = recovered.snapshot
+        first_membership = recovered.snapshot.membership if recovered.snapshot.index else bootstrap
+        self.memberships: Final = MembershipHistory(recovered.snapshot.index, first_membership)
+        self._recover_log(recovered)
+        self.term = recovered.hard_state.term
+        self.vote = recovered.hard_state.vote
+        if self.log.last_term > self.term:
+            # Entries were written, the hard state beside them was lost in a crash. A vote in that term would have
+            # been durable before it was given, so none was given.
+            self.term, self.vote = self.log.last_term, NOBODY
+        self.commit = max(recovered.hard_state.commit, recovered.snapshot.index)
+        invariant(self.commit <= self.log.last_index, "the log on disk has lost entries that were committed")
+        self.applied = recovered.snapshot.index
+        self.handed_to_apply = self.applied
+
+        # What is being written: at most one Persist at a time, so that there is one answer to "what is durable".
+        self.outstanding: Persist | None = None
+        self.durable_sequence = 0
+        self.durable_hard_state = recovered.hard_state
+        self.pending_chunks: list[StoreChunk] = []
+        self.pending_install: SnapshotMetadata | None = None
+        self.pending_compaction = 0
+        self.restore_after: int | None = None
+        """The sequence after which the state machine may load the snapshot that has taken the place of the log."""
+
+        # Everybody's.
+        self.career: Final = Career(node_id)
+        self.leader = NOBODY
+        self.elapsed_ticks = 0
+        self.election_timeout_ticks = 0
+        self.is_disowned = False
+        """Somebody meant another disk when it spoke to this node: it has been here before, and has forgotten. Until a
+        membership names the present disk, it must not pass for a fresh node that helps to found a cluster."""
+        self.incoming: IncomingSnapshot | None = None
+        self.forwarded: Final = ForwardedReads(randomness.getrandbits(62))
+
+        # A candidate's.
+        self.votes: dict[int, bool] = {}
+        self.directories_seen: dict[int, bytes] = {node_id: directory_id}
+
+        # A leader's.
+        self.peers: dict[int, Progress] = {}
+        self.heartbeat_elapsed_ticks = 0
+        self.quorum_elapsed_ticks = 0
+        self.reads: Final = ReadQueue()
+        self.transferee = NOBODY
+        self.transfer_elapsed_ticks = 0
+        self.uncommitted: Final[deque[tuple[int, int]]] = deque()
+        """(last index, bytes) of each proposal, oldest first."""
+        self.uncommitted_bytes = 0
+
+        # What the next Ready will hold.
+        self.outbox: list[AnyMessage] = []
+        self.held: list[tuple[int, AnyMessage]] = []
+        """(sequence of the persist that makes it true, message)"""
+        self.outcomes: list[Accepted | Refused | ReadConfirmed] = []
+        self.chunks_wanted: list[SnapshotChunkWanted] = []
+        self.steps: list[Step] = []
+        self.status_told = Status(Role.FOLLOWER, self.term, NOBODY)
+
+        self.adopt_membership()
+        self.restart_election_timer()
+
+    def _recover_log(self, recovered: Recovered) -> None:
+        for entry in self.log.recover():
+            if entry.kind is EntryKind.MEMBERSHIP and entry.index > recovered.snapshot.index:
+                self.memberships.append(entry.index, decode_membership(entry.data))
+
+    # ------------------------------------------------------------------------------------------------------- looking
+
+    @property
+    def role(self) -> Role:
+        return self.career.role
+
+    @property
+    def membership(self) -> Membership:
+        return self.memberships.current
+
+    @property
+    def may_campaign(self) -> bool:
+        return not self.is_disowned and rules.may_campaign(self.membership.get(self.node_id), self.directory_id)
+
+    @property
+    def is_leased(self) -> bool:
+        is_leader = self.role is Role.LEADER
+        return rules.is_leased(is_leader, self.leader, self.elapsed_ticks, self.config.election_ticks)
+
+    @property
+    def has_committed_in_term(self) -> bool:
+        return rules.may_serve_reads(self.log.term(self.commit), self.term)
+
+    def counts(self, node_id: int, directory_id: bytes) -> bool:
+        return rules.counts(self.membership.get(node_id), directory_id, self.memberships.index)
+
+    def status(self) -> Status:
+        return Status(self.role, self.term, self.leader)
+
+    # ------------------------------------------------------------------------------------------------ terms and roles
+
+    def enter_term(self, term: int, vote: int = NOBODY) -> None:
+        """The only place where term and vote move together: a vote belongs to its term."""
+        invariant(term > self.term, f"the term goes from {self.term} to {term}")
+        self.vote = rules.vote_in_new_term(self.vote, self.term, term) if vote == NOBODY else vote
+        self.term = term
+        self.held = [(needed, message) for needed, message in self.held if rules.survives_term(message.term, term)]
+
+    def become_follower(self, leader: int, reason: str) -> None:
+        """In the current term. Whatever a candidate or leader was about to do is void."""
+        self.leader = leader
+        if self.role is not Role.FOLLOWER:
+            self.take_step(Role.FOLLOWER, reason)
+        self.leave_office()
+        self.restart_election_timer()
+
+    def take_step(self, target: Role, reason: str) -> None:
+        self.steps.append(self.career.move(target, self.term, reason))
+
+    def leave_office(self) -> None:
+        """Drops all that belongs to one election or one leadership; those who wait for it are told."""
+        self.votes = {}
+        self.peers = {}
+        self.transferee = NOBODY
+        self.uncommitted.clear()
+        self.uncommitted_bytes = 0
+        self.fail_reads()
+
+    def fail_reads(self) -> None:
+        """Reads that wait here for a confirmation, our own and (by silence, they time out) those of other nodes."""
+        for read in self.reads.drain():
+            if read.node_id == self.node_id:
+                self.refuse(read.request, Refusal.NOT_LEADER)
+        for context in self.forwarded.drain():
+            self.refuse(context, Refusal.NOT_LEADER)
+
+    def restart_election_timer(self) -> None:
+        self.elapsed_ticks = 0
+        spread = self.random.randrange(self.config.election_spread_ticks)
+        self.election_timeout_ticks = self.config.election_ticks + spread
+
+    # ---------------------------------------------------------------------------------------------------- membership
+
+    def adopt_membership(self) -> None:
+        """After every change of the membership in force. A peer on another disk is another peer: nothing that is
+        known about the old one holds for it."""
+        own = self.membership.get(self.node_id)
+        if own is not None and own.directory_id == self.directory_id:
+            self.is_disowned = False
+        if self.role is not Role.LEADER:
+            return
+        peers: dict[int, Progress] = {}
+        for member in self.membership.members:
+            if member.node_id == self.node_id:
+                continue
+            known = self.peers.get(member.node_id)
+            if known is None or known.directory_id != member.directory_id:
+                known = Progress(member.directory_id, self.log.last_index + 1, self.config)
+            peers[member.node_id] = known
+        self.peers = peers
+        if self.transferee not in peers:
+            self.transferee = NOBODY
+
+    # --------------------------------------------------------------------------------------------------------- the log
+
+    def append_to_log(self, entries: list[Entry] | tuple[Entry, ...]) -> None:
+        """Memberships are in force from here on, or not any more if a conflict takes them back."""
+        is_changed = self.memberships.truncate_from(entries[0].index)
+        self.log.append(entries)
+        for entry in entries:
+            if entry.kind is EntryKind.MEMBERSHIP:
+                self.memberships.append(entry.index, decode_membership(entry.data))
+                is_changed = True
+        if is_changed:
+            self.adopt_membership()
+
+    def commit_through(self, index: int) -> None:
+        if index <= self.commit:
+            return
+        invariant(index <= self.log.last_index, f"commit {index} is behind the end {self.log.last_index}")
+        self.commit = index
+        while self.uncommitted and self.uncommitted[0][0] <= index:
+            self.uncommitted_bytes -= self.uncommitted.popleft()[1]
+
+    # ------------------------------------------------------------------------------------------------------ the outbox
+
+    def send(self, kind: type[Message], target: int, **fields: Any) -> None:
+        known = self.membership.get(target)
+        self._post(kind, target, known.directory_id if known else UNBOUND, fields)
+
+    def reply(self, received: AnyMessage, kind: type[Message], **fields: Any) -> None:
+        """To the very disk that asked, whatever the membership thinks of it."""
+        self._post(kind, received.source, received.source_directory, fields)
+
+    def _post(self, kind: type[Message], target: int, target_directory: bytes, fields: dict[str, Any]) -> None:
+        message: Any = kind(
+            source=self.node_id,
+            source_directory=self.directory_id,
+            target=target,
+            target_directory=target_directory,
+            term=self.term,
+            **fields,
+        )
+        promise = PROMISES[kind]
+        if rules.waits_for(promise, self._term_is_durable, self._everything_is_durable):
+            is_in_next = self._term_is_pending if promise is rules.Promise.TERM else self.has_pending_writes
+            needed = self.next_sequence if is_in_next else self._outstanding_sequence
+            self.held.append((needed, message))
+            del self.held[:-HELD_MESSAGES_MAX]
+        else:
+            self.outbox.append(message)
+
+    @property
+    def next_sequence(self) -> int:
+        """Of the next Persist to be handed out."""
+        return self._outstanding_sequence + 1
+
+    @property
+    def _outstanding_sequence(self) -> int:
+        return self.outstanding.sequence if self.outstanding is not None else self.durable_sequence
+
+    @property
+    def _term_handed_out(self) -> HardState:
+        if self.outstanding is not None and self.outstanding.hard_state is not None:
+            return self.outstanding.hard_state
+        return self.durable_hard_state
+
+    @property
+    def _term_is_pending(self) -> bool:
+        known = self._term_handed_out
+        return (known.term, known.vote) != (self.term, self.vote)
+
+    @property
+    def _term_is_durable(self) -> bool:
+        return (self.durable_hard_state.term, self.durable_hard_state.vote) == (self.term, self.vote)
+
+    @property
+    def has_pending_writes(self) -> bool:
+        """Whether something must be persisted that is not handed out yet. A commit index alone is not worth a sync."""
+        return (
+            self._term_is_pending
+            or self.log.has_unpersisted
+            or bool(self.pending_chunks)
+            or self.pending_install is not None
+            or self.pending_compaction > 0
+        )
+
+    @property
+    def _everything_is_durable(self) -> bool:
+        return self.outstanding is None and not self.has_pending_writes
+
+    def refuse(self, context: int, refusal: Refusal) -> None:
+        self.outcomes.append(Refused(context, refusal, self.leader))

@@ -1,0 +1,326 @@
+"""One node of the cluster: `handle` takes events and returns a `Ready`, and is the only way to change the node."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from chronik.errors import invariant
+from chronik.raft import commitment, election, leadership, reads, replication, rules, snapshots
+from chronik.raft.config import RaftConfig
+from chronik.raft.core import RaftCore
+from chronik.raft.entries import Entry, HardState, Recovered, SnapshotMetadata, Storage
+from chronik.raft.events import (
+    Applied,
+    Campaign,
+    ChangeMembership,
+    Event,
+    PeerUnreachable,
+    Persist,
+    Persisted,
+    Propose,
+    ReadIndex,
+    Ready,
+    Received,
+    SnapshotChunkRead,
+    SnapshotTaken,
+    Status,
+    Tick,
+    TransferLeadership,
+)
+from chronik.raft.membership import NOBODY, Membership
+from chronik.raft.messages import (
+    LEADERS_MESSAGES,
+    AnyMessage,
+    Append,
+    AppendAck,
+    Heartbeat,
+    HeartbeatAck,
+    Message,
+    ReadAck,
+    ReadRequest,
+    SnapshotAck,
+    SnapshotChunk,
+    TimeoutNow,
+    VoteAck,
+    VoteRequest,
+)
+from chronik.raft.roles import Role
+
+
+class RaftNode:
+    """`bootstrap` is the membership that a node with nothing on its disk begins with: all peers of the configuration
+    when it helps to found a cluster, empty when it waits to be added to one."""
+
+    def __init__(
+        self,
+        node_id: int,
+        directory_id: bytes,
+        config: RaftConfig,
+        storage: Storage,
+        recovered: Recovered,
+        bootstrap: Membership,
+        randomness: random.Random,
+    ) -> None:
+        self._core = RaftCore(node_id, directory_id, config, storage, recovered, bootstrap, randomness)
+
+    def handle(self, *events: Event) -> Ready:
+        core = self._core
+        for event in events:
+            _EVENTS[type(event)](core, event)
+        if core.role is Role.LEADER:
+            replication.send_pending(core)
+        reads.send_pending(core)
+        if core.role is Role.LEADER:
+            leadership.step_down_if_removed(core)
+        return _ready(core)
+
+    # ---------------------------------------------------------------------------------------- looking, for any driver
+
+    @property
+    def status(self) -> Status:
+        return self._core.status()
+
+    @property
+    def vote(self) -> int:
+        return self._core.vote
+
+    @property
+    def commit(self) -> int:
+        return self._core.commit
+
+    @property
+    def applied(self) -> int:
+        return self._core.applied
+
+    @property
+    def first_index(self) -> int:
+        return self._core.log.first_index
+
+    @property
+    def last_index(self) -> int:
+        return self._core.log.last_index
+
+    @property
+    def durable_index(self) -> int:
+        return self._core.log.durable_index
+
+    @property
+    def snapshot(self) -> SnapshotMetadata:
+        return self._core.snapshot
+
+    @property
+    def membership(self) -> Membership:
+        return self._core.membership
+
+    @property
+    def membership_index(self) -> int:
+        return self._core.memberships.index
+
+    def membership_at(self, index: int) -> Membership:
+        """What belongs into a snapshot of `index`, which is applied and not older than the present snapshot."""
+        return self._core.memberships.at(index)
+
+    def term_at(self, index: int) -> int | None:
+        return self._core.log.term(index)
+
+    def matches(self) -> Mapping[int, int]:
+        """At the leader: how far each other node is known to hold the log."""
+        return {node_id: peer.match for node_id, peer in self._core.peers.items()}
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What a leader holds for a majority, or for its own disk."""
+        return max(self._core.uncommitted_bytes, self._core.log.unstable_bytes)
+
+
+# ------------------------------------------------------------------------------------------------------------- events
+
+
+def _tick(core: RaftCore, event: Tick) -> None:
+    if core.role is Role.LEADER:
+        leadership.tick(core)
+    else:
+        reads.tick(core)
+        election.tick(core)
+
+
+def _receive(core: RaftCore, event: Received) -> None:
+    message = event.message
+    if not _is_for_us(core, message):
+        return
+    if isinstance(message, VoteRequest) and not message.is_hand_over and core.is_leased:
+        return  # not even its term counts: the sender may be a removed node that nobody must listen to
+    if message.term > core.term:
+        core.enter_term(message.term)
+        is_from_leader = isinstance(message, LEADERS_MESSAGES)
+        core.become_follower(message.source if is_from_leader else NOBODY, "a higher term")
+    elif rules.is_stale(message.term, core.term):
+        _answer_stale(core, message)
+        return
+    if isinstance(message, LEADERS_MESSAGES):
+        _follow(core, message)
+    elif core.role is Role.LEADER:
+        leadership.heard_from(core, message)
+    _MESSAGES[type(message)](core, message)
+
+
+def _is_for_us(core: RaftCore, message: AnyMessage) -> bool:
+    if message.target != core.node_id or message.source == core.node_id:
+        return False
+    if rules.is_addressed_to(message.target_directory, core.directory_id):
+        return True
+    own = core.membership.get(core.node_id)
+    core.is_disowned = own is None or own.directory_id != core.directory_id
+    return False
+
+
+def _answer_stale(core: RaftCore, message: AnyMessage) -> None:
+    """Tells a leader or a candidate of an older term of the newer one: a leader that is behind would otherwise be
+    ignored for ever by a node that it cannot vote out."""
+    if isinstance(message, LEADERS_MESSAGES):
+        core.reply(message, HeartbeatAck, round=0)
+    elif isinstance(message, VoteRequest):
+        core.reply(message, VoteAck, is_pre_vote=message.is_pre_vote, is_granted=False)
+
+
+def _follow(core: RaftCore, message: AnyMessage) -> None:
+    invariant(core.role is not Role.LEADER, f"{message.source} leads in term {core.term} as well as {core.node_id}")
+    if core.role is not Role.FOLLOWER or core.leader != message.source:
+        invariant(core.leader in (NOBODY, message.source), f"two leaders in term {core.term}")
+        core.become_follower(message.source, f"{message.source} leads")
+    core.elapsed_ticks = 0
+
+
+def _heartbeat_ack(core: RaftCore, message: HeartbeatAck) -> None:
+    replication.on_heartbeat_ack(core, message)
+    reads.confirm(core)
+
+
+def _append_ack(core: RaftCore, message: AppendAck) -> None:
+    replication.on_append_ack(core, message)
+    if message.source == core.transferee:
+        leadership.hand_over_if_ready(core)
+
+
+def _campaign(core: RaftCore, event: Campaign) -> None:
+    election.campaign(core, is_hand_over=False)
+
+
+def _persisted(core: RaftCore, event: Persisted) -> None:
+    persist = core.outstanding
+    invariant(persist is not None and persist.sequence == event.sequence, f"persist {event.sequence} is not awaited")
+    assert persist is not None
+    core.outstanding = None
+    core.durable_sequence = event.sequence
+    if persist.hard_state is not None:
+        core.durable_hard_state = persist.hard_state
+    core.log.persisted()
+    election.count_own_vote(core)
+    if core.role is Role.LEADER:
+        commitment.advance(core)
+
+
+def _applied(core: RaftCore, event: Applied) -> None:
+    invariant(event.index <= core.handed_to_apply, f"{event.index} is applied but was never handed out")
+    core.applied = max(core.applied, event.index)
+
+
+def _peer_unreachable(core: RaftCore, event: PeerUnreachable) -> None:
+    replication.on_peer_unreachable(core, event.peer)
+
+
+Handler = Callable[[RaftCore, Any], None]
+
+_EVENTS: Final[Mapping[type[Any], Handler]] = {
+    Tick: _tick,
+    Received: _receive,
+    Campaign: _campaign,
+    Propose: replication.propose,
+    ChangeMembership: leadership.change_membership,
+    TransferLeadership: leadership.transfer,
+    ReadIndex: reads.ask,
+    Persisted: _persisted,
+    Applied: _applied,
+    SnapshotTaken: snapshots.on_snapshot_taken,
+    SnapshotChunkRead: snapshots.on_chunk_read,
+    PeerUnreachable: _peer_unreachable,
+}
+
+_MESSAGES: Final[Mapping[type[Message], Handler]] = {
+    VoteRequest: election.on_vote_request,
+    VoteAck: election.on_vote_ack,
+    Append: replication.on_append,
+    AppendAck: _append_ack,
+    Heartbeat: replication.on_heartbeat,
+    HeartbeatAck: _heartbeat_ack,
+    SnapshotChunk: snapshots.on_chunk,
+    SnapshotAck: snapshots.on_snapshot_ack,
+    TimeoutNow: election.on_timeout_now,
+    ReadRequest: reads.on_read_request,
+    ReadAck: reads.on_read_ack,
+}
+
+# -------------------------------------------------------------------------------------------------------------- ready
+
+
+def _ready(core: RaftCore) -> Ready:
+    ready = Ready(persist=_next_persist(core))
+    _release_held(core)
+    ready.messages, core.outbox = core.outbox, []
+    ready.outcomes, core.outcomes = core.outcomes, []
+    ready.chunks_wanted, core.chunks_wanted = core.chunks_wanted, []
+    ready.steps, core.steps = core.steps, []
+    ready.restore = _next_restore(core)
+    ready.committed = _next_committed(core)
+    status = core.status()
+    if status != core.status_told:
+        ready.status = core.status_told = status
+    return ready
+
+
+def _next_persist(core: RaftCore) -> Persist | None:
+    """One at a time; whatever has gathered goes into it, so that a slow disk makes larger writes and not more."""
+    if core.outstanding is not None or not core.has_pending_writes:
+        return None
+    # The commit index is written along, but only as far as the log was durable before this write: see HardState.
+    hard_state = HardState(core.term, core.vote, min(core.commit, core.log.durable_index))
+    core.outstanding = Persist(
+        sequence=core.next_sequence,
+        chunks=tuple(core.pending_chunks),
+        install=core.pending_install,
+        entries=core.log.hand_out(),
+        hard_state=hard_state if hard_state != core.durable_hard_state else None,
+        compact_through=core.pending_compaction,
+    )
+    core.pending_chunks = []
+    core.pending_install = None
+    core.pending_compaction = 0
+    return core.outstanding
+
+
+def _release_held(core: RaftCore) -> None:
+    if core.held:
+        core.outbox += [message for needed, message in core.held if needed <= core.durable_sequence]
+        core.held = [(needed, message) for needed, message in core.held if needed > core.durable_sequence]
+
+
+def _next_restore(core: RaftCore) -> SnapshotMetadata | None:
+    if core.restore_after is None or core.restore_after > core.durable_sequence:
+        return None
+    core.restore_after = None
+    core.handed_to_apply = core.snapshot.index
+    return core.snapshot
+
+
+def _next_committed(core: RaftCore) -> list[Entry] | tuple[Entry, ...]:
+    """One batch at a time: what is applied slowly waits in the log, not in a queue."""
+    if core.restore_after is not None or core.applied < core.handed_to_apply:
+        return ()
+    through = rules.applicable_through(core.commit, core.log.durable_index)
+    if through <= core.applied:
+        return ()
+    entries = tuple(core.log.entries(core.applied + 1, through + 1, core.config.apply_bytes_max))
+    core.handed_to_apply = entries[-1].index
+    return entries

@@ -1,0 +1,86 @@
+"""Linearizable reads without writing to the log (§8, thesis §6.4).
+
+The leader notes its commit index, makes sure by a round of heartbeats that it is still the leader, and only then names
+that index: whatever any leader had committed before the read was asked for is included. Clocks play no part in it.
+"""
+
+from __future__ import annotations
+
+from chronik.raft import leadership, rules
+from chronik.raft.core import RaftCore
+from chronik.raft.events import ReadConfirmed, ReadIndex, Refusal
+from chronik.raft.membership import NOBODY
+from chronik.raft.messages import ReadAck, ReadRequest
+from chronik.raft.read_queue import Read
+from chronik.raft.roles import Role
+
+
+def ask(core: RaftCore, event: ReadIndex) -> None:
+    if len(core.reads) + len(core.forwarded) >= core.config.reads_pending_max:
+        core.refuse(event.context, Refusal.OVERLOADED)
+    elif core.role is Role.LEADER:
+        core.reads.add(Read(core.node_id, event.context))
+    elif core.leader != NOBODY:
+        core.forwarded.add(event.context)
+    else:
+        core.refuse(event.context, Refusal.NOT_LEADER)
+
+
+def send_pending(core: RaftCore) -> None:
+    """Once per `handle`: reads that came together share a round."""
+    if core.role is Role.LEADER:
+        _begin_round(core)
+    elif core.forwarded.can_ask and core.leader != NOBODY:
+        core.send(ReadRequest, core.leader, request=core.forwarded.ask())
+
+
+def _begin_round(core: RaftCore) -> None:
+    """Reads wait while a round is under way, and until the leader has committed in its own term: before that it does
+    not know how far the log is committed."""
+    if core.reads.can_begin and core.has_committed_in_term:
+        core.reads.begin(core.commit)
+        leadership.broadcast_heartbeat(core)
+        confirm(core)  # a single voter is its own majority
+
+
+def confirm(core: RaftCore) -> None:
+    """After every answer to a heartbeat."""
+    if not core.reads.is_under_way:
+        return
+    confirming = [
+        node_id
+        for node_id, peer in core.peers.items()
+        if peer.acked_round >= core.reads.round and core.counts(node_id, peer.directory_id)
+    ]
+    if not rules.is_read_confirmed([core.node_id, *confirming], core.membership.voters):
+        return
+    for read in core.reads.confirm():
+        if read.node_id == core.node_id:
+            core.outcomes.append(ReadConfirmed(read.request, core.reads.index))
+        else:
+            core.send(ReadAck, read.node_id, request=read.request, index=core.reads.index)
+
+
+def tick(core: RaftCore) -> None:
+    """At a follower: an answer that does not come is given up, so that every read ends."""
+    if not core.forwarded.is_asked:
+        return
+    core.forwarded.waiting_ticks += 1
+    if core.forwarded.waiting_ticks >= core.config.election_ticks:
+        for context in core.forwarded.answered(core.forwarded.request):
+            core.refuse(context, Refusal.NOT_LEADER)
+
+
+def on_read_request(core: RaftCore, message: ReadRequest) -> None:
+    if core.role is not Role.LEADER or len(core.reads) >= core.config.reads_pending_max:
+        core.reply(message, ReadAck, request=message.request, index=0, is_refused=True)
+    else:
+        core.reads.add(Read(message.source, message.request))
+
+
+def on_read_ack(core: RaftCore, message: ReadAck) -> None:
+    for context in core.forwarded.answered(message.request):
+        if message.is_refused:
+            core.refuse(context, Refusal.NOT_LEADER)
+        else:
+            core.outcomes.append(ReadConfirmed(context, message.index))

@@ -1,0 +1,144 @@
+"""Entries from the leader to everybody: proposing, sending ahead within a window, finding where logs part, taking."""
+
+from __future__ import annotations
+
+from chronik.errors import invariant
+from chronik.raft import commitment, rules, snapshots
+from chronik.raft.core import RaftCore
+from chronik.raft.entries import Entry, EntryKind
+from chronik.raft.events import Accepted, Propose, Refusal
+from chronik.raft.membership import NOBODY
+from chronik.raft.messages import Append, AppendAck, Heartbeat, HeartbeatAck
+from chronik.raft.progress import Mode, Progress
+from chronik.raft.roles import Role
+
+# ------------------------------------------------------------------------------------------------------- the leader
+
+
+def propose(core: RaftCore, event: Propose) -> None:
+    size = sum(len(command) for command in event.commands)
+    waiting = max(core.uncommitted_bytes, core.log.unstable_bytes)  # for a majority, or for our own disk
+    if core.role is not Role.LEADER:
+        core.refuse(event.context, Refusal.NOT_LEADER)
+    elif core.transferee != NOBODY:
+        core.refuse(event.context, Refusal.HANDING_OVER)
+    elif not event.commands or size > core.config.uncommitted_bytes_max or _is_too_large(core, event):
+        core.refuse(event.context, Refusal.TOO_LARGE if event.commands else Refusal.BAD_CHANGE)
+    elif waiting and waiting + size > core.config.uncommitted_bytes_max:
+        core.refuse(event.context, Refusal.OVERLOADED)
+    else:
+        first = core.log.last_index + 1
+        entries = [
+            Entry(index, core.term, EntryKind.COMMAND, command) for index, command in enumerate(event.commands, first)
+        ]
+        core.append_to_log(entries)
+        size = sum(entry.size_bytes for entry in entries)
+        core.uncommitted.append((core.log.last_index, size))
+        core.uncommitted_bytes += size
+        core.outcomes.append(Accepted(event.context, core.term, first))
+
+
+def _is_too_large(core: RaftCore, event: Propose) -> bool:
+    return max(map(len, event.commands)) > core.config.entry_bytes_max
+
+
+def send_pending(core: RaftCore) -> None:
+    """Once per `handle`: what several events brought travels in one message."""
+    for node_id, peer in core.peers.items():
+        while _send_append(core, node_id, peer):
+            pass  # bounded by the peer's window
+
+
+def _send_append(core: RaftCore, node_id: int, peer: Progress) -> bool:
+    """Sends one message if there is a reason and the window allows; whether it did."""
+    if peer.is_paused:
+        return False
+    if peer.next > core.log.last_index and peer.commit_sent >= core.commit and not peer.is_check_due:
+        return False
+    previous_index = peer.next - 1
+    previous_term = core.log.term(previous_index)
+    if previous_term is None:
+        snapshots.begin(core, node_id, peer)
+        return False
+    entries = tuple(core.log.entries(peer.next, core.log.last_index + 1, core.config.append_bytes_max))
+    core.send(
+        Append,
+        node_id,
+        previous_index=previous_index,
+        previous_term=previous_term,
+        entries=entries,
+        commit=core.commit,
+    )
+    peer.commit_sent = core.commit
+    peer.sent(previous_index + len(entries), len(entries), sum(entry.size_bytes for entry in entries))
+    return True
+
+
+def on_append_ack(core: RaftCore, message: AppendAck) -> None:
+    peer = core.peers.get(message.source)
+    if peer is None or not peer.is_on(message.source_directory):
+        return
+    if message.is_rejected:
+        # Skip every entry of ours whose term is above the hint's: the peer has none of them.
+        common = core.log.last_index_not_above(message.hint_index, message.hint_term)
+        peer.rejected(message.rejected_index, common + 1)
+        return
+    invariant(message.match_index <= core.log.last_index, f"{message.source} acknowledges what was never sent")
+    if peer.accepted(message.match_index):
+        commitment.advance(core)
+
+
+def on_heartbeat_ack(core: RaftCore, message: HeartbeatAck) -> None:
+    peer = core.peers.get(message.source)
+    if peer is not None and peer.is_on(message.source_directory):
+        peer.acked_round = max(peer.acked_round, message.round)
+        peer.answered_heartbeat(core.log.last_index)
+
+
+def on_peer_unreachable(core: RaftCore, node_id: int) -> None:
+    """Sending ahead to a peer that does not listen only fills queues."""
+    peer = core.peers.get(node_id)
+    if peer is not None and peer.mode is Mode.REPLICATE:
+        peer.probe()
+
+
+# ------------------------------------------------------------------------------------------------------- a follower
+
+
+def on_append(core: RaftCore, message: Append) -> None:
+    if message.previous_index < core.commit:
+        # An old message. What is committed equals the leader's log, so that much can be said without a look.
+        core.reply(message, AppendAck, match_index=core.commit)
+        return
+    if not rules.holds_previous(core.log.term(message.previous_index), message.previous_term):
+        _reject(core, message)
+        return
+    entries = message.entries
+    held = rules.first_conflict([core.log.term(entry.index) for entry in entries], entries)
+    if held < len(entries):
+        first = entries[held].index
+        invariant(first > core.commit, f"entry {first} conflicts with what is committed up to {core.commit}")
+        core.append_to_log(entries[held:])
+    last_matching = message.previous_index + len(entries)
+    core.commit_through(rules.follower_commit(message.commit, last_matching))
+    core.reply(message, AppendAck, match_index=last_matching)
+
+
+def _reject(core: RaftCore, message: Append) -> None:
+    """Names the last entry that may be common to both logs: ours with a term above the leader's previous one cannot
+    be, because terms never fall along a log."""
+    hint_index = core.log.last_index_not_above(message.previous_index, message.previous_term)
+    core.reply(
+        message,
+        AppendAck,
+        match_index=0,
+        is_rejected=True,
+        rejected_index=message.previous_index,
+        hint_index=hint_index,
+        hint_term=core.log.term(hint_index) or 0,
+    )
+
+
+def on_heartbeat(core: RaftCore, message: Heartbeat) -> None:
+    core.commit_through(message.commit)  # at most what we have acknowledged: if the log lacks it, it has lost data
+    core.reply(message, HeartbeatAck, round=message.round)

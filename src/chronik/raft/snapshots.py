@@ -1,0 +1,135 @@
+"""Snapshots between nodes: piece by piece, the next one when the last one is on the receiver's disk.
+
+Which snapshot is meant stands in every piece: index, term, membership, size and checksum. A receiver that holds the
+first pieces of the same one goes on from there, also when another leader sends it.
+"""
+
+from __future__ import annotations
+
+from chronik.errors import invariant
+from chronik.raft import rules
+from chronik.raft.core import RaftCore
+from chronik.raft.entries import SnapshotMetadata
+from chronik.raft.events import SnapshotChunkRead, SnapshotChunkWanted, SnapshotTaken, StoreChunk
+from chronik.raft.incoming import IncomingSnapshot
+from chronik.raft.messages import AppendAck, SnapshotAck, SnapshotChunk
+from chronik.raft.progress import Progress, Transfer
+
+# ------------------------------------------------------------------------------------------------------- the leader
+
+
+def begin(core: RaftCore, node_id: int, peer: Progress) -> None:
+    """For a peer that needs what is compacted away; once it is known to listen."""
+    invariant(core.snapshot.index >= core.log.floor_index, "the log is compacted beyond the snapshot")
+    if peer.is_recently_active:
+        _want_chunk(core, node_id, peer.begin_snapshot(core.snapshot))
+
+
+def _want_chunk(core: RaftCore, node_id: int, transfer: Transfer) -> None:
+    transfer.is_reading = True
+    transfer.waiting_ticks = 0
+    wanted = SnapshotChunkWanted(node_id, transfer.snapshot.index, transfer.offset, core.config.snapshot_chunk_bytes)
+    core.chunks_wanted.append(wanted)
+
+
+def on_chunk_read(core: RaftCore, event: SnapshotChunkRead) -> None:
+    peer = core.peers.get(event.peer)
+    transfer = peer.transfer if peer is not None else None
+    if peer is None or transfer is None or not transfer.is_reading:
+        return
+    if (event.index, event.offset) != (transfer.snapshot.index, transfer.offset):
+        return
+    transfer.is_reading = False
+    if event.data is None:
+        peer.end_snapshot()  # a newer one has taken its place, and will be sent instead
+    else:
+        core.send(SnapshotChunk, event.peer, snapshot=transfer.snapshot, offset=event.offset, data=event.data)
+
+
+def on_snapshot_ack(core: RaftCore, message: SnapshotAck) -> None:
+    peer = core.peers.get(message.source)
+    if peer is None or peer.transfer is None or not peer.is_on(message.source_directory):
+        return
+    transfer = peer.transfer
+    is_expected = message.index == transfer.snapshot.index and message.next_offset <= transfer.snapshot.size_bytes
+    if is_expected and not transfer.is_reading and message.next_offset != transfer.offset:
+        transfer.offset = message.next_offset
+        _want_chunk(core, message.source, transfer)
+
+
+def tick(core: RaftCore) -> None:
+    """A lost piece, or a lost answer, is made good for by sending the piece again."""
+    for node_id, peer in core.peers.items():
+        transfer = peer.transfer
+        if transfer is None or transfer.is_reading:
+            continue
+        transfer.waiting_ticks += 1
+        if transfer.waiting_ticks >= core.config.snapshot_retry_ticks and peer.is_recently_active:
+            _want_chunk(core, node_id, transfer)
+
+
+# ------------------------------------------------------------------------------------------------------- a follower
+
+
+def on_chunk(core: RaftCore, message: SnapshotChunk) -> None:
+    snapshot = message.snapshot
+    if not _is_needed(core, snapshot):
+        core.incoming = None
+        core.commit_through(snapshot.index)
+        core.reply(message, AppendAck, match_index=core.commit)
+        return
+    if core.incoming is None or core.incoming.snapshot != snapshot:
+        core.incoming = IncomingSnapshot(snapshot)
+    incoming = core.incoming
+    if message.offset == incoming.next_offset:
+        incoming.take(message.data)
+        core.pending_chunks.append(StoreChunk(snapshot, message.offset, message.data))
+        if incoming.is_finished:
+            _finish(core, message, incoming)
+            return
+    core.reply(message, SnapshotAck, index=snapshot.index, next_offset=incoming.next_offset)
+
+
+def _is_needed(core: RaftCore, snapshot: SnapshotMetadata) -> bool:
+    """Not when the log has got there by itself: then it only learns that this much is committed."""
+    return rules.is_snapshot_needed(snapshot.index, core.commit, core.log.term(snapshot.index), snapshot.term)
+
+
+def _finish(core: RaftCore, message: SnapshotChunk, incoming: IncomingSnapshot) -> None:
+    core.incoming = None
+    snapshot = incoming.snapshot
+    if not rules.is_whole(incoming.next_offset, incoming.checksum, snapshot.size_bytes, snapshot.checksum):
+        core.reply(message, SnapshotAck, index=snapshot.index, next_offset=0)
+        return
+    install(core, snapshot)
+    core.reply(message, AppendAck, match_index=snapshot.index)
+
+
+def install(core: RaftCore, snapshot: SnapshotMetadata) -> None:
+    """The snapshot takes the place of the log, in memory now and on disk with the next persist; the state machine
+    loads it after that."""
+    invariant(snapshot.index > core.commit, f"snapshot {snapshot.index} is older than commit {core.commit}")
+    core.snapshot = snapshot
+    core.pending_install = snapshot
+    core.pending_compaction = 0
+    core.restore_after = core.next_sequence
+    core.log.install(snapshot)
+    core.memberships.replace(snapshot.index, snapshot.membership)
+    core.commit_through(snapshot.index)
+    core.adopt_membership()
+
+
+# ------------------------------------------------------------------------------------------------------- everybody
+
+
+def on_snapshot_taken(core: RaftCore, event: SnapshotTaken) -> None:
+    """Goes on whatever the peers do: one that needs what is compacted away gets the snapshot."""
+    if event.snapshot.index <= core.snapshot.index:
+        return  # a received one has overtaken it
+    invariant(event.snapshot.index <= core.applied, "a snapshot of what is not applied")
+    invariant(event.compact_through <= event.snapshot.index, "entries behind the snapshot must stay")
+    core.snapshot = event.snapshot
+    core.memberships.compact_through(event.snapshot.index)
+    if event.compact_through > core.log.floor_index:
+        core.log.compact_through(event.compact_through)
+        core.pending_compaction = event.compact_through
