@@ -10,7 +10,7 @@ from chronik.groups.config import MEMBER_BYTES_MAX
 from chronik.groups.deadlines import DeadlineKind, Deadlines
 from chronik.groups.joining import refusal_of_join
 from chronik.groups.requests import JoinRequest, LeavingMember
-from chronik.groups.roster import Member, Roster
+from chronik.groups.roster import Member, Roster, size_of
 from chronik.groups.transitions import GroupState
 from chronik.protocol.codec import encode_response
 from chronik.protocol.errors import ErrorCode
@@ -55,8 +55,15 @@ def test_static_members_without_time_to_rebalance_do_not_hold_up_the_node() -> N
     assert lab.heartbeat(first) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_protocols_of_nothing_count_too() -> None:
+    accepted = join_request("g")
+    protocols = (("", b""),) * 100_000
+    request = JoinRequest("g", "", None, "c", "/h", 10_000, 60_000, accepted.protocol_type, protocols)
+    assert refusal_of_join(request, CONFIG) is ErrorCode.INVALID_REQUEST
+
+
 def test_protocol_names_count_as_what_a_member_brings() -> None:
-    largest = MEMBER_BYTES_MAX - len("range")
+    largest = MEMBER_BYTES_MAX - size_of((("range", b""), ("", b"")))
     accepted = join_request("g")
     for extra, refusal in ((0, None), (1, ErrorCode.INVALID_REQUEST)):
         protocols = (("range", b""), ("n" * (largest + extra), b""))
@@ -67,9 +74,8 @@ def test_protocol_names_count_as_what_a_member_brings() -> None:
 def test_a_group_takes_no_more_members_than_fit_into_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     lab = Lab()
     (leader,) = lab.stable(None)
-    size = len("range") + 100
-    monkeypatch.setattr(joining, "GROUP_BYTES_MAX", 19 + 2 * size)
     large = (("range", b"m" * 100),)
+    monkeypatch.setattr(joining, "GROUP_BYTES_MAX", size_of(RANGE) + 2 * size_of(large))
     second, third = lab.join(protocols=large), lab.join(protocols=large)
     refused = lab.join(protocols=large)
     assert lab.joined(refused).error is ErrorCode.GROUP_MAX_SIZE_REACHED

@@ -5,6 +5,7 @@ import pytest
 from chronik.groups.config import MEMBER_BYTES_MAX, PENDING_MEMBERS_MAX, GroupConfig
 from chronik.groups.joining import refusal_of_join
 from chronik.groups.requests import JoinRequest, LeavingMember, Protocols
+from chronik.groups.roster import size_of
 from chronik.groups.transitions import GroupState
 from chronik.protocol.errors import ErrorCode
 
@@ -294,6 +295,6 @@ def test_requests_that_no_group_would_accept_are_refused() -> None:
         (30_001, ErrorCode.INVALID_SESSION_TIMEOUT),
     ]:
         assert refusal_of_join(request(session_ms=session_ms), config) is refusal
-    largest: Protocols = (("range", bytes(MEMBER_BYTES_MAX - len("range"))),)
+    largest: Protocols = (("range", bytes(MEMBER_BYTES_MAX - size_of((("range", b""),)))),)
     assert refusal_of_join(request(protocols=largest), config) is None
     assert refusal_of_join(request(protocols=(*largest, ("x", b"1"))), config) is ErrorCode.INVALID_REQUEST

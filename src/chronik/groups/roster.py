@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from chronik.errors import invariant
 from chronik.groups.requests import Protocols
 from chronik.protocol.errors import ErrorCode
+
+PROTOCOL_OVERHEAD_BYTES: Final = 16
+"""A protocol without name and metadata costs something too, and a client may send 250,000 of them."""
 
 
 @dataclass(slots=True)
@@ -40,7 +44,7 @@ class Member:
 
 def size_of(protocols: Protocols) -> int:
     """Roughly, in bytes: names count by letters."""
-    return sum(len(name) + len(metadata) for name, metadata in protocols)
+    return sum(PROTOCOL_OVERHEAD_BYTES + len(name) + len(metadata) for name, metadata in protocols)
 
 
 class Roster:
