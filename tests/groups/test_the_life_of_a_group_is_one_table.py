@@ -6,6 +6,7 @@ import pytest
 
 from chronik.groups.transitions import (
     HISTORY_LENGTH_MAX,
+    REASON_LETTERS_MAX,
     TRANSITIONS,
     GroupState,
     IllegalTransition,
@@ -48,6 +49,12 @@ def test_only_the_last_steps_are_remembered() -> None:
         lifecycle.move(GroupState.PREPARING_REBALANCE, generation, "in")
         lifecycle.move(GroupState.EMPTY, generation, "out")
     assert len(lifecycle.history) == HISTORY_LENGTH_MAX
+
+
+def test_a_reason_is_remembered_as_far_as_it_fits_a_line() -> None:
+    lifecycle = Lifecycle("orders")
+    lifecycle.move(GroupState.PREPARING_REBALANCE, 0, "why " * 8_000)
+    assert len(lifecycle.history[0].reason) == REASON_LETTERS_MAX
     assert lifecycle.history[-1].generation == HISTORY_LENGTH_MAX - 1
 
 
