@@ -15,6 +15,7 @@ import msgspec
 
 from chronik.errors import DataDamaged, invariant
 from chronik.files import File, FileSystem
+from chronik.wal.file_names import indexed_path, indexes_in
 from chronik.wal.records import RECORD_BYTES_MAX, encode_records, scan, was_synced
 from chronik.wal.synced_mark import Mark, SyncedMark
 
@@ -180,8 +181,7 @@ class _Recovery:
 
     def _needed_segments(self) -> list[int]:
         """First indexes of the segments to read; those that a snapshot covers are left-overs and go."""
-        names = [name for name in self._files.list_folder(self._folder) if name.endswith(SUFFIX)]
-        found = sorted(int(name.removesuffix(SUFFIX)) for name in names)
+        found = indexes_in(self._folder, SUFFIX, self._files)
         while len(found) > 1 and found[1] <= self._after + 1:
             self._files.remove(segment_path(self._folder, found.pop(0)))
         if not found:
@@ -240,4 +240,4 @@ class _Recovery:
 
 
 def segment_path(folder: str, first_index: int) -> str:
-    return f"{folder}/{first_index:020d}{SUFFIX}"
+    return indexed_path(folder, first_index, SUFFIX)

@@ -11,6 +11,7 @@ from typing import Final
 
 from chronik.errors import DataDamaged, invariant
 from chronik.files import FileSystem
+from chronik.wal.file_names import indexed_path, indexes_in
 from chronik.wal.records import HEADER, HEADER_BYTES, RECORD_BYTES_MAX, encode_record, record_at
 
 SUFFIX: Final = ".snapshot"
@@ -59,7 +60,7 @@ class SnapshotWriter:
 
 
 def newest_snapshot(files: FileSystem, folder: str) -> int | None:
-    indexes = _indexes(files, folder)
+    indexes = indexes_in(folder, SUFFIX, files)
     return indexes[-1] if indexes else None
 
 
@@ -88,7 +89,7 @@ def read_snapshot(files: FileSystem, folder: str, index: int) -> Iterator[bytes]
 
 def remove_older_snapshots(files: FileSystem, folder: str) -> None:
     """Leaves the newest, and nothing that was never finished."""
-    for index in _indexes(files, folder)[:-1]:
+    for index in indexes_in(folder, SUFFIX, files)[:-1]:
         files.remove(snapshot_path(folder, index))
     for name in files.list_folder(folder):
         if name.endswith(SUFFIX + TEMPORARY):
@@ -96,9 +97,4 @@ def remove_older_snapshots(files: FileSystem, folder: str) -> None:
 
 
 def snapshot_path(folder: str, index: int) -> str:
-    return f"{folder}/{index:020d}{SUFFIX}"
-
-
-def _indexes(files: FileSystem, folder: str) -> list[int]:
-    names = files.list_folder(folder)
-    return sorted(int(name.removesuffix(SUFFIX)) for name in names if name.endswith(SUFFIX))
+    return indexed_path(folder, index, SUFFIX)
