@@ -23,7 +23,10 @@ async def handle(services: Services, request: DeleteTopicsRequest, context: Cont
         known = context.version >= FIRST_VERSION_WITH_DELETION_DISABLED
         return failure(request, ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST)
     named = Counter((wanted.name, wanted.topic_id) for wanted in _wanted(request))
-    deletions = [_delete(services, DeleteTopicState(*key), once=count == 1) for key, count in named.items()]
+    deletions = [
+        _delete(services, DeleteTopicState(name=name, topic_id=topic_id), once=count == 1)
+        for (name, topic_id), count in named.items()
+    ]
     return DeleteTopicsResponse(responses=await asyncio.gather(*deletions))
 
 

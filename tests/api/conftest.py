@@ -1,0 +1,16 @@
+"""A raw connection to the broker that the tests of a run share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from chronik.testing import Broker
+from tests.raw import RawClient
+
+
+@pytest.fixture
+def client(chronik_broker: Broker) -> Iterator[RawClient]:
+    with RawClient(chronik_broker.bootstrap) as client:
+        yield client

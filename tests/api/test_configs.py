@@ -1,0 +1,229 @@
+"""Configs: changes hold at once, what is wrong is refused with nothing changed, and every value tells its source."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from chronik.protocol.batch import parse_header, seal
+from chronik.protocol.compression import Codec
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.alter_configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResponse,
+)
+from chronik.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+)
+from chronik.protocol.records import iter_records
+from chronik.testing import Broker
+from chronik.testing.plugin import BrokerFactory
+from tests.api import talk
+from tests.api.talk import APPEND, BROKER, DELETE, SET, SUBTRACT, TOPIC
+from tests.raw import RawClient
+
+DEADLINE_SECONDS = 60
+DYNAMIC_TOPIC, DYNAMIC_DEFAULT_BROKER, STATIC, DEFAULT = 1, 3, 4, 5
+
+
+def described(
+    client: RawClient, kind: int, name: str, keys: list[str] | None = None
+) -> dict[str, DescribeConfigsResourceResult]:
+    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+    request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+    (result,) = client.ask(request, 4, DescribeConfigsResponse).results
+    assert result.error_code == ErrorCode.NONE
+    return {config.name: config for config in result.configs}
+
+
+# What changes do
+
+
+def test_max_message_bytes_holds_from_its_change_on(client: RawClient, chronik_topic: str) -> None:
+    large = talk.batch(b"v" * 2000)
+    assert talk.produce(client, chronik_topic, large).error_code == ErrorCode.NONE
+    assert talk.alter(client, TOPIC, chronik_topic, ("max.message.bytes", SET, "1000")) is ErrorCode.NONE
+    assert talk.produce(client, chronik_topic, large).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert talk.alter(client, TOPIC, chronik_topic, ("max.message.bytes", DELETE, None)) is ErrorCode.NONE
+    assert talk.produce(client, chronik_topic, large).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "key", "levels"),
+    [
+        ("uncompressed", Codec.NONE, None, [""]),
+        ("gzip", Codec.GZIP, "compression.gzip.level", ["-1", "1", "9"]),
+        ("snappy", Codec.SNAPPY, None, [""]),
+        ("lz4", Codec.LZ4, "compression.lz4.level", ["1", "9", "17"]),
+        ("zstd", Codec.ZSTD, "compression.zstd.level", ["-131072", "3", "22"]),
+    ],
+)
+def test_batches_are_stored_with_the_topics_codec_at_every_legal_level(
+    client: RawClient, chronik_topic: str, name: str, codec: Codec, key: str | None, levels: list[str]
+) -> None:
+    assert talk.alter(client, TOPIC, chronik_topic, ("compression.type", SET, name)) is ErrorCode.NONE
+    for offset, level in enumerate(levels):
+        if key is not None:
+            assert talk.alter(client, TOPIC, chronik_topic, (key, SET, level)) is ErrorCode.NONE
+        sent = Codec.LZ4 if codec is not Codec.LZ4 else Codec.GZIP
+        assert talk.produce(client, chronik_topic, talk.batch(b"v" * 500, codec=sent)).error_code == ErrorCode.NONE
+        data = talk.fetch(client, chronik_topic, offset)
+        assert parse_header(talk.records_of(data)).codec == codec
+        assert talk.values(data) == [b"v" * 500]
+
+
+def test_log_append_time_is_the_brokers(client: RawClient, chronik_topic: str) -> None:
+    assert talk.alter(client, TOPIC, chronik_topic, ("message.timestamp.type", SET, "LogAppendTime")) is ErrorCode.NONE
+    before = int(time.time() * 1000)
+    answer = talk.produce(client, chronik_topic, talk.batch(b"v", timestamp=1000))
+    (record,) = iter_records(talk.records_of(talk.fetch(client, chronik_topic, 0)))
+    assert before <= record.timestamp == answer.log_append_time_ms
+
+
+@pytest.mark.chronik_topic(configs={"message.timestamp.after.max.ms": "1000"})
+def test_records_from_the_future_are_refused(client: RawClient, chronik_topic: str) -> None:
+    later = int(time.time() * 1000) + 3_600_000
+    answer = talk.produce(client, chronik_topic, talk.batch(b"v", timestamp=later))
+    assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
+
+
+def test_retention_takes_records_away_once_it_is_set(chronik_broker_factory: BrokerFactory) -> None:
+    broker = chronik_broker_factory(broker={"log.retention.check.interval.ms": 20})
+    broker.create_topic("kept", configs={"segment.bytes": "1000", "retention.ms": "-1"})
+    with RawClient(broker.bootstrap) as client:
+        for _ in range(5):
+            talk.produce(client, "kept", talk.batch(b"v" * 600, timestamp=1000))
+        assert talk.list_offset(client, "kept", -2).offset == 0
+        assert talk.alter(client, TOPIC, "kept", ("retention.ms", SET, "1000")) is ErrorCode.NONE
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while talk.list_offset(client, "kept", -2).offset < 5:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert talk.fetch(client, "kept", 0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert talk.produce(client, "kept", talk.batch(b"v")).base_offset == 5
+
+
+def test_a_topic_full_of_garbage_that_is_to_be_compacted_does_not_stop_the_node(
+    chronik_broker_factory: BrokerFactory,
+) -> None:
+    broker = chronik_broker_factory(broker={"log.cleaner.backoff.ms": 20})
+    broker.create_topic("garbage", configs={"segment.bytes": "1000"})
+    broker.create_topic("good", configs={"segment.bytes": "1000", "cleanup.policy": "compact"})
+    unreadable = seal(parse_header(talk.batch(b"v", codec=Codec.GZIP)), b"no gzip at all" * 50)
+    with RawClient(broker.bootstrap) as client:
+        for _ in range(5):
+            assert talk.produce(client, "garbage", unreadable).error_code == ErrorCode.NONE
+            talk.produce(client, "good", talk.batch(b"v" * 600))
+        assert talk.alter(client, TOPIC, "garbage", ("cleanup.policy", SET, "compact")) is ErrorCode.NONE
+        _wait_for_log(broker, "garbage-0 cannot be compacted")
+        _wait_for_log(broker, "good-0 is compacted")
+        assert talk.produce(client, "good", talk.batch(b"v")).error_code == ErrorCode.NONE
+
+
+def _wait_for_log(broker: Broker, text: str) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while text not in broker.log:
+        assert time.monotonic() < deadline
+        assert broker.running
+        time.sleep(0.02)
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ([("cleanup.policy", APPEND, "compact")], ErrorCode.NONE),
+        ([("cleanup.policy", SUBTRACT, "delete")], ErrorCode.INVALID_CONFIG),
+        ([("retention.ms", APPEND, "1")], ErrorCode.INVALID_CONFIG),
+        ([("retention.ms", SET, None)], ErrorCode.INVALID_REQUEST),
+        ([("retention.ms", SET, "1"), ("retention.ms", SET, "2")], ErrorCode.INVALID_REQUEST),
+        ([("retention.ms", 9, "1")], ErrorCode.INVALID_REQUEST),
+        ([("retention.ms", SET, "1_000")], ErrorCode.INVALID_CONFIG),
+        ([("retention.ms", SET, "٣")], ErrorCode.INVALID_CONFIG),
+        ([("retention.ms", SET, "1" * 10_000)], ErrorCode.INVALID_CONFIG),
+        ([("preallocate", SET, "True")], ErrorCode.NONE),
+        ([("preallocate", SET, "yes")], ErrorCode.INVALID_CONFIG),
+        ([("max.compaction.lag.ms", SET, "5000")], ErrorCode.NONE),
+        ([("max.compaction.lag.ms", SET, "500")], ErrorCode.INVALID_CONFIG),
+        ([("max.compaction.lag.ms", SET, "500"), ("min.compaction.lag.ms", DELETE, None)], ErrorCode.NONE),
+        ([("no.such.key", SET, "1")], ErrorCode.INVALID_CONFIG),
+    ],
+)
+@pytest.mark.chronik_topic(configs={"min.compaction.lag.ms": "1000"})
+def test_changes_are_checked_by_what_comes_of_them(
+    client: RawClient, chronik_topic: str, changes: list[tuple[str, int, str | None]], code: ErrorCode
+) -> None:
+    before = described(client, TOPIC, chronik_topic)
+    assert talk.alter(client, TOPIC, chronik_topic, *changes) is code
+    assert (described(client, TOPIC, chronik_topic) == before) is (code is not ErrorCode.NONE)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code"),
+    [
+        (TOPIC, "no-such", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (BROKER, "77", ErrorCode.INVALID_REQUEST),
+        (BROKER, "one", ErrorCode.INVALID_REQUEST),
+        (99, "x", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_who_is_not_there_has_no_configs(client: RawClient, kind: int, name: str, code: ErrorCode) -> None:
+    assert talk.alter(client, kind, name, ("retention.ms", DELETE, None)) is code
+
+
+def test_a_key_that_is_fixed_while_the_node_runs_is_not_changed(client: RawClient) -> None:
+    assert talk.alter(client, BROKER, "1", ("max.connections", SET, "5")) is ErrorCode.INVALID_REQUEST
+
+
+# AlterConfigs replaces
+
+
+@pytest.mark.chronik_topic(configs={"retention.ms": "1000", "segment.ms": "2000"})
+def test_alter_configs_replaces_everything(client: RawClient, chronik_topic: str) -> None:
+    resource = AlterConfigsResource(
+        resource_type=TOPIC,
+        resource_name=chronik_topic,
+        configs=[AlterableConfig(name="retention.ms", value="3000")],
+    )
+    for validate_only, retention, segment in ((True, "1000", "2000"), (False, "3000", "604800000")):
+        request = AlterConfigsRequest(resources=[resource], validate_only=validate_only)
+        assert client.ask(request, 2, AlterConfigsResponse).responses[0].error_code == ErrorCode.NONE
+        configs = described(client, TOPIC, chronik_topic)
+        assert (configs["retention.ms"].value, configs["segment.ms"].value) == (retention, segment)
+
+
+# Sources
+
+
+def test_a_value_tells_where_it_comes_from(chronik_broker_factory: BrokerFactory) -> None:
+    broker = chronik_broker_factory(broker={"log.retention.ms": 5000})
+    broker.create_topic("topic")
+    with RawClient(broker.bootstrap) as client:
+
+        def retention() -> tuple[str | None, int, list[int]]:
+            config = described(client, TOPIC, "topic", ["retention.ms"])["retention.ms"]
+            return config.value, config.config_source, [synonym.source for synonym in config.synonyms]
+
+        assert retention() == ("5000", STATIC, [STATIC, DEFAULT])
+        assert talk.alter(client, BROKER, "", ("log.retention.ms", SET, "6000")) is ErrorCode.NONE
+        assert retention() == ("6000", DYNAMIC_DEFAULT_BROKER, [DYNAMIC_DEFAULT_BROKER, STATIC, DEFAULT])
+        assert talk.alter(client, TOPIC, "topic", ("retention.ms", SET, "7000")) is ErrorCode.NONE
+        assert retention()[:2] == ("7000", DYNAMIC_TOPIC)
+
+
+def test_a_broker_tells_where_it_listens_and_an_empty_list_of_keys_asks_for_all(
+    chronik_broker: Broker, client: RawClient
+) -> None:
+    configs = described(client, BROKER, "1", [])
+    assert len(configs) > 50
+    advertised = configs["advertised.listeners"]
+    assert advertised.value == f"PLAINTEXT://127.0.0.1:{chronik_broker.port}"
+    assert [(each.value, each.source) for each in advertised.synonyms] == [(advertised.value, STATIC)]

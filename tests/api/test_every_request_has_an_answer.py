@@ -1,0 +1,58 @@
+"""Every API at every version, with requests full of anything: each gets the answer of its own version, and no handler
+breaks over one."""
+
+from __future__ import annotations
+
+import pytest
+
+from chronik.api.router import HANDLERS
+from chronik.protocol.apis import APIS
+from chronik.protocol.codec import encode_response
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.fetch import FetchRequest
+from chronik.protocol.messages.join_group import JoinGroupRequest
+from chronik.protocol.messages.produce import ProduceRequest
+from chronik.protocol.messages.sync_group import SyncGroupRequest
+from chronik.protocol.schema import Request
+from chronik.testing.plugin import BrokerFactory
+from tests.protocol.messages.values import generate
+from tests.raw import RawClient
+
+STYLES = ("default", "empty", "lowest", "highest", "mixed", "mixed", "mixed", "mixed")
+WAIT_MS_MAX = 10
+PAIRS = [(api, version) for api in APIS.values() for version in range(api.min_version, api.max_version + 1)]
+
+
+def requests(api_key: int, version: int) -> list[Request]:
+    return [generate(APIS[api_key].request, version, style, (api_key, version, n)) for n, style in enumerate(STYLES)]
+
+
+def impatient(request: Request) -> Request:
+    """The same request, from a client that does not wait for what never happens."""
+    if isinstance(request, FetchRequest):
+        request.max_wait_ms = min(request.max_wait_ms, WAIT_MS_MAX)
+    if isinstance(request, JoinGroupRequest):
+        request.session_timeout_ms = 1
+    if isinstance(request, SyncGroupRequest):
+        request.member_id = "nobody"
+    if isinstance(request, ProduceRequest):
+        request.acks = request.acks or 1
+    return request
+
+
+@pytest.mark.parametrize(("api", "version"), PAIRS, ids=[f"{api.name}-{version}" for api, version in PAIRS])
+def test_every_failure_can_be_told(api: object, version: int) -> None:
+    key: int = api.key  # type: ignore[attr-defined]
+    for request in requests(key, version):
+        response = HANDLERS[key].failure(impatient(request), ErrorCode.UNKNOWN_SERVER_ERROR)
+        assert encode_response(1, version, response)
+
+
+def test_every_request_is_answered_and_none_breaks_its_handler(chronik_broker_factory: BrokerFactory) -> None:
+    broker = chronik_broker_factory()
+    with RawClient(broker.bootstrap) as client:
+        for api, version in PAIRS:
+            for request in requests(api.key, version):
+                client.ask(impatient(request), version, api.response)
+    broken = [line for line in broker.log.splitlines() if " ERROR " in line or " CRITICAL " in line]
+    assert not broken, "\n".join(broken)

@@ -1,0 +1,198 @@
+"""Fetch: how much is returned, when, and what a session leaves out."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.fetch import FetchResponse, ForgottenTopic
+from chronik.testing import Broker
+from chronik.testing.plugin import BrokerFactory
+from tests.api import talk
+from tests.raw import RawClient
+
+MIB = 1 << 20
+
+
+def test_an_offset_in_the_middle_of_a_batch_gets_the_whole_batch(client: RawClient, chronik_topic: str) -> None:
+    talk.produce(client, chronik_topic, talk.batch(b"0", b"1", b"2"))
+    assert talk.values(talk.fetch(client, chronik_topic, 1)) == [b"0", b"1", b"2"]
+
+
+def test_offsets_below_the_start_and_above_the_end_are_out_of_range(client: RawClient, chronik_topic: str) -> None:
+    talk.produce(client, chronik_topic, talk.batch(b"0"))
+    assert talk.fetch(client, chronik_topic, 1).error_code == ErrorCode.NONE
+    for offset in (-1, 2):
+        assert talk.fetch(client, chronik_topic, offset).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+# When
+
+
+def test_a_fetch_waits_no_longer_than_its_client_wants(client: RawClient, chronik_topic: str) -> None:
+    began = time.monotonic()
+    request = talk.fetch_request((chronik_topic, 0, 0), min_bytes=1, max_wait_ms=300)
+    response = client.ask(request, 12, FetchResponse)
+    assert talk.values(response.responses[0].partitions[0]) == []
+    assert 0.3 <= time.monotonic() - began < 10
+
+
+def test_a_fetch_is_answered_when_enough_bytes_have_come(
+    chronik_broker: Broker, client: RawClient, chronik_topic: str
+) -> None:
+    record = talk.batch(b"v" * 100)
+    request = talk.fetch_request((chronik_topic, 0, 0), min_bytes=len(record) + 1, max_wait_ms=30_000)
+    client.send(request, 12)
+    with RawClient(chronik_broker.bootstrap) as producer:
+        talk.produce(producer, chronik_topic, record)
+        talk.produce(producer, chronik_topic, record)
+    response = client.receive(request, 12, FetchResponse)
+    assert len(talk.values(response.responses[0].partitions[0])) == 2
+
+
+def test_more_bytes_than_may_be_returned_are_not_waited_for(client: RawClient, chronik_topic: str) -> None:
+    talk.produce(client, chronik_topic, talk.batch(b"v" * 1000))
+    began = time.monotonic()
+    request = talk.fetch_request((chronik_topic, 0, 0), min_bytes=MIB, max_bytes=500, max_wait_ms=20_000)
+    response = client.ask(request, 12, FetchResponse)
+    assert len(talk.values(response.responses[0].partitions[0])) == 1
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.chronik_topic(configs={"segment.bytes": "1000"})
+def test_nobody_waits_at_the_end_of_a_segment_that_others_follow(client: RawClient, chronik_topic: str) -> None:
+    for _ in range(4):
+        talk.produce(client, chronik_topic, talk.batch(b"v" * 600))
+    began = time.monotonic()
+    request = talk.fetch_request((chronik_topic, 0, 0), min_bytes=2000, max_wait_ms=20_000)
+    assert talk.values(client.ask(request, 12, FetchResponse).responses[0].partitions[0])
+    assert time.monotonic() - began < 10
+
+
+def test_an_error_is_told_at_once(client: RawClient, chronik_topic: str) -> None:
+    began = time.monotonic()
+    request = talk.fetch_request((chronik_topic, 0, 0), (chronik_topic, 9, 0), min_bytes=1, max_wait_ms=20_000)
+    response = client.ask(request, 12, FetchResponse)
+    codes = {each.partition_index: each.error_code for topic in response.responses for each in topic.partitions}
+    assert codes == {0: ErrorCode.NONE, 9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert time.monotonic() - began < 10
+
+
+# How much
+
+
+@pytest.mark.chronik_topic(partitions=2)
+def test_the_first_batch_is_returned_however_large_and_no_other(client: RawClient, chronik_topic: str) -> None:
+    for partition in (0, 1):
+        talk.produce(client, chronik_topic, talk.batch(b"v" * 5000), partition=partition)
+    request = talk.fetch_request((chronik_topic, 0, 0), (chronik_topic, 1, 0), max_bytes=100, partition_max_bytes=100)
+    response = client.ask(request, 12, FetchResponse)
+    first, second = (each for topic in response.responses for each in topic.partitions)
+    assert len(talk.values(first)) == 1
+    assert talk.values(second) == []
+
+
+def test_the_brokers_own_limit_holds_at_its_maximum_and_one_byte_above(
+    chronik_broker_factory: BrokerFactory,
+) -> None:
+    record = talk.batch(b"v" * 1000)
+    for limit, returned in ((2 * len(record), 2), (2 * len(record) - 1, 1)):
+        broker = chronik_broker_factory(broker={"fetch.max.bytes": limit})
+        broker.create_topic("limited")
+        with RawClient(broker.bootstrap) as client:
+            for _ in range(3):
+                talk.produce(client, "limited", record)
+            assert len(talk.values(talk.fetch(client, "limited", 0))) == returned
+
+
+# Leader epochs
+
+
+def test_a_client_with_an_older_or_newer_epoch_is_told_so(client: RawClient, chronik_topic: str) -> None:
+    talk.produce(client, chronik_topic, talk.batch(b"0"))
+    epoch = talk.describe(client, chronik_topic).partitions[0].leader_epoch
+    for claimed, code in (
+        (epoch - 1 if epoch else -1, ErrorCode.FENCED_LEADER_EPOCH if epoch else ErrorCode.NONE),
+        (epoch, ErrorCode.NONE),
+        (epoch + 1, ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ):
+        request = talk.fetch_request((chronik_topic, 0, 0))
+        request.topics[0].partitions[0].current_leader_epoch = claimed
+        assert client.ask(request, 12, FetchResponse).responses[0].partitions[0].error_code == code
+        assert talk.list_offset(client, chronik_topic, -1, epoch=claimed).error_code == code
+
+
+def test_an_epoch_that_was_never_written_under_is_out_of_range_and_not_waited_for(
+    client: RawClient, chronik_topic: str
+) -> None:
+    talk.produce(client, chronik_topic, talk.batch(b"0"))
+    request = talk.fetch_request((chronik_topic, 0, 1), min_bytes=1, max_wait_ms=20_000)
+    request.topics[0].partitions[0].last_fetched_epoch = 1000
+    began = time.monotonic()
+    response = client.ask(request, 12, FetchResponse)
+    assert response.responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert time.monotonic() - began < 10
+
+
+# Sessions
+
+
+@pytest.mark.chronik_topic(partitions=3)
+@pytest.mark.parametrize("version", [7, 12, 13, 18])
+def test_a_session_tells_only_what_is_new(client: RawClient, chronik_topic: str, version: int) -> None:
+    topic: str | bytes = chronik_topic
+    if version >= 13:
+        topic = talk.describe(client, chronik_topic).topic_id
+    request = talk.fetch_request(*((topic, index, 0) for index in range(3)), session=(0, 0))
+    first = client.ask(request, version, FetchResponse)
+    assert first.session_id > 0
+    assert _indexes(first) == [0, 1, 2]
+
+    quiet = client.ask(talk.fetch_request(session=(first.session_id, 1)), version, FetchResponse)
+    assert _indexes(quiet) == []
+
+    talk.produce(client, chronik_topic, talk.batch(b"news"), partition=1)
+    news = client.ask(talk.fetch_request(session=(first.session_id, 2)), version, FetchResponse)
+    assert _indexes(news) == [1]
+
+    forgetful = talk.fetch_request(session=(first.session_id, 3))
+    forgotten = ForgottenTopic(partitions=[1])
+    if isinstance(topic, str):
+        forgotten.topic = topic
+    else:
+        forgotten.topic_id = topic
+    forgetful.forgotten_topics_data = [forgotten]
+    assert _indexes(client.ask(forgetful, version, FetchResponse)) == []
+
+
+def _indexes(response: FetchResponse) -> list[int]:
+    assert response.error_code == ErrorCode.NONE
+    return sorted(each.partition_index for topic in response.responses for each in topic.partitions)
+
+
+def test_sessions_that_are_unknown_out_of_step_ended_or_of_another_kind_are_refused(
+    client: RawClient, chronik_topic: str
+) -> None:
+    def code(session_id: int, epoch: int, version: int = 12) -> int:
+        request = talk.fetch_request(session=(session_id, epoch))
+        return client.ask(request, version, FetchResponse).error_code
+
+    begun = client.ask(talk.fetch_request((chronik_topic, 0, 0), session=(0, 0)), 12, FetchResponse)
+    assert code(begun.session_id + 1000, 1) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert code(begun.session_id, 7) == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert code(begun.session_id, 1, version=13) == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    assert code(begun.session_id, 1) == ErrorCode.NONE
+    assert code(begun.session_id, -1) == ErrorCode.NONE  # ends it
+    assert code(begun.session_id, 2) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_a_wrong_topic_id_is_unknown(client: RawClient, chronik_topic: str) -> None:
+    assert talk.fetch(client, bytes([7]) * 16, 0, version=13).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert talk.produce(client, bytes([7]) * 16, talk.batch(b"v"), version=13).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    topic_id = talk.describe(client, chronik_topic).topic_id
+    assert talk.produce(client, topic_id, talk.batch(b"v"), version=13).base_offset == 0
+    assert talk.values(talk.fetch(client, topic_id, 0, version=13)) == [b"v"]
+    unknown = talk.fetch(client, topic_id, 0, version=13, partition=5)
+    assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

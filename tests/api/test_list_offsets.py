@@ -1,0 +1,171 @@
+"""ListOffsets: every kind of question, and OffsetForLeaderEpoch beside it."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from chronik.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from chronik.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from chronik.protocol.messages.produce import ProduceResponse
+from chronik.testing import Broker
+from tests.api import talk
+from tests.raw import RawClient
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+
+
+def delete_records(client: RawClient, topic: str, offset: int) -> DeleteRecordsPartitionResult:
+    partition = DeleteRecordsPartition(partition_index=0, offset=offset)
+    request = DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic(name=topic, partitions=[partition])], timeout_ms=30_000
+    )
+    return client.ask(request, 2, DeleteRecordsResponse).topics[0].partitions[0]
+
+
+def epoch_end(client: RawClient, topic: str, epoch: int, current: int = -1) -> EpochEndOffset:
+    partition = OffsetForLeaderPartition(partition=0, leader_epoch=epoch, current_leader_epoch=current)
+    request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic=topic, partitions=[partition])])
+    return client.ask(request, 4, OffsetForLeaderEpochResponse).topics[0].partitions[0]
+
+
+@pytest.fixture
+def topic(client: RawClient, chronik_topic: str) -> str:
+    """Offsets 0 to 3 at the times 1000, 3000, 2000, 2000; offset 0 is deleted."""
+    for time_ms in (1000, 3000, 2000, 2000):
+        talk.produce(client, chronik_topic, talk.batch(b"v", timestamp=time_ms))
+    assert delete_records(client, chronik_topic, 1).low_watermark == 1
+    return chronik_topic
+
+
+@pytest.mark.parametrize(
+    ("asked", "version", "offset", "timestamp"),
+    [
+        (LATEST, 1, 4, -1),
+        (EARLIEST, 1, 1, -1),
+        (MAX_TIMESTAMP, 7, 1, 3000),
+        (EARLIEST_LOCAL, 8, 1, -1),
+        (LATEST_TIERED, 9, -1, -1),
+        (0, 1, 1, 3000),
+        (1000, 5, 1, 3000),
+        (3000, 11, 1, 3000),
+        (3001, 11, -1, -1),
+    ],
+)
+def test_every_kind_of_timestamp_has_its_answer(
+    client: RawClient, topic: str, asked: int, version: int, offset: int, timestamp: int
+) -> None:
+    answer = talk.list_offset(client, topic, asked, version)
+    assert (answer.error_code, answer.offset, answer.timestamp) == (ErrorCode.NONE, offset, timestamp)
+
+
+@pytest.mark.parametrize(("asked", "version"), [(MAX_TIMESTAMP, 6), (EARLIEST_LOCAL, 7), (LATEST_TIERED, 8), (-7, 11)])
+def test_a_version_that_does_not_know_a_question_is_told_so(
+    client: RawClient, topic: str, asked: int, version: int
+) -> None:
+    assert talk.list_offset(client, topic, asked, version).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+@pytest.mark.parametrize(
+    ("asked", "count", "offsets"), [(LATEST, 1, [4]), (LATEST, 9, [4, 1]), (EARLIEST, 9, [1]), (LATEST, 0, [])]
+)
+def test_version_0_lists_offsets_newest_first(
+    client: RawClient, topic: str, asked: int, count: int, offsets: list[int]
+) -> None:
+    assert old_style(client, topic, asked, count) == offsets
+
+
+def test_version_0_lists_the_only_offset_of_an_empty_topic_once(client: RawClient, chronik_topic: str) -> None:
+    assert old_style(client, chronik_topic, LATEST, 9) == [0]
+
+
+def old_style(client: RawClient, topic: str, asked: int, count: int) -> list[int]:
+    partition = ListOffsetsPartition(partition_index=0, timestamp=asked, max_num_offsets=count)
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[partition])])
+    return client.ask(request, 0, ListOffsetsResponse).topics[0].partitions[0].old_style_offsets
+
+
+def test_an_unknown_partition_is_told_so(client: RawClient) -> None:
+    assert talk.list_offset(client, "no-such", LATEST).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# DeleteRecords
+
+
+def test_records_are_deleted_up_to_the_high_watermark_and_not_beyond(client: RawClient, topic: str) -> None:
+    assert delete_records(client, topic, 5).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert delete_records(client, topic, -2).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert delete_records(client, topic, 0).low_watermark == 1  # deleted already
+    assert delete_records(client, topic, -1).low_watermark == 4
+    assert talk.fetch(client, topic, 3).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert talk.produce(client, topic, talk.batch(b"v")).base_offset == 4
+
+
+@pytest.mark.chronik_topic(configs={"cleanup.policy": "compact"})
+def test_records_of_a_compacted_topic_are_not_deleted(client: RawClient, chronik_topic: str) -> None:
+    talk.produce(client, chronik_topic, talk.batch(b"v"))
+    assert delete_records(client, chronik_topic, 1).error_code == ErrorCode.POLICY_VIOLATION
+
+
+# OffsetForLeaderEpoch
+
+
+def test_an_epoch_ends_where_the_next_begins_and_the_newest_at_the_end(client: RawClient, topic: str) -> None:
+    current = talk.describe(client, topic).partitions[0].leader_epoch
+    newest = epoch_end(client, topic, current, current)
+    assert (newest.error_code, newest.leader_epoch, newest.end_offset) == (ErrorCode.NONE, current, 4)
+    unknown = epoch_end(client, topic, current + 1)
+    assert (unknown.error_code, unknown.leader_epoch, unknown.end_offset) == (ErrorCode.NONE, -1, -1)
+    assert epoch_end(client, topic, 0, current + 1).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+def test_records_are_deleted_while_others_are_written_without_a_pause(
+    chronik_broker: Broker, client: RawClient, chronik_topic: str
+) -> None:
+    talk.produce(client, chronik_topic, talk.batch(b"v"))
+    stop = threading.Event()
+
+    def write() -> None:
+        with RawClient(chronik_broker.bootstrap) as producer:
+            request = talk.produce_request(chronik_topic, talk.batch(b"v" * 100_000))
+            in_flight = 0
+            while not stop.is_set() or in_flight:
+                if not stop.is_set():
+                    producer.send(request, 9)
+                    in_flight += 1
+                if in_flight == 10 or stop.is_set():
+                    producer.receive(request, 9, ProduceResponse)
+                    in_flight -= 1
+
+    writers = [threading.Thread(target=write) for _ in range(2)]
+    for writer in writers:
+        writer.start()
+    try:
+        client.socket.settimeout(20)
+        for _ in range(10):
+            end = talk.list_offset(client, chronik_topic, LATEST).offset
+            assert delete_records(client, chronik_topic, end).low_watermark == end
+    finally:
+        stop.set()
+        for writer in writers:
+            writer.join(60)

@@ -1,0 +1,119 @@
+"""Produce: idempotent producers, deleted topics, timeouts, and what an acknowledgement means."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from chronik.api import produce
+from chronik.broker.replica import Replica
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from chronik.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
+from chronik.protocol.records import Record, encode_batch
+from chronik.testing import Broker
+from tests.api import talk
+from tests.raw import RawClient
+
+
+def sequenced(producer: int, sequence: int, epoch: int = 0) -> bytes:
+    records = [Record(0, -1, b"k", b"%d" % sequence)]
+    return encode_batch(records, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+
+
+def new_producer(client: RawClient) -> int:
+    response = client.ask(InitProducerIdRequest(transactional_id=None), 4, InitProducerIdResponse)
+    assert (response.error_code, response.producer_epoch) == (ErrorCode.NONE, 0)
+    return response.producer_id
+
+
+def test_a_retry_is_answered_with_the_old_offset_and_stored_once(client: RawClient, chronik_topic: str) -> None:
+    producer = new_producer(client)
+    for sequence in range(3):
+        assert talk.produce(client, chronik_topic, sequenced(producer, sequence)).base_offset == sequence
+    retried = talk.produce(client, chronik_topic, sequenced(producer, 1))
+    assert (retried.error_code, retried.base_offset) == (ErrorCode.NONE, 1)
+    assert talk.values(talk.fetch(client, chronik_topic, 0)) == [b"0", b"1", b"2"]
+
+
+def test_a_gap_in_the_sequence_is_refused(client: RawClient, chronik_topic: str) -> None:
+    producer = new_producer(client)
+    talk.produce(client, chronik_topic, sequenced(producer, 0))
+    gap = talk.produce(client, chronik_topic, sequenced(producer, 2))
+    assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_an_older_epoch_of_a_producer_is_refused_and_a_newer_starts_at_zero(
+    client: RawClient, chronik_topic: str
+) -> None:
+    producer = new_producer(client)
+    assert talk.produce(client, chronik_topic, sequenced(producer, 0, epoch=1)).error_code == ErrorCode.NONE
+    older = talk.produce(client, chronik_topic, sequenced(producer, 1, epoch=0))
+    assert older.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+    wrong = talk.produce(client, chronik_topic, sequenced(producer, 1, epoch=2))
+    assert wrong.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert talk.produce(client, chronik_topic, sequenced(producer, 0, epoch=2)).base_offset == 1
+
+
+def test_acks_1_is_answered_when_written_whatever_its_timeout(client: RawClient, chronik_topic: str) -> None:
+    for number in range(20):
+        request = talk.produce_request(chronik_topic, talk.batch(b"v"), acks=1, timeout_ms=0)
+        answer = client.ask(request, 9, ProduceResponse).responses[0].partition_responses[0]
+        assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, number)
+
+
+def test_clients_cannot_write_to_internal_topics(client: RawClient) -> None:
+    topic = talk.describe(client, "__consumer_offsets", create=True)
+    assert topic.is_internal
+    assert len(topic.partitions) == 50
+    answer = talk.produce(client, "__consumer_offsets", talk.batch(b"v"))
+    assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+class FakeReplica:
+    """A partition whose records are committed, deleted or neither, as a test wants."""
+
+    def __init__(self, *, high_watermark: int = 0, abandoned: bool = False) -> None:
+        self.high_watermark = high_watermark
+        self.abandoned = abandoned
+
+    def is_committed(self, offset: int) -> bool:
+        return offset <= self.high_watermark
+
+    def when_committed(self, offset: int, callback: object) -> None:
+        if self.abandoned:
+            assert callable(callback)
+            asyncio.get_running_loop().call_soon(callback)
+
+
+@pytest.mark.parametrize(
+    ("version", "deleted"), [(9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (13, ErrorCode.UNKNOWN_TOPIC_ID)]
+)
+def test_each_partition_is_acknowledged_timed_out_or_deleted_for_itself(version: int, deleted: ErrorCode) -> None:
+    async def scenario() -> list[tuple[int, int]]:
+        replicas = [FakeReplica(high_watermark=8), FakeReplica(), FakeReplica(abandoned=True)]
+        answers = [PartitionProduceResponse(index=index, base_offset=7) for index in range(3)]
+        waiting = [
+            produce.Appended(cast(Replica, replica), 8, answer)
+            for replica, answer in zip(replicas, answers, strict=True)
+        ]
+        pending = produce._when_committed(ProduceResponse(), waiting, 0.01, version)
+        await asyncio.wait_for(pending.response, 10)
+        return [(answer.error_code, answer.base_offset) for answer in answers]
+
+    assert asyncio.run(scenario()) == [
+        (ErrorCode.NONE, 7),
+        (ErrorCode.REQUEST_TIMED_OUT, -1),
+        (deleted, -1),
+    ]
+
+
+def test_a_failed_produce_without_acks_is_never_answered(chronik_broker: Broker, chronik_topic: str) -> None:
+    chronik_broker.fail("Produce", "NOT_LEADER_OR_FOLLOWER")
+    with RawClient(chronik_broker.bootstrap) as client:
+        client.send(talk.produce_request(chronik_topic, talk.batch(b"v"), acks=0), 9)
+        assert client.is_closed_by_broker()
+
+

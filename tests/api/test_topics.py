@@ -1,0 +1,326 @@
+"""Topics: created, grown, described page by page and deleted, with Kafka's error codes."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from chronik.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from chronik.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from chronik.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from chronik.protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+from chronik.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    TopicRequest,
+)
+from chronik.protocol.messages.fetch import FetchResponse
+from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from chronik.testing import Broker
+from chronik.testing.plugin import BrokerFactory
+from tests.api import talk
+from tests.raw import RawClient
+
+DEADLINE_SECONDS = 60
+
+
+def create(client: RawClient, *topics: CreatableTopic, validate_only: bool = False) -> list[tuple[str, ErrorCode]]:
+    request = CreateTopicsRequest(topics=list(topics), validate_only=validate_only)
+    answers = client.ask(request, 7, CreateTopicsResponse).topics
+    return [(answer.name, ErrorCode(answer.error_code)) for answer in answers]
+
+
+def plain(name: str) -> CreatableTopic:
+    return CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
+
+
+def assigned(name: str, *replicas: tuple[int, list[int]]) -> CreatableTopic:
+    topic = plain(name)
+    topic.assignments = [CreatableReplicaAssignment(partition_index=index, broker_ids=ids) for index, ids in replicas]
+    return topic
+
+
+def delete(client: RawClient, *topics: DeleteTopicState) -> list[ErrorCode]:
+    answers = client.ask(DeleteTopicsRequest(topics=list(topics)), 6, DeleteTopicsResponse).responses
+    return [ErrorCode(answer.error_code) for answer in answers]
+
+
+# CreateTopics
+
+
+def test_a_topic_that_is_only_validated_is_not_created(client: RawClient) -> None:
+    assert create(client, plain("validated"), validate_only=True) == [("validated", ErrorCode.NONE)]
+    assert talk.describe(client, "validated").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_name_that_is_given_twice_is_refused_once(client: RawClient) -> None:
+    assert create(client, plain("twice"), plain("twice")) == [("twice", ErrorCode.INVALID_REQUEST)]
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [
+        (assigned("assigned", (0, [1]), (1, [1])), ErrorCode.NONE),
+        (assigned("bad", (1, [1])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (assigned("bad", (0, [1]), (0, [1])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (assigned("bad", (0, [1, 1])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (assigned("bad", (0, [])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (assigned("bad", (0, [77])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (CreatableTopic(name="bad", num_partitions=1, assignments=assigned("", (0, [1])).assignments),
+         ErrorCode.INVALID_REQUEST),
+    ],
+)  # fmt: skip
+def test_replicas_are_placed_as_given_or_refused(client: RawClient, topic: CreatableTopic, code: ErrorCode) -> None:
+    assert create(client, topic) == [(topic.name, code)]
+    if code is ErrorCode.NONE:
+        assert [each.replica_nodes for each in talk.describe(client, topic.name).partitions] == [[1], [1]]
+
+
+def test_configs_that_contradict_each_other_are_refused(client: RawClient) -> None:
+    topic = plain("contradictory")
+    topic.configs = [
+        CreatableTopicConfig(name="min.compaction.lag.ms", value="2000"),
+        CreatableTopicConfig(name="max.compaction.lag.ms", value="1000"),
+    ]
+    assert create(client, topic) == [("contradictory", ErrorCode.INVALID_CONFIG)]
+
+
+# CreatePartitions
+
+
+@pytest.mark.chronik_topic(partitions=2)
+def test_a_topic_grows_and_its_new_partitions_take_records(client: RawClient, chronik_topic: str) -> None:
+    def grow(count: int, *assignments: list[int], validate_only: bool = False, name: str = chronik_topic) -> ErrorCode:
+        topic = CreatePartitionsTopic(name=name, count=count, assignments=None)
+        if assignments:
+            topic.assignments = [CreatePartitionsAssignment(broker_ids=ids) for ids in assignments]
+        request = CreatePartitionsRequest(topics=[topic], timeout_ms=30_000, validate_only=validate_only)
+        return ErrorCode(client.ask(request, 3, CreatePartitionsResponse).results[0].error_code)
+
+    assert grow(2) is ErrorCode.INVALID_PARTITIONS
+    assert grow(1) is ErrorCode.INVALID_PARTITIONS
+    assert grow(10_001) is ErrorCode.INVALID_PARTITIONS
+    assert grow(3, [1], [1]) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert grow(3, [77]) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert grow(3, name="no-such") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert grow(4, validate_only=True) is ErrorCode.NONE
+    assert len(talk.describe(client, chronik_topic).partitions) == 2
+    assert grow(3, [1]) is ErrorCode.NONE
+    assert grow(4) is ErrorCode.NONE
+    for partition in range(4):
+        assert talk.produce(client, chronik_topic, talk.batch(b"v"), partition=partition).base_offset == 0
+
+
+# Metadata
+
+
+def test_a_topic_is_created_by_asking_only_where_the_client_allows_it(client: RawClient) -> None:
+    assert talk.describe(client, "asked-for").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    created = talk.describe(client, "asked-for", create=True)
+    assert (created.error_code, len(created.partitions)) == (ErrorCode.NONE, 1)
+    assert talk.describe(client, "not legal", create=True).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+@pytest.mark.parametrize("version", [10, 11])
+def test_versions_that_know_no_ids_refuse_them(client: RawClient, chronik_topic: str, version: int) -> None:
+    for topic in (MetadataRequestTopic(name=None), MetadataRequestTopic(name=chronik_topic, topic_id=b"i" * 16)):
+        request = MetadataRequest(topics=[topic, MetadataRequestTopic(name=chronik_topic)])
+        answers = client.ask(request, version, MetadataResponse).topics
+        assert [answer.error_code for answer in answers] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_topics_are_found_by_id(client: RawClient, chronik_topic: str, version: int) -> None:
+    topic_id = talk.describe(client, chronik_topic).topic_id
+    wanted = [MetadataRequestTopic(name=None, topic_id=each) for each in (topic_id, b"i" * 16)]
+    found, missing = client.ask(MetadataRequest(topics=wanted), version, MetadataResponse).topics
+    assert (found.error_code, found.name, found.topic_id) == (ErrorCode.NONE, chronik_topic, topic_id)
+    assert (missing.error_code, missing.name) == (ErrorCode.UNKNOWN_TOPIC_ID, None)
+
+
+@pytest.mark.parametrize(("version", "everything"), [(0, []), (1, None), (13, None)])
+def test_all_topics_are_asked_for_in_the_way_of_each_version(
+    client: RawClient, chronik_topic: str, version: int, everything: list[MetadataRequestTopic] | None
+) -> None:
+    response = client.ask(MetadataRequest(topics=everything), version, MetadataResponse)
+    assert chronik_topic in {topic.name for topic in response.topics}
+    if version > 0:
+        assert client.ask(MetadataRequest(topics=[]), version, MetadataResponse).topics == []
+
+
+# DescribeCluster, DescribeTopicPartitions, DescribeLogDirs
+
+
+def test_the_cluster_is_described(chronik_broker: Broker, client: RawClient) -> None:
+    request = DescribeClusterRequest(include_cluster_authorized_operations=True)
+    response = client.ask(request, 2, DescribeClusterResponse)
+    assert (response.error_code, response.controller_id) == (ErrorCode.NONE, 1)
+    assert [(broker.broker_id, broker.port) for broker in response.brokers] == [(1, chronik_broker.port)]
+    assert response.cluster_id
+    assert response.cluster_authorized_operations > 0
+    controllers = client.ask(DescribeClusterRequest(endpoint_type=2), 2, DescribeClusterResponse)
+    assert controllers.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
+
+
+def test_topics_are_described_page_by_page(client: RawClient) -> None:
+    for name, count in (("page-a", 3), ("page-b", 4)):
+        create(client, CreatableTopic(name=name, num_partitions=count, replication_factor=1))
+    wanted = [TopicRequest(name=name) for name in ("page-b", "page-a", "page-c")]
+    seen: list[tuple[str | None, int]] = []
+    errors: dict[str | None, int] = {}
+    cursor: Cursor | None = None
+    pages = 0
+    while pages == 0 or cursor is not None:
+        request = DescribeTopicPartitionsRequest(topics=wanted, response_partition_limit=2, cursor=cursor)
+        response = client.ask(request, 0, DescribeTopicPartitionsResponse)
+        seen += [(topic.name, each.partition_index) for topic in response.topics for each in topic.partitions]
+        errors |= {topic.name: topic.error_code for topic in response.topics}
+        cursor, pages = response.next_cursor, pages + 1
+    assert seen == [("page-a", n) for n in range(3)] + [("page-b", n) for n in range(4)]
+    assert errors == {"page-a": 0, "page-b": 0, "page-c": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert pages == 4
+
+
+@pytest.mark.parametrize("version", [1, 4, 5])
+def test_the_data_folder_is_described_for_all_or_for_some(
+    chronik_broker: Broker, client: RawClient, chronik_topic: str, version: int
+) -> None:
+    talk.produce(client, chronik_topic, talk.batch(b"v" * 1000))
+    some = [DescribableLogDirTopic(topic=chronik_topic, partitions=[0, 9])]
+    for topics in (None, some, []):
+        request = DescribeLogDirsRequest(topics=topics)
+        (folder,) = client.ask(request, version, DescribeLogDirsResponse).results
+        assert folder.log_dir == str(chronik_broker.data_dir)
+        sizes = {topic.name: [each.partition_size for each in topic.partitions] for topic in folder.topics}
+        assert (chronik_topic in sizes) is (topics != [])
+        if topics != []:
+            assert len(sizes[chronik_topic]) == 1
+            assert sizes[chronik_topic][0] > 1000
+
+
+# DeleteTopics
+
+
+def test_topics_are_deleted_by_name_or_id_and_each_must_be_named_once(client: RawClient) -> None:
+    create(client, plain("by-name"), plain("by-id"), plain("kept"))
+    by_id = DeleteTopicState(name=None, topic_id=talk.describe(client, "by-id").topic_id)
+    kept = DeleteTopicState(name="kept")
+    assert delete(client, DeleteTopicState(name="by-name"), by_id) == [ErrorCode.NONE] * 2
+    assert delete(client, DeleteTopicState(name="by-name")) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert delete(client, by_id) == [ErrorCode.UNKNOWN_TOPIC_ID]
+    assert delete(client, kept, kept) == [ErrorCode.INVALID_REQUEST]
+    assert delete(client, DeleteTopicState(name="kept", topic_id=b"i" * 16)) == [ErrorCode.INVALID_REQUEST]
+    assert delete(client, DeleteTopicState(name=None)) == [ErrorCode.INVALID_REQUEST]
+    assert talk.describe(client, "kept").error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(("version", "code"), [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)])
+def test_where_topics_cannot_be_deleted_each_version_is_told_so(
+    chronik_broker_factory: BrokerFactory, version: int, code: ErrorCode
+) -> None:
+    broker = chronik_broker_factory(broker={"delete.topic.enable": False})
+    broker.create_topic("kept")
+    with RawClient(broker.bootstrap) as client:
+        response = client.ask(DeleteTopicsRequest(topic_names=["kept"]), version, DeleteTopicsResponse)
+        assert response.responses[0].error_code == code
+        assert talk.describe(client, "kept").error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_a_fetch_that_waits_hears_of_the_topics_end(
+    chronik_broker: Broker, client: RawClient, chronik_topic: str, version: int
+) -> None:
+    topic: str | bytes = chronik_topic
+    if version >= 13:
+        topic = talk.describe(client, chronik_topic).topic_id
+    waiting = talk.fetch_request((topic, 0, 0), min_bytes=1, max_wait_ms=30_000)
+    client.send(waiting, version)
+    with RawClient(chronik_broker.bootstrap) as other:
+        assert delete(other, DeleteTopicState(name=chronik_topic)) == [ErrorCode.NONE]
+    answer = client.receive(waiting, version, FetchResponse).responses[0].partitions[0]
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert answer.error_code == unknown
+
+
+def test_a_topic_deleted_and_made_anew_under_load_starts_empty_and_keeps_what_is_acknowledged(
+    chronik_broker_factory: BrokerFactory,
+) -> None:
+    broker = chronik_broker_factory(broker={"log.cleaner.backoff.ms": 10, "log.retention.check.interval.ms": 10})
+    configs = {"cleanup.policy": "compact,delete", "segment.bytes": "2000", "min.cleanable.dirty.ratio": "0.01"}
+    stop = threading.Event()
+    faults: list[object] = []
+    acknowledged: list[int] = []
+    legal = {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OFFSET_OUT_OF_RANGE}
+
+    def write() -> None:
+        with RawClient(broker.bootstrap) as client:
+            while not stop.is_set():
+                answer = talk.produce(client, "reborn", talk.batch(b"v" * 300))
+                if answer.error_code == ErrorCode.NONE:
+                    acknowledged.append(answer.base_offset)
+                elif answer.error_code not in legal:
+                    faults.append(answer)
+
+    def read() -> None:
+        with RawClient(broker.bootstrap) as client:
+            while not stop.is_set():
+                request = talk.fetch_request(("reborn", 0, 0), min_bytes=1, max_wait_ms=20)
+                answer = client.ask(request, 12, FetchResponse).responses[0].partitions[0]
+                if answer.error_code not in legal:
+                    faults.append(answer)
+
+    threads = [threading.Thread(target=work) for work in (write, write, read, read)]
+    broker.create_topic("reborn", configs=configs)
+    for thread in threads:
+        thread.start()
+    with RawClient(broker.bootstrap) as client:
+        for _ in range(15):
+            _wait_for_more(acknowledged)
+            assert delete(client, DeleteTopicState(name="reborn")) == [ErrorCode.NONE]
+            broker.create_topic("reborn", configs=configs)
+        _wait_for_more(acknowledged)
+        stop.set()
+        for thread in threads:
+            thread.join(DEADLINE_SECONDS)
+        end = talk.list_offset(client, "reborn", -1).offset
+    assert not faults
+    assert end == max(acknowledged[-2:]) + 1  # of two writers one wrote the last record
+    broker.restart()
+    with RawClient(broker.bootstrap) as client:
+        assert talk.list_offset(client, "reborn", -1).offset == end
+    _wait_until_gone(broker)
+    assert not (broker.data_dir / "unknown").exists()
+
+
+def _wait_for_more(acknowledged: list[int]) -> None:
+    deadline, before = time.monotonic() + DEADLINE_SECONDS, len(acknowledged)
+    while len(acknowledged) < before + 20:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def _wait_until_gone(broker: Broker) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while len(list((broker.data_dir / "topics").iterdir())) > 1 or any((broker.data_dir / "deleted").iterdir()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
