@@ -6,7 +6,7 @@ A `waiter` is a number that the driver chose; the group hands it back with the a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from chronik.groups.requests import (
     HeartbeatRequest,
@@ -21,8 +21,7 @@ from chronik.metadata.commands import GroupMember
 from chronik.protocol.errors import ErrorCode
 
 
-@dataclass(frozen=True, slots=True)
-class JoinAsked:
+class JoinAsked(msgspec.Struct, frozen=True):
     now_ms: int
     waiter: int
     request: JoinRequest
@@ -30,29 +29,25 @@ class JoinAsked:
     """Random text for a member id, should one be needed: the group makes no random numbers."""
 
 
-@dataclass(frozen=True, slots=True)
-class SyncAsked:
+class SyncAsked(msgspec.Struct, frozen=True):
     now_ms: int
     waiter: int
     request: SyncRequest
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatAsked:
+class HeartbeatAsked(msgspec.Struct, frozen=True):
     now_ms: int
     waiter: int
     request: HeartbeatRequest
 
 
-@dataclass(frozen=True, slots=True)
-class LeaveAsked:
+class LeaveAsked(msgspec.Struct, frozen=True):
     now_ms: int
     waiter: int
     request: LeaveRequest
 
 
-@dataclass(frozen=True, slots=True)
-class CommitAsked:
+class CommitAsked(msgspec.Struct, frozen=True):
     """May this member commit offsets now? The offsets themselves are none of the group's business."""
 
     now_ms: int
@@ -62,48 +57,41 @@ class CommitAsked:
     group_instance_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class DeletionAsked:
+class DeletionAsked(msgspec.Struct, frozen=True):
     now_ms: int
     waiter: int
 
 
-@dataclass(frozen=True, slots=True)
-class TimePassed:
+class TimePassed(msgspec.Struct, frozen=True):
     now_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(msgspec.Struct, frozen=True):
     """The command of that `Store` or `StoreDeletion` is applied."""
 
     now_ms: int
     ticket: int
 
 
-@dataclass(frozen=True, slots=True)
-class StoreFailed:
+class StoreFailed(msgspec.Struct, frozen=True):
     now_ms: int
     ticket: int
     error: ErrorCode
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetsStored:
+class OffsetsStored(msgspec.Struct, frozen=True):
     """Offsets of this group were committed: the group exists from now on, with or without members."""
 
     now_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Expired:
+class Expired(msgspec.Struct, frozen=True):
     """The store has dropped the group, which had neither members nor offsets left."""
 
     now_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class TakenOver:
+class TakenOver(msgspec.Struct, frozen=True):
     """This node stops serving the group; what is stored stays."""
 
     now_ms: int
@@ -125,8 +113,7 @@ Event = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class StoredGroup:
+class StoredGroup(msgspec.Struct, frozen=True):
     """What has to survive this process: enough to go on with the same generation elsewhere."""
 
     group_id: str
@@ -137,28 +124,24 @@ class StoredGroup:
     members: tuple[GroupMember, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Store:
+class Store(msgspec.Struct, frozen=True):
     ticket: int
     group: StoredGroup
 
 
-@dataclass(frozen=True, slots=True)
-class StoreDeletion:
+class StoreDeletion(msgspec.Struct, frozen=True):
     ticket: int
 
 
 Answer = JoinResult | SyncResult | LeaveResult | ErrorCode
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     waiter: int
     answer: Answer
 
 
-@dataclass(frozen=True, slots=True)
-class Forget:
+class Forget(msgspec.Struct, frozen=True):
     """The group is dead: drop it from memory."""
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from chronik.metadata.commands import OffsetToCommit
 from chronik.protocol.errors import ErrorCode
@@ -21,8 +22,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 TopicPartition = tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class JoinRequest:
+class JoinRequest(msgspec.Struct, frozen=True):
     group_id: str
     member_id: str
     group_instance_id: str | None
@@ -39,15 +39,13 @@ class JoinRequest:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedMember:
+class JoinedMember(msgspec.Struct, frozen=True):
     member_id: str
     group_instance_id: str | None
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class JoinResult:
+class JoinResult(msgspec.Struct, frozen=True):
     error: ErrorCode
     member_id: str
     generation: int = NO_GENERATION
@@ -58,8 +56,7 @@ class JoinResult:
     skip_assignment: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SyncRequest:
+class SyncRequest(msgspec.Struct, frozen=True):
     group_id: str
     generation: int
     member_id: str
@@ -69,50 +66,43 @@ class SyncRequest:
     assignments: tuple[tuple[str, bytes], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SyncResult:
+class SyncResult(msgspec.Struct, frozen=True):
     error: ErrorCode
     protocol_type: str | None = None
     protocol_name: str | None = None
     assignment: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatRequest:
+class HeartbeatRequest(msgspec.Struct, frozen=True):
     group_id: str
     generation: int
     member_id: str
     group_instance_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LeavingMember:
+class LeavingMember(msgspec.Struct, frozen=True):
     member_id: str
     group_instance_id: str | None = None
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LeaveRequest:
+class LeaveRequest(msgspec.Struct, frozen=True):
     group_id: str
     members: tuple[LeavingMember, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LeftMember:
+class LeftMember(msgspec.Struct, frozen=True):
     member_id: str
     group_instance_id: str | None
     error: ErrorCode
 
 
-@dataclass(frozen=True, slots=True)
-class LeaveResult:
+class LeaveResult(msgspec.Struct, frozen=True):
     error: ErrorCode
     members: tuple[LeftMember, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetCommitRequest:
+class OffsetCommitRequest(msgspec.Struct, frozen=True):
     group_id: str
     offsets: tuple[OffsetToCommit, ...]
     generation: int = NO_GENERATION
@@ -124,35 +114,30 @@ class OffsetCommitRequest:
     """OffsetCommit >= 9 has that error for a missing group; before, it is ILLEGAL_GENERATION."""
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetCommitResult:
+class OffsetCommitResult(msgspec.Struct, frozen=True):
     """One error per partition asked for, in order."""
 
     errors: tuple[tuple[TopicPartition, ErrorCode], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedOffset:
+class FetchedOffset(msgspec.Struct, frozen=True):
     offset: int = -1
     leader_epoch: int = -1
     metadata: str = ""
     error: ErrorCode = ErrorCode.NONE
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetFetchResult:
+class OffsetFetchResult(msgspec.Struct, frozen=True):
     error: ErrorCode
-    offsets: Mapping[TopicPartition, FetchedOffset] = field(default_factory=dict)
+    offsets: Mapping[TopicPartition, FetchedOffset] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetDeleteResult:
+class OffsetDeleteResult(msgspec.Struct, frozen=True):
     error: ErrorCode
     errors: tuple[tuple[TopicPartition, ErrorCode], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class DescribedMember:
+class DescribedMember(msgspec.Struct, frozen=True):
     member_id: str
     group_instance_id: str | None
     client_id: str
@@ -161,8 +146,7 @@ class DescribedMember:
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class DescribedGroup:
+class DescribedGroup(msgspec.Struct, frozen=True):
     group_id: str
     state: str
     protocol_type: str
@@ -173,8 +157,7 @@ class DescribedGroup:
     """GROUP_ID_NOT_FOUND with state Dead when there is no such group; DescribeGroups < 6 shows only the state."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListedGroup:
+class ListedGroup(msgspec.Struct, frozen=True):
     group_id: str
     protocol_type: str
     state: str
