@@ -22,15 +22,15 @@ from chronik.errors import ChronikError
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Chronik beside a bare server, in one run.")
     parser.add_argument("--rounds", type=int, default=5, metavar="N")
-    parser.add_argument("--megabytes", type=int, default=1000, metavar="N", help="written per measurement at 100 B")
+    parser.add_argument("--megabytes", type=int, default=1000, metavar="N", help="written per measurement")
     parser.add_argument("--trips", type=int, default=2000, metavar="N", help="single records per round")
     parser.add_argument("--topics", type=int, default=1000, metavar="N")
     parser.add_argument("--starts", type=int, default=10, metavar="N")
     parser.add_argument("--idle-seconds", type=float, default=10.0, metavar="SECONDS")
     parser.add_argument("--folder", type=Path, default=ROOT / "build", metavar="DIR", help="for data and bench.json")
     arguments = parser.parse_args(argv)
-    size = arguments.megabytes * MEGABYTE
-    plan = Plan(arguments.rounds, size, 2 * size, arguments.trips, arguments.topics, 5 * arguments.topics)
+    written = arguments.megabytes * MEGABYTE
+    plan = Plan(arguments.rounds, written, arguments.trips, arguments.topics, 5 * arguments.topics)
     try:
         _run(plan, arguments.folder, arguments.starts, arguments.idle_seconds)
     except ChronikError as error:
