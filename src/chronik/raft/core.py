@@ -136,7 +136,8 @@ class RaftCore:
 
     @property
     def may_campaign(self) -> bool:
-        return not self.is_disowned and rules.may_campaign(self.membership.get(self.node_id), self.directory_id)
+        own = self.membership.get(self.node_id)
+        return not self.is_disowned and rules.may_campaign(own, self.directory_id, self.memberships.index)
 
     @property
     def is_leased(self) -> bool:

@@ -139,8 +139,7 @@ def _change(core: RaftCore, change: Change) -> bool:
 def step_down_if_removed(core: RaftCore) -> None:
     """Thesis §4.2.2: it leads until its removal is committed, without counting itself, for until then the cluster may
     have no other leader that could commit it. Called after the others were sent the news."""
-    own = core.membership.get(core.node_id)
-    is_seated = own is not None and own.is_voter and own.directory_id in (UNBOUND, core.directory_id)
+    is_seated = core.counts(core.node_id, core.directory_id)
     if not is_seated and core.memberships.index <= core.commit:
         core.become_follower(NOBODY, "removed")
 

@@ -110,8 +110,15 @@ def changed(membership: Membership, change: Change) -> Membership | None:
         case BindDirectory(node_id, directory_id):
             if known is None or known.directory_id != UNBOUND or directory_id == UNBOUND:
                 return None
-            result = membership.with_member(Member(node_id, directory_id, known.is_voter))
-    return result if result.voters else None  # a cluster without voters could never change again
+            return membership.with_member(Member(node_id, directory_id, known.is_voter))
+    return result if _can_commit(result) else None
+
+
+def _can_commit(membership: Membership) -> bool:
+    """Whether those who count could be a majority: otherwise this membership could never commit anything, not even
+    its own successor."""
+    counting = [member for member in membership.members if member.is_voter and member.directory_id != UNBOUND]
+    return 2 * len(counting) > len(membership.voters)
 
 
 class MembershipHistory:

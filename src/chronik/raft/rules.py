@@ -55,11 +55,6 @@ def is_leased(is_leader: bool, leader: int, elapsed_ticks: int, election_ticks: 
     return is_leader or (leader != NOBODY and elapsed_ticks < election_ticks)
 
 
-def may_campaign(own: Member | None, directory_id: bytes) -> bool:
-    """Thesis §4.2.1: learners and strangers never stand; nor does a node whose seat is bound to another disk."""
-    return own is not None and own.is_voter and own.directory_id in (UNBOUND, directory_id)
-
-
 def is_candidate_known_by_another_disk(
     known: Member | None, directory_id: bytes, candidate_membership_index: int, own_membership_index: int
 ) -> bool:
@@ -78,6 +73,12 @@ def counts(member: Member | None, directory_id: bytes, membership_index: int) ->
     if member.directory_id == UNBOUND:
         return membership_index == 0
     return member.directory_id == directory_id
+
+
+def may_campaign(own: Member | None, directory_id: bytes, membership_index: int) -> bool:
+    """Thesis §4.2.1: learners and strangers never stand; nor does a node whose seat is bound to another disk, or to
+    none: it would vote for itself, and that vote counts only from the disk of a voter."""
+    return counts(own, directory_id, membership_index)
 
 
 def is_addressed_to(target_directory: bytes, directory_id: bytes) -> bool:

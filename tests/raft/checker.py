@@ -1,0 +1,233 @@
+"""The promises of Raft, checked at every step of a simulation.
+
+Election safety, leader append-only, log matching, leader completeness, state machine safety (figure 3 of the paper);
+and: terms never fall, committed means durable on a majority, nothing committed is lost, applied states are equal at an
+equal index, reads see everything that was committed before they were asked for, and everything asked ends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chronik.raft.entries import Entry, EntryKind
+from chronik.raft.events import Accepted, ReadConfirmed, Ready, Refused
+from chronik.raft.membership import UNBOUND, Membership, decode_membership
+from chronik.raft.roles import Role
+
+if TYPE_CHECKING:
+    from .simulation import Host
+
+
+class Violation(AssertionError):
+    """A promise is broken."""
+
+
+def require(condition: bool, message: str) -> None:
+    if not condition:
+        raise Violation(message)
+
+
+class Checker:
+    def __init__(self, hosts: dict[int, Host]) -> None:
+        self._hosts = hosts
+        self._leaders: dict[int, int] = {}
+        self._entries: dict[tuple[int, int], tuple[int, Entry]] = {}
+        self._committed: dict[int, int] = {}
+        """index -> term of what any leader has committed."""
+        self._last_committed = 0
+        self._digests: dict[int, bytes] = {}
+        self._terms: dict[int, int] = {}
+        self._seen_commit: dict[int, int] = {}
+        self._leading: tuple[int, int, int | None] | None = None
+        self._reads: dict[int, int] = {}
+        self._awaited: dict[int, set[int]] = {}
+        self.awaited_commands: dict[tuple[int, int], bytes] = {}
+        self.membership: Membership | None = None
+        """The last one that is committed."""
+        self.reads_confirmed = 0
+        self.snapshots_installed = 0
+        self.memberships_committed = 0
+
+    def summary(self) -> str:
+        return (
+            f"{len(self._leaders)} leaders, {self._last_committed} committed, "
+            f"{self.memberships_committed} memberships, {self.snapshots_installed} snapshots installed, {self.reads_confirmed} reads"
+        )
+
+    # --------------------------------------------------------------------------------------------------------- lives
+
+    def started(self, host: Host) -> None:
+        node = host.node
+        assert node is not None
+        require(
+            node.status.term >= host.disk.hard_state.term and node.commit >= host.disk.hard_state.commit,
+            f"{host.node_id} has forgotten its hard state",
+        )
+        self._terms[host.node_id] = node.status.term
+        self._seen_commit[host.node_id] = 0
+        self._awaited[host.node_id] = set()
+
+    def crashed(self, host: Host) -> None:
+        self._awaited[host.node_id] = set()
+
+    def may_lose_disk(self, host: Host) -> bool:
+        """Whether everything committed stays on a majority of the voters without this disk, and the rest knows the
+        cluster: two empty disks could found another one, which no algorithm can tell from the first start."""
+        if self.membership is None or host.node_id not in self.membership.voters or len(self.membership.voters) < 3:
+            return False
+        for member in self.membership.members:
+            other = self._hosts[member.node_id]
+            if member.directory_id != other.directory_id or other.disk.last_index == 0:
+                return False
+            if other.node is None or other.node.membership_index == 0:
+                return False
+            if other.node.membership.get(host.node_id) != self.membership.get(host.node_id):
+                return False
+        founders = host.bootstrap.voters
+        return all(self._hosts[node_id].disk.last_index > 0 for node_id in founders)
+
+    # ---------------------------------------------------------------------------------------------------------- steps
+
+    def before(self, host: Host) -> None:
+        node = host.node
+        assert node is not None
+        self._leading = None
+        if node.status.role is Role.LEADER:
+            self._leading = (node.status.term, node.last_index, node.term_at(node.last_index))
+
+    def after(self, host: Host, ready: Ready) -> None:
+        node = host.node
+        assert node is not None
+        status = node.status
+        known_term = self._terms[host.node_id]
+        require(status.term >= known_term, f"the term of {host.node_id} falls from {known_term} to {status.term}")
+        self._terms[host.node_id] = status.term
+        if status.role is Role.LEADER:
+            self._check_leader(host)
+        if ready.persist is not None:
+            for entry in ready.persist.entries:
+                self._check_entry(host, entry)
+        if node.commit > self._seen_commit[host.node_id]:
+            self._check_commit(host)
+        for message in ready.messages:
+            require(message.term <= status.term, "a message of a future term")
+
+    def _check_leader(self, host: Host) -> None:
+        node = host.node
+        assert node is not None
+        term = node.status.term
+        leader = self._leaders.setdefault(term, host.node_id)
+        require(leader == host.node_id, f"election safety: {leader} and {host.node_id} both lead in term {term}")
+        if self._leading is not None and self._leading[0] == term:
+            _, last_index, last_term = self._leading
+            is_kept = node.last_index >= last_index and node.term_at(last_index) in (last_term, None)
+            require(is_kept, f"leader append-only: {host.node_id} has taken back entries of its own log")
+        elif self._last_committed:
+            index, committed_term = self._last_committed, self._committed[self._last_committed]
+            holds = node.term_at(index) == committed_term or node.first_index > index
+            is_older = term < committed_term  # one that was elected and paused before it knew: it can commit nothing
+            require(holds or is_older, f"leader completeness: {host.node_id} leads in term {term} without {index}")
+
+    def _check_entry(self, host: Host, entry: Entry) -> None:
+        node = host.node
+        assert node is not None
+        previous_term = node.term_at(entry.index - 1)
+        if previous_term is None:
+            return
+        known = self._entries.setdefault((entry.index, entry.term), (previous_term, entry))
+        require(known == (previous_term, entry), f"log matching: {entry} and {known} have one index and term")
+
+    def _check_commit(self, host: Host) -> None:
+        node = host.node
+        assert node is not None
+        has_led = self._leading is not None and self._leading[0] == node.status.term  # it may step down with a commit
+        first = max(self._seen_commit[host.node_id] + 1, node.first_index)
+        self._seen_commit[host.node_id] = node.commit
+        for index in range(first, node.commit + 1):
+            term = node.term_at(index)
+            assert term is not None
+            if index not in self._committed:
+                require(has_led, f"{host.node_id} has committed {index}, and no leader has")
+                self._commit(host, index, term)
+            require(
+                self._committed[index] == term,
+                f"state machine safety: {index} is committed in terms {term} and {self._committed[index]}",
+            )
+        if has_led:
+            self._check_durable(host, node.commit)
+
+    def _commit(self, host: Host, index: int, term: int) -> None:
+        self._committed[index] = term
+        self._last_committed = max(self._last_committed, index)
+        known = self._entries.get((index, term))
+        if known is not None and known[1].kind is EntryKind.MEMBERSHIP:
+            self.membership = decode_membership(known[1].data)
+            self.memberships_committed += 1
+
+    def _check_durable(self, host: Host, index: int) -> None:
+        """On the disks of a majority of those who vote, whatever they may have said."""
+        node = host.node
+        assert node is not None
+        term = node.term_at(index)
+        if term is None or term != node.status.term:
+            require(term is None, f"{host.node_id} has counted an entry of term {term} in term {node.status.term}")
+            return
+        voters = [member for member in node.membership.members if member.is_voter]
+        holders = [
+            member.node_id
+            for member in voters
+            if self._hosts[member.node_id].directory_id == member.directory_id
+            and self._hosts[member.node_id].disk.holds(index, term)
+        ]
+        # A disk that is lost since may have held it when it was counted; a seat without a disk never counts.
+        lost = [m for m in voters if m.directory_id not in (self._hosts[m.node_id].directory_id, UNBOUND)]
+        enough = len(holders) + len(lost) >= quorum_size(len(voters))
+        require(enough, f"{index} is committed by {host.node_id} but only on the disks of {holders}")
+
+    # -------------------------------------------------------------------------------------------------------- applying
+
+    def applied(self, host: Host, entry: Entry | None) -> None:
+        """`entry` is None when a snapshot was loaded."""
+        index, digest = host.machine.applied, host.machine.digest
+        require(index in self._committed, f"{host.node_id} applies {index}, which is not committed")
+        if entry is None:
+            self.snapshots_installed += 1
+        else:
+            require(self._committed[index] == entry.term, f"{host.node_id} applies another entry at {index}")
+        known = self._digests.setdefault(index, digest)
+        require(known == digest, f"the state of {host.node_id} differs at {index}")
+
+    # --------------------------------------------------------------------------------------------- reads and outcomes
+
+    def read_asked(self, host: Host, context: int) -> None:
+        self._reads[context] = self._last_committed
+        self.outcome_awaited(host, context)
+
+    def outcome_awaited(self, host: Host, context: int) -> None:
+        self._awaited[host.node_id].add(context)
+
+    def ended(self, host: Host, outcome: Accepted | Refused | ReadConfirmed) -> None:
+        require(outcome.context in self._awaited[host.node_id], f"{outcome} answers nothing that was asked")
+        self._awaited[host.node_id].discard(outcome.context)
+        if isinstance(outcome, ReadConfirmed):
+            self.reads_confirmed += 1
+            needed = self._reads[outcome.context]
+            require(outcome.index >= needed, f"a stale read at {host.node_id}: {outcome.index} instead of {needed}")
+
+    # -------------------------------------------------------------------------------------------------------- the end
+
+    def check_end(self, hosts: list[Host]) -> None:
+        require(bool(hosts), "nobody is left")
+        commands = hosts[0].machine.commands
+        for (index, term), command in self.awaited_commands.items():
+            if self._committed.get(index) == term:
+                require(command in commands, f"{command!r} was committed at {index} and is gone")
+        for host in hosts:
+            waiting = self._awaited[host.node_id]
+            recent = {context for context in waiting if context in self._reads}
+            require(len(recent) <= 2, f"{len(recent)} reads at {host.node_id} never ended")
+
+
+def quorum_size(voter_count: int) -> int:
+    """The checker's own, so that no mutant reaches it."""
+    return voter_count // 2 + 1

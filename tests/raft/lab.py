@@ -1,0 +1,302 @@
+"""A cluster without time: nothing happens but what a test asks for. Disks write at once, unless they are held."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from chronik.raft.config import RaftConfig
+from chronik.raft.entries import Entry, EntryKind
+from chronik.raft.events import (
+    Accepted,
+    Applied,
+    Campaign,
+    ChangeMembership,
+    Event,
+    Persist,
+    Persisted,
+    Propose,
+    ReadConfirmed,
+    ReadIndex,
+    Ready,
+    Received,
+    Refused,
+    SnapshotChunkRead,
+    SnapshotTaken,
+    Tick,
+    TransferLeadership,
+)
+from chronik.raft.membership import UNBOUND, Change, Member, Membership
+from chronik.raft.messages import AnyMessage, Message, decode_message, encode_message
+from chronik.raft.node import RaftNode
+from chronik.raft.roles import Role
+
+from .disk import Disk, Machine
+
+DELIVERIES_MAX: Final = 10_000
+"""Messages that beget messages for ever are a defect."""
+
+M = TypeVar("M", bound=Message)
+
+
+def directory(node_id: int, generation: int = 0) -> bytes:
+    return bytes([node_id, generation]) * 8
+
+
+@dataclass
+class LabHost:
+    node_id: int
+    directory_id: bytes
+    bootstrap: Membership
+    node: RaftNode
+    disk: Disk = field(default_factory=Disk)
+    machine: Machine = field(default_factory=Machine)
+    is_held: bool = False
+    is_down: bool = False
+    writing: Persist | None = None
+    outcomes: list[Accepted | Refused | ReadConfirmed] = field(default_factory=list)
+
+
+class Lab:
+    def __init__(
+        self,
+        voters: Iterable[int] = (1, 2, 3),
+        *,
+        learners: Iterable[int] = (),
+        strangers: Iterable[int] = (),
+        is_bound: bool = True,
+        config: RaftConfig | None = None,
+    ) -> None:
+        self.config = config or RaftConfig()
+        members = [
+            Member(node_id, directory(node_id) if is_bound else UNBOUND, is_voter)
+            for ids, is_voter in ((voters, True), (learners, False))
+            for node_id in ids
+        ]
+        self.bootstrap = Membership(tuple(sorted(members, key=lambda member: member.node_id)))
+        self.flying: list[AnyMessage] = []
+        self.cuts: set[tuple[int, int]] = set()
+        self.hosts: dict[int, LabHost] = {}
+        self.sent: list[AnyMessage] = []
+        """Everything that ever left a node, also if it was lost then."""
+        self._context = 0
+        for member in self.bootstrap.members:
+            self._install(member.node_id, self.bootstrap)
+        for node_id in strangers:
+            self._install(node_id, Membership())
+
+    def _install(self, node_id: int, bootstrap: Membership, generation: int = 0) -> None:
+        disk = Disk()
+        node = self._make(node_id, directory(node_id, generation), disk, bootstrap)
+        self.hosts[node_id] = LabHost(node_id, directory(node_id, generation), bootstrap, node, disk)
+
+    def _make(self, node_id: int, directory_id: bytes, disk: Disk, bootstrap: Membership) -> RaftNode:
+        randomness = random.Random(node_id)
+        return RaftNode(node_id, directory_id, self.config, disk, disk.recovered(), bootstrap, randomness)
+
+    def __getitem__(self, node_id: int) -> RaftNode:
+        return self.hosts[node_id].node
+
+    # --------------------------------------------------------------------------------------------------------- events
+
+    def handle(self, node_id: int, *events: Event) -> Ready:
+        """Carries out what the node wants, and returns what it wanted first."""
+        host = self.hosts[node_id]
+        assert not host.is_down, f"{node_id} is down"
+        ready = host.node.handle(*events)
+        self.observe(host, ready)
+        self._carry_out(host, ready)
+        return ready
+
+    def observe(self, host: LabHost, ready: Ready) -> None:
+        """For those who want to watch."""
+
+    def _carry_out(self, host: LabHost, ready: Ready) -> None:
+        self.flying += ready.messages
+        self.sent += ready.messages
+        host.outcomes += ready.outcomes
+        if ready.persist is not None:
+            host.writing = ready.persist
+        if ready.restore is not None:
+            host.machine.load(host.disk.snapshot_data)
+        for entry in ready.committed:
+            host.machine.apply(entry)
+        events: list[Event] = []
+        for wanted in ready.chunks_wanted:
+            is_there = wanted.index == host.disk.snapshot.index
+            end = wanted.offset + wanted.bytes_max
+            data = host.disk.snapshot_data[wanted.offset : end] if is_there else None
+            events.append(SnapshotChunkRead(wanted.peer, wanted.index, wanted.offset, data))
+        if ready.restore is not None or ready.committed:
+            events.append(Applied(host.machine.applied))
+        for event in events:
+            self.handle(host.node_id, event)
+        if not host.is_held:
+            self.sync(host.node_id)
+
+    def sync(self, node_id: int) -> None:
+        """The disk finishes what it was writing."""
+        host = self.hosts[node_id]
+        if host.writing is not None:
+            persist, host.writing = host.writing, None
+            host.disk.write(persist)
+            self.handle(node_id, Persisted(persist.sequence))
+
+    def hold_disk(self, node_id: int) -> None:
+        self.hosts[node_id].is_held = True
+
+    def release_disk(self, node_id: int) -> None:
+        self.hosts[node_id].is_held = False
+        self.sync(node_id)
+
+    def tick(self, node_id: int, count: int = 1) -> None:
+        for _ in range(count):
+            self.handle(node_id, Tick())
+
+    def campaign(self, node_id: int) -> None:
+        self.handle(node_id, Campaign())
+
+    def elect(self, node_id: int) -> None:
+        """By an election timeout of all others, so that their leases have run out."""
+        for other in self.hosts.values():
+            if not other.is_down and other.node_id != node_id and other.node.status.role is Role.FOLLOWER:
+                self._let_lease_run_out(other)
+        self.campaign(node_id)
+        self.settle()
+        assert self[node_id].status.role is Role.LEADER, f"{node_id} was not elected: {self[node_id].status}"
+
+    def _let_lease_run_out(self, host: LabHost) -> None:
+        for _ in range(self.config.election_ticks):
+            if host.node.status.role is Role.FOLLOWER and host.node._core.is_leased:
+                self.tick(host.node_id)
+
+    def propose(self, node_id: int, *commands: bytes) -> Accepted | Refused:
+        outcome = self._ask(node_id, Propose(commands, self._next_context()))
+        assert isinstance(outcome, Accepted | Refused)
+        return outcome
+
+    def change(self, node_id: int, change: Change) -> Accepted | Refused:
+        outcome = self._ask(node_id, ChangeMembership(change, self._next_context()))
+        assert isinstance(outcome, Accepted | Refused)
+        return outcome
+
+    def transfer(self, node_id: int, target: int) -> Accepted | Refused:
+        outcome = self._ask(node_id, TransferLeadership(target, self._next_context()))
+        assert isinstance(outcome, Accepted | Refused)
+        return outcome
+
+    def read(self, node_id: int) -> int:
+        """The context under which the outcome will come."""
+        context = self._next_context()
+        self.handle(node_id, ReadIndex(context))
+        return context
+
+    def outcome(self, node_id: int, context: int) -> Accepted | Refused | ReadConfirmed | None:
+        return next((each for each in self.hosts[node_id].outcomes if each.context == context), None)
+
+    def _ask(self, node_id: int, event: Propose | ChangeMembership | TransferLeadership) -> Any:
+        self.handle(node_id, event)
+        outcome = self.outcome(node_id, event.context)
+        assert outcome is not None, f"{event} has no outcome"
+        return outcome
+
+    def _next_context(self) -> int:
+        self._context += 1
+        return self._context
+
+    def take_snapshot(self, node_id: int, keep: int = 0) -> None:
+        host = self.hosts[node_id]
+        term = host.node.term_at(host.machine.applied)
+        assert term is not None
+        snapshot, data = host.machine.save(host.node.membership_at(host.machine.applied), term)
+        host.disk.save_snapshot(snapshot, data)
+        self.handle(node_id, SnapshotTaken(snapshot, max(0, snapshot.index - keep)))
+
+    # -------------------------------------------------------------------------------------------------------- network
+
+    def settle(self) -> None:
+        """Delivers until nothing flies any more."""
+        for _ in range(DELIVERIES_MAX):
+            if not self.flying:
+                return
+            self.deliver_one()
+        raise AssertionError("the cluster does not come to rest")
+
+    def deliver_one(self) -> None:
+        message = self.flying.pop(0)
+        host = self.hosts.get(message.target)
+        if host is None or host.is_down or (message.source, message.target) in self.cuts:
+            return
+        self.handle(message.target, Received(decode_message(encode_message(message))))
+
+    def receive(self, message: AnyMessage) -> list[AnyMessage]:
+        """Hands one message to its target and returns what that sends, without delivering it."""
+        before = len(self.flying)
+        self.handle(message.target, Received(message))
+        answers = self.flying[before:]
+        del self.flying[before:]
+        return answers
+
+    def message(self, kind: type[M], source: int, target: int, **fields: Any) -> M:
+        """As if `source` had sent it."""
+        head = {"source": source, "source_directory": directory(source), "target": target}
+        return kind(**{**head, "target_directory": directory(target), **fields})
+
+    def isolate(self, node_id: int) -> None:
+        for other in self.hosts:
+            if other != node_id:
+                self.cut(node_id, other)
+
+    def cut(self, one: int, other: int) -> None:
+        self.cuts |= {(one, other), (other, one)}
+
+    def heal(self) -> None:
+        self.cuts.clear()
+
+    # ---------------------------------------------------------------------------------------------------- crash, start
+
+    def crash(self, node_id: int) -> None:
+        """What was being written is lost."""
+        host = self.hosts[node_id]
+        host.is_down, host.writing = True, None
+
+    def restart(self, node_id: int) -> None:
+        host = self.hosts[node_id]
+        host.is_down = host.is_held = False
+        host.writing = None
+        host.machine = Machine()
+        if host.disk.snapshot.index:
+            host.machine.load(host.disk.snapshot_data)
+        host.node = self._make(node_id, host.directory_id, host.disk, host.bootstrap)
+        self.handle(node_id)
+
+    def wipe(self, node_id: int) -> None:
+        """The node comes back with its old configuration on an empty disk."""
+        self._install(node_id, self.hosts[node_id].bootstrap, generation=1)
+
+    # -------------------------------------------------------------------------------------------------------- looking
+
+    def leader(self) -> int | None:
+        leading = [host.node_id for host in self.hosts.values() if host.node.status.role is Role.LEADER]
+        return leading[0] if len(leading) == 1 else None
+
+    def log(self, node_id: int) -> list[tuple[int, int]]:
+        """(index, term) of every entry that is on disk."""
+        return [(entry.index, entry.term) for entry in self.hosts[node_id].disk.log]
+
+    def commands(self, node_id: int) -> list[bytes]:
+        return self.hosts[node_id].machine.commands
+
+    def seed_log(self, node_id: int, terms: list[int], term: int | None = None) -> None:
+        """The node has a log of entries of these terms, as if it had been a follower for long."""
+        host = self.hosts[node_id]
+        host.disk.log = [
+            Entry(index, entry_term, EntryKind.COMMAND, b"%d" % index) for index, entry_term in enumerate(terms, 1)
+        ]
+        host.disk.hard_state = type(host.disk.hard_state)(term if term is not None else max(terms, default=0))
+        self.restart(node_id)
+
+    def sent_by(self, node_id: int, kind: type[M]) -> list[M]:
+        return [message for message in self.sent if message.source == node_id and isinstance(message, kind)]
