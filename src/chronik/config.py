@@ -31,6 +31,9 @@ class Address(NamedTuple):
         return cls(host, int(port))
 
 
+EVERYWHERE = ("0.0.0.0", "::")
+"""A node can listen on these, but no client of another machine can connect to them: Kafka refuses it too."""
+
 DEFAULT_KAFKA_ADDRESS = Address("127.0.0.1", 9092)
 
 
@@ -63,7 +66,11 @@ def load_config(path: Path | None, environment: Mapping[str, str] | None = None,
     known = {key_field.name for key_field in fields(NodeConfig)} - {"broker"}
     found = {key: environment[name] for key in sorted(known) if (name := f"CHRONIK_{key.upper()}") in environment}
     config = _merge(config, found, "environment CHRONIK_…")
-    return _merge(config, {key: value for key, value in overrides.items() if value is not None}, "command line")
+    config = _merge(config, {key: value for key, value in overrides.items() if value is not None}, "command line")
+    if config.advertised is None and config.kafka.host in EVERYWHERE:
+        told = "expected advertised = \"HOST:PORT\" beside it, for clients to connect to"
+        raise ConfigError(f"kafka = {str(config.kafka)!r}: {told}")
+    return config
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

@@ -62,3 +62,10 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_an_address_of_version_six_is_read_and_written_with_brackets() -> None:
     assert Address.parse("[::1]:9092") == Address("::1", 9092)
     assert str(Address("::1", 9092)) == "[::1]:9092"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])
+def test_a_node_that_listens_everywhere_must_say_where_clients_connect(host: str) -> None:
+    with pytest.raises(ConfigError, match="advertised"):
+        load_config(None, {}, kafka=f"{host}:9092")
+    assert load_config(None, {}, kafka=f"{host}:9092", advertised="example.org:9092").advertised is not None

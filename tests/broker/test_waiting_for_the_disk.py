@@ -1,0 +1,118 @@
+"""Who waits for the disk waits for a sync that began later: not for an earlier one, and not for all that follow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+
+from chronik.broker.flusher import Flushable, Flusher
+from chronik.broker.incoming import IncomingRules
+from chronik.broker.replica import Replica
+from chronik.log.partition import PartitionLog
+from chronik.log.sync import SyncTicket
+from chronik.log.synced import SyncedOffsets
+from chronik.metadata.records import Topic
+from chronik.protocol.errors import ErrorCode, KafkaError
+
+
+class BusyLog:
+    """Written to all the time, so that there is always something to sync."""
+
+    needs_sync = True
+    log_end_offset = synced_offset = log_start_offset = 0
+
+    def assign_epoch(self, epoch: int, start_offset: int) -> None: ...
+
+    def begin_sync(self) -> SyncTicket:
+        return cast(SyncTicket, object())
+
+    def complete_sync(self, ticket: SyncTicket) -> None: ...
+
+
+class ManualFlusher:
+    def __init__(self) -> None:
+        self.requested = 0
+
+    def request(self, log: Flushable) -> None:
+        self.requested += 1
+
+
+class NoOffsets:
+    def record(self, topic_id: bytes, partition: int, offset: int) -> None: ...
+
+
+class OnePartition:
+    name, id = "topic", bytes(16)
+
+    class Partition:
+        leader_epoch = 0
+
+    partitions = (Partition(),)
+
+
+def replica() -> Replica:
+    made = Replica(
+        cast(Topic, OnePartition()),
+        0,
+        IncomingRules(max_message_bytes=1000),
+        cast(Callable[[Replica], PartitionLog], lambda _: BusyLog()),
+        cast(SyncedOffsets, NoOffsets()),
+        cast(Flusher, ManualFlusher()),
+        flush_each_append=True,
+    )
+    made.open()
+    return made
+
+
+def sync(busy: Replica) -> None:
+    ticket = busy.begin_sync()
+    assert ticket is not None
+    busy.complete_sync(ticket)
+
+
+def test_one_sync_that_began_later_is_enough_and_one_under_way_is_not() -> None:
+    async def scenario() -> None:
+        busy = replica()
+        under_way = busy.begin_sync()
+        assert under_way is not None
+        waiting = asyncio.create_task(busy.make_durable())
+        await asyncio.sleep(0)
+        busy.complete_sync(under_way)
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        sync(busy)
+        await asyncio.wait_for(waiting, 10)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_who_waits_hears_that_the_topic_was_deleted(begun: bool) -> None:
+    async def scenario() -> None:
+        busy = replica()
+        waiting = asyncio.create_task(busy.make_durable())
+        await asyncio.sleep(0)
+        ticket = busy.begin_sync() if begun else None
+        busy.abandon()
+        if ticket is not None:
+            busy.complete_sync(ticket)
+        with pytest.raises(KafkaError) as deleted:
+            await asyncio.wait_for(waiting, 10)
+        assert deleted.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    asyncio.run(scenario())
+
+
+def test_who_has_stopped_waiting_is_left_alone() -> None:
+    async def scenario() -> None:
+        busy = replica()
+        waiting = asyncio.create_task(busy.make_durable())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        sync(busy)
+
+    asyncio.run(scenario())
