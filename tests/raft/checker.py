@@ -51,7 +51,8 @@ class Checker:
     def summary(self) -> str:
         return (
             f"{len(self._leaders)} leaders, {self._last_committed} committed, "
-            f"{self.memberships_committed} memberships, {self.snapshots_installed} snapshots installed, {self.reads_confirmed} reads"
+            f"{self.memberships_committed} memberships, {self.snapshots_installed} snapshots installed, "
+            f"{self.reads_confirmed} reads"
         )
 
     # --------------------------------------------------------------------------------------------------------- lives

@@ -96,6 +96,9 @@ class Lab:
         randomness = random.Random(node_id)
         return RaftNode(node_id, directory_id, self.config, disk, disk.recovered(), bootstrap, randomness)
 
+    def role(self, node_id: int) -> Role:
+        return self[node_id].status.role
+
     def __getitem__(self, node_id: int) -> RaftNode:
         return self.hosts[node_id].node
 
@@ -279,7 +282,8 @@ class Lab:
     # -------------------------------------------------------------------------------------------------------- looking
 
     def leader(self) -> int | None:
-        leading = [host.node_id for host in self.hosts.values() if host.node.status.role is Role.LEADER]
+        up = [host for host in self.hosts.values() if not host.is_down]
+        leading = [host.node_id for host in up if host.node.status.role is Role.LEADER]
         return leading[0] if len(leading) == 1 else None
 
     def log(self, node_id: int) -> list[tuple[int, int]]:

@@ -49,9 +49,9 @@ class Progress:
         self.is_recently_active = False
         self.acked_round = 0
         self.commit_sent = 0
-        self.is_check_due = False
-        """Everything was sent, not everything is answered: the last message may be lost, and no further one follows
-        whose rejection would tell."""
+        self.is_check_due = True
+        """Send a message even without entries, for the sake of its answer: nothing is known of this peer yet, or the
+        last message may be lost, and no further one follows whose rejection would tell."""
         self.transfer: Transfer | None = None
         self._is_probe_out = False
         self._window: deque[tuple[int, int]] = deque()

@@ -1,0 +1,535 @@
+"""What Ongaro's thesis adds to the paper: hand-over, membership, reads, pre-vote, flow control; by its sections."""
+
+from __future__ import annotations
+
+import pytest
+
+from chronik.errors import InvariantBroken
+from chronik.raft.config import RaftConfig
+from chronik.raft.events import Accepted, ReadConfirmed, Refusal, Refused
+from chronik.raft.membership import UNBOUND, AddLearner, PromoteLearner, RemoveNode
+from chronik.raft.messages import Append, AppendAck, Heartbeat, HeartbeatAck, ReadAck, TimeoutNow, VoteRequest
+from chronik.raft.roles import Role
+
+from .lab import Lab, directory
+
+
+def refusal(outcome: Accepted | Refused) -> Refusal | None:
+    return outcome.refusal if isinstance(outcome, Refused) else None
+
+
+# ------------------------------------------------------------------------------------------------------------ §3.10
+
+
+def test_3_10_leadership_is_handed_to_a_node_that_holds_the_whole_log() -> None:
+    lab = Lab()
+    lab.elect(1)
+    assert isinstance(lab.transfer(1, 3), Accepted)
+    lab.settle()
+    assert (lab.leader(), lab[3].status.term) == (3, 2)
+    assert not [request for request in lab.sent_by(3, VoteRequest) if request.is_pre_vote]
+
+
+def test_3_10_a_target_that_lags_is_brought_up_first_and_proposals_pause_meanwhile() -> None:
+    lab = Lab()
+    lab.elect(1)
+    lab.cut(1, 3)
+    lab.propose(1, b"a")
+    lab.settle()
+    lab.transfer(1, 3)
+    assert lab.sent_by(1, TimeoutNow) == []
+    assert refusal(lab.propose(1, b"b")) is Refusal.HANDING_OVER
+    lab.heal()
+    lab.tick(1, 2)
+    lab.settle()
+    assert lab.leader() == 3
+    assert lab.commands(3) == [b"a"]
+
+
+def test_3_10_a_hand_over_that_does_not_succeed_within_an_election_timeout_is_given_up() -> None:
+    lab = Lab()
+    lab.elect(1)
+    lab.cut(1, 3)
+    lab.transfer(1, 3)
+    for _ in range(lab.config.election_ticks):
+        lab.tick(1)
+        lab.settle()
+    assert isinstance(lab.propose(1, b"a"), Accepted)
+
+
+def test_3_10_a_learner_a_stranger_and_the_leader_itself_are_no_targets() -> None:
+    lab = Lab(learners=[4])
+    lab.elect(1)
+    assert [refusal(lab.transfer(1, target)) for target in (1, 4, 9)] == [Refusal.BAD_CHANGE] * 3
+
+
+# -------------------------------------------------------------------------------------------------------------- §4
+
+
+def test_4_1_a_membership_is_in_force_when_it_is_appended() -> None:
+    lab = Lab(strangers=[4])
+    lab.elect(1)
+    for node_id in (2, 3):
+        lab.cut(1, node_id)
+    assert isinstance(lab.change(1, AddLearner(4, directory(4))), Accepted)
+    assert lab[1].membership.get(4) is not None
+    assert lab[1].commit < lab[1].membership_index
+
+
+def test_4_1_a_membership_that_a_conflict_takes_back_is_no_longer_in_force() -> None:
+    lab = Lab(strangers=[4])
+    lab.elect(1)
+    lab.isolate(1)
+    lab.change(1, AddLearner(4, directory(4)))
+    lab.settle()
+    lab.elect(2)
+    lab.heal()
+    lab.tick(2, 2)
+    lab.settle()
+    assert lab.log(1) == lab.log(2)
+    assert lab[1].membership.get(4) is None
+
+
+def test_4_1_one_change_at_a_time() -> None:
+    lab = Lab(strangers=[4, 5])
+    lab.elect(1)
+    lab.isolate(1)
+    assert isinstance(lab.change(1, AddLearner(4, directory(4))), Accepted)
+    assert refusal(lab.change(1, AddLearner(5, directory(5)))) is Refusal.CHANGE_PENDING
+    lab.heal()
+    lab.tick(1, 2)
+    lab.settle()
+    assert isinstance(lab.change(1, AddLearner(5, directory(5))), Accepted)
+
+
+def test_4_1_no_change_before_the_leader_has_committed_in_its_own_term() -> None:
+    """The flaw of 2015: two leaders in turn each change an uncommitted membership, and their majorities part."""
+    lab = Lab(strangers=[4])
+    lab.elect(1)
+    lab.elect(2)
+    for node_id in (1, 3):
+        lab._let_lease_run_out(lab.hosts[node_id])
+    lab.campaign(3)
+    while lab.role(3) is not Role.LEADER:
+        lab.deliver_one()
+    assert refusal(lab.change(3, AddLearner(4, directory(4)))) is Refusal.CHANGE_PENDING
+    lab.settle()
+    assert isinstance(lab.change(3, AddLearner(4, directory(4))), Accepted)
+
+
+def test_4_2_1_a_learner_receives_everything_and_counts_for_nothing() -> None:
+    lab = Lab((1, 2), learners=[3, 4])
+    lab.elect(1)
+    lab.cut(1, 2)
+    lab.propose(1, b"a")
+    lab.settle()
+    assert lab[1].matches()[3] == lab[1].matches()[4] == lab[1].last_index
+    assert lab.commands(1) == []
+    lab.heal()
+    lab.tick(1, 2)
+    lab.settle()
+    assert lab.commands(4) == [b"a"]
+
+
+def test_4_2_1_a_learner_never_stands() -> None:
+    lab = Lab(learners=[4])
+    lab.tick(4, 100)
+    lab.campaign(4)
+    assert lab.role(4) is Role.FOLLOWER
+    assert lab.sent_by(4, VoteRequest) == []
+
+
+def test_4_2_1_a_learner_is_made_a_voter_only_when_it_has_caught_up() -> None:
+    lab = Lab(strangers=[4], config=RaftConfig(promotion_lag_max_entries=5))
+    lab.elect(1)
+    for number in range(20):
+        lab.propose(1, b"%d" % number)
+        lab.settle()
+    lab.isolate(4)
+    lab.change(1, AddLearner(4, directory(4)))
+    lab.settle()
+    assert refusal(lab.change(1, PromoteLearner(4))) is Refusal.NOT_CAUGHT_UP
+    lab.heal()
+    lab.tick(1, 2)
+    lab.settle()
+    assert isinstance(lab.change(1, PromoteLearner(4)), Accepted)
+    lab.settle()
+    assert lab[4].membership.voters == (1, 2, 3, 4)
+
+
+def test_4_2_2_a_leader_that_removes_itself_leads_until_that_is_committed() -> None:
+    lab = Lab()
+    lab.elect(1)
+    assert isinstance(lab.change(1, RemoveNode(1)), Accepted)
+    assert lab.role(1) is Role.LEADER
+    lab.settle()
+    assert lab.role(1) is Role.FOLLOWER
+    assert lab[2].membership.voters == (2, 3)
+    assert lab[2].commit == lab[2].membership_index, "the others know that it is committed"
+    lab.tick(1, 100)
+    lab.settle()
+    assert lab.role(1) is Role.FOLLOWER
+    lab.elect(2)
+
+
+def test_4_2_2_a_leader_that_removes_itself_does_not_count_itself() -> None:
+    lab = Lab()
+    lab.elect(1)
+    lab.cut(1, 3)
+    lab.change(1, RemoveNode(1))
+    lab.settle()
+    assert lab[1].matches() == {2: lab[1].last_index, 3: lab[1].last_index - 1}
+    assert lab[1].commit < lab[1].membership_index
+
+
+def test_4_2_3_a_removed_node_disturbs_nobody() -> None:
+    lab = Lab()
+    lab.elect(1)
+    lab.cut(1, 3)
+    lab.change(1, RemoveNode(3))
+    lab.settle()
+    lab.heal()
+    for _ in range(100):
+        for node_id in (1, 2, 3):
+            lab.tick(node_id)
+        lab.settle()
+    assert lab.leader() == 1
+    assert {lab[node_id].status.term for node_id in (1, 2, 3)} == {1}
+    assert len(lab.sent_by(3, VoteRequest)) > 3, "it did try"
+
+
+def test_4_3_a_cluster_of_one_elects_itself_and_grows() -> None:
+    lab = Lab([1], strangers=[2])
+    lab.elect(1)
+    lab.change(1, AddLearner(2, directory(2)))
+    lab.settle()
+    lab.change(1, PromoteLearner(2))
+    lab.settle()
+    lab.propose(1, b"a")
+    lab.settle()
+    assert lab.commands(2) == [b"a"]
+    assert lab[2].membership.voters == (1, 2)
+
+
+# ------------------------------------------------------------------------------------------------ disks and identity
+
+
+def test_the_first_leader_binds_those_who_elected_it_to_their_disks() -> None:
+    lab = Lab(is_bound=False)
+    lab.isolate(3)
+    lab.elect(1)
+    assert [member.directory_id for member in lab[2].membership.members] == [directory(1), directory(2), UNBOUND]
+    lab.heal()
+    for _ in range(3):
+        lab.tick(1, 2)
+        lab.settle()
+    assert [member.directory_id for member in lab[3].membership.members] == [directory(1), directory(2), directory(3)]
+
+
+def test_a_voter_that_is_bound_to_no_disk_counts_in_no_quorum() -> None:
+    lab = Lab(is_bound=False)
+    lab.isolate(3)
+    lab.elect(1)
+    lab.heal()
+    lab.isolate(2)
+    lab.receive(lab.message(HeartbeatAck, 2, 1, term=1, round=0))
+    commit = lab[1].commit
+    lab.cuts -= {(1, 3)}  # it hears, but is not heard
+    lab.propose(1, b"a")
+    lab.settle()
+    assert lab[1].commit == commit
+
+
+def test_a_node_on_an_empty_disk_neither_votes_nor_leads_under_its_old_identity() -> None:
+    lab = Lab(is_bound=False)
+    lab.elect(1)
+    lab.tick(1, 2)
+    lab.settle()
+    lab.isolate(2)
+    lab.propose(1, b"kept by 1 and 3")
+    lab.settle()
+    lab.wipe(3)
+    lab.crash(1)
+    lab.heal()
+    for _ in range(100):
+        for node_id in (2, 3):
+            lab.tick(node_id)
+        lab.settle()
+    assert lab.leader() is None
+    lab.restart(1)
+    for _ in range(40):
+        for node_id in (1, 2, 3):
+            lab.tick(node_id)
+        lab.settle()
+    assert lab.leader() == 1
+    assert lab.commands(2) == [b"kept by 1 and 3"]
+    assert lab.commands(3) == []
+
+
+def test_a_node_on_an_empty_disk_comes_back_as_a_learner() -> None:
+    lab = Lab(is_bound=False)
+    lab.elect(1)
+    for _ in range(2):
+        lab.tick(1, 2)
+        lab.settle()
+    lab.propose(1, b"a")
+    lab.settle()
+    lab.wipe(3)
+    lab.tick(1, 2)
+    lab.settle()
+    assert lab.commands(3) == []
+    assert isinstance(lab.change(1, AddLearner(3, directory(3, 1))), Accepted)
+    lab.settle()
+    assert lab[1].membership.voters == (1, 2)
+    assert lab.commands(3) == [b"a"]
+    assert isinstance(lab.change(1, PromoteLearner(3)), Accepted)
+    lab.settle()
+    lab.transfer(1, 3)
+    lab.settle()
+    assert lab.leader() == 3
+
+
+def test_a_voter_that_missed_the_new_disk_still_elects_the_node_on_it() -> None:
+    lab = Lab()
+    lab.elect(1)
+    lab.isolate(2)
+    lab.wipe(3)
+    lab.heal()
+    lab.isolate(3)
+    lab.change(1, AddLearner(3, directory(3, 1)))
+    lab.settle()
+    lab.heal()
+    lab.tick(1, 2)
+    lab.settle()
+    lab.isolate(2)
+    lab.change(1, PromoteLearner(3))
+    lab.settle()
+    lab.crash(1)
+    lab.heal()
+    lab.elect(3)
+    assert lab[2].membership.voters == (1, 2, 3)
+
+
+# ------------------------------------------------------------------------------------------------------ §6.2 to §6.4
+
+
+def test_6_2_a_leader_without_contact_to_a_majority_steps_down() -> None:
+    lab = Lab()
+    lab.elect(1)
+    lab.isolate(1)
+    lab.tick(1, 2 * lab.config.election_ticks)
+    assert (lab.role(1), lab[1].status.term, lab[1].status.leader) == (Role.FOLLOWER, 1, -1)
+
+
+def test_6_4_a_read_is_confirmed_by_a_round_of_heartbeats_and_writes_nothing() -> None:
+    lab = Lab()
+    lab.elect(1)
+    last = lab[1].last_index
+    context = lab.read(1)
+    assert lab.outcome(1, context) is None
+    lab.settle()
+    assert lab.outcome(1, context) == ReadConfirmed(context, last)
+    assert lab[1].last_index == last
+
+
+def test_6_4_reads_that_come_together_share_a_round() -> None:
+    lab = Lab()
+    lab.elect(1)
+    before = len(lab.sent_by(1, Heartbeat))
+    contexts = [lab.read(1) for _ in range(50)]
+    lab.settle()
+    assert all(isinstance(lab.outcome(1, context), ReadConfirmed) for context in contexts)
+    assert len(lab.sent_by(1, Heartbeat)) - before == 2 * 2, "one round for the first, one for all others"
+
+
+def test_6_4_an_answer_to_an_earlier_heartbeat_confirms_nothing() -> None:
+    lab = Lab()
+    lab.elect(1)
+    lab.tick(1, 2)
+    early = lab.flying.copy()
+    lab.flying.clear()
+    lab.isolate(1)
+    context = lab.read(1)
+    lab.settle()
+    for heartbeat in early:
+        for answer in lab.receive(heartbeat):
+            lab.receive(answer)
+    assert lab.outcome(1, context) is None
+
+
+def test_6_4_a_follower_asks_the_leader() -> None:
+    lab = Lab()
+    lab.elect(1)
+    lab.propose(1, b"a")
+    lab.settle()
+    context = lab.read(3)
+    lab.settle()
+    assert lab.outcome(3, context) == ReadConfirmed(context, lab[1].commit)
+
+
+def test_6_4_a_read_at_a_follower_that_gets_no_answer_ends() -> None:
+    lab = Lab()
+    lab.elect(1)
+    lab.isolate(3)
+    context = lab.read(3)
+    lab.settle()
+    lab.tick(3, lab.config.election_ticks)
+    assert isinstance(lab.outcome(3, context), Refused)
+
+
+def test_6_4_a_late_answer_to_an_earlier_life_confirms_no_read() -> None:
+    lab = Lab()
+    lab.elect(1)
+    lab.read(3)
+    lab.settle()
+    (late,) = lab.sent_by(1, ReadAck)
+    lab.crash(3)
+    lab.restart(3)
+    lab.tick(1, 2)
+    lab.settle()
+    lab.hosts[3].node._core.random.seed(99)
+    lab.hosts[3].node._core.forwarded.request += 1_000_003  # the lab hands every life the same randomness
+    lab.isolate(3)
+    context = lab.read(3)
+    lab.settle()
+    lab.receive(late)
+    assert lab.outcome(3, context) is None
+
+
+# ------------------------------------------------------------------------------------------------------------- §9.6
+
+
+def test_9_6_a_node_that_was_cut_off_does_not_raise_the_term() -> None:
+    lab = Lab()
+    lab.elect(1)
+    lab.isolate(3)
+    for _ in range(20):
+        lab.tick(3, 20)
+        lab.settle()
+    assert lab[3].status.term == 1
+    lab.heal()
+    lab.tick(1, 2)
+    lab.settle()
+    assert (lab.leader(), lab[1].status.term) == (1, 1)
+
+
+def test_9_6_a_pre_vote_costs_the_voter_nothing() -> None:
+    lab = Lab()
+    fields = {"last_index": 0, "last_term": 0, "membership_index": 0, "is_pre_vote": True, "is_hand_over": False}
+    for candidate in (2, 3):
+        (answer,) = lab.receive(lab.message(VoteRequest, candidate, 1, term=0, **fields))
+        assert answer.is_granted  # type: ignore[union-attr]
+    assert (lab[1].vote, lab[1].status.term) == (-1, 0)
+
+
+# ------------------------------------------------------------------------------------------------ §10.2 and the limits
+
+
+def test_10_2_entries_are_sent_ahead_of_the_answers_within_a_window() -> None:
+    lab = Lab(config=RaftConfig(inflight_messages_max=3))
+    lab.elect(1)
+    lab.flying.clear()
+    before = len(lab.sent_by(1, Append))
+    for number in range(10):
+        lab.propose(1, b"%d" % number)
+    assert len(lab.sent_by(1, Append)) - before == 3 * 2
+    lab.settle()
+    assert lab.commands(3) == [b"%d" % number for number in range(10)]
+
+
+def test_10_2_what_is_sent_to_a_silent_peer_is_bounded_by_bytes_too() -> None:
+    lab = Lab(config=RaftConfig(inflight_bytes_max=1000, append_bytes_max=100))
+    lab.elect(1)
+    lab.flying.clear()
+    before = len(lab.sent_by(1, Append))
+    for _ in range(100):
+        lab.propose(1, bytes(100))
+    assert len(lab.sent_by(1, Append)) - before <= 2 * 9
+
+
+def test_a_lost_message_is_made_good_for_after_a_heartbeat() -> None:
+    lab = Lab()
+    lab.elect(1)
+    lab.propose(1, b"a")
+    lab.flying.clear()
+    lab.tick(1, 2)
+    lab.settle()
+    assert [lab.commands(node_id) for node_id in (1, 2, 3)] == [[b"a"]] * 3
+
+
+def test_proposals_beyond_what_may_wait_are_refused_until_a_majority_answers() -> None:
+    lab = Lab(config=RaftConfig(uncommitted_bytes_max=2000, entry_bytes_max=1500))
+    lab.elect(1)
+    lab.isolate(1)
+    outcomes = [refusal(lab.propose(1, bytes(500))) for _ in range(6)]
+    assert outcomes == [None, None, None, Refusal.OVERLOADED, Refusal.OVERLOADED, Refusal.OVERLOADED]
+    lab.heal()
+    for _ in range(3):
+        lab.tick(1, 2)
+        lab.settle()
+    assert refusal(lab.propose(1, bytes(500))) is None
+
+
+def test_a_slow_disk_of_the_leader_holds_up_proposals_too() -> None:
+    lab = Lab(config=RaftConfig(uncommitted_bytes_max=2000, entry_bytes_max=1500))
+    lab.elect(1)
+    lab.hold_disk(1)
+    for _ in range(3):
+        assert refusal(lab.propose(1, bytes(500))) is None
+        lab.settle()
+    assert lab[1].commit == lab[1].last_index
+    assert refusal(lab.propose(1, bytes(500))) is Refusal.OVERLOADED
+    lab.release_disk(1)
+    assert refusal(lab.propose(1, bytes(500))) is None
+
+
+def test_the_largest_entry_is_taken_and_one_byte_more_is_refused() -> None:
+    lab = Lab(config=RaftConfig(entry_bytes_max=1500))
+    lab.elect(1)
+    assert refusal(lab.propose(1, bytes(1500))) is None
+    assert refusal(lab.propose(1, bytes(1501))) is Refusal.TOO_LARGE
+
+
+def test_a_follower_refuses_proposals_and_names_the_leader() -> None:
+    lab = Lab()
+    lab.elect(2)
+    outcome = lab.propose(1, b"a")
+    assert isinstance(outcome, Refused)
+    assert (outcome.refusal, outcome.leader) == (Refusal.NOT_LEADER, 2)
+
+
+def test_a_slow_disk_does_not_look_like_a_lost_peer() -> None:
+    lab = Lab()
+    lab.elect(1)
+    lab.hold_disk(2)
+    lab.crash(3)
+    lab.propose(1, b"a")
+    for _ in range(5 * lab.config.election_ticks):
+        lab.tick(1)
+        lab.settle()
+    assert lab.leader() == 1
+    lab.release_disk(2)
+    lab.settle()
+    assert lab.commands(1) == [b"a"]
+
+
+def test_one_write_at_a_time_and_what_gathers_meanwhile_goes_into_the_next() -> None:
+    lab = Lab()
+    lab.elect(1)
+    lab.hold_disk(1)
+    for number in range(10):
+        lab.propose(1, b"%d" % number)
+    first = lab.hosts[1].writing
+    assert first is not None
+    assert len(first.entries) == 1
+    lab.sync(1)
+    second = lab.hosts[1].writing
+    assert second is not None
+    assert len(second.entries) == 9
+
+
+def test_acknowledgements_beyond_the_log_stop_the_leader() -> None:
+    lab = Lab()
+    lab.elect(1)
+    with pytest.raises(InvariantBroken, match="never sent"):
+        lab.receive(lab.message(AppendAck, 2, 1, term=1, match_index=99))
