@@ -40,8 +40,9 @@ FETCH_SESSION_PARTITIONS_MAX = 100_000
 FETCH_SESSION_IDLE_SECONDS = 120.0
 """A session unused this long may make room for a new one. Kafka's `min.incremental.fetch.session.eviction.ms`."""
 
-DECOMPRESSED_BYTES_MAX = 128 * MIB
-"""What one batch may become when it must be opened (compacted topics, conversion). A bomb stops here."""
+DECOMPRESSED_BYTES_MAX = 100 * MIB
+"""What may come out of one batch. An honest producer counts its batches uncompressed, so it never makes one that it
+could not have sent as it is; a bomb stops here."""
 
 TOPIC_NAME_LETTERS_MAX = 249
 """Kafka's own: a topic name and a partition number must fit a file name."""

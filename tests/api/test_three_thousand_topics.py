@@ -55,13 +55,3 @@ def test_all_topics_are_created_and_survive_a_restart(chronik_broker_factory: Br
     broker.kill()
     broker.start()
     assert topics_of(broker) == topics
-
-
-def test_a_request_may_create_ten_thousand_partitions_and_not_one_more(chronik_broker_factory: BrokerFactory) -> None:
-    broker = chronik_broker_factory()
-    with RawClient(broker.bootstrap) as client:
-        wanted = [CreatableTopic(name=name, num_partitions=5000, replication_factor=1) for name in ("one", "two")]
-        wanted.append(CreatableTopic(name="three", num_partitions=1, replication_factor=1))
-        response = client.ask(CreateTopicsRequest(topics=wanted, validate_only=True), 7, CreateTopicsResponse)
-        codes = {topic.name: topic.error_code for topic in response.topics}
-        assert codes == {"one": 0, "two": 0, "three": ErrorCode.POLICY_VIOLATION}

@@ -91,7 +91,7 @@ async def _answer_in_time(
     services: Services, request: FetchRequest, version: int, wanted: list[FetchPartition]
 ) -> Answer:
     clock = services.clock
-    deadline = clock.monotonic() + min(request.max_wait_ms / 1000, FETCH_WAIT_SECONDS_MAX)
+    deadline = clock.monotonic() + patience_seconds(request.max_wait_ms)
     max_bytes = min(request.max_bytes, services.configs.broker_int("fetch.max.bytes"))
     while True:
         answer = _look(services, wanted, max_bytes, version)
@@ -102,6 +102,10 @@ async def _answer_in_time(
         if _is_cut_off(answer, version):
             return answer
         await RecordsArrived(answer.replicas, missing).wait(patience)
+
+
+def patience_seconds(max_wait_ms: int) -> float:
+    return min(max_wait_ms / 1000, FETCH_WAIT_SECONDS_MAX)
 
 
 def _is_cut_off(answer: Answer, version: int) -> bool:

@@ -96,6 +96,8 @@ def _append(
         view = memoryview(records) if records is not None else None
         incoming = accept_produced(view, replica.rules, context.version, services.clock.now_ms())
         info = replica.append(incoming)
+        # What is written need not be held until it is synced: the records are most of the request's memory.
+        partition.records = None
     except KafkaError as error:
         return PartitionProduceResponse(
             index=partition.index, error_code=error.code, base_offset=NO_OFFSET, error_message=error.message

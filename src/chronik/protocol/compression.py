@@ -12,11 +12,8 @@ from enum import IntEnum
 
 import cramjam
 
+from chronik.limits import DECOMPRESSED_BYTES_MAX
 from chronik.protocol.errors import CorruptRecords, ErrorCode, KafkaError, RecordsTooLarge
-
-# What may come out of one batch. Kafka's socket.request.max.bytes: an honest producer counts its batches uncompressed,
-# so it never makes one that it could not have sent as it is.
-DECOMPRESSED_BYTES_MAX = 100 * 1024 * 1024
 
 # The first guess at the size of the output: usual batches fit at once, and a wrong guess is repeated four times larger,
 # so that the work wasted is at most a third of the work done.

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from itertools import count, groupby
 from typing import NamedTuple
 
+from chronik.limits import DECOMPRESSED_BYTES_MAX
 from chronik.protocol.batch import (
     CODEC_MASK,
     LOG_APPEND_TIME_FLAG,
@@ -22,7 +23,7 @@ from chronik.protocol.batch import (
     Bytes,
     iter_batches,
 )
-from chronik.protocol.compression import DECOMPRESSED_BYTES_MAX, Codec, codec_of, compress, decompress
+from chronik.protocol.compression import Codec, codec_of, compress, decompress
 from chronik.protocol.errors import CorruptRecords, ErrorCode, InvalidRecord, KafkaError
 from chronik.protocol.lz4_legacy import with_legacy_checksum, with_right_checksum
 from chronik.protocol.records import Record, encode_batch, open_batch, walk

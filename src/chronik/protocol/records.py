@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
+from chronik.limits import DECOMPRESSED_BYTES_MAX
 from chronik.protocol.batch import (
     CONTROL_FLAG,
     HEADER_BYTES,
@@ -31,7 +32,7 @@ from chronik.protocol.batch import (
     seal,
     verify_crc,
 )
-from chronik.protocol.compression import DECOMPRESSED_BYTES_MAX, Codec, compress, decompress
+from chronik.protocol.compression import Codec, compress, decompress
 from chronik.protocol.errors import CorruptRecords
 from chronik.protocol.varint import INT32_MAX, INT64_MAX, ZIGZAG, as_int64, encode_varint, read_varint, read_varlong
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from chronik.limits import DECOMPRESSED_BYTES_MAX
 from chronik.protocol.batch import CODEC_MASK, DELETE_HORIZON_FLAG, BatchHeader, Bytes, TimestampType, seal
-from chronik.protocol.compression import DECOMPRESSED_BYTES_MAX, Codec, codec_of, compress
+from chronik.protocol.compression import Codec, codec_of, compress
 from chronik.protocol.errors import InvalidRecord
 from chronik.protocol.records import Record, open_batch, walk
 from chronik.protocol.varint import as_int64, encode_varint, read_varint, read_varlong

@@ -1,0 +1,143 @@
+"""The limits of `chronik.limits`, each as it is set by default: what reaches it is taken, one more is refused."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from chronik import limits
+from chronik.api.fetch import patience_seconds
+from chronik.broker.fetch_sessions import FetchPartition, FetchSessions
+from chronik.files import FileCache, RealFiles
+from chronik.protocol.codec import RequestHeader, encode_request
+from chronik.protocol.compression import Codec, compress, decompress
+from chronik.protocol.errors import ErrorCode, RecordsTooLarge
+from chronik.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from chronik.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    TopicRequest,
+)
+from chronik.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from chronik.server.listener import ListenerLimits
+from chronik.testing import Broker
+from tests.raw import RawClient
+
+
+def test_a_listener_keeps_the_limits_unless_it_is_told_otherwise() -> None:
+    """What happens at each of them and one above is tested in tests/server."""
+    default = ListenerLimits()
+    assert default.frame_bytes == limits.FRAME_BYTES_MAX
+    assert default.frames_bytes == limits.FRAMES_BYTES_MAX
+    assert default.frame_receive_seconds == limits.FRAME_RECEIVE_SECONDS_MAX
+    assert default.connections == limits.CONNECTIONS_MAX
+    assert default.idle_seconds == limits.CONNECTION_IDLE_SECONDS_MAX
+
+
+def produce_frame_of(size: int, topic: str) -> bytes:
+    """A produce request whose frame has exactly `size` bytes behind its length."""
+
+    def frame(records: bytes) -> bytes:
+        partition = PartitionProduceData(index=0, records=records)
+        request = ProduceRequest(
+            acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=[partition])]
+        )
+        return encode_request(RequestHeader(0, 3, 1, None), request)
+
+    return frame(bytes(size - (len(frame(b"")) - 4)))
+
+
+def test_the_largest_request_is_answered_and_one_byte_more_is_not(chronik_broker: Broker, chronik_topic: str) -> None:
+    largest = produce_frame_of(limits.FRAME_BYTES_MAX, chronik_topic)
+    assert len(largest) == limits.FRAME_BYTES_MAX + 4
+    with RawClient(chronik_broker.bootstrap) as client:
+        client.socket.sendall(largest)
+        response = client.receive(ProduceRequest(), 3, ProduceResponse)
+        assert response.responses[0].partition_responses[0].error_code != ErrorCode.NONE
+    with RawClient(chronik_broker.bootstrap) as client:
+        client.socket.sendall(struct.pack(">i", limits.FRAME_BYTES_MAX + 1))
+        assert client.is_closed_by_broker()
+
+
+def test_fetch_sessions_are_kept_up_to_their_number() -> None:
+    sessions = FetchSessions()
+    wanted = [FetchPartition("topic", 0, 0, 1)]
+    assert all(sessions.begin(wanted, now=0) is not None for _ in range(limits.FETCH_SESSIONS_MAX))
+    assert sessions.begin(wanted, now=0) is None
+
+
+def test_fetch_sessions_remember_partitions_up_to_their_number() -> None:
+    wanted = [FetchPartition("topic", index, 0, 1) for index in range(limits.FETCH_SESSION_PARTITIONS_MAX + 1)]
+    assert FetchSessions().begin(wanted[:-1], now=0) is not None
+    assert FetchSessions().begin(wanted, now=0) is None
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_a_batch_may_become_so_large_when_it_is_opened_and_no_larger(codec: Codec) -> None:
+    largest = bytes(limits.DECOMPRESSED_BYTES_MAX)
+    assert len(decompress(codec, compress(codec, largest))) == limits.DECOMPRESSED_BYTES_MAX
+    with pytest.raises(RecordsTooLarge):
+        decompress(codec, compress(codec, largest + b"\0"))
+
+
+@pytest.mark.parametrize(
+    ("partitions", "code"),
+    [
+        (limits.TOPIC_PARTITIONS_MAX, ErrorCode.NONE),
+        (limits.TOPIC_PARTITIONS_MAX + 1, ErrorCode.INVALID_PARTITIONS),
+    ],
+)
+def test_a_topic_has_so_many_partitions_and_no_more(chronik_broker: Broker, partitions: int, code: ErrorCode) -> None:
+    wanted = CreatableTopic(name="large", num_partitions=partitions, replication_factor=1)
+    with RawClient(chronik_broker.bootstrap) as client:
+        response = client.ask(CreateTopicsRequest(topics=[wanted], validate_only=True), 7, CreateTopicsResponse)
+    assert response.topics[0].error_code == code
+
+
+def test_a_request_creates_so_many_partitions_and_no_more(chronik_broker: Broker) -> None:
+    half = limits.PARTITIONS_PER_REQUEST_MAX // 2
+    wanted = [CreatableTopic(name=name, num_partitions=half, replication_factor=1) for name in ("one", "two")]
+    wanted.append(CreatableTopic(name="three", num_partitions=1, replication_factor=1))
+    with RawClient(chronik_broker.bootstrap) as client:
+        response = client.ask(CreateTopicsRequest(topics=wanted, validate_only=True), 7, CreateTopicsResponse)
+    codes = {topic.name: topic.error_code for topic in response.topics}
+    assert codes == {"one": 0, "two": 0, "three": ErrorCode.POLICY_VIOLATION}
+
+
+@pytest.mark.chronik_topic(partitions=limits.PARTITIONS_PER_PAGE_MAX + 1)
+def test_a_page_of_partitions_is_so_long_and_no_longer(chronik_broker: Broker, chronik_topic: str) -> None:
+    request = DescribeTopicPartitionsRequest(
+        topics=[TopicRequest(name=chronik_topic)], response_partition_limit=limits.PARTITIONS_PER_PAGE_MAX + 1
+    )
+    with RawClient(chronik_broker.bootstrap) as client:
+        first = client.ask(request, 0, DescribeTopicPartitionsResponse)
+        assert len(first.topics[0].partitions) == limits.PARTITIONS_PER_PAGE_MAX
+        request.cursor = first.next_cursor
+        second = client.ask(request, 0, DescribeTopicPartitionsResponse)
+        assert [partition.partition_index for partition in second.topics[0].partitions] == [
+            limits.PARTITIONS_PER_PAGE_MAX
+        ]
+        assert second.next_cursor is None
+
+
+def test_so_many_files_are_open_and_no_more(tmp_path: Path) -> None:
+    cache = FileCache(RealFiles(tmp_path), limits.OPEN_FILES_MAX)
+    for number in range(limits.OPEN_FILES_MAX + 50):
+        cache.create(f"file-{number}")
+        assert len(cache) <= limits.OPEN_FILES_MAX
+    assert len(cache) == limits.OPEN_FILES_MAX
+    cache.close()
+
+
+def test_a_fetch_waits_so_long_and_no_longer() -> None:
+    longest_ms = int(limits.FETCH_WAIT_SECONDS_MAX * 1000)
+    assert patience_seconds(longest_ms) == limits.FETCH_WAIT_SECONDS_MAX
+    assert patience_seconds(longest_ms + 1) == limits.FETCH_WAIT_SECONDS_MAX
+    assert patience_seconds(500) == 0.5
