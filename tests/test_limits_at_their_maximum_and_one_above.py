@@ -11,7 +11,7 @@ from chronik import limits
 from chronik.api.fetch import patience_seconds
 from chronik.broker.fetch_sessions import FetchPartition, FetchSessions
 from chronik.files import FileCache, RealFiles
-from chronik.protocol.codec import RequestHeader, encode_request
+from chronik.protocol.codec import RequestHeader, decode_response, encode_request
 from chronik.protocol.compression import Codec, compress, decompress
 from chronik.protocol.errors import ErrorCode, RecordsTooLarge
 from chronik.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
@@ -59,7 +59,10 @@ def test_the_largest_request_is_answered_and_one_byte_more_is_not(chronik_broker
     assert len(largest) == limits.FRAME_BYTES_MAX + 4
     with RawClient(chronik_broker.bootstrap) as client:
         client.socket.sendall(largest)
-        response = client.receive(ProduceRequest(), 3, ProduceResponse)
+        answer = client.read_frame()
+        assert answer is not None
+        _, response = decode_response(0, 3, memoryview(answer))
+        assert isinstance(response, ProduceResponse)
         assert response.responses[0].partition_responses[0].error_code != ErrorCode.NONE
     with RawClient(chronik_broker.bootstrap) as client:
         client.socket.sendall(struct.pack(">i", limits.FRAME_BYTES_MAX + 1))
@@ -69,14 +72,14 @@ def test_the_largest_request_is_answered_and_one_byte_more_is_not(chronik_broker
 def test_fetch_sessions_are_kept_up_to_their_number() -> None:
     sessions = FetchSessions()
     wanted = [FetchPartition("topic", 0, 0, 1)]
-    assert all(sessions.begin(wanted, now=0) is not None for _ in range(limits.FETCH_SESSIONS_MAX))
-    assert sessions.begin(wanted, now=0) is None
+    assert all(sessions.begin(wanted, now=0, by_id=False) is not None for _ in range(limits.FETCH_SESSIONS_MAX))
+    assert sessions.begin(wanted, now=0, by_id=False) is None
 
 
 def test_fetch_sessions_remember_partitions_up_to_their_number() -> None:
     wanted = [FetchPartition("topic", index, 0, 1) for index in range(limits.FETCH_SESSION_PARTITIONS_MAX + 1)]
-    assert FetchSessions().begin(wanted[:-1], now=0) is not None
-    assert FetchSessions().begin(wanted, now=0) is None
+    assert FetchSessions().begin(wanted[:-1], now=0, by_id=False) is not None
+    assert FetchSessions().begin(wanted, now=0, by_id=False) is None
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
