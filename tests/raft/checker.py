@@ -82,8 +82,8 @@ class Checker:
                 return False
             if other.node is None or other.node.membership_index == 0:
                 return False
-            if other.node.membership.get(host.node_id) != self.membership.get(host.node_id):
-                return False
+            if other.node.membership != self.membership:
+                return False  # nor while members change
         founders = host.bootstrap.voters
         return all(self._hosts[node_id].disk.last_index > 0 for node_id in founders)
 
@@ -119,6 +119,8 @@ class Checker:
         term = node.status.term
         leader = self._leaders.setdefault(term, host.node_id)
         require(leader == host.node_id, f"election safety: {leader} and {host.node_id} both lead in term {term}")
+        known = host.disk.hard_state
+        require((known.term, known.vote) == (term, host.node_id), f"{host.node_id} leads without a vote on its disk")
         if self._leading is not None and self._leading[0] == term:
             _, last_index, last_term = self._leading
             is_kept = node.last_index >= last_index and node.term_at(last_index) in (last_term, None)

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from chronik.raft.config import RaftConfig
 from chronik.raft.events import (
     Accepted,
@@ -36,7 +38,7 @@ from chronik.raft.events import (
     TransferLeadership,
 )
 from chronik.raft.membership import UNBOUND, AddLearner, Member, Membership, PromoteLearner, RemoveNode
-from chronik.raft.messages import AnyMessage, decode_message, encode_message
+from chronik.raft.messages import AnyMessage, VoteAck, VoteRequest, decode_message, encode_message
 from chronik.raft.node import RaftNode
 from chronik.raft.roles import Role
 
@@ -100,6 +102,7 @@ class Simulation:
         self.loss = self.random.choice((0.0, 0.02, 0.1))
         self.duplication = self.random.choice((0.0, 0.05))
         self.delay_ms_max = self.random.choice((5.0, 40.0, 250.0))
+        self.config = msgspec.structs.replace(CONFIG, election_spread_ticks=self.random.choice((2, 3, 6)))
         self.is_calm = False
         self._next_context = 0
         self.hosts: dict[int, Host] = {}
@@ -173,7 +176,7 @@ class Simulation:
         host.entries_at_snapshot = host.machine.applied
         randomness = random.Random(self.random.getrandbits(64))
         host.node = RaftNode(
-            host.node_id, host.directory_id, CONFIG, host.disk, host.disk.recovered(), host.bootstrap, randomness
+            host.node_id, host.directory_id, self.config, host.disk, host.disk.recovered(), host.bootstrap, randomness
         )
         self.checker.started(host)
         life = host.life
@@ -188,6 +191,14 @@ class Simulation:
         host.node = None
         host.writing = None
         self.checker.crashed(host)
+
+    def _crash_and_return(self, host: Host) -> None:
+        self._crash(host)
+        life = host.life
+        self._later(self.random.uniform(1, 60), lambda: self._start(host) if host.life == life else None)
+
+    def _happens(self, probability: float) -> bool:
+        return not self.is_calm and self.random.random() < probability
 
     def _tick(self, host: Host, life: int) -> None:
         if host.node is None or host.life != life:
@@ -216,6 +227,9 @@ class Simulation:
             self._later(self.random.uniform(0.1, host.write_ms_max), lambda: self._written(host, life))
         for message in ready.messages:
             self._send(message)
+        if any(isinstance(m, VoteAck | VoteRequest) for m in ready.messages) and self._happens(0.04):
+            self._crash_and_return(host)  # the moment at which forgetting is most dangerous
+            return
         if ready.restore is not None:
             host.machine.load(host.disk.snapshot_data)
             self.checker.applied(host, None)
@@ -243,7 +257,7 @@ class Simulation:
     def _written(self, host: Host, life: int) -> None:
         if host.life != life or host.node is None or host.writing is None:
             return
-        if not self.is_calm and self.random.random() < 0.001:
+        if self._happens(0.001):
             self._crash(host)  # the sync failed: the node stops
             return
         persist, host.writing = host.writing, None
@@ -293,7 +307,11 @@ class Simulation:
         host = self.random.choice(list(self.hosts.values()))
         kind = self.random.choice(("crash", "crash", "start", "start", "cut", "cut", "heal", "pause", "disk", "wipe"))
         if kind == "crash":
-            self._crash(self._leader() or host if self.random.random() < 0.4 else host)
+            victim = self._leader() if self._happens(0.4) else None
+            if self._happens(0.5):
+                self._crash(victim or host)
+            else:
+                self._crash_and_return(victim or host)
         elif kind == "start":
             for each in self.hosts.values():
                 if each.node is None and self.random.random() < 0.7:
@@ -323,6 +341,8 @@ class Simulation:
         if host.life == life and host.node is not None and host.is_paused:
             host.is_paused = False
             events, host.backlog = host.backlog, []
+            if self._happens(0.5):
+                self._read(host)  # before it hears what has happened meanwhile
             for event in events:
                 self._handle(host, event)
 
@@ -347,20 +367,24 @@ class Simulation:
 
     def _client(self) -> None:
         self._later(self.random.expovariate(1 / 70), self._client)
-        host = self._leader() if self.random.random() < 0.8 else None
+        host = self._leader() if self.random.random() < 0.7 else None
         host = host or self.random.choice(list(self.hosts.values()))
         if host.node is None or host.is_paused:
             return
-        context = self._context()
         if self.random.random() < 0.4:
-            self.checker.read_asked(host, context)
-            self._handle(host, ReadIndex(context))
+            self._read(host)
         else:
+            context = self._context()
             count = self.random.choice((1, 1, 3, 12))
             commands = tuple(b"%d.%d" % (context, number) for number in range(count))
             self.checker.outcome_awaited(host, context)
             self._proposed[context] = commands[0]
             self._handle(host, Propose(commands, context))
+
+    def _read(self, host: Host) -> None:
+        context = self._context()
+        self.checker.read_asked(host, context)
+        self._handle(host, ReadIndex(context))
 
     def _operator(self) -> None:
         """Adds, promotes and removes members, lets replaced disks in again, and hands leadership over."""

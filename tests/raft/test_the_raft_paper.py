@@ -145,6 +145,34 @@ def test_5_2_a_vote_survives_a_crash() -> None:
     assert not answer.is_granted
 
 
+def test_5_2_a_vote_in_a_term_that_was_known_before_survives_a_crash() -> None:
+    lab = Lab()
+    lab.seed_log(1, [], term=1)
+    lab.receive(vote_request(lab, 2, 1, 1))
+    assert lab.hosts[1].disk.hard_state.vote == 2
+    lab.crash(1)
+    lab.restart(1)
+    (answer,) = lab.receive(vote_request(lab, 3, 1, 1))
+    assert isinstance(answer, VoteAck)
+    assert not answer.is_granted
+
+
+def test_5_2_a_candidate_counts_its_own_vote_only_when_it_is_on_disk() -> None:
+    lab = Lab([1], learners=[2])
+    lab.elect(1)
+    lab.propose(1, b"a")
+    lab.crash(1)
+    lab.restart(1)
+    lab.hold_disk(1)
+    lab.take_snapshot(1)
+    lab.campaign(1)
+    lab.sync(1)  # of the compaction
+    assert lab.role(1) is Role.CANDIDATE
+    lab.sync(1)
+    assert lab.role(1) is Role.LEADER
+    assert lab.hosts[1].disk.hard_state.vote == 1
+
+
 def test_5_2_a_vote_leaves_only_when_it_is_on_disk() -> None:
     lab = Lab()
     lab.hold_disk(1)
@@ -236,6 +264,10 @@ def test_5_3_an_acknowledgement_leaves_only_when_the_entries_are_on_disk() -> No
     lab.release_disk(2)
     assert [ack.match_index for ack in lab.sent_by(2, AppendAck)] == [1]
     assert lab.log(2) == [(1, 1)]
+    lab.hold_disk(2)
+    assert lab.receive(append(lab, 1, 2, 1, entry(2, 1), previous_index=1, previous_term=1)) == []
+    lab.release_disk(2)
+    assert [ack.match_index for ack in lab.sent_by(2, AppendAck)] == [1, 2]
 
 
 def test_5_3_a_promise_that_waits_for_the_disk_is_void_in_the_next_term() -> None:
@@ -358,6 +390,14 @@ def test_5_4_1_a_candidate_whose_log_is_older_gets_no_vote(
     (answer,) = lab.receive(vote_request(lab, 2, 1, 4, last_term=candidate[0], last_index=candidate[1]))
     assert isinstance(answer, VoteAck)
     assert answer.is_granted is is_granted
+
+
+def test_5_4_1_a_longer_log_of_an_older_term_is_the_older_log() -> None:
+    lab = Lab()
+    lab.seed_log(1, [2], term=3)
+    (answer,) = lab.receive(vote_request(lab, 2, 1, 4, last_term=1, last_index=5))
+    assert isinstance(answer, VoteAck)
+    assert not answer.is_granted
 
 
 def test_5_4_2_entries_of_earlier_terms_are_committed_only_with_one_of_the_own_term() -> None:

@@ -182,6 +182,24 @@ def test_4_2_2_a_leader_that_removes_itself_does_not_count_itself() -> None:
     assert lab[1].commit < lab[1].membership_index
 
 
+def test_4_2_2_a_node_whose_removal_is_not_committed_still_stands() -> None:
+    """It alone has the entry that leaves it out, and the other would not be elected without its vote."""
+    lab = Lab((1, 2))
+    lab.elect(1)
+    lab.isolate(1)
+    lab.change(1, RemoveNode(1))
+    lab.settle()
+    lab.crash(1)
+    lab.restart(1)
+    lab.heal()
+    for _ in range(30):
+        for node_id in (1, 2):
+            lab.tick(node_id)
+        lab.settle()
+    assert lab.leader() == 2
+    assert lab[2].membership.voters == (2,)
+
+
 def test_4_2_3_a_removed_node_disturbs_nobody() -> None:
     lab = Lab()
     lab.elect(1)
@@ -289,6 +307,23 @@ def test_a_node_on_an_empty_disk_comes_back_as_a_learner() -> None:
     assert lab.leader() == 3
 
 
+def test_a_candidate_on_another_disk_gets_a_vote_only_if_it_knows_a_newer_membership() -> None:
+    for membership_index, is_granted in ((0, False), (7, True)):
+        lab = Lab()
+        fields = {"last_index": 9, "last_term": 1, "is_pre_vote": False, "is_hand_over": False}
+        request = lab.message(
+            VoteRequest,
+            3,
+            1,
+            term=2,
+            source_directory=directory(3, 1),
+            membership_index=membership_index,
+            **fields,
+        )
+        (answer,) = lab.receive(request)
+        assert answer.is_granted is is_granted  # type: ignore[union-attr]
+
+
 def test_a_voter_that_missed_the_new_disk_still_elects_the_node_on_it() -> None:
     lab = Lab()
     lab.elect(1)
@@ -319,6 +354,17 @@ def test_6_2_a_leader_without_contact_to_a_majority_steps_down() -> None:
     lab.isolate(1)
     lab.tick(1, 2 * lab.config.election_ticks)
     assert (lab.role(1), lab[1].status.term, lab[1].status.leader) == (Role.FOLLOWER, 1, -1)
+
+
+def test_6_2_learners_do_not_keep_a_leader_in_office() -> None:
+    lab = Lab((1, 2, 3), learners=[4, 5])
+    lab.elect(1)
+    for node_id in (2, 3):
+        lab.cut(1, node_id)
+    for _ in range(2 * lab.config.election_ticks):
+        lab.tick(1)
+        lab.settle()
+    assert lab.role(1) is Role.FOLLOWER
 
 
 def test_6_4_a_read_is_confirmed_by_a_round_of_heartbeats_and_writes_nothing() -> None:

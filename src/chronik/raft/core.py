@@ -136,8 +136,16 @@ class RaftCore:
 
     @property
     def may_campaign(self) -> bool:
-        own = self.membership.get(self.node_id)
-        return not self.is_disowned and rules.may_campaign(own, self.directory_id, self.memberships.index)
+        """A node that its newest membership leaves out still stands until that is committed (thesis §4.2.2): it may be
+        the only one that has the entry, and then the others cannot elect anybody without it. It will not count
+        itself."""
+        if self.is_disowned:
+            return False
+        is_settled = self.memberships.index <= self.commit
+        seats = [self.membership] if is_settled else [self.membership, self.memberships.previous]
+        return any(
+            rules.may_campaign(seat.get(self.node_id), self.directory_id, self.memberships.index) for seat in seats
+        )
 
     @property
     def is_leased(self) -> bool:

@@ -143,6 +143,11 @@ class MembershipHistory:
         """Of the entry that brought the current one; 0 for that which the node was started with."""
         return self._known[-1][0]
 
+    @property
+    def previous(self) -> Membership:
+        """The one that is in force again if the current one is taken back."""
+        return self._known[-2 if len(self._known) > 1 else -1][1]
+
     def at(self, index: int) -> Membership:
         """The membership after the entry at `index`: it belongs into a snapshot of that index."""
         found = [membership for since, membership in self._known if since <= index]
