@@ -206,9 +206,9 @@ class RaftCore:
 
     # ---------------------------------------------------------------------------------------------------- membership
 
-    def adopt_membership(self) -> None:
+    def adopt_membership(self, next_index: int | None = None) -> None:
         """After every change of the membership in force. A peer on another disk is another peer: nothing that is
-        known about the old one holds for it."""
+        known about the old one holds for it. New peers are tried with `next_index` first."""
         own = self.membership.get(self.node_id)
         if own is not None and own.directory_id == self.directory_id:
             self.is_disowned = False
@@ -220,7 +220,7 @@ class RaftCore:
                 continue
             known = self.peers.get(member.node_id)
             if known is None or known.directory_id != member.directory_id:
-                known = Progress(member.directory_id, self.log.last_index + 1, self.config)
+                known = Progress(member.directory_id, next_index or self.log.last_index + 1, self.config)
             peers[member.node_id] = known
         self.peers = peers
         if self.transferee not in peers:
@@ -237,7 +237,7 @@ class RaftCore:
                 self.memberships.append(entry.index, decode_membership(entry.data))
                 is_changed = True
         if is_changed:
-            self.adopt_membership()
+            self.adopt_membership(next_index=entries[0].index)
 
     def commit_through(self, index: int) -> None:
         if index <= self.commit:

@@ -1,0 +1,149 @@
+"""Scenario scripts: blocks of commands, a line of dashes, and what happens then. See `scenarios/`.
+
+    cluster 1 2 3 learners 4 strangers 5 [unbound]      campaign N      elect N      tick N COUNT
+    propose N WORD...      read N      transfer N TARGET      add N ID      promote N ID      remove N ID
+    deliver [COUNT]        settle      drop        cut A B     isolate N     heal
+    hold N (its disk)      sync N      release N   crash N     restart N     wipe N     snapshot N
+    state                  log N       seed N TERM...          quietly COMMAND...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from chronik.raft.config import RaftConfig
+from chronik.raft.membership import AddLearner, PromoteLearner, RemoveNode
+
+from .story import StoryLab, tell_entries, tell_membership
+
+DASHES: Final = "----"
+CONFIG: Final = RaftConfig(election_ticks=10, heartbeat_ticks=2, snapshot_chunk_bytes=64, inflight_messages_max=3)
+
+
+class Script:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lab = StoryLab(config=CONFIG)
+
+    def play(self) -> str:
+        """The text of the script with what happens now in the place of what was expected."""
+        blocks = self._path.read_text(encoding="utf-8").rstrip("\n").split("\n\n")
+        return "\n\n".join(self._play_block(block) for block in blocks) + "\n"
+
+    def _play_block(self, block: str) -> str:
+        if DASHES not in block.splitlines():
+            return block  # prose
+        commands = block.splitlines()[: block.splitlines().index(DASHES)]
+        lines: list[str] = []
+        for command in commands:
+            if not command.startswith("#"):
+                lines += self._run(command.split())
+        return "\n".join([*commands, DASHES, *(lines or ["nothing"])])
+
+    def _run(self, words: list[str]) -> list[str]:
+        if words[0] == "cluster":
+            self._found(words[1:])
+            return [f"members {tell_membership(self._lab.bootstrap)}"]
+        is_quiet = words[0] == "quietly"
+        name, *arguments = words[1:] if is_quiet else words
+        self._lab.lines = []
+        told = COMMANDS[name](self._lab, arguments) or []
+        return [] if is_quiet else [*self._lab.lines, *told]
+
+    def _found(self, words: list[str]) -> None:
+        groups: dict[str, list[int]] = {"voters": []}
+        group, is_bound = "voters", True
+        for word in words:
+            if word == "unbound":
+                is_bound = False
+            elif word.isdigit():
+                groups[group].append(int(word))
+            else:
+                group = word
+                groups[group] = []
+        self._lab = StoryLab(config=CONFIG, is_bound=is_bound, **groups)
+
+
+def _state(lab: StoryLab, arguments: list[str]) -> list[str]:
+    lines = []
+    for host in lab.hosts.values():
+        node, status = host.node, host.node.status
+        if host.is_down:
+            lines.append(f"{host.node_id} is down")
+            continue
+        leader = f" under {status.leader}" if status.leader not in (-1, host.node_id) else ""
+        indexes = f"commit {node.commit} of {node.last_index}, applied {node.applied}"
+        lines.append(
+            f"{host.node_id} {status.role}{leader} term {status.term}, {indexes}, {tell_membership(node.membership)}"
+        )
+    return lines
+
+
+def _log(lab: StoryLab, arguments: list[str]) -> list[str]:
+    disk = lab.hosts[int(arguments[0])].disk
+    before = f"snapshot {disk.floor[0]}/{disk.floor[1]} " if disk.floor[0] else ""
+    return [f"{arguments[0]} holds {before}{tell_entries(disk.log) or 'no entries'}"]
+
+
+def _deliver(lab: StoryLab, arguments: list[str]) -> None:
+    for _ in range(int(arguments[0]) if arguments else len(lab.flying)):
+        lab.deliver_one()
+
+
+def _add(lab: StoryLab, arguments: list[str]) -> None:
+    node_id = int(arguments[1])
+    lab.change(int(arguments[0]), AddLearner(node_id, lab.hosts[node_id].directory_id))
+
+
+def _propose(lab: StoryLab, arguments: list[str]) -> None:
+    lab.propose(int(arguments[0]), *(word.encode() for word in arguments[1:]))
+
+
+def _tick(lab: StoryLab, arguments: list[str]) -> None:
+    lab.tick(int(arguments[0]), int(arguments[1]) if len(arguments) > 1 else 1)
+
+
+def _with_node(action: Callable[[StoryLab, int], object]) -> Callable[[StoryLab, list[str]], None]:
+    def run(lab: StoryLab, arguments: list[str]) -> None:
+        action(lab, int(arguments[0]))
+
+    return run
+
+
+def _with_two(action: Callable[[StoryLab, int, int], object]) -> Callable[[StoryLab, list[str]], None]:
+    def run(lab: StoryLab, arguments: list[str]) -> None:
+        action(lab, int(arguments[0]), int(arguments[1]))
+
+    return run
+
+
+COMMANDS: Final[dict[str, Callable[[StoryLab, list[str]], list[str] | None]]] = {
+    "state": _state,
+    "log": _log,
+    "deliver": _deliver,
+    "settle": lambda lab, _: lab.settle(),
+    "drop": lambda lab, _: lab.flying.clear(),
+    "heal": lambda lab, _: lab.heal(),
+    "cut": _with_two(lambda lab, one, other: lab.cut(one, other)),
+    "propose": _propose,
+    "tick": _tick,
+    "add": _add,
+    "promote": _with_two(lambda lab, node_id, other: lab.change(node_id, PromoteLearner(other))),
+    "remove": _with_two(lambda lab, node_id, other: lab.change(node_id, RemoveNode(other))),
+    "transfer": _with_two(lambda lab, node_id, other: lab.transfer(node_id, other)),
+    "seed": lambda lab, words: lab.seed_log(int(words[0]), [int(word) for word in words[1:]]),
+    "campaign": _with_node(lambda lab, node_id: lab.campaign(node_id)),
+    "elect": _with_node(lambda lab, node_id: lab.elect(node_id)),
+    "read": _with_node(lambda lab, node_id: lab.read(node_id)),
+    "isolate": _with_node(lambda lab, node_id: lab.isolate(node_id)),
+    "hold": _with_node(lambda lab, node_id: lab.hold_disk(node_id)),
+    "sync": _with_node(lambda lab, node_id: lab.sync(node_id)),
+    "release": _with_node(lambda lab, node_id: lab.release_disk(node_id)),
+    "crash": _with_node(lambda lab, node_id: lab.crash(node_id)),
+    "restart": _with_node(lambda lab, node_id: lab.restart(node_id)),
+    "wipe": _with_node(lambda lab, node_id: lab.wipe(node_id)),
+    "snapshot": _with_node(lambda lab, node_id: lab.take_snapshot(node_id)),
+}
+

@@ -1,0 +1,132 @@
+"""What happens in a lab, told in words: the output of the scenario scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from chronik.raft.entries import Entry, EntryKind
+from chronik.raft.events import Accepted, Persist, ReadConfirmed, Ready, Refused
+from chronik.raft.membership import UNBOUND, Member, Membership, decode_membership
+from chronik.raft.messages import (
+    AnyMessage,
+    Append,
+    AppendAck,
+    Heartbeat,
+    HeartbeatAck,
+    ReadAck,
+    ReadRequest,
+    SnapshotAck,
+    SnapshotChunk,
+    TimeoutNow,
+    VoteAck,
+    VoteRequest,
+)
+
+from .lab import Lab, LabHost, directory
+
+
+def tell_entries(entries: Iterable[Entry]) -> str:
+    return " ".join(tell_entry(entry) for entry in entries)
+
+
+def tell_entry(entry: Entry) -> str:
+    match entry.kind:
+        case EntryKind.NOOP:
+            content = "noop"
+        case EntryKind.COMMAND:
+            content = entry.data.decode()
+        case EntryKind.MEMBERSHIP:
+            content = tell_membership(decode_membership(entry.data))
+    return f"{entry.index}/{entry.term}:{content}"
+
+
+def tell_membership(membership: Membership) -> str:
+    return "{" + ",".join(_tell_member(member) for member in membership.members) + "}"
+
+
+def _tell_member(member: Member) -> str:
+    seat = f"{member.node_id}" if member.is_voter else f"({member.node_id})"
+    if member.directory_id == UNBOUND:
+        return seat + "?"
+    return seat if member.directory_id == directory(member.node_id) else seat + "'"
+
+
+def tell_message(message: AnyMessage) -> str:
+    return f"{message.source}->{message.target} {type(message).__name__} term {message.term}{_details(message)}"
+
+
+def _details(message: AnyMessage) -> str:
+    match message:
+        case VoteRequest():
+            kind = " beforehand" if message.is_pre_vote else " for a hand-over" if message.is_hand_over else ""
+            return f"{kind}, log ends {message.last_index}/{message.last_term}"
+        case VoteAck():
+            return f"{' beforehand' if message.is_pre_vote else ''}: {'yes' if message.is_granted else 'no'}"
+        case Append():
+            entries = f", {tell_entries(message.entries)}" if message.entries else ""
+            return f" behind {message.previous_index}/{message.previous_term}{entries}, commit {message.commit}"
+        case AppendAck(is_rejected=True):
+            return f": no {message.rejected_index} here, try {message.hint_index}/{message.hint_term}"
+        case AppendAck():
+            return f": holds {message.match_index}"
+        case Heartbeat():
+            return f", commit {message.commit}, round {message.round}"
+        case HeartbeatAck():
+            return f", round {message.round}"
+        case SnapshotChunk():
+            end = message.offset + len(message.data)
+            return f", snapshot {message.snapshot.index}/{message.snapshot.term}, bytes {message.offset} to {end}"
+        case SnapshotAck():
+            return f", snapshot {message.index}: next byte {message.next_offset}"
+        case TimeoutNow():
+            return ""
+        case ReadRequest():
+            return ""
+        case ReadAck():
+            return ": refused" if message.is_refused else f": from {message.index} on"
+
+
+def tell_persist(persist: Persist) -> str:
+    parts = [f"bytes {chunk.offset} to {chunk.offset + len(chunk.data)} of a snapshot" for chunk in persist.chunks]
+    if persist.install is not None:
+        parts.append(f"snapshot {persist.install.index}/{persist.install.term} instead of its log")
+    if persist.entries:
+        parts.append(tell_entries(persist.entries))
+    if persist.hard_state is not None:
+        state = persist.hard_state
+        vote = f" vote {state.vote}" if state.vote >= 0 else ""
+        parts.append(f"term {state.term}{vote} commit {state.commit}")
+    if persist.compact_through:
+        parts.append(f"nothing any more up to {persist.compact_through}")
+    return "; ".join(parts)
+
+
+def tell_outcome(outcome: Accepted | Refused | ReadConfirmed) -> str:
+    match outcome:
+        case Accepted():
+            return f"accepts, from {outcome.first_index}/{outcome.term} on"
+        case Refused():
+            leader = f", ask {outcome.leader}" if outcome.leader >= 0 else ""
+            return f"refuses: {outcome.refusal}{leader}"
+        case ReadConfirmed():
+            return f"may read from {outcome.index} on"
+
+
+class StoryLab(Lab):
+    """A lab that tells what happens."""
+
+    lines: list[str]
+
+    def observe(self, host: LabHost, ready: Ready) -> None:
+        if not hasattr(self, "lines"):
+            self.lines = []
+        node_id = host.node_id
+        self.lines += [f"{node_id} turns from {s.source} to {s.target}: {s.reason}" for s in ready.steps]
+        self.lines += [f"{node_id} {tell_outcome(outcome)}" for outcome in ready.outcomes]
+        if ready.persist is not None:
+            self.lines.append(f"{node_id} writes {tell_persist(ready.persist)}")
+        self.lines += [f"  {tell_message(message)}" for message in ready.messages]
+        if ready.restore is not None:
+            self.lines.append(f"{node_id} loads snapshot {ready.restore.index}/{ready.restore.term}")
+        if ready.committed:
+            self.lines.append(f"{node_id} applies {tell_entries(ready.committed)}")
