@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from chronik.broker.flusher import Flusher
+from chronik.broker.flusher import INLINE_AFTER_FAST_SYNCS, INLINE_BYTES_MAX, Flusher
 from chronik.errors import StorageFailed
 from chronik.log.sync import SyncTicket
 
@@ -17,10 +17,12 @@ class Ticket:
     def __init__(self, log: FakeLog, end: int) -> None:
         self.log = log
         self.end = end
+        self.is_plain = log.is_plain
 
     def run(self) -> None:
         self.log.gate.wait(10)
         self.log.runs += 1
+        self.log.threads.append(threading.current_thread())
         if self.log.broken:
             raise StorageFailed("the disk is gone")
 
@@ -29,6 +31,9 @@ class FakeLog:
     def __init__(self) -> None:
         self.end = self.synced = self.runs = 0
         self.broken = False
+        self.is_plain = True
+        self.unsynced_bytes = 100
+        self.threads: list[threading.Thread] = []
         self.gate = threading.Event()
         self.gate.set()
 
@@ -107,6 +112,55 @@ def test_a_log_that_breaks_its_promise_to_the_flusher_stops_the_node(
         flusher.request(log)
         await asyncio.wait_for(flusher.drain(), 10)
         assert [type(failure) for failure in failures] == [ZeroDivisionError]
+        flusher.close()
+
+    asyncio.run(scenario())
+
+
+async def sync_once(flusher: Flusher, log: FakeLog) -> bool:
+    """Whether the loop itself waited for the disk."""
+    log.end += 1
+    flusher.request(log)
+    await asyncio.wait_for(flusher.drain(), 10)
+    assert log.synced == log.end
+    return log.threads[-1] is threading.current_thread()
+
+
+def test_the_loop_syncs_a_little_itself_while_the_disk_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        log = FakeLog()
+        flusher = Flusher(lambda error: pytest.fail(str(error)))
+        monkeypatch.setattr("chronik.broker.flusher.INLINE_SECONDS_MAX", 10.0)
+        assert not any([await sync_once(flusher, log) for _ in range(INLINE_AFTER_FAST_SYNCS)])
+        assert await sync_once(flusher, log)
+        log.unsynced_bytes = INLINE_BYTES_MAX
+        assert await sync_once(flusher, log)
+        log.unsynced_bytes = INLINE_BYTES_MAX + 1
+        assert not await sync_once(flusher, log), "too much for the loop"
+        log.unsynced_bytes, log.is_plain = 100, False
+        assert not await sync_once(flusher, log), "not just one file's bytes"
+        log.is_plain = True
+        assert await sync_once(flusher, log)
+        monkeypatch.setattr("chronik.broker.flusher.INLINE_SECONDS_MAX", 0.0)
+        assert await sync_once(flusher, log), "nobody could know that this one would be slow"
+        assert not await sync_once(flusher, log), "the next is left to a thread"
+        flusher.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_loop_leaves_it_to_threads_when_several_logs_want_a_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        logs = [FakeLog(), FakeLog()]
+        flusher = Flusher(lambda error: pytest.fail(str(error)))
+        monkeypatch.setattr("chronik.broker.flusher.INLINE_SECONDS_MAX", 10.0)
+        for _ in range(INLINE_AFTER_FAST_SYNCS):
+            await sync_once(flusher, logs[0])
+        for log in logs:
+            log.end += 1
+            flusher.request(log)
+        await asyncio.wait_for(flusher.drain(), 10)
+        assert threading.current_thread() not in [logs[0].threads[-1], logs[1].threads[-1]]
         flusher.close()
 
     asyncio.run(scenario())

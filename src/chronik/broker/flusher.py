@@ -2,23 +2,41 @@
 
 A log that was written to is synced by a small pool of threads, one sync at a time per log. What is appended while a
 sync runs is covered by the next, so that the disk sets the pace and each sync takes along all that came meanwhile.
+
+Waking a thread and being woken by it takes as long as a small sync on a fast disk. So while syncs are fast, and one log
+alone has a little to sync, the loop waits for the disk itself; the first slow sync ends that.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
+from chronik.limits import KIB
 from chronik.log.sync import SyncTicket
 
 SYNC_THREADS = 4
 """fdatasync costs per file: 100 files take 25 ms in one thread, 8 ms in four."""
 
 
+INLINE_BYTES_MAX = 16 * KIB
+"""What the loop may sync itself; more takes the disk longer than waking a thread does."""
+
+INLINE_SECONDS_MAX = 0.0005
+"""How long the loop may wait for the disk, judged by the syncs before."""
+
+INLINE_AFTER_FAST_SYNCS = 16
+"""So many syncs in a row must have been fast before the loop trusts the disk."""
+
+
 class Flushable(Protocol):
     """A log, as far as syncing it goes."""
+
+    @property
+    def unsynced_bytes(self) -> int: ...
 
     def begin_sync(self) -> SyncTicket | None:
         """What to sync now; None when all is synced."""
@@ -37,6 +55,7 @@ class Flusher:
         self._idle.set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failed = False
+        self._fast_syncs = 0  # in a row
 
     def request(self, log: Flushable) -> None:
         """Syncs `log` soon: after what the loop has already received, so that it can share the sync."""
@@ -74,12 +93,25 @@ class Flusher:
         if ticket is None:
             self._finished(log)
             return
-        running = self._loop.run_in_executor(self._threads, ticket.run)
-        running.add_done_callback(lambda future: self._synced(log, ticket, future))
+        if self._may_wait_for(log, ticket):
+            self._synced(log, ticket, lambda: _run(ticket))
+            return
+        running = self._loop.run_in_executor(self._threads, _run, ticket)
+        running.add_done_callback(lambda future: self._synced(log, ticket, future.result))
 
-    def _synced(self, log: Flushable, ticket: SyncTicket, running: asyncio.Future[None]) -> None:
+    def _may_wait_for(self, log: Flushable, ticket: SyncTicket) -> bool:
+        return (
+            self._fast_syncs >= INLINE_AFTER_FAST_SYNCS
+            and len(self._syncing) == 1
+            and log.unsynced_bytes <= INLINE_BYTES_MAX
+            and ticket.is_plain
+        )
+
+    def _synced(self, log: Flushable, ticket: SyncTicket, outcome: Callable[[], float]) -> None:
+        """`outcome` gives the seconds that the sync took, or raises what made it fail."""
         try:
-            running.result()
+            is_fast = outcome() < INLINE_SECONDS_MAX
+            self._fast_syncs = self._fast_syncs + 1 if is_fast else 0
             log.complete_sync(ticket)
         except (Exception, asyncio.CancelledError) as error:
             self._fail(log, error)
@@ -102,3 +134,9 @@ class Flusher:
                 waiter.set_result(None)
         if not self._syncing:
             self._idle.set()
+
+
+def _run(ticket: SyncTicket) -> float:
+    began = time.perf_counter()
+    ticket.run()
+    return time.perf_counter() - began

@@ -146,6 +146,10 @@ class Replica:
 
     # Waiting
 
+    @property
+    def unsynced_bytes(self) -> int:
+        return self._bytes_appended - self._bytes_announced
+
     def is_committed(self, offset: int) -> bool:
         """Whether everything below `offset` is as safe as it will be acknowledged to be."""
         return offset <= self.high_watermark

@@ -22,6 +22,11 @@ class SyncTicket:
     offsets: list[tuple[OffsetFile, int]]
     """Written last, since they tell of what must be durable before."""
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is one file's appended bytes and nothing else."""
+        return len(self.files) == 1 and not (self.folders or self.offsets or self.doomed)
+
     def run(self) -> None:
         """Waits for the disk. Raises StorageFailed, after which nothing of this ticket counts."""
         for unsynced in self.files:

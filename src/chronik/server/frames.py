@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from chronik.limits import FRAME_BYTES_MAX, KIB, MIB
 
-SCRATCH_BYTES = 256 * KIB
-"""One read. Larger gains nothing: a frame beyond it is received in place."""
+SCRATCH_BYTES = 64 * KIB
+"""One read. A larger frame is received in place, all but what this read had of it: that is copied, so it is small."""
 
 FRAME_GROWTH_BYTES = 1 * MIB
 """A frame's buffer starts no larger than this and doubles as bytes arrive: a claimed length costs nothing."""
