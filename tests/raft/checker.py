@@ -34,7 +34,7 @@ class Checker:
         self._entries: dict[tuple[int, int], tuple[int, Entry]] = {}
         self._committed: dict[int, int] = {}
         """index -> term of what any leader has committed."""
-        self._last_committed = 0
+        self.last_committed = 0
         self._digests: dict[int, bytes] = {}
         self._terms: dict[int, int] = {}
         self._seen_commit: dict[int, int] = {}
@@ -48,9 +48,13 @@ class Checker:
         self.snapshots_installed = 0
         self.memberships_committed = 0
 
+    @property
+    def terms_led(self) -> int:
+        return len(self._leaders)
+
     def summary(self) -> str:
         return (
-            f"{len(self._leaders)} leaders, {self._last_committed} committed, "
+            f"{self.terms_led} leaders, {self.last_committed} committed, "
             f"{self.memberships_committed} memberships, {self.snapshots_installed} snapshots installed, "
             f"{self.reads_confirmed} reads"
         )
@@ -125,8 +129,8 @@ class Checker:
             _, last_index, last_term = self._leading
             is_kept = node.last_index >= last_index and node.term_at(last_index) in (last_term, None)
             require(is_kept, f"leader append-only: {host.node_id} has taken back entries of its own log")
-        elif self._last_committed:
-            index, committed_term = self._last_committed, self._committed[self._last_committed]
+        elif self.last_committed:
+            index, committed_term = self.last_committed, self._committed[self.last_committed]
             holds = node.term_at(index) == committed_term or node.first_index > index
             is_older = term < committed_term  # one that was elected and paused before it knew: it can commit nothing
             require(holds or is_older, f"leader completeness: {host.node_id} leads in term {term} without {index}")
@@ -161,7 +165,7 @@ class Checker:
 
     def _commit(self, host: Host, index: int, term: int) -> None:
         self._committed[index] = term
-        self._last_committed = max(self._last_committed, index)
+        self.last_committed = max(self.last_committed, index)
         known = self._entries.get((index, term))
         if known is not None and known[1].kind is EntryKind.MEMBERSHIP:
             self.membership = decode_membership(known[1].data)
@@ -203,7 +207,7 @@ class Checker:
     # --------------------------------------------------------------------------------------------- reads and outcomes
 
     def read_asked(self, host: Host, context: int) -> None:
-        self._reads[context] = self._last_committed
+        self._reads[context] = self.last_committed
         self.outcome_awaited(host, context)
 
     def outcome_awaited(self, host: Host, context: int) -> None:

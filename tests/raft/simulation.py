@@ -101,8 +101,11 @@ class Simulation:
         self.broken_links: set[tuple[int, int]] = set()
         self.loss = self.random.choice((0.0, 0.02, 0.1))
         self.duplication = self.random.choice((0.0, 0.05))
-        self.delay_ms_max = self.random.choice((5.0, 40.0, 250.0))
-        self.config = msgspec.structs.replace(CONFIG, election_spread_ticks=self.random.choice((2, 3, 6)))
+        self.is_stormy = self.random.random() < 0.25
+        """Elections collide, and voters crash with the ink still wet."""
+        self.delay_ms_max = 300.0 if self.is_stormy else self.random.choice((5.0, 40.0, 250.0))
+        spread = 1 if self.is_stormy else self.random.choice((2, 3, 6))
+        self.config = msgspec.structs.replace(CONFIG, election_spread_ticks=spread)
         self.is_calm = False
         self._next_context = 0
         self.hosts: dict[int, Host] = {}
@@ -124,7 +127,7 @@ class Simulation:
         founders = Membership(tuple(members))
         for node_id in range(1, voters + 1 + self.random.randrange(3)):
             bootstrap = founders if node_id <= voters else Membership()
-            tick_ms = TICK_MS * self.random.uniform(0.8, 1.25)
+            tick_ms = TICK_MS * (self.random.uniform(0.99, 1.01) if self.is_stormy else self.random.uniform(0.8, 1.25))
             self.hosts[node_id] = Host(node_id, directories[node_id], bootstrap, tick_ms)
 
     def _directory(self) -> bytes:
@@ -195,7 +198,8 @@ class Simulation:
     def _crash_and_return(self, host: Host) -> None:
         self._crash(host)
         life = host.life
-        self._later(self.random.uniform(1, 60), lambda: self._start(host) if host.life == life else None)
+        delay_ms = self.random.uniform(1, 10 if self.is_stormy else 100)
+        self._later(delay_ms, lambda: self._start(host) if host.life == life else None)
 
     def _happens(self, probability: float) -> bool:
         return not self.is_calm and self.random.random() < probability
@@ -227,7 +231,8 @@ class Simulation:
             self._later(self.random.uniform(0.1, host.write_ms_max), lambda: self._written(host, life))
         for message in ready.messages:
             self._send(message)
-        if any(isinstance(m, VoteAck | VoteRequest) for m in ready.messages) and self._happens(0.04):
+        has_voted = any(isinstance(m, VoteAck | VoteRequest) and not m.is_pre_vote for m in ready.messages)
+        if has_voted and self._happens(0.3 if self.is_stormy else 0.05):
             self._crash_and_return(host)  # the moment at which forgetting is most dangerous
             return
         if ready.restore is not None:

@@ -1,0 +1,153 @@
+"""One connection between two nodes, dialled or accepted: the handshake, then frames both ways."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Sequence
+from typing import Final, Protocol, cast
+
+from chronik.raft.handshake import Handshake, HandshakeFailed
+from chronik.raft.messages import BadMessage
+from chronik.raft.peer_frames import Frame, FrameKind, FrameRefused, FrameSplitter, encode_frame
+
+logger = logging.getLogger("chronik.raft")
+
+HANDSHAKE_SECONDS_MAX: Final = 5.0
+"""Four small messages; whoever takes longer holds a descriptor for nothing."""
+
+UNSENT_BYTES_HIGH: Final = 1024 * 1024
+"""Handed to the socket and not sent yet. Beyond it frames wait in our own queue, where the old ones can be dropped."""
+
+SILENCE_SECONDS_MAX: Final = 15
+"""What was sent and not acknowledged by the other machine for so long is lost: the connection is given up."""
+
+
+class ConnectionOwner(Protocol):
+    def connection_opened(self, connection: PeerConnection) -> None:
+        """The handshake is done: `connection.peer` is who it says it is."""
+
+    def frames_received(self, connection: PeerConnection, frames: Sequence[Frame]) -> None:
+        """Raises BadMessage; then the connection is closed."""
+
+    def writing_resumed(self, connection: PeerConnection) -> None: ...
+
+    def connection_closed(self, connection: PeerConnection) -> None: ...
+
+
+class PeerConnection(asyncio.Protocol):
+    def __init__(self, owner: ConnectionOwner, handshake: Handshake) -> None:
+        self._owner = owner
+        self._handshake = handshake
+        self._splitter = FrameSplitter()
+        self._transport: asyncio.Transport | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._address = "?"
+        self._is_closing = False
+        self.is_paused = False
+
+    @property
+    def peer(self) -> int:
+        return self._handshake.peer
+
+    @property
+    def is_open(self) -> bool:
+        return self.has_been_open and not self._is_closing
+
+    @property
+    def has_been_open(self) -> bool:
+        return self._handshake.is_done
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        if self._transport is not None and not self._is_closing:
+            self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+
+    def close(self, reason: str, level: int = logging.INFO) -> None:
+        """With one line in the log."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        if self._deadline is not None:
+            self._deadline.cancel()
+        who = f"node {self.peer}" if self._handshake.is_done else "a stranger"
+        logger.log(level, "peer connection with %s at %s closed: %s", who, self._address, reason)
+        if self._transport is not None:
+            self._transport.abort()  # what was not sent is lost, as any message may be
+
+    # ------------------------------------------------------------------------------------------- the transport's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=UNSENT_BYTES_HIGH)
+        name = transport.get_extra_info("peername")
+        if isinstance(name, tuple):
+            self._address = f"{name[0]}:{name[1]}"
+        _watch_the_line(transport.get_extra_info("socket"))
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(HANDSHAKE_SECONDS_MAX, self._handshake_is_late)
+        first = self._handshake.begin()
+        if first is not None:
+            self.send([encode_frame(FrameKind.HANDSHAKE, first)])
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_closing:
+            return
+        self._splitter.receive(data)
+        frames: list[Frame] = []
+        try:
+            while (frame := self._splitter.next()) is not None:
+                if self._handshake.is_done:
+                    frames.append(frame)
+                else:
+                    self._shake_hands(frame)
+            if frames:
+                self._owner.frames_received(self, frames)
+        except (FrameRefused, HandshakeFailed, BadMessage) as error:
+            self.close(str(error), logging.WARNING)
+
+    def pause_writing(self) -> None:
+        self.is_paused = True
+
+    def resume_writing(self) -> None:
+        self.is_paused = False
+        self._owner.writing_resumed(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self._is_closing:
+            self.close(str(error) if error else "the other end closed it")
+        self._owner.connection_closed(self)
+
+    # ------------------------------------------------------------------------------------------------- the handshake
+
+    def _shake_hands(self, frame: Frame) -> None:
+        if frame.kind is not FrameKind.HANDSHAKE:
+            raise HandshakeFailed("it spoke before it had shown who it is")
+        answer = self._handshake.receive(frame.content)
+        if answer is not None:
+            self.send([encode_frame(FrameKind.HANDSHAKE, answer)])
+        if self._handshake.is_done:
+            self._splitter.trust()
+            if self._deadline is not None:
+                self._deadline.cancel()
+            self._owner.connection_opened(self)
+
+    def _handshake_is_late(self) -> None:
+        self.close(f"it did not show who it is within {HANDSHAKE_SECONDS_MAX:.0f} s", logging.WARNING)
+
+
+def _watch_the_line(connected: socket.socket | None) -> None:
+    """A machine that lost its power sends no farewell: without this a dead connection looks alive for minutes."""
+    if connected is None:
+        return
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENCE_SECONDS_MAX // 3)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, SILENCE_SECONDS_MAX // 3)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_SECONDS_MAX * 1000)

@@ -1,0 +1,231 @@
+"""The peers' port and the links to the peers: Raft's messages and calls between the nodes of a cluster.
+
+Every node dials every other and sends on its own connection only; what it accepts it listens to. So each direction
+has one ordered stream, and answers to calls, which may be large, never stand before a leader's heartbeats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+from chronik.config import Address
+from chronik.errors import invariant
+from chronik.raft.handshake import AcceptorHandshake, Identity
+from chronik.raft.membership import MEMBERS_MAX
+from chronik.raft.messages import AnyMessage, BadMessage, decode_message, encode_message
+from chronik.raft.peer_calls import PeerCalls
+from chronik.raft.peer_connection import PeerConnection
+from chronik.raft.peer_frames import Frame, FrameKind, encode_frame
+from chronik.raft.peer_link import PeerLink
+
+logger = logging.getLogger("chronik.raft")
+
+STRANGERS_MAX: Final = 64
+"""Connections that have not shown who they are. Each may stay for the time of a handshake: more of them at once than
+there can be members is no cluster that starts, but somebody who fills the port."""
+
+
+class MessageReceiver(Protocol):
+    def messages_received(self, messages: Sequence[AnyMessage]) -> None: ...
+
+    def peer_unreachable(self, peer: int) -> None:
+        """Messages for it were dropped."""
+
+
+class PeerTransport:
+    """`bind`, then `start`. `on_fatal` is called when a part of it dies that never should."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        address: Address,
+        peers: Mapping[int, Address],
+        on_fatal: Callable[[BaseException], None],
+        randomness: random.Random | None = None,
+    ) -> None:
+        self._identity = identity
+        self._address = address
+        self._on_fatal = on_fatal
+        self._random = randomness or random.Random()
+        self._receiver: MessageReceiver | None = None
+        self._server: asyncio.Server | None = None
+        self._links: dict[int, PeerLink] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._addresses = dict(peers)
+        self._strangers: set[PeerConnection] = set()
+        self._accepted: dict[int, PeerConnection] = {}
+        self._all_closed = asyncio.Event()
+        self.calls: Final = PeerCalls(self._send_request)
+
+    # ---------------------------------------------------------------------------------------------------------- life
+
+    async def bind(self) -> Address:
+        """Takes the port, and returns its address (a port of 0 becomes a real one). Raises OSError."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            self._new_connection, self._address.host, self._address.port, start_serving=False
+        )
+        return Address(self._address.host, self._server.sockets[0].getsockname()[1])
+
+    async def start(self, receiver: MessageReceiver) -> None:
+        """From now on peers are dialled, and heard."""
+        if self._server is None:
+            await self.bind()
+        assert self._server is not None
+        self._receiver = receiver
+        for node_id, address in self._addresses.items():
+            self._dial(node_id, address)
+        await self._server.start_serving()
+
+    async def stop(self) -> None:
+        self._receiver = None
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for node_id in list(self._tasks):
+            self._hang_up(node_id)
+        for connection in (*self._strangers, *self._accepted.values()):
+            connection.close("the node stops", logging.DEBUG)
+        while self._strangers or self._accepted:  # their last callbacks come with the loop's next turns
+            self._all_closed.clear()
+            await self._all_closed.wait()
+
+    def set_peer(self, node_id: int, address: Address) -> None:
+        """Adds a peer, or says where it has moved to."""
+        if node_id == self._identity.node_id or self._addresses.get(node_id) == address:
+            return
+        invariant(node_id in self._addresses or len(self._addresses) < MEMBERS_MAX, "more peers than a cluster has")
+        self._addresses[node_id] = address
+        if self._receiver is not None:
+            self._hang_up(node_id)
+            self._dial(node_id, address)
+
+    def remove_peer(self, node_id: int) -> None:
+        self._addresses.pop(node_id, None)
+        self._hang_up(node_id)
+
+    def _dial(self, node_id: int, address: Address) -> None:
+        if node_id == self._identity.node_id:
+            return
+        link = self._links[node_id] = PeerLink(self._identity, node_id, address, self, self._random)
+        task = asyncio.get_running_loop().create_task(link.run(), name=f"link to node {node_id}")
+        task.add_done_callback(self._link_ended)
+        self._tasks[node_id] = task
+
+    def _hang_up(self, node_id: int) -> None:
+        task = self._tasks.pop(node_id, None)
+        if task is not None:
+            task.cancel()
+            del self._links[node_id]
+            self.calls.lost(node_id)
+
+    def _link_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_fatal(error)
+
+    # -------------------------------------------------------------------------------------------------------- sending
+
+    @property
+    def connected_peers(self) -> list[int]:
+        """Those to whom something can be sent now."""
+        return sorted(node_id for node_id, link in self._links.items() if link.is_connected)
+
+    def queued_bytes(self, peer: int) -> int:
+        link = self._links.get(peer)
+        return link.queue.size_bytes if link is not None else 0
+
+    def send(self, messages: Sequence[AnyMessage]) -> None:
+        """Never waits. What finds no room is dropped, oldest first, and the receiver told."""
+        touched: dict[int, PeerLink] = {}
+        unreachable: dict[int, None] = {}
+        for message in messages:
+            link = self._links.get(message.target)
+            if link is None:
+                unreachable[message.target] = None
+                continue
+            touched[message.target] = link
+            if not link.queue.put_message(encode_frame(FrameKind.RAFT, encode_message(message))):
+                unreachable[message.target] = None
+        for link in touched.values():
+            link.flush()
+        for peer in unreachable:
+            self._tell_unreachable(peer)
+
+    def _send_request(self, peer: int, frame: bytes) -> bool:
+        link = self._links.get(peer)
+        if link is None or not link.is_connected or not link.queue.put_call(frame):
+            return False
+        link.flush()
+        return True
+
+    def _tell_unreachable(self, peer: int) -> None:
+        if self._receiver is not None:
+            self._receiver.peer_unreachable(peer)
+
+    # ------------------------------------------------------------------------------------------------ the links' side
+
+    def answer_received(self, peer: int, content: bytes) -> None:
+        self.calls.answered(peer, content)
+
+    def link_lost(self, peer: int) -> None:
+        self.calls.lost(peer)
+        self._tell_unreachable(peer)
+
+    # --------------------------------------------------------------------------------------- what others have dialled
+
+    def _new_connection(self) -> asyncio.Protocol:
+        if len(self._strangers) >= STRANGERS_MAX:
+            return _TurnedAway()
+        connection = PeerConnection(self, AcceptorHandshake(self._identity))
+        self._strangers.add(connection)
+        return connection
+
+    def connection_opened(self, connection: PeerConnection) -> None:
+        self._strangers.discard(connection)
+        before = self._accepted.get(connection.peer)
+        if before is None and len(self._accepted) >= MEMBERS_MAX:
+            connection.close(f"{MEMBERS_MAX} nodes are connected", logging.WARNING)
+            return
+        self._accepted[connection.peer] = connection
+        if before is not None:
+            before.close("the node has dialled again")
+        link = self._links.get(connection.peer)
+        if link is not None:
+            link.dial_now()
+
+    def frames_received(self, connection: PeerConnection, frames: Sequence[Frame]) -> None:
+        messages: list[AnyMessage] = []
+        for frame in frames:
+            if frame.kind is FrameKind.RAFT:
+                messages.append(self._checked(connection.peer, decode_message(frame.content)))
+            elif frame.kind is FrameKind.REQUEST:
+                self.calls.asked(connection, frame.content)
+            else:
+                raise BadMessage(f"a {frame.kind.name.lower()} where only messages and requests travel")
+        if messages and self._receiver is not None:
+            self._receiver.messages_received(messages)
+
+    def _checked(self, peer: int, message: AnyMessage) -> AnyMessage:
+        if message.source != peer or message.target != self._identity.node_id:
+            raise BadMessage(f"node {peer} sent a message from {message.source} to {message.target}")
+        return message
+
+    def writing_resumed(self, connection: PeerConnection) -> None:
+        """Answers are not queued: see `peer_calls.ANSWERS_UNSENT_BYTES_MAX`."""
+
+    def connection_closed(self, connection: PeerConnection) -> None:
+        self.calls.forget(connection)
+        self._strangers.discard(connection)
+        if self._accepted.get(connection.peer) is connection:
+            del self._accepted[connection.peer]
+        self._all_closed.set()
+
+
+class _TurnedAway(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        logger.warning("a connection to the peers' port was turned away: %d show no secret", STRANGERS_MAX)
+        transport.close()

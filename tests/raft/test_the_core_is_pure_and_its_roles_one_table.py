@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import chronik.raft
+from chronik.errors import ConfigError, InvariantBroken
+from chronik.raft.config import RaftConfig
+from chronik.raft.entries import HardState
+from chronik.raft.events import Applied, Persisted
+from chronik.raft.membership import (
+    UNBOUND,
+    AddLearner,
+    BindDirectory,
+    Member,
+    Membership,
+    PromoteLearner,
+    RemoveNode,
+    changed,
+    decode_membership,
+    encode_membership,
+)
+from chronik.raft.node import RaftNode
+from chronik.raft.roles import TRANSITIONS, Career, IllegalStep, Role, mermaid
+
+from .lab import Lab, directory
+
+PURE = [
+    *("rules", "core", "node", "election", "leadership", "replication", "commitment", "reads", "read_queue"),
+    *("snapshots", "incoming", "membership", "messages", "events", "entries", "log_view", "progress", "roles", "config"),
+]
+ALLOWED = {"__future__", "bisect", "collections", "crc32c", "dataclasses", "enum", "msgspec", "random", "types"}
+ALLOWED |= {"typing"}
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_the_core_knows_no_clock_no_socket_and_no_disk(name: str) -> None:
+    path = Path(chronik.raft.__path__[0]) / f"{name}.py"
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            modules = [node.module or ""]
+        for module in modules:
+            is_ours = module in ("chronik.errors", "chronik.ids") or module.startswith("chronik.raft")
+            assert is_ours or module.split(".")[0] in ALLOWED, f"{name} imports {module}"
+
+
+def test_every_step_outside_the_table_is_refused_with_the_story() -> None:
+    for source in Role:
+        for target in Role:
+            career = Career(7)
+            career.role = source
+            if (source, target) in TRANSITIONS:
+                assert career.move(target, 3, "because").target is target
+            else:
+                with pytest.raises(IllegalStep, match=r"node 7 cannot take the step term 3: .* its history: none"):
+                    career.move(target, 3, "because")
+
+
+def test_the_diagram_shows_every_step() -> None:
+    assert mermaid().count("-->") == len(TRANSITIONS) + 1
+
+
+def test_members_change_as_they_should_and_senseless_changes_are_refused() -> None:
+    one, two, three = (Member(node_id, directory(node_id), is_voter=True) for node_id in (1, 2, 3))
+    voters = Membership((one, two, three))
+    with_learner = changed(voters, AddLearner(4, directory(4)))
+    assert with_learner is not None
+    assert with_learner.voters == (1, 2, 3)
+    promoted = changed(with_learner, PromoteLearner(4))
+    assert promoted is not None
+    assert promoted.voters == (1, 2, 3, 4)
+    replaced = changed(voters, AddLearner(3, directory(3, 1)))
+    assert replaced is not None
+    assert replaced.voters == (1, 2)
+    for senseless in (
+        AddLearner(1, directory(1)),
+        AddLearner(4, UNBOUND),
+        PromoteLearner(1),
+        PromoteLearner(9),
+        RemoveNode(9),
+        BindDirectory(1, directory(1, 1)),
+    ):
+        assert changed(voters, senseless) is None
+    assert changed(Membership((one,)), RemoveNode(1)) is None
+
+
+def test_a_change_that_leaves_too_few_to_count_is_refused() -> None:
+    one, two = (Member(node_id, directory(node_id), is_voter=True) for node_id in (1, 2))
+    absent = Member(3, UNBOUND, is_voter=True)
+    founded = Membership((one, two, absent))
+    assert changed(founded, RemoveNode(2)) is None
+    assert changed(founded, RemoveNode(3)) == Membership((one, two))
+
+
+def test_a_membership_comes_back_as_it_was_written() -> None:
+    membership = Membership((Member(1, directory(1), True), Member(2, UNBOUND, False)))
+    assert decode_membership(encode_membership(membership)) == membership
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        RaftConfig(heartbeat_ticks=6),
+        RaftConfig(heartbeat_ticks=0),
+        RaftConfig(election_spread_ticks=0),
+        RaftConfig(append_bytes_max=0),
+        RaftConfig(uncommitted_bytes_max=10),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(config: RaftConfig) -> None:
+    with pytest.raises(ConfigError):
+        config.check()
+
+
+def test_a_log_that_lost_what_was_committed_is_refused_at_start() -> None:
+    lab = Lab()
+    lab.elect(1)
+    host = lab.hosts[1]
+    host.disk.hard_state = HardState(term=1, vote=1, commit=5)
+    with pytest.raises(InvariantBroken, match="lost entries that were committed"):
+        lab.restart(1)
+
+
+def test_entries_without_the_hard_state_beside_them_keep_the_term() -> None:
+    lab = Lab()
+    lab.seed_log(1, [1, 3], term=2)
+    assert isinstance(lab[1], RaftNode)
+    assert (lab[1].status.term, lab[1].vote) == (3, -1)
+    assert lab.hosts[1].disk.hard_state.term == 3
+
+
+def test_reports_of_what_was_never_asked_for_stop_the_node() -> None:
+    lab = Lab()
+    lab.elect(1)
+    with pytest.raises(InvariantBroken, match="not awaited"):
+        lab.handle(1, Persisted(99))
+    with pytest.raises(InvariantBroken, match="never handed out"):
+        lab.handle(1, Applied(99))

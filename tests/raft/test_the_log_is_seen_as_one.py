@@ -1,0 +1,121 @@
+"""The durable part and the part in memory together behave like one list, whatever is written, replaced or cut off."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from chronik.errors import InvariantBroken
+from chronik.raft.entries import Entry, EntryKind, SnapshotMetadata
+from chronik.raft.events import Persist
+from chronik.raft.log_view import LogView
+
+from .disk import Disk
+
+
+class Model:
+    """All entries ever, index 0 being the one before the first."""
+
+    def __init__(self) -> None:
+        self.terms = [0]
+        self.floor = 0
+
+    def term(self, index: int) -> int | None:
+        return self.terms[index] if self.floor <= index < len(self.terms) else None
+
+
+def entries_of(first: int, terms: list[int]) -> list[Entry]:
+    return [Entry(index, term, EntryKind.COMMAND, b"x" * (index % 7)) for index, term in enumerate(terms, first)]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_log_agrees_with_a_list(seed: int) -> None:
+    randomness = random.Random(seed)
+    disk = Disk()
+    log = LogView(disk, disk.recovered())
+    model = Model()
+    writing: Persist | None = None
+    for step in range(300):
+        action = randomness.choice(("append", "append", "replace", "hand out", "persisted", "compact"))
+        if action == "append":
+            term = model.terms[-1] + randomness.choice((0, 0, 0, 1))
+            terms = [term] * randomness.randrange(1, 4)
+            log.append(entries_of(len(model.terms), terms))
+            model.terms += terms
+        elif action == "replace" and log.last_index > model.floor:
+            first = randomness.randrange(model.floor + 1, len(model.terms))
+            terms = [model.terms[-1] + 1] * randomness.randrange(1, 3)
+            log.append(entries_of(first, terms))
+            model.terms[first:] = terms
+        elif action == "hand out" and writing is None and log.has_unpersisted:
+            writing = Persist(sequence=step, entries=log.hand_out())
+        elif action == "persisted" and writing is not None:
+            disk.write(writing)
+            log.persisted()
+            writing = None
+        elif action == "compact" and writing is None and log.durable_index > model.floor:
+            model.floor = randomness.randrange(model.floor, log.durable_index + 1)
+            log.compact_through(model.floor)
+        check(log, model, disk, randomness)
+
+
+def check(log: LogView, model: Model, disk: Disk, randomness: random.Random) -> None:
+    last = len(model.terms) - 1
+    assert (log.last_index, log.last_term, log.floor_index) == (last, model.terms[-1], model.floor)
+    assert [log.term(index) for index in range(last + 3)] == [model.term(index) for index in range(last + 3)]
+    for index in range(model.floor + 1, log.durable_index + 1):
+        assert disk.term(index) == model.terms[index], "what is called durable is on disk"
+    if last > model.floor:
+        first = randomness.randrange(model.floor + 1, last + 1)
+        read = log.entries(first, last + 1, 120)
+        assert read
+        assert [(entry.index, entry.term) for entry in read] == [
+            (index, model.terms[index]) for index in range(first, first + len(read))
+        ]
+    index, term = randomness.randrange(last + 2), randomness.randrange(model.terms[-1] + 2)
+    fitting = [i for i in range(model.floor, min(index, last) + 1) if model.terms[i] <= term]
+    assert log.last_index_not_above(index, term) == max(fitting, default=model.floor)
+
+
+def test_what_a_conflict_replaced_while_it_was_written_is_not_called_durable() -> None:
+    disk = Disk()
+    log = LogView(disk, disk.recovered())
+    log.append(entries_of(1, [1, 1, 1]))
+    writing = Persist(sequence=1, entries=log.hand_out())
+    log.append(entries_of(2, [2]))
+    disk.write(writing)
+    log.persisted()
+    assert (log.durable_index, log.last_index) == (1, 2)
+    assert [entry.term for entry in log.hand_out()] == [2]
+
+
+def test_bytes_that_wait_for_the_disk_are_counted() -> None:
+    disk = Disk()
+    log = LogView(disk, disk.recovered())
+    entries = entries_of(1, [1] * 10)
+    log.append(entries)
+    assert log.unstable_bytes == sum(entry.size_bytes for entry in entries)
+    log.append(entries_of(4, [2]))
+    disk.write(Persist(sequence=1, entries=log.hand_out()))
+    log.persisted()
+    assert log.unstable_bytes == 0
+
+
+def test_a_snapshot_takes_the_place_of_everything() -> None:
+    disk = Disk()
+    log = LogView(disk, disk.recovered())
+    log.append(entries_of(1, [1, 1, 2]))
+    log.install(SnapshotMetadata(10, 4))
+    assert (log.first_index, log.last_index, log.last_term) == (11, 10, 4)
+    assert (log.term(10), log.term(3)) == (4, None)
+
+
+def test_gaps_and_falling_terms_are_refused() -> None:
+    disk = Disk()
+    log = LogView(disk, disk.recovered())
+    with pytest.raises(InvariantBroken, match="gap"):
+        log.append(entries_of(2, [1]))
+    log.append(entries_of(1, [3]))
+    with pytest.raises(InvariantBroken, match="follows one of term"):
+        log.append(entries_of(2, [2]))
