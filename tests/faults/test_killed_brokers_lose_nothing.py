@@ -80,7 +80,7 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 @pytest.mark.parametrize("flush", ["group", "os"])
 def test_every_acknowledged_record_survives_kills_in_order_and_once(
-    chronik_broker_factory: BrokerFactory, flush: str
+    chronik_broker_factory: BrokerFactory, flush: str, record_property: Callable[[str, object], None]
 ) -> None:
     rng = random.Random(SEED)
     broker = chronik_broker_factory(flush=flush)
@@ -105,7 +105,10 @@ def test_every_acknowledged_record_survives_kills_in_order_and_once(
         found[record.partition].append(number)
     for partition, numbers in found.items():
         assert numbers == list(range(partition, load.sent, PARTITIONS)), "lost, doubled or out of order"
-    print(f"\nflush={flush}: {KILLS} kills, {load.sent} records acknowledged, none lost, doubled or out of order")
+    record_property(
+        "summary",
+        f"kill -9, flush={flush}: {KILLS} kills, {load.sent} records acknowledged, none lost, doubled or out of order",
+    )
 
 
 def test_a_disk_that_is_full_stops_the_node_and_nothing_acknowledged_is_lost(
