@@ -8,7 +8,7 @@ from chronik.errors import InvariantBroken
 from chronik.raft.config import RaftConfig
 from chronik.raft.events import Accepted, ReadConfirmed, Refusal, Refused
 from chronik.raft.membership import UNBOUND, AddLearner, PromoteLearner, RemoveNode
-from chronik.raft.messages import Append, AppendAck, Heartbeat, HeartbeatAck, ReadAck, TimeoutNow, VoteRequest
+from chronik.raft.messages import Append, AppendAck, Heartbeat, HeartbeatAck, ReadAck, TimeoutNow, VoteAck, VoteRequest
 from chronik.raft.roles import Role
 
 from .lab import Lab, directory
@@ -245,17 +245,43 @@ def test_the_first_leader_binds_those_who_elected_it_to_their_disks() -> None:
 
 
 def test_a_voter_that_is_bound_to_no_disk_counts_in_no_quorum() -> None:
-    lab = Lab(is_bound=False)
+    lab = Lab(is_bound=False, strangers=[4])
     lab.isolate(3)
     lab.elect(1)
-    lab.heal()
     lab.isolate(2)
-    lab.receive(lab.message(HeartbeatAck, 2, 1, term=1, round=0))
-    commit = lab[1].commit
-    lab.cuts -= {(1, 3)}  # it hears, but is not heard
+    lab.change(1, AddLearner(4, directory(4)))  # while it is pending, nobody can be bound
+    ack = lab.message(AppendAck, 3, 1, term=1, match_index=lab[1].last_index)
+    lab.receive(ack)
+    assert lab[1].matches()[3] == lab[1].last_index
+    assert lab[1].commit == lab[1].last_index - 1
+    context = lab.read(1)
+    lab.receive(lab.message(HeartbeatAck, 3, 1, term=1, round=1))
+    assert lab.outcome(1, context) is None
+
+
+def test_what_a_node_says_from_another_disk_counts_in_no_quorum() -> None:
+    lab = Lab()
+    lab.elect(1)
+    lab.isolate(1)
     lab.propose(1, b"a")
-    lab.settle()
-    assert lab[1].commit == commit
+    context = lab.read(1)
+    other_disk = {"term": 1, "source_directory": directory(2, 1)}
+    lab.receive(lab.message(AppendAck, 2, 1, match_index=lab[1].last_index, **other_disk))
+    lab.receive(lab.message(HeartbeatAck, 2, 1, round=1, **other_disk))
+    assert lab[1].commit == lab[1].last_index - 1
+    assert lab.outcome(1, context) is None
+
+
+def test_a_vote_from_another_disk_elects_nobody() -> None:
+    lab = Lab()
+    lab.campaign(1)
+    lab.receive(lab.message(VoteAck, 2, 1, term=0, is_pre_vote=True, is_granted=True))
+    assert lab.role(1) is Role.CANDIDATE
+    vote = {"term": 1, "is_pre_vote": False, "is_granted": True}
+    lab.receive(lab.message(VoteAck, 2, 1, source_directory=directory(2, 1), **vote))
+    assert lab.role(1) is Role.CANDIDATE
+    lab.receive(lab.message(VoteAck, 2, 1, **vote))
+    assert lab.role(1) is Role.LEADER
 
 
 def test_a_node_on_an_empty_disk_neither_votes_nor_leads_under_its_old_identity() -> None:

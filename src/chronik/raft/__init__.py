@@ -4,10 +4,13 @@ The core is pure. `RaftNode.handle(*events)` is its only entrance: events in (a 
 write), a `Ready` out (what to persist, what to send, what to apply). Same state and same events, same `Ready`: there is
 no clock, no socket and no disk in here, and randomness is handed in.
 
-The driver around it owes it five things:
+The driver around it owes it five things (and begins with a `handle()` without events: a node that restarts may have
+something to write or to apply at once):
 
-1. It writes the `persist` of a `Ready` durably, in the order of its fields, and then reports `Persisted`. There is at
-   most one outstanding `persist`; while it is being written the core goes on, and gathers what the next one will hold.
+1. It writes the `persist` of a `Ready` durably, in the order of its fields, lets `Storage` serve what was written, and
+   then reports `Persisted`. There is at most one outstanding `persist`: what is durable has one answer at any time, and
+   no two writes can overtake each other. While it is being written the core goes on, and gathers what the next one
+   will hold, so that a slow disk makes larger writes and not more of them.
 2. It sends `messages` at once, without waiting for `persist`: those that promise something about the disk are held
    back by the core itself until the promise is true. Messages may be lost, repeated, delayed and reordered.
 3. It applies `restore` and then `committed` in order, and reports `Applied`.
