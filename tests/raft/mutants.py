@@ -13,6 +13,7 @@ from chronik.raft.core import RaftCore
 from chronik.raft.entries import Entry
 from chronik.raft.membership import NOBODY, UNBOUND, Member, Membership
 from chronik.raft.rules import Promise
+from chronik.raft.writes import Writes
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -43,14 +44,15 @@ def _forget_vote(patch: pytest.MonkeyPatch) -> None:
 
 
 def _write_no_votes(patch: pytest.MonkeyPatch) -> None:
-    def is_pending(core: RaftCore) -> bool:
-        return core._term_handed_out.term != core.term
+    def is_pending(writes: Writes, term: int, vote: int) -> bool:
+        written = writes._outstanding.hard_state if writes._outstanding else None
+        return (written or writes.durable_hard_state).term != term
 
-    def is_durable(core: RaftCore) -> bool:
-        return core.durable_hard_state.term == core.term
+    def is_durable(writes: Writes, term: int, vote: int) -> bool:
+        return writes.durable_hard_state.term == term
 
-    patch.setattr(RaftCore, "_term_is_pending", property(is_pending))
-    patch.setattr(RaftCore, "_term_is_durable", property(is_durable))
+    patch.setattr(Writes, "_is_term_pending", is_pending)
+    patch.setattr(Writes, "is_term_durable", is_durable)
     patch.setattr(rules, "vote_counts_for_itself", lambda durable_term, _vote, term, _node: durable_term == term)
 
 

@@ -30,7 +30,7 @@ from .lab import Lab, directory
 PURE = [
     *("rules", "core", "node", "election", "leadership", "replication", "commitment", "reads", "read_queue"),
     *("snapshots", "incoming", "membership", "messages", "events", "entries", "log_view", "progress", "roles"),
-    "config",
+    *("config", "writes"),
 ]
 ALLOWED = {"__future__", "bisect", "collections", "crc32c", "dataclasses", "enum", "msgspec", "random", "types"}
 ALLOWED |= {"typing"}

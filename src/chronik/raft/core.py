@@ -13,16 +13,14 @@ from typing import Any, Final
 from chronik.errors import invariant
 from chronik.raft import rules
 from chronik.raft.config import RaftConfig
-from chronik.raft.entries import Entry, EntryKind, HardState, Recovered, SnapshotMetadata, Storage
+from chronik.raft.entries import Entry, EntryKind, Recovered, Storage
 from chronik.raft.events import (
     Accepted,
-    Persist,
     ReadConfirmed,
     Refusal,
     Refused,
     SnapshotChunkWanted,
     Status,
-    StoreChunk,
 )
 from chronik.raft.incoming import IncomingSnapshot
 from chronik.raft.log_view import LogView
@@ -31,9 +29,7 @@ from chronik.raft.messages import PROMISES, AnyMessage, Message
 from chronik.raft.progress import Progress
 from chronik.raft.read_queue import ForwardedReads, ReadQueue
 from chronik.raft.roles import Career, Role, Step
-
-HELD_MESSAGES_MAX: Final = 1024
-"""Answers that wait for a disk that has stopped; the oldest go, as messages may be lost anyway."""
+from chronik.raft.writes import Writes
 
 
 class RaftCore:
@@ -59,25 +55,9 @@ class RaftCore:
         self.snapshot = recovered.snapshot
         first_membership = recovered.snapshot.membership if recovered.snapshot.index else bootstrap
         self.memberships: Final = MembershipHistory(recovered.snapshot.index, first_membership)
-        self._recover_log(recovered)
-        self.term = recovered.hard_state.term
-        self.vote = recovered.hard_state.vote
-        if self.log.last_term > self.term:
-            # Entries were written, the hard state beside them was lost in a crash. A vote in that term would have
-            # been durable before it was given, so none was given.
-            self.term, self.vote = self.log.last_term, NOBODY
-        self.commit = max(recovered.hard_state.commit, recovered.snapshot.index)
-        invariant(self.commit <= self.log.last_index, "the log on disk has lost entries that were committed")
-        self.applied = recovered.snapshot.index
-        self.handed_to_apply = self.applied
-
-        # What is being written: at most one Persist at a time, so that there is one answer to "what is durable".
-        self.outstanding: Persist | None = None
-        self.durable_sequence = 0
-        self.durable_hard_state = recovered.hard_state
-        self.pending_chunks: list[StoreChunk] = []
-        self.pending_install: SnapshotMetadata | None = None
-        self.pending_compaction = 0
+        self.term, self.vote, self.commit = self._recover(recovered)
+        self.applied = self.handed_to_apply = recovered.snapshot.index
+        self.writes: Final = Writes(self.log, recovered.hard_state)
         self.restore_after: int | None = None
         """The sequence after which the state machine may load the snapshot that has taken the place of the log."""
 
@@ -109,8 +89,6 @@ class RaftCore:
 
         # What the next Ready will hold.
         self.outbox: list[AnyMessage] = []
-        self.held: list[tuple[int, AnyMessage]] = []
-        """(sequence of the persist that makes it true, message)"""
         self.outcomes: list[Accepted | Refused | ReadConfirmed] = []
         self.chunks_wanted: list[SnapshotChunkWanted] = []
         self.steps: list[Step] = []
@@ -119,10 +97,19 @@ class RaftCore:
         self.adopt_membership()
         self.restart_election_timer()
 
-    def _recover_log(self, recovered: Recovered) -> None:
+    def _recover(self, recovered: Recovered) -> tuple[int, int, int]:
+        """Reads the log once, for its terms and memberships; returns term, vote and commit index."""
         for entry in self.log.recover():
             if entry.kind is EntryKind.MEMBERSHIP and entry.index > recovered.snapshot.index:
                 self.memberships.append(entry.index, decode_membership(entry.data))
+        term, vote = recovered.hard_state.term, recovered.hard_state.vote
+        if self.log.last_term > term:
+            # Entries were written, the hard state beside them was lost in a crash. A vote in that term would have
+            # been durable before it was given, so none was given.
+            term, vote = self.log.last_term, NOBODY
+        commit = max(recovered.hard_state.commit, recovered.snapshot.index)
+        invariant(commit <= self.log.last_index, "the log on disk has lost entries that were committed")
+        return term, vote, commit
 
     # ------------------------------------------------------------------------------------------------------- looking
 
@@ -169,7 +156,7 @@ class RaftCore:
         invariant(term > self.term, f"the term goes from {self.term} to {term}")
         self.vote = rules.vote_in_new_term(self.vote, self.term, term) if vote == NOBODY else vote
         self.term = term
-        self.held = [(needed, message) for needed, message in self.held if rules.survives_term(message.term, term)]
+        self.writes.enter_term(term)
 
     def become_follower(self, leader: int, reason: str) -> None:
         """In the current term. Whatever a candidate or leader was about to do is void."""
@@ -267,52 +254,12 @@ class RaftCore:
             **fields,
         )
         promise = PROMISES[kind]
-        if rules.waits_for(promise, self._term_is_durable, self._everything_is_durable):
-            is_in_next = self._term_is_pending if promise is rules.Promise.TERM else self.has_pending_writes
-            needed = self.next_sequence if is_in_next else self._outstanding_sequence
-            self.held.append((needed, message))
-            del self.held[:-HELD_MESSAGES_MAX]
+        is_term_durable = self.writes.is_term_durable(self.term, self.vote)
+        is_everything_durable = self.writes.is_everything_durable(self.term, self.vote)
+        if rules.waits_for(promise, is_term_durable, is_everything_durable):
+            self.writes.hold(message, promise, self.term, self.vote)
         else:
             self.outbox.append(message)
-
-    @property
-    def next_sequence(self) -> int:
-        """Of the next Persist to be handed out."""
-        return self._outstanding_sequence + 1
-
-    @property
-    def _outstanding_sequence(self) -> int:
-        return self.outstanding.sequence if self.outstanding is not None else self.durable_sequence
-
-    @property
-    def _term_handed_out(self) -> HardState:
-        if self.outstanding is not None and self.outstanding.hard_state is not None:
-            return self.outstanding.hard_state
-        return self.durable_hard_state
-
-    @property
-    def _term_is_pending(self) -> bool:
-        known = self._term_handed_out
-        return (known.term, known.vote) != (self.term, self.vote)
-
-    @property
-    def _term_is_durable(self) -> bool:
-        return (self.durable_hard_state.term, self.durable_hard_state.vote) == (self.term, self.vote)
-
-    @property
-    def has_pending_writes(self) -> bool:
-        """Whether something must be persisted that is not handed out yet. A commit index alone is not worth a sync."""
-        return (
-            self._term_is_pending
-            or self.log.has_unpersisted
-            or bool(self.pending_chunks)
-            or self.pending_install is not None
-            or self.pending_compaction > 0
-        )
-
-    @property
-    def _everything_is_durable(self) -> bool:
-        return self.outstanding is None and not self.has_pending_writes
 
     def refuse(self, context: int, refusal: Refusal) -> None:
         self.outcomes.append(Refused(context, refusal, self.leader))

@@ -100,7 +100,7 @@ def on_vote_ack(core: RaftCore, message: VoteAck) -> None:
 
 def count_own_vote(core: RaftCore) -> None:
     """Called when something has become durable."""
-    known = core.durable_hard_state
+    known = core.writes.durable_hard_state
     if core.role is Role.CANDIDATE and rules.vote_counts_for_itself(known.term, known.vote, core.term, core.node_id):
         core.votes[core.node_id] = True
         count_votes(core)

@@ -10,14 +10,13 @@ from chronik.errors import invariant
 from chronik.raft import commitment, election, leadership, reads, replication, rules, snapshots
 from chronik.raft.config import RaftConfig
 from chronik.raft.core import RaftCore
-from chronik.raft.entries import Entry, HardState, Recovered, SnapshotMetadata, Storage
+from chronik.raft.entries import Entry, Recovered, SnapshotMetadata, Storage
 from chronik.raft.events import (
     Applied,
     Campaign,
     ChangeMembership,
     Event,
     PeerUnreachable,
-    Persist,
     Persisted,
     Propose,
     ReadIndex,
@@ -209,14 +208,7 @@ def _campaign(core: RaftCore, event: Campaign) -> None:
 
 
 def _persisted(core: RaftCore, event: Persisted) -> None:
-    persist = core.outstanding
-    invariant(persist is not None and persist.sequence == event.sequence, f"persist {event.sequence} is not awaited")
-    assert persist is not None
-    core.outstanding = None
-    core.durable_sequence = event.sequence
-    if persist.hard_state is not None:
-        core.durable_hard_state = persist.hard_state
-    core.log.persisted()
+    core.writes.finish(event.sequence)
     election.count_own_vote(core)
     if core.role is Role.LEADER:
         commitment.advance(core)
@@ -266,9 +258,8 @@ _MESSAGES: Final[Mapping[type[Message], Handler]] = {
 
 
 def _ready(core: RaftCore) -> Ready:
-    ready = Ready(persist=_next_persist(core))
-    _release_held(core)
-    ready.messages, core.outbox = core.outbox, []
+    ready = Ready(persist=core.writes.hand_out(core.term, core.vote, core.commit))
+    ready.messages, core.outbox = core.outbox + core.writes.release(), []
     ready.outcomes, core.outcomes = core.outcomes, []
     ready.chunks_wanted, core.chunks_wanted = core.chunks_wanted, []
     ready.steps, core.steps = core.steps, []
@@ -280,34 +271,8 @@ def _ready(core: RaftCore) -> Ready:
     return ready
 
 
-def _next_persist(core: RaftCore) -> Persist | None:
-    """One at a time; whatever has gathered goes into it, so that a slow disk makes larger writes and not more."""
-    if core.outstanding is not None or not core.has_pending_writes:
-        return None
-    # The commit index is written along, but only as far as the log was durable before this write: see HardState.
-    hard_state = HardState(core.term, core.vote, min(core.commit, core.log.durable_index))
-    core.outstanding = Persist(
-        sequence=core.next_sequence,
-        chunks=tuple(core.pending_chunks),
-        install=core.pending_install,
-        entries=core.log.hand_out(),
-        hard_state=hard_state if hard_state != core.durable_hard_state else None,
-        compact_through=core.pending_compaction,
-    )
-    core.pending_chunks = []
-    core.pending_install = None
-    core.pending_compaction = 0
-    return core.outstanding
-
-
-def _release_held(core: RaftCore) -> None:
-    if core.held:
-        core.outbox += [message for needed, message in core.held if needed <= core.durable_sequence]
-        core.held = [(needed, message) for needed, message in core.held if needed > core.durable_sequence]
-
-
 def _next_restore(core: RaftCore) -> SnapshotMetadata | None:
-    if core.restore_after is None or core.restore_after > core.durable_sequence:
+    if core.restore_after is None or core.restore_after > core.writes.durable_sequence:
         return None
     core.restore_after = None
     core.handed_to_apply = core.snapshot.index

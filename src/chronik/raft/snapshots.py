@@ -83,7 +83,7 @@ def on_chunk(core: RaftCore, message: SnapshotChunk) -> None:
     incoming = core.incoming
     if message.offset == incoming.next_offset:
         incoming.take(message.data)
-        core.pending_chunks.append(StoreChunk(snapshot, message.offset, message.data))
+        core.writes.chunks.append(StoreChunk(snapshot, message.offset, message.data))
         if incoming.is_finished:
             _finish(core, message, incoming)
             return
@@ -110,9 +110,9 @@ def install(core: RaftCore, snapshot: SnapshotMetadata) -> None:
     loads it after that."""
     invariant(snapshot.index > core.commit, f"snapshot {snapshot.index} is older than commit {core.commit}")
     core.snapshot = snapshot
-    core.pending_install = snapshot
-    core.pending_compaction = 0
-    core.restore_after = core.next_sequence
+    core.writes.install = snapshot
+    core.writes.compact_through = 0
+    core.restore_after = core.writes.next_sequence
     core.log.install(snapshot)
     core.memberships.replace(snapshot.index, snapshot.membership)
     core.commit_through(snapshot.index)
@@ -132,4 +132,4 @@ def on_snapshot_taken(core: RaftCore, event: SnapshotTaken) -> None:
     core.memberships.compact_through(event.snapshot.index)
     if event.compact_through > core.log.floor_index:
         core.log.compact_through(event.compact_through)
-        core.pending_compaction = event.compact_through
+        core.writes.compact_through = event.compact_through
