@@ -64,8 +64,7 @@ class RaftCore:
         # Everybody's.
         self.career: Final = Career(node_id)
         self.leader = NOBODY
-        self.elapsed_ticks = 0
-        self.election_timeout_ticks = 0
+        self.elapsed_ticks = self.election_timeout_ticks = 0
         self.is_disowned = False
         """Somebody meant another disk when it spoke to this node: it has been here before, and has forgotten. Until a
         membership names the present disk, it must not pass for a fresh node that helps to found a cluster."""
@@ -78,11 +77,9 @@ class RaftCore:
 
         # A leader's.
         self.peers: dict[int, Progress] = {}
-        self.heartbeat_elapsed_ticks = 0
-        self.quorum_elapsed_ticks = 0
+        self.heartbeat_elapsed_ticks = self.quorum_elapsed_ticks = self.transfer_elapsed_ticks = 0
         self.reads: Final = ReadQueue()
         self.transferee = NOBODY
-        self.transfer_elapsed_ticks = 0
         self.uncommitted: Final[deque[tuple[int, int]]] = deque()
         """(last index, bytes) of each proposal, oldest first."""
         self.uncommitted_bytes = 0
