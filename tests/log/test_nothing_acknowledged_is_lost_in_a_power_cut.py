@@ -11,7 +11,6 @@ import pytest
 
 from chronik.clock import ManualClock
 from chronik.files import TwinFiles
-
 from tests.long import count
 
 from .script import Node, Promise, check, check_node, new_promises, run_script, take_as_promised
