@@ -584,6 +584,34 @@ def test_7_a_snapshot_that_arrives_damaged_is_asked_for_again() -> None:
     assert lab.commands(3) == [b"a"]
 
 
+def test_7_pieces_of_another_snapshot_wait_until_a_complete_one_is_in_place() -> None:
+    lab = Lab()
+    lab.elect(1)
+    lab.crash(3)
+    lab.propose(1, b"a")
+    lab.settle()
+    lab.take_snapshot(1)
+    first, first_data = lab[1].snapshot, lab.hosts[1].disk.snapshot_data
+    lab.propose(1, b"b")
+    lab.settle()
+    lab.take_snapshot(1)
+    lab.restart(3)
+    lab.hold_disk(3)
+    lab.receive(lab.message(Heartbeat, 1, 3, term=1, commit=0, round=0))
+    lab.receive(append(lab, 1, 3, 1, previous_index=9, previous_term=1))
+    lab.tick(3, 30)  # a write is under way when the snapshots arrive
+    lab.receive(vote_request(lab, 2, 3, 5, last_index=9, last_term=1))
+    lab.receive(lab.message(SnapshotChunk, 1, 3, term=5, snapshot=first, offset=0, data=first_data))
+    second = lab.message(
+        SnapshotChunk, 1, 3, term=5, snapshot=lab[1].snapshot, offset=0, data=lab.hosts[1].disk.snapshot_data
+    )
+    lab.receive(second)
+    lab.release_disk(3)
+    assert lab.commands(3) == [b"a"]
+    lab.receive(second)
+    assert lab.commands(3) == [b"a", b"b"]
+
+
 def test_7_a_peer_that_is_away_holds_up_neither_compaction_nor_memory() -> None:
     lab = Lab()
     lab.elect(1)

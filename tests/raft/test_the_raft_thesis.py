@@ -139,6 +139,26 @@ def test_4_2_1_a_learner_never_stands() -> None:
     assert lab.sent_by(4, VoteRequest) == []
 
 
+def test_4_2_1_a_learner_that_hears_no_leader_listens_to_candidates() -> None:
+    """It may be a voter in a membership that has not reached it, and its vote the one that is missing."""
+    lab = Lab(learners=[4], config=RaftConfig(election_spread_ticks=1))
+    lab.elect(1)
+    for ticks in (lab.config.election_ticks, 1, 1, lab.config.election_ticks):
+        lab.tick(4, ticks)
+        request = lab.message(
+            VoteRequest,
+            2,
+            4,
+            term=1,
+            last_index=9,
+            last_term=1,
+            membership_index=0,
+            is_pre_vote=True,
+            is_hand_over=False,
+        )
+        assert len(lab.receive(request)) == 1
+
+
 def test_4_2_1_a_learner_is_made_a_voter_only_when_it_has_caught_up() -> None:
     lab = Lab(strangers=[4], config=RaftConfig(promotion_lag_max_entries=5))
     lab.elect(1)

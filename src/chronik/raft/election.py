@@ -24,10 +24,11 @@ def tick(core: RaftCore) -> None:
 def campaign(core: RaftCore, is_hand_over: bool) -> None:
     if core.role is Role.LEADER:
         return
+    # Also forgets a leader that has gone silent. A node that may not stand must do so too: as long as it believes in a
+    # leader it ignores candidates, and its vote may be the one that is missing.
+    core.become_follower(NOBODY, "no majority in time")
     if not core.may_campaign:
-        core.restart_election_timer()
         return
-    core.become_follower(NOBODY, "no majority in time")  # also forgets a leader that has gone silent
     core.directories_seen = {core.node_id: core.directory_id}
     if is_hand_over:
         stand(core, is_hand_over=True)  # the leader has asked already, in effect, and time without one is short

@@ -73,6 +73,8 @@ def tick(core: RaftCore) -> None:
 
 def on_chunk(core: RaftCore, message: SnapshotChunk) -> None:
     snapshot = message.snapshot
+    if core.writes.install is not None:
+        return  # one is complete, and must be in place before pieces of another are written; they will come again
     if not _is_needed(core, snapshot):
         core.incoming = None
         core.commit_through(snapshot.index)
