@@ -16,5 +16,6 @@ something to write or to apply at once):
 3. It applies `restore` and then `committed` in order, and reports `Applied`.
 4. It gives at most one `Tick` per turn of its loop: time lost in a stall is not made up for, or a stalled loop would
    see its own stall as the silence of a leader.
-5. When a write fails it stops the node: what is on disk is then unknown, and must not be built upon.
+5. When a write fails, or `handle` raises, it stops the node: what is on disk, or in memory, is then unknown, and must
+   not be built upon. A crash is what the whole algorithm is made for; a node that goes on in doubt is not.
 """
