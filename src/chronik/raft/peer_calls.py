@@ -91,7 +91,8 @@ class PeerCalls:
         self._next_id += 1
         if not self._send(peer, encode_frame(FrameKind.REQUEST, _REQUEST.pack(number, kind) + payload)):
             raise PeerUnavailable(f"no connection to node {peer}", may_have_arrived=False)
-        answer = under_way[number] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        under_way[number] = answer
         try:
             async with asyncio.timeout(timeout):
                 return await answer

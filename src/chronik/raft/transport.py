@@ -86,8 +86,10 @@ class PeerTransport:
         if self._server is not None:
             self._server.close()
             self._server = None
+        tasks = list(self._tasks.values())
         for node_id in list(self._tasks):
             self._hang_up(node_id)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for connection in (*self._strangers, *self._accepted.values()):
             connection.close("the node stops", logging.DEBUG)
         while self._strangers or self._accepted:  # their last callbacks come with the loop's next turns

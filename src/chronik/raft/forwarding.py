@@ -1,0 +1,104 @@
+"""A proposal from any node: here if this node leads, else by a call to the leader.
+
+One attempt, one typed ending. Whether to try again is for the caller, who alone can see to it that a command which
+was proposed twice is applied once.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+import msgspec
+
+from chronik.raft.driver import RaftDriver
+from chronik.raft.events import Refusal
+from chronik.raft.membership import NOBODY
+from chronik.raft.outcomes import Committed, NotLeader, OutcomeUnknown, ProposalLost, ProposalRefused
+from chronik.raft.peer_calls import CallRefused, CallTimedOut, PeerUnavailable, TypedCall
+from chronik.raft.settings import TIMEOUT_SECONDS
+
+FORWARD_KIND: Final = 1
+"""Kinds of calls below 16 are Raft's own."""
+
+
+class Ending(IntEnum):
+    """Numbers are forever."""
+
+    COMMITTED = 0
+    NOT_LEADER = 1
+    REFUSED = 2
+    LOST = 3
+    UNKNOWN = 4
+
+
+class ForwardedProposal(msgspec.Struct, frozen=True, array_like=True):
+    data: bytes
+    timeout_ms: int
+
+
+class ForwardedAnswer(msgspec.Struct, frozen=True, array_like=True):
+    ending: Ending
+    index: int = 0
+    term: int = 0
+    leader: int = NOBODY
+    reason: str = ""
+
+
+FORWARD: Final = TypedCall(FORWARD_KIND, ForwardedProposal, ForwardedAnswer)
+
+
+class Forwarder:
+    """Made before the driver is started."""
+
+    def __init__(self, driver: RaftDriver) -> None:
+        self._driver = driver
+        self._calls = driver.transport.calls
+        FORWARD.serve(self._calls, self._serve)
+
+    async def propose(self, data: bytes, timeout: float = TIMEOUT_SECONDS) -> Committed:
+        """Returns when the command is committed, and applied on this node. Raises as `RaftDriver.propose` does."""
+        status = self._driver.status
+        if status.leader == NOBODY:
+            raise NotLeader(NOBODY)
+        if status.leader == self._driver.node_id:
+            return await self._driver.propose(data, timeout)
+        committed = _checked(await self._ask(status.leader, data, timeout))
+        await self._driver.wait_applied(committed.index, timeout)
+        return committed
+
+    async def _ask(self, leader: int, data: bytes, timeout: float) -> ForwardedAnswer:
+        request = ForwardedProposal(data, int(timeout * 1000))
+        try:
+            return await FORWARD.ask(self._calls, leader, request, timeout)
+        except PeerUnavailable as error:
+            if error.may_have_arrived:
+                raise OutcomeUnknown(str(error)) from error
+            raise NotLeader(NOBODY) from error
+        except (CallTimedOut, CallRefused) as error:
+            raise OutcomeUnknown(str(error)) from error
+
+    async def _serve(self, peer: int, request: ForwardedProposal) -> ForwardedAnswer:
+        try:
+            committed = await self._driver.propose(request.data, request.timeout_ms / 1000)
+        except NotLeader as error:
+            return ForwardedAnswer(Ending.NOT_LEADER, leader=error.leader)
+        except ProposalRefused as error:
+            return ForwardedAnswer(Ending.REFUSED, reason=error.refusal)
+        except ProposalLost as error:
+            return ForwardedAnswer(Ending.LOST, reason=str(error))
+        except OutcomeUnknown as error:
+            return ForwardedAnswer(Ending.UNKNOWN, reason=str(error))
+        return ForwardedAnswer(Ending.COMMITTED, committed.index, committed.term)
+
+
+def _checked(answer: ForwardedAnswer) -> Committed:
+    if answer.ending is Ending.COMMITTED:
+        return Committed(answer.index, answer.term)
+    if answer.ending is Ending.NOT_LEADER:
+        raise NotLeader(answer.leader)
+    if answer.ending is Ending.REFUSED:
+        raise ProposalRefused(Refusal(answer.reason))
+    if answer.ending is Ending.LOST:
+        raise ProposalLost(answer.reason)
+    raise OutcomeUnknown(answer.reason)
