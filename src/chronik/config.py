@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,11 +37,21 @@ EVERYWHERE = ("0.0.0.0", "::")
 DEFAULT_KAFKA_ADDRESS = Address("127.0.0.1", 9092)
 
 
+class Peer(NamedTuple):
+    """A node of the cluster, as `[[peers]]` names it; this node itself is among them."""
+
+    id: int
+    kafka: Address
+    raft: Address
+
+
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
     node_id: int = 1
     data_dir: Path = Path("data")
     kafka: Address = DEFAULT_KAFKA_ADDRESS
+    http: Address | None = None
+    """Health, metrics and status; none unless set."""
     advertised: Address | None = None
     """What clients are told to connect to; unless set, the `kafka` address with the port that was bound."""
     rack: str | None = None
@@ -50,6 +60,17 @@ class NodeConfig:
     replication_factor: int = 1
     min_insync_replicas: int = 1
     log_level: str = "info"
+    peers: tuple[Peer, ...] = ()
+    """Founds the cluster; afterwards the membership in its log holds. Without peers the node stands alone."""
+    cluster_name: str = "chronik"
+    cluster_secret: str | None = None
+    """What nodes show each other; without one, peers must be on loopback addresses."""
+    broker_session_ms: int = 3_000
+    """A broker that was not heard of for so long is offline, and knows it."""
+    read_quorum: bool = False
+    """Whether metadata is read only after a majority confirmed that it is fresh."""
+    offset_acks: str = "all"
+    """When a commit of offsets is answered: applied here ("all"), taken by the leader's disk ("leader"), sent ("none")."""
     broker: Mapping[str, str] = field(default_factory=dict)
     """Kafka's own broker configs by their own names, such as "num.partitions"."""
 
@@ -63,10 +84,12 @@ def load_config(path: Path | None, environment: Mapping[str, str] | None = None,
     if path is not None:
         config = _merge(config, _read_toml(path), str(path))
     environment = os.environ if environment is None else environment
-    known = {key_field.name for key_field in fields(NodeConfig)} - {"broker"}
+    known = {key_field.name for key_field in fields(NodeConfig)} - {"broker", "peers"}
     found = {key: environment[name] for key in sorted(known) if (name := f"CHRONIK_{key.upper()}") in environment}
     config = _merge(config, found, "environment CHRONIK_…")
     config = _merge(config, {key: value for key, value in overrides.items() if value is not None}, "command line")
+    if config.peers and config.node_id not in {peer.id for peer in config.peers}:
+        raise ConfigError(f"node_id = {config.node_id}: expected one of the ids in [[peers]]")
     if config.advertised is None and config.kafka.host in EVERYWHERE:
         told = "expected advertised = \"HOST:PORT\" beside it, for clients to connect to"
         raise ConfigError(f"kafka = {str(config.kafka)!r}: {told}")
@@ -130,6 +153,30 @@ def _address(value: Any) -> Address:
     return value if isinstance(value, Address) else Address.parse(_text(value))
 
 
+def _flag(value: Any) -> bool:
+    if value in (True, "true", "false", False):
+        return value in (True, "true")
+    raise ValueError("true or false")
+
+
+def _peers(value: Any) -> tuple[Peer, ...]:
+    expected = "[[peers]] tables, each with id, kafka and raft"
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise ValueError(expected)
+    peers = []
+    for peer in value:
+        if isinstance(peer, Peer):
+            peers.append(peer)
+        elif isinstance(peer, Mapping) and set(peer) == {"id", "kafka", "raft"}:
+            node_id = _integer(0, 2**31 - 1)(peer["id"])
+            peers.append(Peer(node_id, _address(peer["kafka"]), _address(peer["raft"])))
+        else:
+            raise ValueError(expected)
+    if len({peer.id for peer in peers}) != len(peers):
+        raise ValueError(f"{expected}, and no id twice")
+    return tuple(peers)
+
+
 def _broker_configs(value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise ValueError('a table of Kafka\'s broker configs, such as "num.partitions" = 3')
@@ -154,5 +201,12 @@ _READERS: dict[str, Any] = {
     "replication_factor": _integer(1, 32767),
     "min_insync_replicas": _integer(1, 32767),
     "log_level": _one_of("debug", "info", "warning", "error"),
+    "http": _address,
+    "peers": _peers,
+    "cluster_name": _text,
+    "cluster_secret": _text,
+    "broker_session_ms": _integer(100, 600_000),
+    "read_quorum": _flag,
+    "offset_acks": _one_of("all", "leader", "none"),
     "broker": _broker_configs,
 }
