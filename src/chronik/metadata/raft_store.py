@@ -1,0 +1,202 @@
+"""The store of a node in a cluster: commands go to the Raft leader, from any node, and are answered when they are
+applied on this one.
+
+A command that is not known to be done is sent again, as often as its time allows, under the same id: the image tells
+one that it has applied before, and gives its first result. So a retry is never applied twice. What is not answered in
+time ends in a typed error that says whether the outcome is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from chronik.ids import new_id
+from chronik.metadata.commands import (
+    COMMAND_BYTES_MAX,
+    Command,
+    Envelope,
+    UnknownCommand,
+    decode_command,
+    encode_command,
+)
+from chronik.metadata.delta import Delta, difference
+from chronik.metadata.image import Image
+from chronik.metadata.image_machine import ImageMachine
+from chronik.metadata.records import Result
+from chronik.metadata.sessions import RESULTS_KEPT_MAX
+from chronik.metadata.store import StoreClosed, Subscriber
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.raft.driver import RaftDriver
+from chronik.raft.forwarding import Forwarder
+from chronik.raft.outcomes import (
+    DriverStopped,
+    NotLeader,
+    OutcomeUnknown,
+    ProposalLost,
+    ProposalRefused,
+    ReadTimedOut,
+)
+
+logger = logging.getLogger("chronik.metadata")
+
+PROPOSE_SECONDS: Final = 10.0
+"""Several elections: a client that waits longer has given up."""
+
+ATTEMPT_SECONDS: Final = 3.0
+"""One attempt: a leader that was cut off must not take all of a command's time."""
+
+LEADERLESS_SECONDS: Final = 0.1
+"""How soon another attempt is made when nothing is heard of a new leader."""
+
+COMMANDS_UNDER_WAY_MAX: Final = RESULTS_KEPT_MAX - 64
+"""The image keeps that many results of a node; more commands under way could be applied twice."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    answer: asyncio.Future[Result]
+    may_be_done: bool = False
+
+
+class RaftStore:
+    """See `MetadataStore`. The driver's state machine is `machine`; `attach` gives the store its driver."""
+
+    def __init__(self, node_id: int, incarnation: bytes | None = None) -> None:
+        self._node_id = node_id
+        self.incarnation: Final = incarnation or new_id()
+        self._sequence = 0
+        self._pending: dict[int, _Pending] = {}
+        self._subscribers: list[Subscriber] = []
+        self._driver: RaftDriver
+        self._forwarder: Forwarder
+        self._leader_news = asyncio.Event()
+        self._started = False
+        self._closing = False
+        self.machine: Final = ImageMachine(self._publish, self._applied, self._restored)
+
+    def attach(self, driver: RaftDriver) -> None:
+        self._driver = driver
+        self._forwarder = Forwarder(driver)
+
+    @property
+    def image(self) -> Image:
+        return self.machine.image
+
+    async def start(self) -> None:
+        """Returns without waiting for a quorum: what this node knows is what its disk holds."""
+        await self._driver.start()
+        self._started = True
+        self._publish(difference(Image(), self.image))
+
+    async def close(self) -> None:
+        self._closing = True
+        await self._driver.stop()
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        self._subscribers.append(subscriber)
+        if self._started:
+            subscriber(difference(Image(), self.image))
+
+    def leader_changed(self) -> None:
+        """Whoever waits for a leader tries again."""
+        self._leader_news.set()
+
+    async def read_barrier(self) -> None:
+        """Raises KafkaError when no majority confirms in time that this node is up to date."""
+        try:
+            await self._driver.wait_applied(await self._driver.read_index())
+        except (NotLeader, ReadTimedOut, OutcomeUnknown, ProposalRefused) as error:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"No majority confirmed the read: {error}") from error
+
+    # Proposing
+
+    async def propose(self, command: Command, timeout: float = PROPOSE_SECONDS) -> Result:
+        if self._closing:
+            raise StoreClosed("the metadata store is closing")
+        if len(self._pending) >= COMMANDS_UNDER_WAY_MAX:
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many metadata changes are under way")
+        sequence, data = self._seal(command)
+        pending = self._pending[sequence] = _Pending(asyncio.get_running_loop().create_future())
+        try:
+            async with asyncio.timeout(timeout):
+                result = await self._until_answered(pending, data)
+        except TimeoutError:
+            raise self._not_in_time(pending) from None
+        except DriverStopped as error:
+            raise StoreClosed(str(error)) from error
+        finally:
+            del self._pending[sequence]
+        if result.code is not ErrorCode.NONE:
+            raise KafkaError(result.code, result.message)
+        return result
+
+    async def _until_answered(self, pending: _Pending, data: bytes) -> Result:
+        while not pending.answer.done():
+            try:
+                await self._forwarder.propose(data, ATTEMPT_SECONDS)
+                # Applied on this node, so its answer is there, unless the image had dropped it.
+                return await pending.answer
+            except (NotLeader, ProposalLost):
+                await self._news_of_a_leader()
+            except OutcomeUnknown:
+                pending.may_be_done = True
+            except ProposalRefused as error:
+                logger.debug("a command was refused: %s", error)
+                await self._news_of_a_leader()
+        return pending.answer.result()
+
+    async def _news_of_a_leader(self) -> None:
+        self._leader_news.clear()
+        try:
+            async with asyncio.timeout(LEADERLESS_SECONDS):
+                await self._leader_news.wait()
+        except TimeoutError:
+            return
+
+    def _not_in_time(self, pending: _Pending) -> KafkaError:
+        if pending.may_be_done:
+            return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The outcome is unknown: no majority answered in time")
+        return KafkaError(ErrorCode.NOT_CONTROLLER, "Nothing was changed: the cluster has no leader within reach")
+
+    def _seal(self, command: Command) -> tuple[int, bytes]:
+        sequence = self._sequence + 1
+        # Commands that were given up count as answered: they are not sent again.
+        answered = min(self._pending, default=sequence) - 1
+        try:
+            data = encode_command(Envelope(self._node_id, self.incarnation, sequence, answered, command))
+            decode_command(data)
+        except (UnknownCommand, TypeError, ValueError, OverflowError) as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{type(command).__name__}: {error}") from error
+        if len(data) > COMMAND_BYTES_MAX:
+            message = f"{type(command).__name__} is larger than {COMMAND_BYTES_MAX} bytes"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+        self._sequence = sequence
+        return sequence, data
+
+    # The machine's side
+
+    def _publish(self, delta: Delta) -> None:
+        if delta and self._started:
+            for subscriber in self._subscribers:
+                subscriber(delta)
+
+    def _applied(self, envelope: Envelope, result: Result) -> None:
+        if envelope.node_id != self._node_id or envelope.incarnation != self.incarnation:
+            return
+        self._answer(envelope.sequence, result)
+
+    def _restored(self) -> None:
+        """A snapshot may hold what the commands under way came to."""
+        session = self.image.session(self._node_id)
+        if session is not None and session.incarnation == self.incarnation:
+            for sequence in list(self._pending):
+                if sequence in session.results:
+                    self._answer(sequence, session.results[sequence])
+
+    def _answer(self, sequence: int, result: Result) -> None:
+        pending = self._pending.get(sequence)
+        if pending is not None and not pending.answer.done():
+            pending.answer.set_result(result)
