@@ -179,10 +179,12 @@ class Cluster:
         return [node for node in self.nodes.values() if node.driver.status.role is Role.LEADER]
 
     async def leader(self) -> Node:
-        """When all who run agree on it, and it has committed in its term."""
+        """When all who run agree on it, and the cluster is founded: before the directories of all voters are committed
+        it cannot spare any of those who founded it."""
         await until(lambda: self._agreed() is not None, "an election")
         agreed = self._agreed()
         assert agreed is not None
+        await until(lambda: _is_founded(agreed), "the founding")
         return agreed
 
     def _agreed(self) -> Node | None:
@@ -211,6 +213,12 @@ class Cluster:
         digests = {node.machine.digest for node in self.nodes.values()}
         assert len(digests) == 1
         assert digests != {b""}
+
+
+def _is_founded(node: Node) -> bool:
+    status = node.driver.status
+    is_bound = all(member.directory_id != UNBOUND for member in status.membership.members)
+    return is_bound and status.membership_index <= status.commit_index
 
 
 @asynccontextmanager

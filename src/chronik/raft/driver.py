@@ -54,8 +54,9 @@ from chronik.raft.watchdog import LoopWatchdog
 
 logger = logging.getLogger("chronik.raft")
 
-TURN_EVENTS_MAX: Final = 1000
-"""Events given to the core at once. More of them wait for the next turn, so that others get the loop in between."""
+TURN_EVENTS_MAX: Final = 250
+"""Events given to the core at once: a few milliseconds of work. More of them wait for the next turn, so that others
+get the loop in between."""
 
 
 @dataclass(slots=True)

@@ -67,13 +67,15 @@ class FrameSplitter:
         size = int.from_bytes(received[:LENGTH_BYTES], "big")
         if not 0 < size <= self._bytes_max:
             raise FrameRefused(f"a frame of {size} bytes (1 to {self._bytes_max} are accepted)")
-        end = LENGTH_BYTES + size
-        if len(received) < end:
+        if len(received) < HEAD_BYTES:
             return None
         try:
             kind = FrameKind(received[LENGTH_BYTES])
         except ValueError:
             raise FrameRefused(f"a frame of kind {received[LENGTH_BYTES]}") from None
+        end = LENGTH_BYTES + size
+        if len(received) < end:
+            return None
         with memoryview(received) as view:
             content = bytes(view[HEAD_BYTES:end])
         del received[:end]

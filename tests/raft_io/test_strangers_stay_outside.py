@@ -1,0 +1,338 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+
+import msgspec
+import pytest
+
+from chronik.config import Address
+from chronik.errors import ConfigError
+from chronik.raft import handshake, peer_connection, transport
+from chronik.raft.handshake import (
+    AcceptorHandshake,
+    Challenge,
+    DialerHandshake,
+    HandshakeFailed,
+    Hello,
+    Identity,
+    make_identity,
+)
+from chronik.raft.messages import AnyMessage, Heartbeat, encode_message
+from chronik.raft.peer_frames import (
+    FRAME_BYTES_MAX,
+    HANDSHAKE_BYTES_MAX,
+    FrameKind,
+    FrameRefused,
+    FrameSplitter,
+    encode_frame,
+)
+from chronik.raft.transport import PeerTransport
+from tests.raft_io.cluster import ANY_PORT, LOCALHOST, SECRET, identity, run, until
+
+
+class Inbox:
+    def __init__(self) -> None:
+        self.messages: list[AnyMessage] = []
+        self.unreachable: list[int] = []
+
+    def messages_received(self, messages: Sequence[AnyMessage]) -> None:
+        self.messages += messages
+
+    def peer_unreachable(self, peer: int) -> None:
+        self.unreachable.append(peer)
+
+
+def heartbeat(source: int, target: int, term: int = 1) -> Heartbeat:
+    directory = bytes([source]) * 16
+    return Heartbeat(
+        source=source,
+        source_directory=directory,
+        target=target,
+        target_directory=bytes([target]) * 16,
+        term=term,
+        commit=0,
+        round=0,
+    )
+
+
+def fatal(error: BaseException) -> None:
+    raise error
+
+
+@asynccontextmanager
+async def listening(secret: str = SECRET) -> AsyncIterator[tuple[Address, Inbox, PeerTransport]]:
+    server = PeerTransport(identity(1, secret), ANY_PORT, {}, fatal)
+    address = await server.bind()
+    inbox = Inbox()
+    await server.start(inbox)
+    try:
+        yield address, inbox, server
+    finally:
+        await server.stop()
+
+
+@asynccontextmanager
+async def dialling(who: Identity, address: Address) -> AsyncIterator[tuple[PeerTransport, Inbox]]:
+    client = PeerTransport(who, ANY_PORT, {1: address}, fatal)
+    inbox = Inbox()
+    await client.start(inbox)
+    try:
+        yield client, inbox
+    finally:
+        await client.stop()
+
+
+def closing_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if "a stranger" in record.getMessage()]
+
+
+# ------------------------------------------------------------------------------------------------------ the handshake
+
+
+def shake_hands(dialer: DialerHandshake, acceptor: AcceptorHandshake) -> None:
+    challenge = acceptor.receive(dialer.begin())
+    proof = dialer.receive(challenge)
+    assert proof is not None
+    assert dialer.receive(acceptor.receive(proof)) is None
+
+
+def test_both_ends_know_each_other_afterwards() -> None:
+    dialer, acceptor = DialerHandshake(identity(2), 1), AcceptorHandshake(identity(1))
+    shake_hands(dialer, acceptor)
+    assert (dialer.is_done, dialer.peer) == (True, 1)
+    assert (acceptor.is_done, acceptor.peer) == (True, 2)
+
+
+@pytest.mark.parametrize(
+    ("dialer", "target", "reason"),
+    [
+        (identity(2, "another secret of some length"), 1, "secret"),
+        (identity(2, cluster="other"), 1, "cluster 'other'"),
+        (identity(2), 3, "looks for node 3"),
+        (identity(1), 1, "calls itself node 1"),
+    ],
+)
+def test_whoever_is_not_of_the_cluster_is_refused(dialer: Identity, target: int, reason: str) -> None:
+    with pytest.raises(HandshakeFailed, match=reason):
+        shake_hands(DialerHandshake(dialer, target), AcceptorHandshake(identity(1)))
+
+
+def test_a_false_acceptor_is_found_out_too() -> None:
+    dialer = DialerHandshake(identity(2), 1)
+    hello = dialer.begin()
+    impostor = AcceptorHandshake(identity(1, "a guess of some length"))
+    dialer.receive(impostor.receive(hello))
+    answer = msgspec.msgpack.encode(handshake.Proof(bytes(32)))
+    with pytest.raises(HandshakeFailed):
+        dialer.receive(answer)
+    assert not dialer.is_done
+
+
+def test_an_overheard_proof_opens_no_second_connection() -> None:
+    dialer, acceptor = DialerHandshake(identity(2), 1), AcceptorHandshake(identity(1))
+    hello = dialer.begin()
+    proof = dialer.receive(acceptor.receive(hello))
+    assert proof is not None
+    acceptor.receive(proof)
+    again = AcceptorHandshake(identity(1))
+    again.receive(hello)
+    with pytest.raises(HandshakeFailed):
+        again.receive(proof)
+
+
+def test_a_proof_sent_back_is_no_proof() -> None:
+    dialer, acceptor = DialerHandshake(identity(2), 1), AcceptorHandshake(identity(1))
+    proof = dialer.receive(acceptor.receive(dialer.begin()))
+    assert proof is not None
+    with pytest.raises(HandshakeFailed):
+        dialer.receive(proof)
+
+
+def test_a_proof_for_one_node_is_none_for_another() -> None:
+    """Somebody in the middle hands node 2's words on to node 3 as if they were meant for it."""
+    dialer, third = DialerHandshake(identity(2), 1), AcceptorHandshake(identity(3))
+    hello = msgspec.msgpack.decode(dialer.begin(), type=Hello)
+    forged = Hello(hello.magic, hello.version, hello.cluster, hello.source, 3, hello.nonce)
+    proof = dialer.receive(third.receive(msgspec.msgpack.encode(forged)))
+    assert proof is not None
+    with pytest.raises(HandshakeFailed):
+        third.receive(proof)
+
+
+def test_another_version_of_the_protocol_is_refused_by_its_number() -> None:
+    hello = Hello(handshake.MAGIC, handshake.VERSION + 1, "test", 2, 1, bytes(32))
+    with pytest.raises(HandshakeFailed, match="version 2"):
+        AcceptorHandshake(identity(1)).receive(msgspec.msgpack.encode(hello))
+
+
+@pytest.mark.parametrize("step", [b"", b"\xff" * 100, b"\x91" * 400, msgspec.msgpack.encode(Challenge(bytes(32)))])
+def test_garbage_is_no_handshake(step: bytes) -> None:
+    with pytest.raises(HandshakeFailed):
+        AcceptorHandshake(identity(1)).receive(step)
+
+
+def test_the_largest_hello_fits_its_frame() -> None:
+    largest = Identity("ä" * (handshake.CLUSTER_NAME_BYTES_MAX // 2), 2**63 - 2, bytes(32))
+    frame = encode_frame(FrameKind.HANDSHAKE, DialerHandshake(largest, 2**63 - 1).begin())
+    assert len(frame) <= HANDSHAKE_BYTES_MAX
+
+
+def test_without_a_secret_only_this_machine_is_trusted(caplog: pytest.LogCaptureFixture) -> None:
+    first = make_identity("one", 1, None, [LOCALHOST, "localhost", "::1"])
+    assert "no cluster secret" in caplog.text
+    assert first.key != make_identity("two", 1, None, [LOCALHOST]).key
+    assert first.key != make_identity("one", 1, "one" * 10, [LOCALHOST]).key
+    for host in ("10.0.0.1", "0.0.0.0", "node-2.example"):
+        with pytest.raises(ConfigError, match="secret"):
+            make_identity("one", 1, None, [LOCALHOST, host])
+    make_identity("one", 1, SECRET, ["10.0.0.1"])
+    with pytest.raises(ConfigError, match="16 letters"):
+        make_identity("one", 1, "x" * 15, [])
+    make_identity("one", 1, "x" * 16, [])
+    with pytest.raises(ConfigError, match="name"):
+        make_identity("x" * (handshake.CLUSTER_NAME_BYTES_MAX + 1), 1, SECRET, [])
+
+
+# -------------------------------------------------------------------------------------------------------------- frames
+
+
+def test_frames_are_found_however_the_bytes_arrive() -> None:
+    frames = [encode_frame(FrameKind.RAFT, bytes([n]) * n) for n in range(20)]
+    stream = b"".join(frames)
+    for step in (1, 3, 7, len(stream)):
+        splitter = FrameSplitter()
+        found = []
+        for begin in range(0, len(stream), step):
+            splitter.receive(stream[begin : begin + step])
+            while (frame := splitter.next()) is not None:
+                found.append(frame.content)
+        assert found == [bytes([n]) * n for n in range(20)]
+
+
+def test_a_stranger_may_send_small_frames_only() -> None:
+    splitter = FrameSplitter()
+    splitter.receive(HANDSHAKE_BYTES_MAX.to_bytes(4, "big"))
+    assert splitter.next() is None
+    too_large = FrameSplitter()
+    too_large.receive((HANDSHAKE_BYTES_MAX + 1).to_bytes(4, "big"))
+    with pytest.raises(FrameRefused):
+        too_large.next()
+
+
+def test_a_node_may_send_large_frames_but_not_any() -> None:
+    splitter = FrameSplitter()
+    splitter.trust()
+    splitter.receive(FRAME_BYTES_MAX.to_bytes(4, "big"))
+    assert splitter.next() is None
+    for size in (0, FRAME_BYTES_MAX + 1, 2**32 - 1):
+        refused = FrameSplitter()
+        refused.trust()
+        refused.receive(size.to_bytes(4, "big"))
+        with pytest.raises(FrameRefused):
+            refused.next()
+
+
+def test_a_frame_of_an_unknown_kind_is_refused() -> None:
+    splitter = FrameSplitter()
+    splitter.receive(b"\x00\x00\x00\x01\x09")
+    with pytest.raises(FrameRefused, match="kind 9"):
+        splitter.next()
+
+
+# ---------------------------------------------------------------------------------------------------------- the port
+
+
+def test_nodes_that_share_the_secret_hear_each_other() -> None:
+    async def scenario() -> None:
+        async with listening() as (address, inbox, _), dialling(identity(2), address) as (client, _):
+            client.send([heartbeat(2, 1, term) for term in range(1, 11)])  # before there is a connection
+            await until(lambda: len(inbox.messages) == 10)
+            assert [message.term for message in inbox.messages] == list(range(1, 11))
+
+    run(scenario())
+
+
+def test_a_wrong_secret_is_one_line_in_the_log_and_nothing_is_heard(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        caplog.set_level(logging.INFO, "chronik.raft")
+        stranger = identity(2, "another secret of some length")
+        async with listening() as (address, inbox, _), dialling(stranger, address) as (client, _):
+            client.send([heartbeat(2, 1)])
+            await until(lambda: any("secret" in line for line in closing_lines(caplog)))
+            assert not client.connected_peers
+            assert inbox.messages == []
+        refusals = [line for line in closing_lines(caplog) if "does not know" in line]
+        assert 1 <= len(refusals) <= 3  # it dials again, more and more slowly
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\x00\x00\x00\x13\x00\x12\x00\x03\x00\x00\x00\x07\x00\x06client\x00",  # an ApiVersions request of Kafka
+        b"\xff" * 1000,
+        encode_frame(FrameKind.RAFT, encode_message(heartbeat(2, 1))),
+        encode_frame(FrameKind.HANDSHAKE, b"\x81" * 50),
+        encode_frame(FrameKind.REQUEST, bytes(20)),
+    ],
+)
+def test_a_stranger_is_cut_off_with_one_line(garbage: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        caplog.set_level(logging.INFO, "chronik.raft")
+        async with listening() as (address, inbox, _):
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(garbage)
+            with suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            writer.close()
+            await until(lambda: len(closing_lines(caplog)) == 1)
+            assert inbox.messages == []
+
+    run(scenario())
+
+
+def test_a_stranger_who_says_nothing_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        monkeypatch.setattr(peer_connection, "HANDSHAKE_SECONDS_MAX", 0.05)
+        async with listening() as (address, _, _):
+            reader, writer = await asyncio.open_connection(*address)
+            with suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            writer.close()
+            assert "did not show who it is" in caplog.text
+
+    run(scenario())
+
+
+def test_strangers_cannot_fill_the_port(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        monkeypatch.setattr(transport, "STRANGERS_MAX", 5)
+        async with listening() as (address, _, server):
+            silent = [await asyncio.open_connection(*address) for _ in range(5)]
+            await until(lambda: len(server._strangers) == 5)
+            reader, writer = await asyncio.open_connection(*address)
+            assert await reader.read() == b""
+            assert "turned away" in caplog.text
+            for _, each in (*silent, (reader, writer)):
+                each.close()
+            await until(lambda: not server._strangers)
+
+    run(scenario())
+
+
+def test_a_node_that_speaks_for_another_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with listening() as (address, inbox, _), dialling(identity(2), address) as (client, _):
+            await until(lambda: client.connected_peers == [1])
+            client.send([heartbeat(3, 1)])
+            await until(lambda: "a message from 3" in caplog.text)
+            assert inbox.messages == []
+
+    run(scenario())
