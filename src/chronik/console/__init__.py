@@ -1,0 +1,1 @@
+"""A node's HTTP side: health, metrics and status."""

@@ -1,0 +1,65 @@
+"""Asks a node's HTTP port: the other side of `chronik.console.listener`, for commands and tests."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from typing import Any
+from urllib.parse import quote
+
+from chronik.config import Address
+from chronik.console.pages import GROUPS_PREFIX
+from chronik.errors import ChronikError
+
+
+class NodeSilent(ChronikError):
+    """Nobody answers at the address, or not as a node of Chronik does."""
+
+
+def ask_status(address: Address, timeout_s: float) -> dict[str, Any]:
+    """Raises NodeSilent."""
+    status, body = ask(address, "/status", timeout_s)
+    return _json_object(address, body) if status == http.client.OK else _unexpected(address, status)
+
+
+def ask_group(address: Address, group_id: str, timeout_s: float) -> dict[str, Any] | None:
+    """None when the node knows nothing of the group. Raises NodeSilent."""
+    status, body = ask(address, GROUPS_PREFIX + quote(group_id, safe=""), timeout_s)
+    if status == http.client.NOT_FOUND:
+        return None
+    return _json_object(address, body) if status == http.client.OK else _unexpected(address, status)
+
+
+def ask_ready(address: Address, timeout_s: float) -> str | None:
+    """None when the node is ready, else why not. Raises NodeSilent."""
+    status, body = ask(address, "/readyz", timeout_s)
+    return None if status == http.client.OK else body.decode(errors="replace").strip()
+
+
+def ask(address: Address, path: str, timeout_s: float) -> tuple[int, bytes]:
+    """The status and the body. Raises NodeSilent."""
+    connection = http.client.HTTPConnection(address.host, address.port, timeout=timeout_s)
+    try:
+        connection.request("GET", path, headers={"Connection": "close"})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    except TimeoutError as error:
+        raise NodeSilent(f"{address} did not answer within {timeout_s:g} s") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise NodeSilent(f"no node answers at {address}: {error}") from error
+    finally:
+        connection.close()
+
+
+def _json_object(address: Address, body: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(body)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise NodeSilent(f"{address} does not answer as a node does")
+    return value
+
+
+def _unexpected(address: Address, status: int) -> dict[str, Any]:
+    raise NodeSilent(f"{address} answered with HTTP status {status}")

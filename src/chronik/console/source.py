@@ -1,0 +1,37 @@
+"""What the console shows, and who knows it: the node hands one of these to its listener."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
+
+
+class Sample(NamedTuple):
+    value: float
+    labels: Mapping[str, str] = MappingProxyType({})
+
+
+class Metric(NamedTuple):
+    """A family of samples. `kind` is Prometheus' word for it: "counter" (its name ends in _total) or "gauge"."""
+
+    name: str
+    kind: str
+    help: str
+    samples: Iterable[Sample]
+
+
+class StatusSource(Protocol):
+    """Called on the node's event loop, between requests: nothing here may wait."""
+
+    def status(self) -> dict[str, Any]:
+        """How this node stands, as JSON: node_id, role, term, leader, members, applied_index, commit_index,
+        state_hash, recent_hashes, brokers, topics, uptime_s, version, pid; more is welcome."""
+
+    def group(self, group_id: str) -> dict[str, Any] | None:
+        """What this node itself holds about a group, whoever coordinates it; None when it holds nothing."""
+
+    def ready(self) -> str | None:
+        """None when clients can be sent here, else why not."""
+
+    def metrics(self) -> Iterable[Metric]: ...

@@ -1,0 +1,113 @@
+"""A console with a source that says what a test wants, and a peer that speaks to it in raw bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from chronik.config import Address
+from chronik.console.listener import HttpLimits, HttpListener
+from chronik.console.source import Metric, Sample
+
+DEADLINE_SECONDS = 20.0
+
+
+class FakeSource:
+    def __init__(self) -> None:
+        self.why_not_ready: str | None = None
+        self.groups: dict[str, dict[str, Any]] = {}
+        self.shown: dict[str, Any] = {"node_id": 1, "role": "leader"}
+
+    def status(self) -> dict[str, Any]:
+        return self.shown
+
+    def group(self, group_id: str) -> dict[str, Any] | None:
+        return self.groups.get(group_id)
+
+    def ready(self) -> str | None:
+        return self.why_not_ready
+
+    def metrics(self) -> Iterable[Metric]:
+        return [Metric("chronik_topics", "gauge", "Topics.", [Sample(7)])]
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        assert self.headers["content-type"] == "application/json"
+        return json.loads(self.body)
+
+
+class Peer:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self.writer = writer
+
+    def send(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    async def get(self, path: str) -> Answer:
+        self.send(request(path))
+        return await self.answer()
+
+    async def answer(self, *, to_head: bool = False) -> Answer:
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            head = (await self._reader.readuntil(b"\r\n\r\n")).decode()
+            line, *lines = head.strip().split("\r\n")
+            headers = {name.lower(): value for name, value in (each.split(": ", 1) for each in lines)}
+            body = b"" if to_head else await self._reader.readexactly(int(headers["content-length"]))
+        version, status, _ = line.split(" ", 2)
+        assert version == "HTTP/1.1"
+        return Answer(int(status), headers, body)
+
+    async def is_closed(self) -> bool:
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            try:
+                return await self._reader.read(1) == b""
+            except ConnectionResetError:
+                return True
+
+
+def request(path: str, method: str = "GET", host: str = "localhost", more: str = "") -> bytes:
+    return f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n{more}\r\n".encode()
+
+
+class Console:
+    def __init__(self, listener: HttpListener, address: Address) -> None:
+        self.listener = listener
+        self.address = address
+        self._peers: list[Peer] = []
+
+    async def connect(self) -> Peer:
+        peer = Peer(*await asyncio.open_connection(*self.address))
+        self._peers.append(peer)
+        return peer
+
+    async def get(self, path: str) -> Answer:
+        return await (await self.connect()).get(path)
+
+    async def hang_up(self) -> None:
+        for peer in self._peers:
+            peer.writer.close()
+
+
+@asynccontextmanager
+async def console(source: FakeSource, limits: HttpLimits | None = None) -> AsyncIterator[Console]:
+    listener = HttpListener(Address("127.0.0.1", 0), source, limits)
+    served = Console(listener, await listener.bind())
+    await listener.serve()
+    try:
+        yield served
+    finally:
+        await served.hang_up()
+        await listener.stop()
+        assert listener.connection_count == 0

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from chronik.console.prometheus import exposition
+from chronik.console.views import api_metrics, group_view, image_metrics, image_view
+from chronik.metadata.commands import (
+    BrokerStatus,
+    CommitOffset,
+    CreateConsumerGroup,
+    OffsetToCommit,
+    UpdateBrokerStatus,
+)
+from chronik.metadata.image import Image
+from tests.metadata.world import World, assignment
+
+
+def world_with_offsets() -> World:
+    world = World(2, 1)
+    world.create("orders", assignment(1), assignment(1))
+    offsets = (OffsetToCommit("orders", 1, 7), OffsetToCommit("orders", 0, 5, leader_epoch=3, metadata="note"))
+    world.accept(CommitOffset("readers", offsets, commit_time_ms=1234))
+    return world
+
+
+def test_nodes_at_the_same_index_show_the_same_image() -> None:
+    world = world_with_offsets()
+    world.accept(UpdateBrokerStatus(2, BrokerStatus.OFFLINE))
+    view = image_view(world.image)
+    assert view == image_view(world.replayed())
+    assert view["applied_index"] == len(world.envelopes)
+    assert [(broker["id"], broker["status"]) for broker in view["brokers"]] == [(1, "online"), (2, "offline")]
+    assert (view["topics"], view["groups"]) == (1, 1)
+
+
+def test_recent_hashes_end_with_the_present_one_and_name_the_ones_before() -> None:
+    world = World(1)
+    before = image_view(world.image)
+    world.create("orders")
+    after = image_view(world.image)
+    assert after["recent_hashes"][-1] == [after["applied_index"], after["state_hash"]]
+    assert [before["applied_index"], before["state_hash"]] in after["recent_hashes"]
+    assert before["state_hash"] != after["state_hash"]
+    assert len(after["state_hash"]) == 32
+
+
+def test_a_group_is_shown_with_all_it_committed() -> None:
+    world = world_with_offsets()
+    view = group_view(world.image, "readers")
+    assert view is not None
+    assert view["state"] == world.image.groups["readers"].state
+    assert view["offsets"] == [
+        {"topic": "orders", "partition": 0, "offset": 5, "leader_epoch": 3, "metadata": "note", "commit_time_ms": 1234},
+        {"topic": "orders", "partition": 1, "offset": 7, "leader_epoch": -1, "metadata": None, "commit_time_ms": 1234},
+    ]
+
+
+def test_a_group_without_offsets_is_a_group_and_one_without_anything_is_none() -> None:
+    world = World(1)
+    world.accept(CreateConsumerGroup("new", "consumer", 1234))
+    view = group_view(world.image, "new")
+    assert view is not None
+    assert (view["protocol_type"], view["offsets"], view["members"]) == ("consumer", [], [])
+    assert group_view(world.image, "other") is None
+
+
+def test_metrics_count_what_the_image_holds() -> None:
+    world = world_with_offsets()
+    world.accept(UpdateBrokerStatus(2, BrokerStatus.OFFLINE))
+    lines = exposition(image_metrics(world.image)).splitlines()
+    assert f"chronik_metadata_applied_index {world.image.applied_index}" in lines
+    assert 'chronik_brokers{status="online"} 1' in lines
+    assert 'chronik_brokers{status="offline"} 1' in lines
+    assert 'chronik_brokers{status="maintenance"} 0' in lines
+    assert "chronik_topics 1" in lines
+    assert "chronik_groups 1" in lines
+    assert "chronik_topics 0" in exposition(image_metrics(Image())).splitlines()
+
+
+def test_every_api_has_its_counters() -> None:
+    lines = exposition(api_metrics(iter([("Fetch", 10, 1), ("Produce", 3, 0)]))).splitlines()
+    assert 'chronik_requests_total{api="Fetch"} 10' in lines
+    assert 'chronik_request_failures_total{api="Fetch"} 1' in lines
+    assert 'chronik_requests_total{api="Produce"} 3' in lines
