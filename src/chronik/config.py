@@ -69,8 +69,6 @@ class NodeConfig:
     """A broker that was not heard of for so long is offline, and knows it."""
     read_quorum: bool = False
     """Whether metadata is read only after a majority confirmed that it is fresh."""
-    offset_acks: str = "all"
-    """When a commit of offsets is answered: applied here ("all"), taken by the leader's disk ("leader"), sent ("none")."""
     broker: Mapping[str, str] = field(default_factory=dict)
     """Kafka's own broker configs by their own names, such as "num.partitions"."""
 
@@ -207,6 +205,5 @@ _READERS: dict[str, Any] = {
     "cluster_secret": _text,
     "broker_session_ms": _integer(100, 600_000),
     "read_quorum": _flag,
-    "offset_acks": _one_of("all", "leader", "none"),
     "broker": _broker_configs,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from chronik.configs.resolver import ConfigResolver
 from chronik.controller.topics import TopicController
 from chronik.exchange import Peer
 from chronik.groups.coordinator import GroupCoordinator
+from chronik.groups.coordinators import Coordinators
 from chronik.metadata.image import Image
 from chronik.metadata.store import MetadataStore
 from chronik.protocol.schema import Response
@@ -31,6 +33,10 @@ class Services:
     groups: GroupCoordinator
     fetch_sessions: FetchSessions
     producer_ids: ProducerIds
+    coordinators: Coordinators
+    is_fenced: Callable[[], bool]
+    """Whether others may believe that this broker is gone: then it serves no data and no groups."""
+    controller_id: Callable[[], int]
 
     @property
     def image(self) -> Image:

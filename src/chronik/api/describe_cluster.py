@@ -20,7 +20,7 @@ def handle(services: Services, request: DescribeClusterRequest, context: Context
     image = services.image
     response = DescribeClusterResponse(
         cluster_id=image.cluster_id,
-        controller_id=services.node_id,
+        controller_id=services.controller_id(),
         brokers=[
             DescribeClusterBroker(
                 broker_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack, is_fenced=broker.fenced

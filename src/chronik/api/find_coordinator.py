@@ -1,4 +1,4 @@
-"""FindCoordinator, versions 0 to 6: who coordinates a group. On one node, this one.
+"""FindCoordinator, versions 0 to 6: who coordinates a group.
 
 Missing: transaction coordinators and share groups, which are refused with INVALID_REQUEST.
 """
@@ -37,7 +37,7 @@ def failure(request: FindCoordinatorRequest, code: ErrorCode) -> FindCoordinator
 def _find(services: Services, key: str, key_type: int) -> Coordinator:
     if key_type != KeyType.GROUP:
         return _failed(key, ErrorCode.INVALID_REQUEST, "Chronik coordinates consumer groups only, so far")
-    broker = services.image.brokers.get(services.node_id)
+    broker = services.image.brokers.get(services.coordinators.node_of(key))
     if broker is None or broker.fenced:
         return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE.message)
     return Coordinator(key=key, node_id=broker.id, host=broker.host, port=broker.port, error_message=None)

@@ -56,7 +56,7 @@ def _response(services: Services, request: MetadataRequest) -> MetadataResponse:
     image = services.image
     response = MetadataResponse(
         cluster_id=image.cluster_id,
-        controller_id=services.node_id,
+        controller_id=services.controller_id(),
         brokers=[
             MetadataResponseBroker(node_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
             for _, broker in sorted(image.brokers.items())

@@ -43,6 +43,7 @@ from chronik.api import (
     produce,
     sync_group,
 )
+from chronik.api.admission import FENCED, QUORUM_READS
 from chronik.api.context import Context, Pipelined, Services
 from chronik.errors import StorageFailed
 from chronik.exchange import Disconnect, Peer, Pending
@@ -145,7 +146,7 @@ class Router:
             if held is not None:
                 return self._pending(header, request, peer, self._intercepted(held, header, request, context))
         try:
-            outcome = HANDLERS[header.api_key].handle(self._services, request, context)
+            outcome = self._handle(header, request, context)
         except Disconnect:
             raise
         except Exception as error:
@@ -153,6 +154,23 @@ class Router:
         if isinstance(outcome, Response) or outcome is None:
             return self._encoded(header, outcome, peer, time.perf_counter())
         return self._pending(header, request, peer, outcome)
+
+    def _handle(self, header: RequestHeader, request: Request, context: Context) -> Outcome:
+        services = self._services
+        handler = HANDLERS[header.api_key]
+        fenced = FENCED.get(header.api_key)
+        if fenced is not None and services.is_fenced():
+            return handler.failure(request, fenced)
+        if services.config.read_quorum and header.api_key in QUORUM_READS:
+            return self._after_quorum(handler, request, context)
+        return handler.handle(services, request, context)
+
+    async def _after_quorum(self, handler: Handler, request: Request, context: Context) -> Response | None:
+        try:
+            await self._services.store.read_barrier()
+        except KafkaError as error:
+            return handler.failure(request, error.code)
+        return await _settled(handler.handle(self._services, request, context))
 
     def _pending(
         self,
@@ -201,12 +219,7 @@ class Router:
         handler = HANDLERS[header.api_key]
         if code is not None:
             return handler.failure(request, code)
-        outcome = handler.handle(self._services, request, context)
-        if isinstance(outcome, Pipelined):
-            return await outcome.response
-        if isinstance(outcome, Response) or outcome is None:
-            return outcome
-        return await outcome
+        return await _settled(self._handle(header, request, context))
 
     def _encoded(
         self, header: RequestHeader, response: Response | None, peer: Peer, began: float
@@ -256,6 +269,14 @@ class Router:
             (time.perf_counter() - began) * 1000,
             ", ".join(sorted({code.name for code in _errors(response)})) or "ok",
         )
+
+
+async def _settled(outcome: Outcome) -> Response | None:
+    if isinstance(outcome, Pipelined):
+        return await outcome.response
+    if isinstance(outcome, Response) or outcome is None:
+        return outcome
+    return await outcome
 
 
 def _errors(part: object) -> list[ErrorCode]:

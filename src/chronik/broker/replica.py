@@ -42,6 +42,7 @@ class Replica:
         "high_watermark",
         "index",
         "leader_epoch",
+        "leads",
         "rules",
         "topic_id",
         "topic_name",
@@ -63,6 +64,8 @@ class Replica:
         self.topic_id = topic.id
         self.index = index
         self.leader_epoch = topic.partitions[index].leader_epoch
+        self.leads = False
+        """Whether this node may write and serve the partition."""
         self.rules = rules
         self.high_watermark = 0
         self.watchers: dict[RecordsArrived, None] = {}

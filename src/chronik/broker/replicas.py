@@ -65,21 +65,26 @@ class Replicas:
     # Finding one
 
     def by_name(self, topic: str, index: int) -> Replica:
-        """An open replica. Raises UNKNOWN_TOPIC_OR_PARTITION."""
+        """An open replica that this node leads. Raises UNKNOWN_TOPIC_OR_PARTITION or NOT_LEADER_OR_FOLLOWER."""
         replica = self.get(topic, index)
-        if replica is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if replica is None or not replica.leads:
+            raise self._not_here(self._store.image.topics.get(topic), index)
         replica.open()
         return replica
 
     def by_id(self, topic_id: bytes, index: int) -> Replica:
-        """An open replica. Raises UNKNOWN_TOPIC_ID or UNKNOWN_TOPIC_OR_PARTITION."""
+        """An open replica that this node leads. Raises UNKNOWN_TOPIC_ID or as `by_name` does."""
         replica = self._by_id.get((topic_id, index))
-        if replica is None:
-            known = topic_id in self._store.image.topics_by_id
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known else ErrorCode.UNKNOWN_TOPIC_ID)
+        if replica is None or not replica.leads:
+            topic = self._store.image.topics_by_id.get(topic_id)
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID) if topic is None else self._not_here(topic, index)
         replica.open()
         return replica
+
+    def _not_here(self, topic: Topic | None, index: int) -> KafkaError:
+        if topic is None or not 0 <= index < len(topic.partitions):
+            return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def get(self, topic: str, index: int) -> Replica | None:
         topic_id = self._topic_ids.get(topic)
@@ -118,6 +123,7 @@ class Replicas:
                 self._by_id[topic.id, index] = replica
             elif replica.leader_epoch != partition.leader_epoch:
                 replica.lead(partition.leader_epoch)
+            replica.leads = partition.leader == self._node_id
         self._reconfigure(topic)
 
     def _reconfigure(self, topic: Topic) -> None:

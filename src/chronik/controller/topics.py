@@ -19,7 +19,7 @@ from chronik.metadata.commands import (
     DeleteTopic,
     PartitionAssignment,
 )
-from chronik.metadata.names import OFFSETS_TOPIC, name_fault
+from chronik.metadata.names import OFFSETS_TOPIC, SYSTEM_TOPICS, name_fault
 from chronik.metadata.records import Topic
 from chronik.metadata.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
@@ -143,7 +143,7 @@ class TopicController:
             partitions=tuple(map(self._assignment, replicas)),
             configs=configs,
             time_ms=self._clock.now_ms(),
-            internal=request.name == OFFSETS_TOPIC,
+            internal=request.name in SYSTEM_TOPICS,
         )
 
     def _replicas_by_placement(self, request: TopicRequest) -> list[tuple[int, ...]]:
@@ -189,9 +189,10 @@ class TopicController:
         return place_replicas(count, factor, online, self._random.randrange(len(online)))
 
     def _assignment(self, replicas: tuple[int, ...]) -> PartitionAssignment:
+        """The leader alone is in sync: nobody else has anything yet."""
         brokers = self._store.image.brokers
-        in_sync = tuple(broker for broker in replicas if brokers[broker].online) or replicas[:1]
-        return PartitionAssignment(replicas, in_sync, in_sync[0])
+        leader = next((broker for broker in replicas if brokers[broker].online), replicas[0])
+        return PartitionAssignment(replicas, (leader,), leader)
 
     async def _propose(self, outcomes: list[CreateTopic | KafkaError]) -> None:
         """Replaces what was planned by the error that it met, where it met one."""

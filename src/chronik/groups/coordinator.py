@@ -40,6 +40,7 @@ from chronik.groups.requests import (
 from chronik.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from chronik.groups.transitions import GroupState
 from chronik.metadata.commands import DeleteOffsets, OffsetKey
+from chronik.metadata.delta import Delta
 from chronik.protocol.errors import ErrorCode
 
 log = logging.getLogger(__name__)
@@ -52,12 +53,15 @@ class GroupCoordinator:
         clock: Clock,
         config: GroupConfig | None = None,
         on_fatal: Callable[[BaseException], None] | None = None,
+        owns: Callable[[str], bool] = lambda group_id: True,
     ) -> None:
-        """`on_fatal` hears of what cannot go on in the background; the node has to stop then."""
+        """`on_fatal` hears of what cannot go on in the background; the node has to stop then. `owns` says which groups
+        are this node's to coordinate, as the image has it at the moment."""
         self._store = store
         self._clock = clock
         self._config = config or GroupConfig()
         self._on_fatal = on_fatal
+        self._owns = owns
         self._proposals = Proposals(store)
         self._host = GroupHost(clock, self._proposals, self._fail)
         self._tasks: list[asyncio.Task[None]] = []
@@ -67,8 +71,7 @@ class GroupCoordinator:
 
     async def start(self) -> None:
         """Takes up the groups where the last coordinator left them."""
-        for stored in self._store.image.groups.values():
-            self._host.add(ClassicGroup.load(stored, self._config, self._host.now_ms()))
+        self._take_up_groups()
         self._tasks = [
             asyncio.create_task(self._proposals.run(), name="group proposals"),
             asyncio.create_task(self._expire_offsets_forever(), name="offset expiry"),
@@ -76,6 +79,20 @@ class GroupCoordinator:
         for task in self._tasks:
             task.add_done_callback(self._task_ended)
         self._is_active = True
+
+    def follow(self, delta: Delta) -> None:
+        """Who coordinates which group may have changed: takes up what is ours now, lets go of what is not."""
+        if not self._is_active or not (delta.topics or delta.brokers):
+            return
+        for group in self._host:
+            if not self._owns(group.group_id):
+                self._host.feed(group, events.TakenOver(self._host.now_ms()))
+        self._take_up_groups()
+
+    def _take_up_groups(self) -> None:
+        for stored in self._store.image.groups.values():
+            if self._host.get(stored.group_id) is None and self._owns(stored.group_id):
+                self._host.add(ClassicGroup.load(stored, self._config, self._host.now_ms()))
 
     async def close(self) -> None:
         """Everybody who waits is answered; what was proposed is seen through."""
@@ -111,7 +128,7 @@ class GroupCoordinator:
     # --- membership ---
 
     async def join(self, request: JoinRequest) -> JoinResult:
-        refusal = self._refusal() or refusal_of_join(request, self._config)
+        refusal = self._refusal(request.group_id) or refusal_of_join(request, self._config)
         if refusal is not None:
             return JoinResult(refusal, request.member_id)
         group = self._host.get(request.group_id)
@@ -148,13 +165,16 @@ class GroupCoordinator:
         left = tuple(LeftMember(leaving.member_id, leaving.group_instance_id, missing) for leaving in request.members)
         return LeaveResult(ErrorCode.NONE, left)
 
-    def _refusal(self) -> ErrorCode | None:
-        return None if self._is_active else ErrorCode.COORDINATOR_NOT_AVAILABLE
+    def _refusal(self, group_id: str) -> ErrorCode | None:
+        if not self._is_active:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return None if self._owns(group_id) else ErrorCode.NOT_COORDINATOR
 
     def _find(self, group_id: str, missing: ErrorCode) -> tuple[ClassicGroup | None, ErrorCode]:
         """The group, or what to say of its absence."""
-        if not self._is_active:
-            return None, ErrorCode.COORDINATOR_NOT_AVAILABLE
+        refusal = self._refusal(group_id)
+        if refusal is not None:
+            return None, refusal
         if not group_id:
             return None, ErrorCode.INVALID_GROUP_ID
         return self._host.get(group_id), missing
@@ -163,7 +183,7 @@ class GroupCoordinator:
 
     async def commit_offsets(self, request: OffsetCommitRequest) -> OffsetCommitResult:
         """Answers when the offsets are stored. The empty group id is legal here, as in Kafka."""
-        refusal = self._refusal() or await self._refusal_of_commit(request)
+        refusal = self._refusal(request.group_id) or await self._refusal_of_commit(request)
         errors = [refusal or refusal_of_offset(offset, self._config) for offset in request.offsets]
         accepted = [index for index, error in enumerate(errors) if error is ErrorCode.NONE]
         outcomes = await self._store_offsets(request, accepted)
@@ -207,7 +227,7 @@ class GroupCoordinator:
 
         `require_stable` asks to be refused while a transaction holds offsets back; here none ever does.
         """
-        refusal = self._refusal()
+        refusal = self._refusal(group_id)
         if refusal is not None:
             return OffsetFetchResult(refusal)
         offsets = self._store.image.offsets(group_id)
@@ -272,7 +292,7 @@ class GroupCoordinator:
         """The empty group id is legal here and in `delete`, as in Kafka: offsets may have been committed under it."""
         group = self._host.get(group_id)
         if group is None or not self._is_active:
-            error = self._refusal() or ErrorCode.GROUP_ID_NOT_FOUND
+            error = self._refusal(group_id) or ErrorCode.GROUP_ID_NOT_FOUND
             return DescribedGroup(group_id, GroupState.DEAD, "", "", (), error)
         return group.describe()
 
@@ -288,7 +308,7 @@ class GroupCoordinator:
         )
 
     async def delete(self, group_ids: Sequence[str]) -> Mapping[str, ErrorCode]:
-        errors = dict.fromkeys(group_ids, self._refusal() or ErrorCode.GROUP_ID_NOT_FOUND)
+        errors = {group_id: self._refusal(group_id) or ErrorCode.GROUP_ID_NOT_FOUND for group_id in group_ids}
         if self._is_active:
             # Only those that are there: a task for each of 100,000 made-up names would hold up the node.
             groups = [group for group_id in errors if (group := self._host.get(group_id)) is not None]

@@ -10,6 +10,13 @@ from chronik.limits import TOPIC_NAME_LETTERS_MAX
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 """The leaders of its partitions are the coordinators of the groups that fall into them."""
 
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+META_TOPIC: Final = "__meta"
+"""Its leader is the leader of the metadata log itself."""
+
+SYSTEM_TOPICS: Final = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC, META_TOPIC)
+"""They hold no records: what they stand for lives in the metadata log, so every replica that is online is in sync."""
+
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 

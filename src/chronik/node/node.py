@@ -23,12 +23,14 @@ from chronik.controller.topics import TopicController
 from chronik.files import FileCache
 from chronik.groups.config import GroupConfig
 from chronik.groups.coordinator import GroupCoordinator
-from chronik.ids import new_id
+from chronik.groups.coordinators import Coordinators
 from chronik.limits import OPEN_FILES_MAX
 from chronik.log.synced import SyncedOffsets
-from chronik.metadata.commands import AllocateProducerIds, RegisterBroker
-from chronik.metadata.local_store import LocalStore
+from chronik.metadata.commands import AllocateProducerIds
+from chronik.node.alone import Alone
+from chronik.node.clustered import Clustered
 from chronik.node.data_folder import DataFolder
+from chronik.node.standing import Standing
 from chronik.server.listener import Listener, ListenerLimits
 
 logger = logging.getLogger("chronik.node")
@@ -44,7 +46,6 @@ class Node:
         self._interceptor = interceptor
         self._clock = clock or SystemClock()
         self._address: Address = config.kafka
-        self._broker_epoch = -1
         self._failure: BaseException | None = None
         self._stopped: asyncio.Event | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -90,10 +91,13 @@ class Node:
         folder.open()
         files = folder.files
 
-        store = LocalStore(files, node_id=config.node_id, clock=self._clock, on_fatal=self._fail)
+        make_standing = Clustered if config.peers else Alone
+        standing: Standing = make_standing(config, folder, self._clock, self._fail)
+        store = standing.store
         configs = ConfigResolver(store, config.node_id, _static_configs(config))
         topics = TopicController(store, configs, self._clock)
-        groups = GroupCoordinator(store, self._clock, _group_config(configs), self._fail)
+        coordinators = Coordinators(store, config.node_id)
+        groups = GroupCoordinator(store, self._clock, _group_config(configs), self._fail, coordinators.owns)
         flusher = Flusher(self._fail)
         cache = FileCache(files, OPEN_FILES_MAX)
         synced_offsets = SyncedOffsets(files, SYNCED_OFFSETS_FILE)
@@ -116,7 +120,10 @@ class Node:
             replicas=replicas,
             groups=groups,
             fetch_sessions=FetchSessions(configs.broker_int("max.incremental.fetch.session.cache.slots")),
-            producer_ids=ProducerIds(lambda count: self._allocate_producer_ids(store, count)),
+            producer_ids=ProducerIds(lambda count: _allocate_producer_ids(standing, config.node_id, count)),
+            coordinators=coordinators,
+            is_fenced=lambda: standing.is_fenced,
+            controller_id=lambda: standing.controller_id,
         )
         self.router = Router(services, self._fail, self._interceptor)
         listener = Listener(config.kafka, self.router.dispatch, _listener_limits(configs))
@@ -124,19 +131,22 @@ class Node:
 
         self._address = await listener.bind()
         self._undo.append(listener.stop)
-        await store.start()
+        await standing.bind()
         self._undo.append(store.close)
+        await store.start()
         self._undo.append(_later(synced_offsets.close))
         self._undo.append(_later(cache.close))
         store.subscribe(replicas.apply)
         self._undo.append(_later(replicas.close))
         self._undo.append(_later(flusher.close))
         self._undo.append(flusher.drain)
-        replicas.tidy_folders()
-        await self._register(store, folder)
+        await standing.join(self._advertised())
         await groups.start()
         self._undo.append(groups.close)
-        self._supervise(housekeeping.tasks())
+        store.subscribe(groups.follow)
+        if standing.is_up_to_date:
+            replicas.tidy_folders()
+        self._supervise([*housekeeping.tasks(), *standing.jobs(replicas.tidy_folders)])
         self._undo.append(self._end_tasks)
         self._undo.append(listener.stop)
         # First those who only wait are answered, or stopping would take as long as the longest of them waits.
@@ -146,24 +156,9 @@ class Node:
         logger.info("node %d answers Kafka clients on %s, data in %s", config.node_id, self._address, config.data_dir)
         return self._address
 
-    async def _register(self, store: LocalStore, folder: DataFolder) -> None:
+    def _advertised(self) -> Address:
         address = self._config.advertised or self._address
-        result = await store.propose(
-            RegisterBroker(
-                broker_id=self._config.node_id,
-                host=address.host,
-                port=address.port or self._address.port,
-                rack=self._config.rack,
-                incarnation=new_id(),
-                directory_id=folder.directory_id,
-            )
-        )
-        self._broker_epoch = result.value
-        logger.info("registered broker %d with epoch %d", self._config.node_id, result.value)
-
-    async def _allocate_producer_ids(self, store: LocalStore, count: int) -> int:
-        result = await store.propose(AllocateProducerIds(self._config.node_id, self._broker_epoch, count))
-        return result.value
+        return Address(address.host, address.port or self._address.port)
 
     # Supervision
 
@@ -190,6 +185,11 @@ class Node:
             logger.critical("the node stops: %s", error, exc_info=error)
             if self._stopped is not None:
                 self._stopped.set()
+
+
+async def _allocate_producer_ids(standing: Standing, node_id: int, count: int) -> int:
+    result = await standing.store.propose(AllocateProducerIds(node_id, standing.broker_epoch, count))
+    return result.value
 
 
 def _later(function: Callable[[], None]) -> Callable[[], Awaitable[None]]:

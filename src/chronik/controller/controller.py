@@ -1,0 +1,130 @@
+"""The controller: on every node, and at work where the Raft leader is.
+
+It sees to it that the cluster has an id, its nodes and its system topics, and it decides by heartbeats who is alive.
+Everything it decides is a command; a second controller, which there may be for a moment, can only repeat one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from chronik.clock import Clock
+from chronik.config import Address
+from chronik.controller.heartbeats import HEARTBEAT, BrokerHeartbeat, HeartbeatAnswer
+from chronik.controller.liveness import Liveness
+from chronik.controller.system_topics import system_topic_changes, system_topics
+from chronik.ids import format_id, new_id
+from chronik.metadata.commands import AddNode, CreateCluster, CreateTopics
+from chronik.metadata.names import SYSTEM_TOPICS
+from chronik.metadata.raft_store import RaftStore
+from chronik.metadata.store import StoreClosed
+from chronik.protocol.errors import KafkaError
+from chronik.raft.driver import RaftDriver
+from chronik.raft.events import Status
+from chronik.raft.outcomes import DriverStopped, NotLeader, OutcomeUnknown, ProposalRefused, ReadTimedOut
+from chronik.raft.roles import Role
+
+logger = logging.getLogger("chronik.controller")
+
+LOOKS_PER_SESSION: Final = 6
+"""How often silence is looked for: a broker is found dead at most a sixth of a session too late."""
+
+SYSTEM_TOPICS_PATIENCE_SECONDS: Final = 5.0
+"""How long a first leader waits for all nodes before it spreads the system topics over those that are there."""
+
+
+class Controller:
+    def __init__(
+        self,
+        store: RaftStore,
+        driver: RaftDriver,
+        clock: Clock,
+        raft_addresses: Mapping[int, Address],
+        session_seconds: float,
+        replication_factor: int,
+    ) -> None:
+        self._store = store
+        self._driver = driver
+        self._clock = clock
+        self._raft_addresses = raft_addresses
+        self._session_seconds = session_seconds
+        self._replication_factor = replication_factor
+        self._liveness = Liveness(session_seconds)
+        self._is_leader = False
+        self._leads_since = 0.0
+        self._wake = asyncio.Event()
+        HEARTBEAT.serve(driver.transport.calls, self.heartbeat)
+
+    def status_changed(self, status: Status) -> None:
+        leads = status.role is Role.LEADER
+        if leads and not self._is_leader:
+            self._leads_since = self._clock.monotonic()
+            self._liveness.begin()
+        self._is_leader = leads
+        self._wake.set()
+
+    async def heartbeat(self, peer: int, beat: BrokerHeartbeat) -> HeartbeatAnswer:
+        """Answered by the leader, once a majority has confirmed that it is."""
+        if not self._is_leader:
+            return HeartbeatAnswer(is_leader=False)
+        try:
+            await self._driver.read_index(self._session_seconds / 2)
+        except (NotLeader, ReadTimedOut, ProposalRefused, OutcomeUnknown, DriverStopped):
+            return HeartbeatAnswer(is_leader=False)
+        broker = self._store.image.brokers.get(beat.broker_id)
+        is_known = broker is not None and broker.epoch == beat.broker_epoch
+        if is_known:
+            self._liveness.heard(beat.broker_id, beat.broker_epoch, self._clock.monotonic())
+            if broker is not None and broker.fenced:
+                self._wake.set()
+        return HeartbeatAnswer(is_leader=True, is_known=is_known)
+
+    async def run(self) -> None:
+        while True:
+            self._wake.clear()
+            if self._is_leader:
+                try:
+                    await self._found_cluster()
+                    await self._judge()
+                    await self._mend_system_topics()
+                except KafkaError as error:
+                    logger.info("not decided yet: %s", error)
+                except StoreClosed:
+                    return
+            try:
+                async with asyncio.timeout(self._session_seconds / LOOKS_PER_SESSION):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    async def _judge(self) -> None:
+        for change in self._liveness.changes(self._store.image.brokers, self._clock.monotonic()):
+            result = await self._store.propose(change)
+            logger.info("broker %d is %s (index %d)", change.broker_id, change.status.value, result.index)
+
+    async def _found_cluster(self) -> None:
+        image = self._store.image
+        if not image.cluster_id:
+            await self._store.propose(CreateCluster(format_id(new_id()), self._clock.now_ms()))
+        voters = self._driver.status.membership.voters
+        for node_id in voters:
+            address = self._raft_addresses.get(node_id)
+            if node_id not in image.nodes and address is not None:
+                await self._store.propose(AddNode(node_id, address.host, address.port))
+        missing = [name for name in SYSTEM_TOPICS if name not in image.topics]
+        if missing and self._may_place(voters):
+            commands = system_topics(image, missing, voters, self._replication_factor, self._clock.now_ms())
+            await self._store.propose(CreateTopics(commands))
+
+    async def _mend_system_topics(self) -> None:
+        image = self._store.image
+        for command in system_topic_changes(image, self._driver.node_id):
+            await self._store.propose(command)
+
+    def _may_place(self, voters: tuple[int, ...]) -> bool:
+        online = [broker.id for broker in self._store.image.brokers.values() if broker.online]
+        waited = self._clock.monotonic() - self._leads_since
+        return bool(online) and (set(voters) <= set(online) or waited > SYSTEM_TOPICS_PATIENCE_SECONDS)

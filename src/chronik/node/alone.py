@@ -1,0 +1,54 @@
+"""A node that stands alone: a local log of commands, and nobody to agree with."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from chronik.clock import Clock
+from chronik.config import Address, NodeConfig
+from chronik.ids import new_id
+from chronik.metadata.commands import RegisterBroker
+from chronik.metadata.local_store import LocalStore
+from chronik.node.data_folder import DataFolder
+from chronik.node.standing import Job
+
+logger = logging.getLogger("chronik.node")
+
+
+class Alone:
+    is_fenced: Final = False
+    is_up_to_date: Final = True
+
+    def __init__(
+        self, config: NodeConfig, folder: DataFolder, clock: Clock, on_fatal: Callable[[BaseException], None]
+    ) -> None:
+        self._config = config
+        self._folder = folder
+        self.broker_epoch = -1
+        self.store: Final = LocalStore(folder.files, node_id=config.node_id, clock=clock, on_fatal=on_fatal)
+
+    @property
+    def controller_id(self) -> int:
+        return self._config.node_id
+
+    async def bind(self) -> None:
+        """It has no port but the clients'."""
+
+    async def join(self, advertised: Address) -> None:
+        result = await self.store.propose(
+            RegisterBroker(
+                broker_id=self._config.node_id,
+                host=advertised.host,
+                port=advertised.port,
+                rack=self._config.rack,
+                incarnation=new_id(),
+                directory_id=self._folder.directory_id,
+            )
+        )
+        self.broker_epoch = result.value
+        logger.info("registered broker %d with epoch %d", self._config.node_id, result.value)
+
+    def jobs(self, when_up_to_date: Callable[[], None]) -> list[Job]:
+        return []

@@ -1,0 +1,110 @@
+"""A node in a cluster: the metadata log is Raft's, and the broker is a member as long as it is heard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from chronik.clock import Clock
+from chronik.config import Address, NodeConfig
+from chronik.controller.controller import Controller
+from chronik.metadata.raft_store import RaftStore
+from chronik.node.data_folder import DataFolder
+from chronik.node.registration import Registration
+from chronik.node.standing import Job
+from chronik.raft.driver import RaftDriver
+from chronik.raft.events import Status
+from chronik.raft.handshake import make_identity
+from chronik.raft.membership import UNBOUND, Member, Membership
+from chronik.raft.settings import DriverSettings
+from chronik.raft.transport import PeerTransport
+
+
+class Clustered:
+    is_up_to_date: Final = False
+
+    def __init__(
+        self, config: NodeConfig, folder: DataFolder, clock: Clock, on_fatal: Callable[[BaseException], None]
+    ) -> None:
+        """Raises ConfigError."""
+        self._config = config
+        self._folder = folder
+        self._clock = clock
+        self._raft_addresses = {peer.id: peer.raft for peer in config.peers}
+        self._session_seconds = config.broker_session_ms / 1000
+        self._registration: Registration | None = None
+        self.store: Final = RaftStore(config.node_id)
+        hosts = [peer.raft.host for peer in config.peers]
+        self._transport = PeerTransport(
+            make_identity(config.cluster_name, config.node_id, config.cluster_secret, hosts),
+            self._raft_addresses[config.node_id],
+            self._raft_addresses,
+            on_fatal,
+        )
+        self.driver: Final = RaftDriver(
+            DriverSettings(
+                node_id=config.node_id,
+                directory_id=folder.directory_id,
+                bootstrap=Membership(
+                    tuple(Member(peer.id, UNBOUND, is_voter=True) for peer in sorted(config.peers))
+                ),
+            ),
+            folder.files,
+            self.store.machine,
+            self._transport,
+            on_fatal=on_fatal,
+            on_status=self._status_changed,
+        )
+        self.store.attach(self.driver)
+        self._controller = Controller(
+            self.store,
+            self.driver,
+            clock,
+            self._raft_addresses,
+            self._session_seconds,
+            config.replication_factor,
+        )
+
+    def _status_changed(self, status: Status) -> None:
+        self.store.leader_changed()
+        self._controller.status_changed(status)
+
+    @property
+    def broker_epoch(self) -> int:
+        return self._registration.epoch if self._registration is not None else -1
+
+    @property
+    def is_fenced(self) -> bool:
+        return self._registration is None or self._registration.is_fenced
+
+    @property
+    def controller_id(self) -> int:
+        return self.driver.status.leader
+
+    async def bind(self) -> None:
+        await self._transport.bind()
+
+    async def join(self, advertised: Address) -> None:
+        """Does not wait: without a quorum there is nobody to register with, and the ports answer all the same."""
+        self._registration = Registration(
+            self.store,
+            self.driver,
+            self._controller,
+            self._clock,
+            self._config.node_id,
+            advertised,
+            self._config.rack,
+            self._folder.directory_id,
+            self._session_seconds,
+        )
+
+    def jobs(self, when_up_to_date: Callable[[], None]) -> list[Job]:
+        registration = self._registration
+        assert registration is not None
+
+        async def wait_until_registered() -> None:
+            """What was committed before the registration is applied before it."""
+            await registration.registered.wait()
+            when_up_to_date()
+
+        return [self._controller.run, registration.run, wait_until_registered]

@@ -1,0 +1,41 @@
+"""How a node stands: alone, or in a cluster. What differs between the two stands behind this interface."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from chronik.config import Address
+from chronik.metadata.store import MetadataStore
+
+Job = Callable[[], Awaitable[None]]
+
+
+class Standing(Protocol):
+    @property
+    def store(self) -> MetadataStore: ...
+
+    @property
+    def broker_epoch(self) -> int:
+        """-1 while this life of the broker is not registered."""
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether others may believe that this broker is gone: then it serves no data."""
+
+    @property
+    def controller_id(self) -> int:
+        """Whom clients are told to ask for changes; -1 while nobody leads."""
+
+    async def bind(self) -> None:
+        """Takes the ports it needs. Raises OSError."""
+
+    async def join(self, advertised: Address) -> None:
+        """The store has started: takes this broker's place, or sees to it that it is taken as soon as can be."""
+
+    @property
+    def is_up_to_date(self) -> bool:
+        """Whether the image holds everything that was ever answered, as soon as `join` returns."""
+
+    def jobs(self, when_up_to_date: Callable[[], None]) -> list[Job]:
+        """What has to run as long as the node does; `when_up_to_date` is called once, if `is_up_to_date` is not so."""
