@@ -180,13 +180,17 @@ class TopicController:
         return replicas
 
     def _place(self, count: int, factor: int) -> list[tuple[int, ...]]:
-        online = [Place(broker.id, broker.rack) for broker in self._store.image.brokers.values() if broker.online]
-        if not 1 <= factor <= len(online):
+        """On brokers that are online; where those are too few, on others too, which get their replicas on return."""
+        brokers = self._store.image.brokers.values()
+        places = [Place(broker.id, broker.rack) for broker in brokers if broker.online]
+        if factor > len(places) > 0:
+            places = [Place(broker.id, broker.rack) for broker in brokers]
+        if not 1 <= factor <= len(places):
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"A replication factor of {factor} does not fit {len(online)} live brokers",
+                f"A replication factor of {factor} does not fit {len(places)} brokers",
             )
-        return place_replicas(count, factor, online, self._random.randrange(len(online)))
+        return place_replicas(count, factor, places, self._random.randrange(len(places)))
 
     def _assignment(self, replicas: tuple[int, ...]) -> PartitionAssignment:
         """The leader alone is in sync: nobody else has anything yet."""
