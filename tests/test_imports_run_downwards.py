@@ -13,6 +13,7 @@ FLOORS = (
     {"cli"},
     {"bench", "testing"},
     {"node"},
+    {"console"},
     {"server"},
     {"api"},
     {"groups", "controller", "broker", "client"},

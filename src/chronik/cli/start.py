@@ -13,6 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, metavar="FILE", help="a TOML file; what is given here goes before it")
     parser.add_argument("--data", metavar="DIR", help="the data folder (default: data)")
     parser.add_argument("--kafka", metavar="HOST:PORT", help="where Kafka clients connect (default: 127.0.0.1:9092)")
+    parser.add_argument("--http", metavar="HOST:PORT", help="where health, metrics and status are told")
     parser.add_argument("--node-id", metavar="N", help="the broker id (default: 1)")
     parser.add_argument(
         "--flush", choices=FLUSH_MODES, help="group: acknowledged means on disk (default); os: left to the page cache"
@@ -26,6 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.config,
         data_dir=arguments.data,
         kafka=arguments.kafka,
+        http=arguments.http,
         node_id=arguments.node_id,
         flush=arguments.flush,
         log_level=arguments.log_level or ("debug" if arguments.debug else None),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from chronik.clock import Clock
 from chronik.config import Address, NodeConfig
@@ -32,6 +32,9 @@ class Alone:
     @property
     def controller_id(self) -> int:
         return self._config.node_id
+
+    def status(self) -> dict[str, Any]:
+        return {"role": "alone"}
 
     async def bind(self) -> None:
         """It has no port but the clients'."""

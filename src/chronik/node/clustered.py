@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from chronik.clock import Clock
 from chronik.config import Address, NodeConfig
 from chronik.controller.controller import Controller
+from chronik.ids import format_id
 from chronik.metadata.raft_store import RaftStore
 from chronik.node.data_folder import DataFolder
 from chronik.node.registration import Registration
@@ -80,6 +81,22 @@ class Clustered:
     @property
     def controller_id(self) -> int:
         return self.driver.status.leader
+
+    def status(self) -> dict[str, Any]:
+        raft = self.driver.status
+        return {
+            "role": raft.role.name.lower().replace("_", "-"),
+            "term": raft.term,
+            "commit_index": raft.commit_index,
+            "first_index": raft.first_index,
+            "last_index": raft.last_index,
+            "snapshot_index": raft.snapshot_index,
+            "members": [
+                {"id": member.node_id, "voter": member.is_voter, "directory_id": format_id(member.directory_id)}
+                for member in raft.membership.members
+            ],
+            "connected": list(raft.connected),
+        }
 
     async def bind(self) -> None:
         await self._transport.bind()

@@ -153,8 +153,23 @@ class Node:
         self._undo.append(groups.close)
         self._undo.append(_later(replicas.stop_waiting))
         await listener.serve()
+        if config.http is not None:
+            await self._serve_http(config.http, standing, listener)
         logger.info("node %d answers Kafka clients on %s, data in %s", config.node_id, self._address, config.data_dir)
         return self._address
+
+    async def _serve_http(self, address: Address, standing: Standing, listener: Listener) -> None:
+        """After the Kafka port answers: importing it takes time that clients need not wait for."""
+        from chronik.console.listener import HttpListener
+        from chronik.node.status import NodeStatus
+
+        assert self.router is not None
+        source = NodeStatus(self._config, standing, self.router, lambda: listener.connection_count, self._clock)
+        http = HttpListener(address, source)
+        bound = await http.bind()
+        self._undo.append(http.stop)
+        await http.serve()
+        logger.info("node %d tells how it is on http://%s", self._config.node_id, bound)
 
     def _advertised(self) -> Address:
         address = self._config.advertised or self._address

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from chronik.config import Address
 from chronik.metadata.store import MetadataStore
@@ -26,6 +26,9 @@ class Standing(Protocol):
     @property
     def controller_id(self) -> int:
         """Whom clients are told to ask for changes; -1 while nobody leads."""
+
+    def status(self) -> dict[str, Any]:
+        """Of the log that the metadata is kept in, for the status page."""
 
     async def bind(self) -> None:
         """Takes the ports it needs. Raises OSError."""

@@ -1,4 +1,5 @@
-"""A real broker for tests: `with Broker() as broker: …`, or the pytest fixtures of `chronik.testing.plugin`.
+"""Real brokers for tests: `with Broker() as broker: …` and `with Cluster(3) as cluster: …`, or the pytest fixtures of
+`chronik.testing.plugin`.
 
 Nothing is imported before it is used: pytest loads the plugin in every run, also where no test wants a broker.
 """
@@ -9,12 +10,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from chronik.testing.broker import Broker
+    from chronik.testing.cluster import Cluster, ClusterNode
     from chronik.testing.control import BrokerFailed
     from chronik.testing.seen import SeenRequest
 
-__all__ = ["Broker", "BrokerFailed", "SeenRequest"]
+__all__ = ["Broker", "BrokerFailed", "Cluster", "ClusterNode", "SeenRequest"]
 
-_HOMES = {"Broker": "broker", "BrokerFailed": "control", "SeenRequest": "seen"}
+_HOMES = {
+    "Broker": "broker",
+    "BrokerFailed": "control",
+    "Cluster": "cluster",
+    "ClusterNode": "cluster",
+    "SeenRequest": "seen",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -1,4 +1,4 @@
-"""The pytest plugin: a broker per test run, a topic per test, and as many isolated brokers as a test asks for.
+"""The pytest plugin: a broker per test run, a topic per test, and as many brokers and clusters as a test asks for.
 
 Safe under xdist: every worker has its own broker. Imports nothing of Chronik until a fixture is used.
 """
@@ -14,6 +14,7 @@ import pytest
 
 if TYPE_CHECKING:
     from chronik.testing.broker import Broker
+    from chronik.testing.cluster import Cluster
 
 LAST_REQUESTS_SHOWN = 20
 TOPIC_NAME_LETTERS_MAX = 200  # Kafka allows 249: there is room for what makes the name unique
@@ -24,6 +25,10 @@ _began_key = pytest.StashKey[float]()
 
 class BrokerFactory(Protocol):
     def __call__(self, **config: Any) -> Broker: ...
+
+
+class ClusterFactory(Protocol):
+    def __call__(self, nodes: int = 3, *, start: bool = True, links: bool = False, **config: Any) -> Cluster: ...
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -84,6 +89,32 @@ def chronik_broker_factory(
             return broker
 
         yield start
+
+
+@pytest.fixture
+def chronik_cluster_factory(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ClusterFactory]:
+    """A cluster of the test's own at each call, ready unless `start=False`; all end with the test."""
+    from contextlib import ExitStack, closing
+
+    from chronik.testing.cluster import Cluster
+
+    brokers = request.config.stash[_brokers_key]
+    with ExitStack() as stack:
+
+        def make(nodes: int = 3, *, start: bool = True, links: bool = False, **config: Any) -> Cluster:
+            folder = tmp_path_factory.mktemp("chronik-cluster")
+            cluster = stack.enter_context(closing(Cluster(nodes, folder, links=links, **config)))
+            for node in cluster.nodes.values():
+                brokers.append(node)
+                stack.callback(brokers.remove, node)
+            if start:
+                cluster.start()
+                cluster.wait_until_ready()
+            return cluster
+
+        yield make
 
 
 @pytest.hookimpl(trylast=True)

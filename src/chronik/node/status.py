@@ -1,0 +1,67 @@
+"""What a node tells about itself over HTTP."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import chronik
+from chronik.api.router import Router
+from chronik.clock import Clock
+from chronik.config import NodeConfig
+from chronik.console.source import Metric
+from chronik.console.views import api_metrics, gauge, group_view, image_metrics, image_view
+from chronik.node.standing import Standing
+from chronik.protocol.apis import APIS
+
+
+class NodeStatus:
+    """See `StatusSource`."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        standing: Standing,
+        router: Router,
+        connection_count: Callable[[], int],
+        clock: Clock,
+    ) -> None:
+        self._config = config
+        self._standing = standing
+        self._router = router
+        self._connection_count = connection_count
+        self._clock = clock
+        self._began = clock.monotonic()
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "node_id": self._config.node_id,
+            "version": chronik.__version__,
+            "pid": os.getpid(),
+            "uptime_s": round(self._clock.monotonic() - self._began, 1),
+            "broker_epoch": self._standing.broker_epoch,
+            "fenced": self._standing.is_fenced,
+            "leader": self._standing.controller_id,
+            **self._standing.status(),
+            **image_view(self._standing.store.image),
+        }
+
+    def group(self, group_id: str) -> dict[str, Any] | None:
+        return group_view(self._standing.store.image, group_id)
+
+    def ready(self) -> str | None:
+        return "this broker is fenced: it is not part of a majority" if self._standing.is_fenced else None
+
+    def metrics(self) -> Iterable[Metric]:
+        yield from self._own_metrics()
+        yield from image_metrics(self._standing.store.image)
+
+    def _own_metrics(self) -> Iterator[Metric]:
+        counts = self._router.counts.items()
+        yield from api_metrics((APIS[key].name, count.requests, count.failures) for key, count in counts)
+        yield gauge("chronik_connections", "Open client connections.", self._connection_count())
+        yield gauge("chronik_fenced", "1 while this broker serves no data.", self._standing.is_fenced)
+        for name, value in self._standing.status().items():
+            if isinstance(value, int):
+                yield gauge(f"chronik_raft_{name}", f"Of the metadata log: {name.replace('_', ' ')}.", value)

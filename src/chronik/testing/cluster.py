@@ -1,0 +1,288 @@
+"""A cluster to test against: real processes that can be killed, paused, restarted and cut off from each other."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tempfile
+import time
+import weakref
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from chronik.client.connection import Connection
+from chronik.client.errors import ClientError
+from chronik.config import Address
+from chronik.console.agreement import compare_states
+from chronik.console.ask import NodeSilent, ask_group, ask_ready, ask_status
+from chronik.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from chronik.testing.broker import Broker
+from chronik.testing.control import BrokerFailed
+from chronik.testing.links import Links
+from chronik.testing.ports import HOST, ReservedPorts
+
+ASK_SECONDS_MAX = 10.0
+"""For one answer of one node: a loaded machine may need some, and one that never comes must not hold up a test."""
+
+READY_SECONDS_MAX = 60.0
+"""A cluster is ready in about two; ten times that and more is for machines that do much else."""
+
+POLL_SECONDS = 0.03
+
+ROLE_LEADER = "leader"
+
+
+class ClusterNode(Broker):
+    """A node of a `Cluster`: all that a `Broker` can do, and what it says about itself over HTTP."""
+
+    def __init__(self, folder: Path, kafka_port: int, http_port: int, **config: Any) -> None:
+        self.node_id: int = config["node_id"]
+        self.http = Address(HOST, http_port)
+        super().__init__(folder, kafka=f"{HOST}:{kafka_port}", http=str(self.http), **config)
+        self._port = kafka_port
+
+    def __repr__(self) -> str:
+        return f"<node {self.node_id} {self.bootstrap}{f' pid {self.pid}' if self.running else ', not running'}>"
+
+    @property
+    def live(self) -> bool:
+        """Running, and neither paused nor ended by itself."""
+        return self.running and not self._paused
+
+    def status(self) -> dict[str, Any]:
+        """Its own view of the cluster, and its place in it. Raises NodeSilent."""
+        return ask_status(self.http, ASK_SECONDS_MAX)
+
+    def group(self, group_id: str) -> dict[str, Any] | None:
+        """What this very node holds of a group and its offsets, whoever coordinates it. Raises NodeSilent."""
+        return ask_group(self.http, group_id, ASK_SECONDS_MAX)
+
+    def why_not_ready(self) -> str | None:
+        """None when it is. Raises NodeSilent."""
+        return ask_ready(self.http, ASK_SECONDS_MAX)
+
+    def listed_brokers(self) -> list[int]:
+        """The brokers that this very node's Metadata API lists. Raises ClientError."""
+        connection = Connection(Address(HOST, self.port), client_id="chronik-testing", timeout_s=ASK_SECONDS_MAX)
+        try:
+            request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+            return sorted(broker.node_id for broker in connection.request(request, MetadataResponse).brokers)
+        finally:
+            connection.close()
+
+
+class Cluster:
+    """Nodes 1 to `nodes`, on ports that stay theirs. Further keywords are keys of the nodes' config files.
+
+        with Cluster(3) as cluster:
+            Producer({"bootstrap.servers": cluster.bootstrap})
+            cluster.leader().kill()
+            cluster.wait_until_ready()
+
+    With `links=True` nodes speak to each other through proxies that `cut`, `cut_off` and `heal` control.
+    """
+
+    def __init__(self, nodes: int = 3, folder: Path | None = None, *, links: bool = False, **config: Any) -> None:
+        """Raises ConfigError."""
+        self._temporary: weakref.finalize[[str, bool], Cluster] | None = None
+        if folder is None:
+            folder = Path(tempfile.mkdtemp(prefix="chronik-cluster-"))
+            self._temporary = weakref.finalize(self, shutil.rmtree, str(folder), True)
+        ids = range(1, nodes + 1)
+        self._reserved = ReservedPorts(3 * nodes)
+        kafka, http, raft = (self._reserved.ports[kind::3] for kind in range(3))
+        self._kafka = {node_id: Address(HOST, kafka[node_id - 1]) for node_id in ids}
+        self._raft = {node_id: Address(HOST, raft[node_id - 1]) for node_id in ids}
+        self._links = Links(self._raft) if links else None
+        copies = min(3, nodes)
+        common: dict[str, Any] = {
+            "cluster_secret": secrets.token_hex(32),
+            "replication_factor": copies,
+            "min_insync_replicas": 2 if copies == 3 else 1,
+        } | config
+        self.nodes: dict[int, ClusterNode] = {}
+        try:
+            for node_id in ids:
+                peers = self._peers_of(node_id)
+                ports = (kafka[node_id - 1], http[node_id - 1])
+                home = folder / f"node{node_id}"
+                self.nodes[node_id] = ClusterNode(home, *ports, node_id=node_id, peers=peers, **common)
+        except BaseException:
+            self.close()
+            raise
+
+    def _peers_of(self, node_id: int) -> list[dict[str, Any]]:
+        """As one node sees them: the others, if so, through the links."""
+        return [
+            {"id": peer, "kafka": str(self._kafka[peer]), "raft": str(self._raft_address(node_id, peer))}
+            for peer in self._raft
+        ]
+
+    def _raft_address(self, dialer: int, peer: int) -> Address:
+        return self._raft[peer] if self._links is None or peer == dialer else self._links.address(dialer, peer)
+
+    def __enter__(self) -> Cluster:
+        try:
+            self.start()
+            self.wait_until_ready()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __getitem__(self, node_id: int) -> ClusterNode:
+        return self.nodes[node_id]
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients take as bootstrap.servers: all nodes."""
+        return ",".join(str(address) for address in self._kafka.values())
+
+    @property
+    def live(self) -> list[ClusterNode]:
+        return [node for node in self.nodes.values() if node.live]
+
+    # Its life
+
+    def start(self) -> None:
+        """Starts the nodes that are down, at the same time. Raises BrokerFailed. They may not have met yet."""
+        _all_at_once(ClusterNode.start, [node for node in self.nodes.values() if not node.running])
+
+    def stop(self) -> None:
+        """Ends all nodes gracefully, at the same time. Raises BrokerFailed when one ends otherwise."""
+        _all_at_once(ClusterNode.stop, [node for node in self.nodes.values() if node.running])
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Stops what is running, and removes the temporary folder."""
+        try:
+            _all_at_once(ClusterNode.close, self.nodes.values())
+        finally:
+            if self._links is not None:
+                self._links.close()
+            self._reserved.release()
+            if self._temporary is not None:
+                self._temporary()
+
+    # How it stands
+
+    def status(self, node_id: int) -> dict[str, Any]:
+        """What that node says about itself. Raises NodeSilent."""
+        return self.nodes[node_id].status()
+
+    def leader(self, seconds: float = READY_SECONDS_MAX) -> ClusterNode:
+        """The live node that leads, once all live nodes say so."""
+        found: list[ClusterNode] = []
+
+        def missing() -> str | None:
+            statuses = {node.node_id: node.status() for node in self.live}
+            named = {status["leader"] for status in statuses.values()}
+            if len(named) == 1 and (leader := named.pop()) in statuses and statuses[leader]["role"] == ROLE_LEADER:
+                found.append(self.nodes[leader])
+                return None
+            return f"leader by node: { {node_id: status['leader'] for node_id, status in statuses.items()} }"
+
+        self.wait_until(missing, "one leader that all live nodes name", seconds)
+        return found[0]
+
+    def wait_until_ready(self, seconds: float = READY_SECONDS_MAX) -> None:
+        """Returns when every live node, asked directly, is ready and lists every live one."""
+        live = {node.node_id for node in self.live}
+
+        def missing() -> str | None:
+            for node in self.live:
+                listed = node.listed_brokers()
+                if not live <= set(listed):
+                    return f"node {node.node_id} lists {listed}"
+                if (why_not := node.why_not_ready()) is not None:
+                    return f"node {node.node_id} is {why_not}"
+            return None
+
+        self.wait_until(missing, f"nodes {sorted(live)} ready, each listing all of them", seconds)
+
+    def wait_until_listed(self, brokers: Collection[int], seconds: float = READY_SECONDS_MAX) -> None:
+        """Returns when every live node, asked directly, lists these brokers and no others."""
+        expected = sorted(brokers)
+
+        def missing() -> str | None:
+            listed = {node.node_id: node.listed_brokers() for node in self.live}
+            return None if listed and all(each == expected for each in listed.values()) else f"listed: {listed}"
+
+        self.wait_until(missing, f"brokers {expected} listed by every live node", seconds)
+
+    def wait_until_agreed(self, seconds: float = READY_SECONDS_MAX) -> int:
+        """Returns an index that all live nodes have applied, with the same state there, and that includes all that
+        any of them had applied at the call. Raises AssertionError when states differ at an equal index."""
+        goal: int = max(node.status()["applied_index"] for node in self.live)
+        reached = goal
+
+        def missing() -> str | None:
+            nonlocal reached
+            statuses = [node.status() for node in self.live]
+            agreement = compare_states(statuses)
+            if agreement.index is not None and not agreement.is_same:
+                raise AssertionError(f"states differ at index {agreement.index}: {sorted(agreement.hashes)}")
+            if agreement.index is None or agreement.index < goal:
+                return f"applied: {[status['applied_index'] for status in statuses]}"
+            reached = agreement.index
+            return None
+
+        self.wait_until(missing, f"all live nodes at index {goal}", seconds)
+        return reached
+
+    def wait_until(self, missing: Callable[[], str | None], what: str, seconds: float = READY_SECONDS_MAX) -> None:
+        """Asks `missing` until it returns None; a node that does not answer yet is one more reason to wait."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                why = missing()
+            except (NodeSilent, ClientError) as silent:
+                why = str(silent)
+            if why is None:
+                return
+            if time.monotonic() > deadline:
+                raise BrokerFailed(f"not within {seconds:g} s: {what}; at last: {why}")
+            time.sleep(POLL_SECONDS)
+
+    # The network between its nodes
+
+    def cut(self, source: int, target: int) -> None:
+        """Nothing passes from one node to another any more; the other way is as it was."""
+        self._cuttable().cut([(source, target)])
+
+    def cut_off(self, *node_ids: int) -> None:
+        """Nothing passes between these nodes and the others, either way."""
+        others = [node_id for node_id in self.nodes if node_id not in node_ids]
+        pairs = [(inside, outside) for inside in node_ids for outside in others]
+        self._cuttable().cut([*pairs, *((outside, inside) for inside, outside in pairs)])
+
+    def heal(self) -> None:
+        """Every node hears every other again."""
+        self._cuttable().heal()
+
+    def _cuttable(self) -> Links:
+        if self._links is None:
+            raise ValueError("a cluster whose links can be cut is made with Cluster(links=True)")
+        return self._links
+
+
+def _all_at_once(action: Callable[[ClusterNode], object], nodes: Iterable[ClusterNode]) -> None:
+    """On all of them, whatever becomes of one; then raises what went wrong first."""
+    nodes = list(nodes)
+    if not nodes:
+        return
+    with ThreadPoolExecutor(len(nodes), thread_name_prefix="chronik-cluster") as threads:
+        actions = [threads.submit(action, node) for node in nodes]
+    for each in actions:
+        each.result()
