@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from chronik.api.context import Context, Services
+from chronik.api.leaders import brokers_of, partition_of
 from chronik.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchPartition, FetchSession
 from chronik.broker.outgoing import end_offset, read_outgoing
 from chronik.broker.purgatory import RecordsArrived
@@ -22,11 +23,14 @@ from chronik.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 
 FIRST_VERSION_WITH_SESSIONS = 7
 FIRST_VERSION_WITH_TOPIC_IDS = 13
+FIRST_VERSION_WITH_ENDPOINTS = 16
 NOTHING_KNOWN = -1
 
 
@@ -54,7 +58,10 @@ async def handle(services: Services, request: FetchRequest, context: Context) ->
     if session is not None:
         wanted = list(session.wanted.values())
     answer = await _answer_in_time(services, request, context.version, wanted)
-    return _response(answer, session, request.session_epoch > INITIAL_EPOCH, context.version)
+    response = _response(answer, session, request.session_epoch > INITIAL_EPOCH, context.version)
+    if answer.urgent and context.version >= FIRST_VERSION_WITH_ENDPOINTS:
+        response.node_endpoints = _endpoints(services, answer)
+    return response
 
 
 def failure(request: FetchRequest, code: ErrorCode) -> FetchResponse:
@@ -126,6 +133,8 @@ def _look(services: Services, wanted: Iterable[FetchPartition], max_bytes: int, 
             answer.replicas.append(replica)
         except KafkaError as error:
             data = _nothing(partition.partition, error.code)
+            if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                _name_leader(services, partition, data)
         if data.error_code or data.diverging_epoch.epoch >= 0:
             answer.urgent = True
         size = len(_plain(data))
@@ -133,6 +142,20 @@ def _look(services: Services, wanted: Iterable[FetchPartition], max_bytes: int, 
         budget -= size
         answer.partitions.append((partition, data))
     return answer
+
+
+def _name_leader(services: Services, wanted: FetchPartition, data: PartitionData) -> None:
+    partition = partition_of(services, wanted.topic, wanted.partition)
+    if partition is not None:
+        data.current_leader = LeaderIdAndEpoch(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
+
+
+def _endpoints(services: Services, answer: Answer) -> list[NodeEndpoint]:
+    leaders = [data.current_leader.leader_id for _, data in answer.partitions]
+    return [
+        NodeEndpoint(node_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
+        for broker in brokers_of(services, leaders)
+    ]
 
 
 def _plain(data: PartitionData) -> bytes | memoryview:

@@ -24,6 +24,12 @@ from chronik.protocol.messages.metadata import (
 FIRST_VERSION_BY_ID = 12
 
 
+_UNDECIDED = dict.fromkeys(
+    (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT), ErrorCode.LEADER_NOT_AVAILABLE
+)
+"""Every client knows this as "ask again"; the others not all, in a Metadata response."""
+
+
 async def handle(services: Services, request: MetadataRequest, context: Context) -> MetadataResponse:
     if context.version < FIRST_VERSION_BY_ID and any(_is_by_id(topic) for topic in request.topics or ()):
         return failure(request, ErrorCode.INVALID_REQUEST)
@@ -81,8 +87,10 @@ async def _create_missing(
     }
     if not missing:
         return {}
+    if services.is_fenced():  # it could only wait in vain
+        return dict.fromkeys(missing, ErrorCode.LEADER_NOT_AVAILABLE)
     failed = await services.topics.create_missing(missing)
-    return {name: error.code for name, error in failed.items()}
+    return {name: _UNDECIDED.get(error.code, error.code) for name, error in failed.items()}
 
 
 def _answer(

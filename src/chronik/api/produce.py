@@ -11,12 +11,15 @@ import asyncio
 from typing import NamedTuple
 
 from chronik.api.context import Context, Pipelined, Services
+from chronik.api.leaders import brokers_of, partition_of
 from chronik.broker.incoming import accept_produced
 from chronik.broker.purgatory import Commits
 from chronik.broker.replica import Replica
 from chronik.exchange import Disconnect
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -28,6 +31,7 @@ from chronik.protocol.schema import Response
 
 NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
 NO_OFFSET = -1
+FIRST_VERSION_WITH_LEADERS = 10
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 INTERNAL_TOPICS_CLIENT = "__admin_client"
 """By this client id Kafka's own tools say that they mean it."""
@@ -57,10 +61,30 @@ def handle(services: Services, request: ProduceRequest, context: Context) -> Pro
     if request.acks == NO_ACKS:
         _close_on_error(response)
         return None
+    if context.version >= FIRST_VERSION_WITH_LEADERS:
+        _name_leaders(services, response, context.version)
     if not waiting:
         return response
     timeout_seconds = request.timeout_ms / 1000 if request.acks == ALL_ACKS else TIMEOUT_SECONDS_MAX
     return _when_committed(response, waiting, timeout_seconds, context.version)
+
+
+def _name_leaders(services: Services, response: ProduceResponse, version: int) -> None:
+    leaders = []
+    for topic in response.responses:
+        key = topic.topic_id if version >= FIRST_VERSION_WITH_TOPIC_IDS else topic.name
+        for answer in topic.partition_responses:
+            if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                partition = partition_of(services, key, answer.index)
+                if partition is not None:
+                    answer.current_leader = LeaderIdAndEpoch(
+                        leader_id=partition.leader, leader_epoch=partition.leader_epoch
+                    )
+                    leaders.append(partition.leader)
+    response.node_endpoints = [
+        NodeEndpoint(node_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
+        for broker in brokers_of(services, leaders)
+    ]
 
 
 def failure(request: ProduceRequest, code: ErrorCode) -> ProduceResponse:

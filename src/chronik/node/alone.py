@@ -53,5 +53,8 @@ class Alone:
         self.broker_epoch = result.value
         logger.info("registered broker %d with epoch %d", self._config.node_id, result.value)
 
+    async def leave(self) -> None:
+        """There is nobody to tell."""
+
     def jobs(self, when_up_to_date: Callable[[], None]) -> list[Job]:
         return []

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, Final
 
 from chronik.clock import Clock
 from chronik.config import Address, NodeConfig
 from chronik.controller.controller import Controller
+from chronik.errors import ChronikError
 from chronik.ids import format_id
+from chronik.metadata.commands import BrokerStatus, UpdateBrokerStatus
 from chronik.metadata.raft_store import RaftStore
 from chronik.node.data_folder import DataFolder
 from chronik.node.registration import Registration
@@ -17,8 +20,14 @@ from chronik.raft.driver import RaftDriver
 from chronik.raft.events import Status
 from chronik.raft.handshake import make_identity
 from chronik.raft.membership import UNBOUND, Member, Membership
+from chronik.raft.roles import Role
 from chronik.raft.settings import DriverSettings
 from chronik.raft.transport import PeerTransport
+
+logger = logging.getLogger("chronik.node")
+
+LEAVE_SECONDS: Final = 2.0
+"""When all nodes stop at once there is soon no majority left to tell."""
 
 
 class Clustered:
@@ -114,6 +123,20 @@ class Clustered:
             self._folder.directory_id,
             self._session_seconds,
         )
+
+    async def leave(self) -> None:
+        if self._registration is None or self.is_fenced:
+            return
+        self._registration.leave()
+        try:
+            offline = UpdateBrokerStatus(self._config.node_id, BrokerStatus.OFFLINE, self.broker_epoch)
+            await self.store.propose(offline, LEAVE_SECONDS)
+            raft = self.driver.status
+            heirs = [(raft.matches[peer], peer) for peer in raft.connected if peer in raft.matches]
+            if raft.role is Role.LEADER and heirs:
+                await self.driver.transfer_leadership(max(heirs)[1], LEAVE_SECONDS)
+        except ChronikError as error:
+            logger.info("left without a word: %s", error)
 
     def jobs(self, when_up_to_date: Callable[[], None]) -> list[Job]:
         registration = self._registration

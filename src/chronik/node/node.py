@@ -152,6 +152,7 @@ class Node:
         # First those who only wait are answered, or stopping would take as long as the longest of them waits.
         self._undo.append(groups.close)
         self._undo.append(_later(replicas.stop_waiting))
+        self._undo.append(standing.leave)
         await listener.serve()
         if config.http is not None:
             await self._serve_http(config.http, standing, listener)

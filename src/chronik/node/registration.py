@@ -52,6 +52,11 @@ class Registration:
         self._acknowledged_at = float("-inf")
         self.epoch = -1
         self.registered = asyncio.Event()
+        self._is_leaving = False
+
+    def leave(self) -> None:
+        """No heartbeat from now on: the broker is about to say goodbye, and must not be brought back."""
+        self._is_leaving = True
 
     @property
     def is_fenced(self) -> bool:
@@ -62,7 +67,7 @@ class Registration:
         return broker is None or broker.fenced or broker.epoch != self.epoch
 
     async def run(self) -> None:
-        while True:
+        while not self._is_leaving:
             try:
                 await self._register()
                 await self._keep_beating()
@@ -102,7 +107,7 @@ class Registration:
 
     async def _keep_beating(self) -> None:
         """Returns when the cluster does not know this life any more."""
-        while True:
+        while not self._is_leaving:
             asked_at = self._clock.monotonic()
             answer = await self._beat()
             if answer is not None and answer.is_leader:

@@ -36,6 +36,9 @@ class Standing(Protocol):
     async def join(self, advertised: Address) -> None:
         """The store has started: takes this broker's place, or sees to it that it is taken as soon as can be."""
 
+    async def leave(self) -> None:
+        """The node stops on purpose: whoever goes on need not find out by silence. Bounded in time."""
+
     @property
     def is_up_to_date(self) -> bool:
         """Whether the image holds everything that was ever answered, as soon as `join` returns."""

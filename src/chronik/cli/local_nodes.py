@@ -1,0 +1,189 @@
+"""The nodes of a cluster on this machine: a folder with a config, a log and a pid file for each, and their processes.
+
+    DIR/node1.toml   what the node is started with; holds the cluster's secret, so only its owner may read it
+    DIR/node1/       its data
+    DIR/node1.log    what it says
+    DIR/node1.pid    its process
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from chronik.cli.arguments import WrongInput
+from chronik.config import Address, NodeConfig, load_config
+
+HOST = "127.0.0.1"
+SECRET_BYTES = 32
+REPLICAS = 3
+"""Of every partition, where there are as many nodes: one may be lost and writes go on."""
+
+_CONFIG_FILE = re.compile(r"node(\d+)\.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class FirstPorts:
+    """Those of node 1; the others follow one by one."""
+
+    kafka: int
+    http: int
+    raft: int
+
+
+@dataclass(frozen=True, slots=True)
+class LocalNode:
+    folder: Path
+    config: NodeConfig
+
+    @property
+    def id(self) -> int:
+        return self.config.node_id
+
+    @property
+    def config_file(self) -> Path:
+        return self.folder / f"node{self.id}.toml"
+
+    @property
+    def log_file(self) -> Path:
+        return self.folder / f"node{self.id}.log"
+
+    @property
+    def _pid_file(self) -> Path:
+        return self.folder / f"node{self.id}.pid"
+
+    def addresses(self) -> dict[str, Address]:
+        raft = {peer.id: peer.raft for peer in self.config.peers}
+        found = {"kafka": self.config.kafka, "raft": raft.get(self.id), "http": self.config.http}
+        return {kind: address for kind, address in found.items() if address is not None}
+
+    def pid(self) -> int | None:
+        """Of its process; None when it is down. A pid that the system has given to another program is not its own."""
+        try:
+            pid = int(self._pid_file.read_text())
+        except (OSError, ValueError):
+            return None
+        return pid if str(self.config_file) in _command_line(pid) else None
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Detached: it outlives the command that started it."""
+        with self.log_file.open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "chronik", "start", "--config", str(self.config_file)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                env=_environment(os.environ),
+                start_new_session=True,
+            )
+        self._pid_file.write_text(f"{process.pid}\n")
+        return process
+
+    def ask_to_stop(self, pid: int) -> None:
+        os.kill(pid, signal.SIGTERM)
+
+    def forget_process(self) -> None:
+        self._pid_file.unlink(missing_ok=True)
+
+    def last_words(self) -> str:
+        lines = self.log_file.read_text(errors="replace").splitlines() if self.log_file.exists() else []
+        return lines[-1].removeprefix("chronik: ") if lines else "it said nothing"
+
+
+def found_nodes(folder: Path) -> list[LocalNode]:
+    """In the order of their ids; none when there is no cluster in the folder. Raises ConfigError."""
+    folder = folder.resolve()
+    found = [path for path in folder.iterdir() if _CONFIG_FILE.fullmatch(path.name)] if folder.is_dir() else []
+    nodes = [LocalNode(folder, load_config(path, {})) for path in found]
+    return sorted(nodes, key=lambda node: node.id)
+
+
+def lay_out_nodes(folder: Path, count: int, ports: FirstPorts) -> list[LocalNode]:
+    """Writes the config files of a new cluster."""
+    folder = folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    secret = secrets.token_urlsafe(SECRET_BYTES)
+    for node_id in range(1, count + 1):
+        text = "\n".join(_config_lines(folder, node_id, count, ports, secret)) + "\n"
+        _write_private(folder / f"node{node_id}.toml", text)
+    return found_nodes(folder)
+
+
+def check_ports(nodes: list[LocalNode]) -> None:
+    """Raises WrongInput when a port of theirs is taken."""
+    seen: dict[Address, str] = {}
+    for node in nodes:
+        for kind, address in node.addresses().items():
+            what = f"the {kind} port of node {node.id}"
+            if address in seen:
+                raise WrongInput(f"port {address.port} would be {seen[address]} and {what}")
+            seen[address] = what
+            if _is_taken(address):
+                raise WrongInput(f"{what}, {address}, is taken by another program: choose another with --{kind}-port")
+
+
+def _config_lines(folder: Path, node_id: int, count: int, ports: FirstPorts, secret: str) -> Iterator[str]:
+    replicas = min(REPLICAS, count)
+    yield f"node_id = {node_id}"
+    yield f"data_dir = {_quoted(str(folder / f'node{node_id}'))}"
+    yield f"kafka = {_quoted(f'{HOST}:{ports.kafka + node_id - 1}')}"
+    yield f"http = {_quoted(f'{HOST}:{ports.http + node_id - 1}')}"
+    yield f"replication_factor = {replicas}"
+    yield f"min_insync_replicas = {replicas // 2 + 1 if replicas == REPLICAS else 1}"
+    yield f"cluster_name = {_quoted(folder.name or 'chronik')}"
+    yield f"cluster_secret = {_quoted(secret)}"
+    for peer_id in range(1, count + 1):
+        yield "\n[[peers]]"
+        yield f"id = {peer_id}"
+        yield f"kafka = {_quoted(f'{HOST}:{ports.kafka + peer_id - 1}')}"
+        yield f"raft = {_quoted(f'{HOST}:{ports.raft + peer_id - 1}')}"
+
+
+def _quoted(text: str) -> str:
+    """TOML's basic strings are written like JSON's."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Never readable by others, not even before its permissions could be changed."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _environment(inherited: Mapping[str, str]) -> dict[str, str]:
+    """Without CHRONIK_…: what is meant for one node, such as its id, would be taken by all of them."""
+    return {name: value for name, value in inherited.items() if not name.startswith("CHRONIK_")}
+
+
+def _is_taken(address: Address) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the node itself does
+        try:
+            probe.bind(address)
+            probe.listen(1)
+        except OSError:
+            return True
+    return False
+
+
+def _command_line(pid: int) -> str:
+    """Empty when there is no such process (any more)."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except FileNotFoundError:
+        if Path("/proc/self").exists():
+            return ""
+    except ProcessLookupError:
+        return ""
+    listed = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return listed.stdout
