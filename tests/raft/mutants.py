@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from chronik.raft import election, leadership, rules
+from chronik.raft import election, leadership, reads, rules
 from chronik.raft.core import RaftCore
 from chronik.raft.entries import Entry
 from chronik.raft.membership import NOBODY, UNBOUND, Member, Membership
@@ -140,6 +140,7 @@ MUTANTS: Final = (
     Mutant("installs a damaged snapshot", rule("is_whole", always(True))),
     Mutant("serves reads without asking a majority", rule("is_read_confirmed", always(True))),
     Mutant("serves reads before its first commit", rule("may_serve_reads", always(True))),
+    Mutant("waits for ever for the answer to a read", lambda patch: patch.setattr(reads, "tick", lambda core: None)),
     Mutant("hands over to a node that lags", rule("may_take_over", always(True))),
     Mutant("changes members twice at once", rule("may_change_membership", lambda i, c, at, term: at == term)),
     Mutant("changes members before its first commit", rule("may_change_membership", lambda i, c, at, term: i <= c)),

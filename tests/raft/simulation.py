@@ -50,6 +50,9 @@ FAULTY_MS: Final = 25_000
 """Some twenty elections long."""
 CALM_MS_MAX: Final = 30_000
 """The bound for liveness: a few election timeouts, a snapshot, and a member added again."""
+ENDING_MS_MAX: Final = 5_000
+"""The bound for what is still awaited when clients stop to ask. A message may be late even then, and a follower gives
+up a request after an election timeout, those that gathered behind it after a second one: 1.5 s on the slowest clock."""
 
 CONFIG: Final = RaftConfig(
     election_ticks=6,
@@ -107,6 +110,7 @@ class Simulation:
         spread = 1 if self.is_stormy else self.random.choice((2, 3, 6))
         self.config = msgspec.structs.replace(CONFIG, election_spread_ticks=spread)
         self.is_calm = False
+        self.have_clients_left = False
         self._next_context = 0
         self.hosts: dict[int, Host] = {}
         self._proposed: dict[int, bytes] = {}
@@ -144,6 +148,7 @@ class Simulation:
         deadline = self.now_ms + CALM_MS_MAX
         self._run_until(lambda: self._has_converged() or self.now_ms >= deadline)
         assert self._has_converged(), f"no agreement within {CALM_MS_MAX} ms after the faults stopped: {self.summary()}"
+        self._let_requests_end()
         self.checker.check_end(self._converging())
 
     def _run_until(self, is_done: Callable[[], bool]) -> None:
@@ -371,6 +376,8 @@ class Simulation:
         return max(leading, key=lambda h: h.node.status.term if h.node else 0, default=None)
 
     def _client(self) -> None:
+        if self.have_clients_left:
+            return
         self._later(self.random.expovariate(1 / 70), self._client)
         host = self._leader() if self.random.random() < 0.7 else None
         host = host or self.random.choice(list(self.hosts.values()))
@@ -443,6 +450,13 @@ class Simulation:
             if host.node is None:
                 self._start(host)
             self._resume(host, host.life)
+
+    def _let_requests_end(self) -> None:
+        """What was asked a moment ago may be on its way still; only without newcomers can all of it have ended."""
+        self.have_clients_left = True
+        deadline = self.now_ms + ENDING_MS_MAX
+        self._run_until(lambda: (self._has_converged() and not self.checker.is_awaiting) or self.now_ms >= deadline)
+        assert self._has_converged(), f"the agreement was lost again: {self.summary()}"
 
     def _converging(self) -> list[Host]:
         """The members, in the eyes of the leader; a node that was removed is told nothing any more."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from chronik.raft import reads
 from tests.long import SEED, count
 
+from .checker import Violation
 from .simulation import Simulation
 
 SEEDS = count(200, 10_000)
@@ -45,3 +47,32 @@ def test_a_seed_that_fails_says_how_to_replay_it(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("chronik.raft.rules.quorum_size", lambda voter_count: 1)
     with pytest.raises(AssertionError, match=r"python -m tests\.raft\.simulate --seed 3"):
         run(3)
+
+
+class AskedAtTheLastMoment(Simulation):
+    """When all agree, a follower whose words do not reach the leader is asked for reads."""
+
+    asked = 0
+
+    def _let_requests_end(self) -> None:
+        leader = self._leader()
+        assert leader is not None
+        follower = next(host for host in self._converging() if host is not leader)
+        self.broken_links.add((follower.node_id, leader.node_id))
+        for _ in range(3):
+            self._read(follower)
+        self.asked = sum(map(len, self.checker._awaited.values()))
+        super()._let_requests_end()
+
+
+def test_what_is_asked_when_all_agree_already_is_given_the_time_to_end() -> None:
+    simulation = AskedAtTheLastMoment(1)
+    simulation.run()
+    assert simulation.asked >= 3
+    assert not simulation.checker.is_awaiting
+
+
+def test_a_request_that_never_ends_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reads, "tick", lambda core: None)  # a follower waits for its leader's answer for ever
+    with pytest.raises(Violation, match="never ended"):
+        AskedAtTheLastMoment(1).run()

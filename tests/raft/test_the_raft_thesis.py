@@ -449,6 +449,33 @@ def test_6_4_an_answer_to_an_earlier_heartbeat_confirms_nothing() -> None:
     assert lab.outcome(1, context) is None
 
 
+def test_6_4_a_read_that_waits_for_a_voter_ends_when_that_voter_is_removed() -> None:
+    """The leader is a majority by itself from then on, and no answer will come that could say so."""
+    lab = Lab([1, 2])
+    lab.elect(1)
+    lab.crash(2)
+    waiting, gathering = lab.read(1), lab.read(1)
+    assert lab.outcome(1, waiting) is None
+    assert isinstance(lab.change(1, RemoveNode(2)), Accepted)
+    assert isinstance(lab.outcome(1, waiting), ReadConfirmed)
+    assert isinstance(lab.outcome(1, gathering), ReadConfirmed)
+
+
+def test_6_4_reads_that_gather_behind_an_unanswered_request_end_too() -> None:
+    lab = Lab()
+    lab.elect(1)
+    lab.cuts.add((3, 1))  # the follower hears its leader, and so keeps believing in it, but is not heard
+    asked, gathering = lab.read(3), lab.read(3)
+    for _ in range(2 * lab.config.election_ticks):
+        assert lab.outcome(3, gathering) is None
+        lab.tick(1)
+        lab.tick(3)
+        lab.settle()
+    assert lab[3].status.leader == 1
+    assert isinstance(lab.outcome(3, asked), Refused)
+    assert isinstance(lab.outcome(3, gathering), Refused)
+
+
 def test_6_4_a_follower_asks_the_leader() -> None:
     lab = Lab()
     lab.elect(1)

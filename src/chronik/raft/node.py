@@ -192,11 +192,6 @@ def _follow(core: RaftCore, message: AnyMessage) -> None:
     core.elapsed_ticks = 0
 
 
-def _heartbeat_ack(core: RaftCore, message: HeartbeatAck) -> None:
-    replication.on_heartbeat_ack(core, message)
-    reads.confirm(core)
-
-
 def _append_ack(core: RaftCore, message: AppendAck) -> None:
     replication.on_append_ack(core, message)
     if message.source == core.transferee:
@@ -246,7 +241,7 @@ _MESSAGES: Final[Mapping[type[Message], Handler]] = {
     Append: replication.on_append,
     AppendAck: _append_ack,
     Heartbeat: replication.on_heartbeat,
-    HeartbeatAck: _heartbeat_ack,
+    HeartbeatAck: replication.on_heartbeat_ack,
     SnapshotChunk: snapshots.on_chunk,
     SnapshotAck: snapshots.on_snapshot_ack,
     TimeoutNow: election.on_timeout_now,

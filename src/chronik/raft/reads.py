@@ -29,6 +29,7 @@ def ask(core: RaftCore, event: ReadIndex) -> None:
 def send_pending(core: RaftCore) -> None:
     """Once per `handle`: reads that came together share a round."""
     if core.role is Role.LEADER:
+        _confirm(core)
         _begin_round(core)
     elif core.forwarded.can_ask and core.leader != NOBODY:
         core.send(ReadRequest, core.leader, request=core.forwarded.ask())
@@ -40,11 +41,15 @@ def _begin_round(core: RaftCore) -> None:
     if core.reads.can_begin and core.has_committed_in_term:
         core.reads.begin(core.commit)
         leadership.broadcast_heartbeat(core)
-        confirm(core)  # a single voter is its own majority
+        _confirm(core)  # a single voter is its own majority
 
 
-def confirm(core: RaftCore) -> None:
-    """After every answer to a heartbeat."""
+def _confirm(core: RaftCore) -> None:
+    """Looks at who has answered after every event, not only after an answer: when the voters that are missing are
+    removed, those who have answered are a majority, and no further answer may ever come to say so.
+
+    The majority is one of the membership in force now. It shares a voter with every majority of the one in which the
+    round was begun, or a change in between was committed, which itself shows that nobody else led."""
     if not core.reads.is_under_way:
         return
     confirming = [
