@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -33,12 +34,23 @@ DEADLINE_SECONDS = 20.0
 """Far longer than anything takes: it only ends a test that hangs."""
 
 
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """The one that nodes use."""
+    if sys.platform == "win32":
+        return asyncio.new_event_loop()
+    import uvloop
+
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
 def run(scenario: Coroutine[Any, Any, None]) -> None:
     async def with_deadline() -> None:
         async with asyncio.timeout(60):
             await scenario
 
-    asyncio.run(with_deadline())
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(with_deadline())
 
 
 async def until(condition: Callable[[], bool], what: str = "it") -> None:
@@ -178,17 +190,17 @@ class Cluster:
     def leaders(self) -> list[Node]:
         return [node for node in self.nodes.values() if node.driver.status.role is Role.LEADER]
 
-    async def leader(self) -> Node:
-        """When all who run agree on it, and the cluster is founded: before the directories of all voters are committed
-        it cannot spare any of those who founded it."""
-        await until(lambda: self._agreed() is not None, "an election")
-        agreed = self._agreed()
+    async def leader(self, but: int | None = None) -> Node:
+        """When all who run (`but` one) agree on it, and the cluster is founded: before the directories of all voters
+        are committed it cannot spare any of those who founded it."""
+        await until(lambda: self._agreed(but) is not None, "an election")
+        agreed = self._agreed(but)
         assert agreed is not None
         await until(lambda: _is_founded(agreed), "the founding")
         return agreed
 
-    def _agreed(self) -> Node | None:
-        statuses = [node.driver.status for node in self.nodes.values()]
+    def _agreed(self, but: int | None) -> Node | None:
+        statuses = [node.driver.status for node in self.nodes.values() if node.node_id != but]
         named = {(status.leader, status.term) for status in statuses}
         if len(named) != 1:
             return None

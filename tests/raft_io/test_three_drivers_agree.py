@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import shutil
 from pathlib import Path
 
 import pytest
@@ -293,5 +294,36 @@ def test_what_the_state_machine_raises_stops_the_node(tmp_path: Path) -> None:
             assert isinstance(node.fatal[0], AssertionError)
         finally:
             await node.driver.stop()
+
+    run(scenario())
+
+
+def test_a_wiped_node_does_not_vote_and_comes_back_as_a_learner(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            leader = await cluster.leader()
+            await cluster.propose(b"before")
+            wiped, other = (node_id for node_id in cluster.members if node_id != leader.node_id)
+            await cluster.stop(wiped)
+            shutil.rmtree(tmp_path / str(wiped))
+            new_directory = bytes([wiped + 100]) * 16
+            node = await cluster.restart(wiped, directory_id=new_directory)
+            await until(lambda: wiped in leader.transport.connected_peers, "the connection")
+            await cluster.stop(other)  # now a vote or an acknowledgement of the wiped one would be needed
+            with pytest.raises((OutcomeUnknown, NotLeader)):
+                await leader.driver.propose(b"must not be committed yet", timeout=1.0)
+            await until(lambda: leader.driver.status.role is not Role.LEADER, "stepping down")
+            assert Role.LEADER not in node.roles
+            assert node.machine.commands == []
+            await cluster.restart(other)
+            leader = await cluster.leader(but=wiped)  # who is meant by nothing that is said to its old disk
+            assert leader.node_id != wiped
+            await leader.driver.propose(b"without it")
+            assert node.machine.commands == []
+            await leader.driver.change_membership(AddLearner(wiped, new_directory))
+            await cluster.agree()
+            await leader.driver.change_membership(PromoteLearner(wiped))
+            assert leader.driver.status.membership.voters == (1, 2, 3)
+            assert node.machine.commands[0] == b"before"
 
     run(scenario())

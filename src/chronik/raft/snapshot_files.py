@@ -31,11 +31,10 @@ class SnapshotWriter:
         self._files = files
         self._folder = folder
         self._path = snapshot_path(folder, index)
+        self._file: File | None = None
         self._chunks = 0
         self._checksum = 0
         self._unsynced_bytes = 0
-        files.remove(self._path + TEMPORARY)
-        self._file = files.create(self._path + TEMPORARY)
 
     def write(self, chunk: bytes) -> None:
         invariant(0 < len(chunk) <= RECORD_BYTES_MAX, "a chunk that could not be read back")
@@ -43,28 +42,37 @@ class SnapshotWriter:
 
     def finish(self) -> tuple[int, int]:
         """Size and checksum of the whole, which is durable now."""
-        self._append(b"")
-        self._file.fdatasync()
-        size = self._file.size
-        self._file.close()
+        file = self._append(b"")
+        file.fdatasync()
+        size = file.size
+        file.close()
         self._files.rename(self._path + TEMPORARY, self._path)
         self._files.sync_folder(self._folder)
         return size, self._checksum
 
     def abandon(self) -> None:
+        if self._file is None:
+            return
         self._file.close()
         if self._files.failure is None:
             self._files.remove(self._path + TEMPORARY)
 
-    def _append(self, chunk: bytes) -> None:
+    def _append(self, chunk: bytes) -> File:
+        file = self._file or self._begin()
         self._chunks += 1
         record = encode_record(self._chunks, 0, chunk)
-        self._file.append(record)
+        file.append(record)
         self._checksum = crc32c(record, self._checksum)
         self._unsynced_bytes += len(record)
         if self._unsynced_bytes >= SYNC_EVERY_BYTES:
-            self._file.fdatasync()
+            file.fdatasync()
             self._unsynced_bytes = 0
+        return file
+
+    def _begin(self) -> File:
+        self._files.remove(self._path + TEMPORARY)
+        self._file = self._files.create(self._path + TEMPORARY)
+        return self._file
 
 
 class IncomingSnapshot:

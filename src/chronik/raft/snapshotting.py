@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from contextlib import suppress
 from typing import Protocol, TypeVar
 
 from chronik.raft.entries import Entry, SnapshotMetadata
@@ -75,8 +74,7 @@ class Snapshots:
     async def cancel(self) -> None:
         if self._task is not None:
             self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.gather(self._task, return_exceptions=True)
 
     async def restore(self, index: int) -> None:
         """Loads the stored snapshot into the state machine; one that is being taken is of no use any more."""
@@ -84,7 +82,7 @@ class Snapshots:
         await self._machine.install_snapshot(index, self._chunks(index))
 
     async def _take(self, chunks: Iterator[bytes], chunk: bytes | None, snapshot: SnapshotMetadata) -> None:
-        writer = await self._in_thread(lambda: self._storage.begin_snapshot(snapshot.index))
+        writer = self._storage.begin_snapshot(snapshot.index)
         try:
             while chunk is not None:
                 await self._in_thread(_writing(writer, chunk))

@@ -218,6 +218,7 @@ class RaftStorage:
     # -------------------------------------------------------------------------------------- in the snapshots' thread
 
     def begin_snapshot(self, index: int) -> SnapshotWriter:
+        """Its methods belong into that thread; this one may be called anywhere."""
         return SnapshotWriter(self._files, self._folder, index)
 
     def read_snapshot(self, index: int) -> Iterator[bytes]:

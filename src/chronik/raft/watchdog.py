@@ -1,7 +1,7 @@
 """Notices when something holds the event loop: a loop that stands still answers nobody, and leaders lose their terms.
 
-Two cheap looks: a timer that says how late it comes (whoever held the loop), and the time that Raft's own work took
-(by name). No thread, no hook into the loop.
+Two cheap looks: a timer that says how late it comes (whoever held the loop, another process that had our core
+included), and the time that Raft's own work took (by name). No thread, no hook into the loop.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ HELD_SECONDS_MAX: Final = 0.010
 
 LOOK_SECONDS: Final = 0.025
 """40 looks a second cost about 0.1 % of a core. What holds the loop for less than that may be missed, now and then."""
+
+SOMETHING: Final = "something, or a busy machine,"
 
 REPORT_SECONDS: Final = 1.0
 """At most a line per second, for the longest of them: a busy machine must not be made busier by saying so."""
@@ -51,7 +53,7 @@ class LoopWatchdog:
     def _look(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
         late = loop.time() - due
         if late > HELD_SECONDS_MAX:
-            self._note(late, "something")
+            self._note(late, SOMETHING)
         if self._count and loop.time() - self._reported_at >= REPORT_SECONDS:
             self._report(loop.time())
         self._look_again(loop)
@@ -60,7 +62,7 @@ class LoopWatchdog:
         self.longest_seconds = max(self.longest_seconds, seconds)
         self._count += 1
         # The timer sees the same stall again, and knows less about it.
-        if seconds > self._worst[0] * (2.0 if name == "something" else 1.0):
+        if seconds > self._worst[0] * (2.0 if name == SOMETHING else 1.0):
             self._worst = (seconds, name)
 
     def _report(self, now: float) -> None:
