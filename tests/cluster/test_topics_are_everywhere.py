@@ -1,0 +1,129 @@
+"""What is created through any node is on every node, at once and after restarts; system topics are the same for all."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from chronik.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from chronik.testing.cluster import Cluster, ClusterNode
+from chronik.testing.plugin import ClusterFactory
+from tests.raw import RawClient
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+TOPICS = 3000
+
+
+def metadata_of(node: ClusterNode) -> MetadataResponse:
+    """What this very node answers."""
+    with RawClient(node.bootstrap) as client:
+        return client.ask(MetadataRequest(topics=None), 12, MetadataResponse)
+
+
+def topics_of(node: ClusterNode) -> dict[str, Any]:
+    return {
+        topic.name or "": (topic.topic_id, [partition.leader_id for partition in topic.partitions])
+        for topic in metadata_of(node).topics
+    }
+
+
+def wait_until_all_have(cluster: Cluster, *names: str) -> dict[str, Any]:
+    """All nodes have the topics, with the same ids and leaders."""
+
+    def missing() -> str | None:
+        views = [topics_of(node) for node in cluster.live]
+        for view in views:
+            absent = [name for name in names if name not in view]
+            if absent:
+                return f"{absent[:3]} and {len(absent)} in all are missing somewhere"
+        return None if all(view == views[0] for view in views) else "the nodes differ"
+
+    cluster.wait_until(missing, "every node has the topics")
+    return topics_of(cluster.live[0])
+
+
+def test_a_topic_created_through_any_node_is_on_every_node(chronik_cluster_factory: ClusterFactory) -> None:
+    cluster = chronik_cluster_factory(replication_factor=3)
+    for node_id, node in cluster.nodes.items():
+        admin = AdminClient({"bootstrap.servers": node.bootstrap})
+        admin.create_topics([NewTopic(f"made-{node_id}", 6, 3)])[f"made-{node_id}"].result(30)
+        wait_until_all_have(cluster, f"made-{node_id}")
+    for node_id, node in cluster.nodes.items():
+        producer = Producer({"bootstrap.servers": node.bootstrap})
+        producer.produce(f"produced-{node_id}", b"first")
+        assert producer.flush(30) == 0
+        view = wait_until_all_have(cluster, f"produced-{node_id}")
+        assert len([name for name in view if name.startswith("produced-")]) == node_id
+    before = topics_of(cluster[1])
+    cluster.restart()
+    cluster.wait_until_ready()
+    assert {name: topic_id for name, (topic_id, _) in topics_of(cluster[2]).items()} == {
+        name: topic_id for name, (topic_id, _) in before.items()
+    }
+
+
+def test_system_topics_exist_once_and_every_node_names_the_same_leaders(
+    chronik_cluster_factory: ClusterFactory,
+) -> None:
+    cluster = chronik_cluster_factory(replication_factor=3)
+    wanted = {"__consumer_offsets": 50, "__transaction_state": 50, "__meta": 1}
+
+    def missing() -> str | None:
+        leader = cluster.leader().status()["node_id"]
+        for node in cluster.live:
+            topics = {topic.name: topic for topic in metadata_of(node).topics}
+            for name, count in wanted.items():
+                if name not in topics or len(topics[name].partitions) != count:
+                    return f"{name} on {node!r}"
+                for partition in topics[name].partitions:
+                    if sorted(partition.replica_nodes) != [1, 2, 3] or sorted(partition.isr_nodes) != [1, 2, 3]:
+                        return f"a replica or in-sync member of {name}"
+                    if partition.leader_id not in (1, 2, 3) or not topics[name].is_internal:
+                        return f"a leader of {name}"
+            if topics["__meta"].partitions[0].leader_id != leader:
+                return "the Raft leader as the leader of __meta"
+        return None
+
+    cluster.wait_until(missing, "the system topics")
+    wait_until_all_have(cluster, *wanted)
+    spread = {leaders for _, leaders in [(0, tuple(topics_of(cluster[1])["__consumer_offsets"][1]))]}
+    assert {leader for leaders in spread for leader in leaders} == {1, 2, 3}
+
+
+@pytest.mark.parametrize("threads", [1, 10, 100])
+def test_3000_topics_are_on_every_node_and_after_a_restart(
+    chronik_cluster_factory: ClusterFactory, threads: int
+) -> None:
+    cluster = chronik_cluster_factory(replication_factor=3)
+    nodes = list(cluster.nodes.values())
+    names = [f"topic-{number:04d}" for number in range(TOPICS)]
+
+    def create(share: int) -> list[int]:
+        mine = names[share::threads]
+        at_once = TOPICS if threads == 1 else 1
+        codes = []
+        with RawClient(nodes[share % 3].bootstrap) as client:
+            for first in range(0, len(mine), at_once):
+                wanted = [
+                    CreatableTopic(name=name, num_partitions=1, replication_factor=3)
+                    for name in mine[first : first + at_once]
+                ]
+                response = client.ask(CreateTopicsRequest(topics=wanted), 7, CreateTopicsResponse)
+                codes += [topic.error_code for topic in response.topics]
+        return codes
+
+    with ThreadPoolExecutor(threads) as pool:
+        codes = [code for share in pool.map(create, range(threads)) for code in share]
+    assert codes == [ErrorCode.NONE] * TOPICS
+    wait_until_all_have(cluster, *names)
+    cluster.restart()
+    cluster.wait_until_ready()
+    wait_until_all_have(cluster, *names)
+    cluster.wait_until_agreed()
