@@ -67,6 +67,11 @@ class NodeConfig:
     """What nodes show each other; without one, peers must be on loopback addresses."""
     broker_session_ms: int = 3_000
     """A broker that was not heard of for so long is offline, and knows it."""
+    metadata_snapshot_entries: int = 100_000
+    metadata_snapshot_bytes: int = 64 * 1024 * 1024
+    """A snapshot of the metadata is taken after so many commands, or so many bytes of them."""
+    metadata_kept_bytes: int = 8 * 1024 * 1024
+    """Of commands before a snapshot: a node that was away for less than them is spared the snapshot."""
     read_quorum: bool = False
     """Whether metadata is read only after a majority confirmed that it is fresh."""
     broker: Mapping[str, str] = field(default_factory=dict)
@@ -204,6 +209,9 @@ _READERS: dict[str, Any] = {
     "cluster_name": _text,
     "cluster_secret": _text,
     "broker_session_ms": _integer(100, 600_000),
+    "metadata_snapshot_entries": _integer(1, 2**31 - 1),
+    "metadata_snapshot_bytes": _integer(1, 2**31 - 1),
+    "metadata_kept_bytes": _integer(0, 2**31 - 1),
     "read_quorum": _flag,
     "broker": _broker_configs,
 }

@@ -27,7 +27,14 @@ class Alone:
         self._config = config
         self._folder = folder
         self.broker_epoch = -1
-        self.store: Final = LocalStore(folder.files, node_id=config.node_id, clock=clock, on_fatal=on_fatal)
+        self.store: Final = LocalStore(
+            folder.files,
+            node_id=config.node_id,
+            clock=clock,
+            on_fatal=on_fatal,
+            snapshot_entries=config.metadata_snapshot_entries,
+            snapshot_bytes=config.metadata_snapshot_bytes,
+        )
 
     @property
     def controller_id(self) -> int:
