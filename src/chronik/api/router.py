@@ -25,6 +25,7 @@ from chronik.api import (
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    describe_quorum,
     describe_topic_partitions,
     fetch,
     find_coordinator,
@@ -99,6 +100,7 @@ _MODULES = {
     "DescribeLogDirs": describe_log_dirs,
     "CreatePartitions": create_partitions,
     "IncrementalAlterConfigs": incremental_alter_configs,
+    "DescribeQuorum": describe_quorum,
     "DescribeCluster": describe_cluster,
     "DescribeTopicPartitions": describe_topic_partitions,
 }

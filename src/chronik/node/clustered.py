@@ -9,10 +9,10 @@ from typing import Any, Final
 from chronik.clock import Clock
 from chronik.config import Address, NodeConfig
 from chronik.controller.controller import Controller
+from chronik.controller.quorum import QuorumStore
 from chronik.errors import ChronikError
 from chronik.ids import format_id
 from chronik.metadata.commands import BrokerStatus, UpdateBrokerStatus
-from chronik.metadata.raft_store import RaftStore
 from chronik.node.data_folder import DataFolder
 from chronik.node.registration import Registration
 from chronik.node.standing import Job
@@ -43,7 +43,7 @@ class Clustered:
         self._raft_addresses = {peer.id: peer.raft for peer in config.peers}
         self._session_seconds = config.broker_session_ms / 1000
         self._registration: Registration | None = None
-        self.store: Final = RaftStore(config.node_id)
+        self.store: Final = QuorumStore(config.node_id)
         hosts = [peer.raft.host for peer in config.peers]
         self._transport = PeerTransport(
             make_identity(config.cluster_name, config.node_id, config.cluster_secret, hosts),
@@ -58,6 +58,9 @@ class Clustered:
                 bootstrap=Membership(
                     tuple(Member(peer.id, UNBOUND, is_voter=True) for peer in sorted(config.peers))
                 ),
+                snapshot_entries=config.metadata_snapshot_entries,
+                snapshot_bytes=config.metadata_snapshot_bytes,
+                bytes_kept=config.metadata_kept_bytes,
             ),
             folder.files,
             self.store.machine,

@@ -18,6 +18,7 @@ from chronik.protocol.messages.describe_cluster import DescribeClusterRequest, D
 from chronik.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from chronik.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from chronik.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from chronik.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from chronik.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -103,6 +104,7 @@ _PAIRS: Final[tuple[tuple[type[Request], type[Response]], ...]] = (
     (DeleteGroupsRequest, DeleteGroupsResponse),
     (IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
     (OffsetDeleteRequest, OffsetDeleteResponse),
+    (DescribeQuorumRequest, DescribeQuorumResponse),
     (DescribeClusterRequest, DescribeClusterResponse),
     (DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
 )

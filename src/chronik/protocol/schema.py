@@ -28,7 +28,15 @@ Records = Chunk | list[Chunk]  # what an encoder accepts; a decoder always yield
 
 LAST_VERSION: Final = 0x7FFF  # api versions are int16 on the wire, so "3+" ends here
 
-FIXED_FORMATS: Final = {"bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uuid": "16s"}
+FIXED_FORMATS: Final = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "int64": "q",
+    "uuid": "16s",
+}
 ARRAY_FORMATS: Final = {"int8": "b", "int16": "h", "int32": "i", "int64": "q"}
 
 
@@ -149,6 +157,11 @@ def int8(versions: str, *, default: int = 0, tag: int | None = None, ignorable: 
 
 def int16(versions: str, *, default: int = 0, tag: int | None = None, ignorable: bool = False) -> int:
     return cast(int, Field("int16", versions, default, tag=tag, ignorable=ignorable))
+
+
+def uint16(versions: str) -> int:
+    """A port."""
+    return cast(int, Field("uint16", versions, 0))
 
 
 def int32(versions: str, *, default: int = 0, tag: int | None = None, ignorable: bool = False) -> int:

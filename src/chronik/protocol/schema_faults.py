@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from chronik.protocol.schema import Field, Struct
 from chronik.protocol.wire import STRING_BYTES_MAX
 
-_INTEGER_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+_INTEGERS = {f"int{bits}": range(-(1 << (bits - 1)), 1 << (bits - 1)) for bits in (8, 16, 32, 64)}
+_INTEGERS["uint16"] = range(1 << 16)
 
 
 def first_fault(message: Struct, version: int) -> str | None:
@@ -45,9 +46,8 @@ def _element_faults(kind: str | type[Struct] | None, held: object, version: int,
             yield from _struct_faults(held, version, where)
         else:
             yield f"{where} is {type(held).__name__}, not {kind.__name__}"
-    elif kind in _INTEGER_BITS:
-        limit = 1 << (_INTEGER_BITS[kind] - 1)
-        if not isinstance(held, int) or not -limit <= held < limit:
+    elif kind in _INTEGERS:
+        if not isinstance(held, int) or held not in _INTEGERS[kind]:
             yield f"{where} is {held!r}, not {kind}"
     elif kind == "bool":
         if not isinstance(held, bool):

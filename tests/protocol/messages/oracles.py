@@ -10,9 +10,10 @@ import io
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import fields as dataclass_fields
+from dataclasses import is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args, get_type_hints
 
 import kafka.protocol.admin
 import kafka.protocol.consumer
@@ -83,7 +84,7 @@ class Kio:
         for ours, theirs in zip(present(type(message), version), dataclass_fields(entity), strict=True):
             value = getattr(message, ours.name)
             if isinstance(ours.element, type):
-                nested = getattr(importlib.import_module(entity.__module__), ours.element.__name__)
+                nested = _kio_element(entity, theirs.name)
                 value = over_elements(ours, value, partial(self._build, version, nested))
             else:
                 value = over_elements(ours, value, partial(_to_kio, theirs.metadata["kafka_type"]))
@@ -104,6 +105,16 @@ class Kio:
                 held = _from_kio(theirs.metadata["kafka_type"], held)
             arguments[ours.name] = held
         return cls(**arguments)
+
+
+@cache
+def _kio_element(entity: Any, name: str) -> Any:
+    """The class in `tuple[Class, ...] | None`: by place, because Kafka calls parts of a request and of its response
+    alike and we do not."""
+    hint = get_type_hints(entity)[name]
+    while not is_dataclass(hint):
+        hint = next(part for part in get_args(hint) if part is not type(None))
+    return hint
 
 
 _MILLISECOND = timedelta(milliseconds=1)

@@ -35,6 +35,7 @@ EXPECTED = {
     "DeleteGroups": (42, 0, 2, 2),
     "IncrementalAlterConfigs": (44, 0, 1, 1),
     "OffsetDelete": (47, 0, 0, 32767),
+    "DescribeQuorum": (55, 0, 2, 0),
     "DescribeCluster": (60, 0, 2, 0),
     "DescribeTopicPartitions": (75, 0, 0, 0),
 }

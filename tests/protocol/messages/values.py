@@ -13,7 +13,9 @@ V = TypeVar("V", bool, int, str, bytes)
 # Each style fills a whole message. "mixed" is drawn several times, with another seed each.
 STYLES: Final = ("default", "empty", "lowest", "highest", "large", "mixed", "mixed", "mixed", "mixed", "mixed")
 
-_BITS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+_INTEGERS: Final = {f"int{bits}": (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) for bits in (8, 16, 32, 64)} | {
+    "uint16": (0, (1 << 16) - 1)
+}
 _LETTERS: Final = "abcxyz-._ äß€𝄞"
 _LARGE_BYTES: Final = 70_000  # beyond 16 bits and beyond what is copied into a frame
 _LARGE_COUNT: Final = 140  # a varint of two bytes
@@ -83,9 +85,9 @@ class _Generator:
             return self._pick(-1, 253_402_300_000_000, self._rng.randrange(2_000_000_000) * 1000)
         if field.name in _DURATIONS:
             return self._pick(0, 2**40, self._rng.randrange(2**40))
-        limit = 1 << (_BITS[kind] - 1)
-        drawn = self._rng.choice((0, -1, 1, 300 % limit, self._rng.randrange(-limit, limit)))
-        return self._pick(-limit, limit - 1, drawn)
+        low, high = _INTEGERS[kind]
+        drawn = self._rng.choice((0, max(-1, low), 1, 300 % (high + 1), self._rng.randint(low, high)))
+        return self._pick(low, high, drawn)
 
     def _text(self) -> str:
         length = 300 if self._style == "large" else self._rng.choice((0, 1, 5, 20, 126, 127))

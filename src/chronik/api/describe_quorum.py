@@ -1,0 +1,88 @@
+"""DescribeQuorum, versions 0 to 2. The quorum has one partition, which is not among the topics that clients can read.
+
+Answered by any node, with what the leader says; when replicas were last heard is not told (-1).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from chronik.api.context import Context, Services
+from chronik.controller.quorum import Quorum, QuorumMember, describe_quorum
+from chronik.metadata.image import Image
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    QuorumListener,
+    QuorumNode,
+    QuorumPartitionData,
+    QuorumTopicData,
+    ReplicaState,
+)
+
+QUORUM_TOPIC: Final = "__cluster_metadata"
+QUORUM_PARTITION: Final = 0
+"""What Kafka calls its metadata log, so that its tools ask for it."""
+
+PEER_LISTENER: Final = "CONTROLLER"
+CLIENT_LISTENER: Final = "PLAINTEXT"
+
+
+async def handle(services: Services, request: DescribeQuorumRequest, context: Context) -> DescribeQuorumResponse:
+    response = DescribeQuorumResponse(error_message=None)
+    asked = {(topic.topic_name, part.partition_index) for topic in request.topics for part in topic.partitions}
+    found: Quorum | KafkaError | None = None
+    if (QUORUM_TOPIC, QUORUM_PARTITION) in asked:
+        try:
+            found = await describe_quorum(services.store, services.node_id)
+            response.nodes = _nodes(services.image, found)
+        except KafkaError as error:
+            found = error
+    for topic in request.topics:
+        answers = [_partition(topic.topic_name, part.partition_index, found) for part in topic.partitions]
+        response.topics.append(QuorumTopicData(topic_name=topic.topic_name, partitions=answers))
+    return response
+
+
+def failure(request: DescribeQuorumRequest, code: ErrorCode) -> DescribeQuorumResponse:
+    return DescribeQuorumResponse(error_code=code, error_message=code.message)
+
+
+def _partition(topic: str, index: int, found: Quorum | KafkaError | None) -> QuorumPartitionData:
+    if (topic, index) != (QUORUM_TOPIC, QUORUM_PARTITION) or found is None:
+        found = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if isinstance(found, KafkaError):
+        return QuorumPartitionData(
+            partition_index=index, error_code=found.code, error_message=found.message, leader_id=-1, leader_epoch=-1
+        )
+    return QuorumPartitionData(
+        partition_index=index,
+        error_message=None,
+        leader_id=found.leader_id,
+        leader_epoch=found.leader_epoch,
+        high_watermark=found.high_watermark,
+        current_voters=[_replica(member) for member in found.members if member.is_voter],
+        observers=[_replica(member) for member in found.members if not member.is_voter],
+    )
+
+
+def _replica(member: QuorumMember) -> ReplicaState:
+    return ReplicaState(
+        replica_id=member.node_id, replica_directory_id=member.directory_id, log_end_offset=member.log_end_offset
+    )
+
+
+def _nodes(image: Image, quorum: Quorum) -> list[QuorumNode]:
+    """Where nodes listen to each other; one that stands alone listens to clients only."""
+    nodes = []
+    for member in quorum.members:
+        node, broker = image.nodes.get(member.node_id), image.brokers.get(member.node_id)
+        if node is not None:
+            listener = QuorumListener(name=PEER_LISTENER, host=node.host, port=node.port)
+        elif broker is not None:
+            listener = QuorumListener(name=CLIENT_LISTENER, host=broker.host, port=broker.port)
+        else:
+            continue
+        nodes.append(QuorumNode(node_id=member.node_id, listeners=[listener]))
+    return nodes

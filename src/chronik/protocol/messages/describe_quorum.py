@@ -1,0 +1,63 @@
+"""DescribeQuorum: who agrees on the metadata log, and how far each of them holds it.
+
+Version 1 tells when replicas were last heard, 2 their directories, the nodes' addresses and what is wrong in words.
+"""
+
+from __future__ import annotations
+
+from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, int64, string, uint16, uuid
+
+
+class DescribeQuorumPartition(Struct):
+    partition_index: int = int32("0+")
+
+
+class DescribeQuorumTopic(Struct):
+    topic_name: str = string("0+")
+    partitions: list[DescribeQuorumPartition] = array(DescribeQuorumPartition, "0+")
+
+
+class DescribeQuorumRequest(Request, api_key=55, versions="0-2", flexible="0+"):
+    topics: list[DescribeQuorumTopic] = array(DescribeQuorumTopic, "0+")
+
+
+class ReplicaState(Struct):
+    replica_id: int = int32("0+")
+    replica_directory_id: bytes = uuid("2+")
+    log_end_offset: int = int64("0+")
+    last_fetch_timestamp: int = int64("1+", default=-1, ignorable=True)
+    last_caught_up_timestamp: int = int64("1+", default=-1, ignorable=True)
+
+
+class QuorumPartitionData(Struct):
+    partition_index: int = int32("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("2+", nullable="2+", ignorable=True)
+    leader_id: int = int32("0+")
+    leader_epoch: int = int32("0+")
+    high_watermark: int = int64("0+")
+    current_voters: list[ReplicaState] = array(ReplicaState, "0+")
+    observers: list[ReplicaState] = array(ReplicaState, "0+")
+
+
+class QuorumTopicData(Struct):
+    topic_name: str = string("0+")
+    partitions: list[QuorumPartitionData] = array(QuorumPartitionData, "0+")
+
+
+class QuorumListener(Struct):
+    name: str = string("2+")
+    host: str = string("2+")
+    port: int = uint16("2+")
+
+
+class QuorumNode(Struct):
+    node_id: int = int32("2+")
+    listeners: list[QuorumListener] = array(QuorumListener, "2+")
+
+
+class DescribeQuorumResponse(Response, api_key=55, versions="0-2", flexible="0+"):
+    error_code: int = int16("0+")
+    error_message: str | None = string("2+", nullable="2+", ignorable=True)
+    topics: list[QuorumTopicData] = array(QuorumTopicData, "0+")
+    nodes: list[QuorumNode] = array(QuorumNode, "2+")

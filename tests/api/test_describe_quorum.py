@@ -1,0 +1,123 @@
+"""DescribeQuorum tells who agrees on the metadata: the same on every node, and an error where nobody can know."""
+
+from __future__ import annotations
+
+import pytest
+from kafka.admin import KafkaAdminClient
+
+from chronik.ids import ZERO_ID, parse_id
+from chronik.protocol import codec
+from chronik.protocol.codec import UnencodableMessage
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.describe_quorum import (
+    DescribeQuorumPartition,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeQuorumTopic,
+    QuorumListener,
+    QuorumNode,
+    QuorumPartitionData,
+    ReplicaState,
+)
+from chronik.testing import Broker, ClusterNode
+from chronik.testing.plugin import ClusterFactory
+from tests.raw import RawClient
+
+QUORUM_TOPIC = "__cluster_metadata"
+
+
+def ask(bootstrap: str, topic: str = QUORUM_TOPIC, partition: int = 0, version: int = 2) -> DescribeQuorumResponse:
+    asked = DescribeQuorumTopic(
+        topic_name=topic, partitions=[DescribeQuorumPartition(partition_index=partition)]
+    )
+    with RawClient(bootstrap) as client:
+        return client.ask(DescribeQuorumRequest(topics=[asked]), version, DescribeQuorumResponse)
+
+
+def partition_of(response: DescribeQuorumResponse) -> QuorumPartitionData:
+    assert response.error_code == ErrorCode.NONE
+    return response.topics[0].partitions[0]
+
+
+def directories(node: ClusterNode) -> dict[int, bytes]:
+    return {member["id"]: parse_id(member["directory_id"]) for member in node.status()["members"]}
+
+
+def test_a_node_that_stands_alone_is_the_only_voter(chronik_broker: Broker) -> None:
+    response = ask(chronik_broker.bootstrap)
+    found = partition_of(response)
+    assert (found.error_code, found.error_message, found.leader_id) == (ErrorCode.NONE, None, 1)
+    (voter,) = found.current_voters
+    assert voter.replica_id == 1
+    assert voter.replica_directory_id != ZERO_ID
+    assert voter.log_end_offset == found.high_watermark > 1
+    assert found.observers == []
+    (node,) = response.nodes
+    assert (node.node_id, node.listeners[0].port) == (1, chronik_broker.port)
+
+
+def test_other_topics_and_partitions_have_no_quorum(chronik_broker: Broker) -> None:
+    for topic, partition in (("orders", 0), (QUORUM_TOPIC, 1), ("", 0)):
+        for version in (0, 1, 2):
+            found = partition_of(ask(chronik_broker.bootstrap, topic, partition, version))
+            assert found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert (found.partition_index, found.current_voters) == (partition, [])
+
+
+def test_ports_up_to_65535_can_be_told_and_no_others() -> None:
+    def telling(port: int) -> DescribeQuorumResponse:
+        return DescribeQuorumResponse(nodes=[QuorumNode(node_id=1, listeners=[QuorumListener(port=port)])])
+
+    for port in (0, 65535):
+        assert codec.decode(DescribeQuorumResponse, 2, codec.encode(telling(port), 2)) == telling(port)
+    for port in (-1, 65536):
+        with pytest.raises(UnencodableMessage, match=rf"nodes\[0\]\.listeners\[0\]\.port is {port}, not uint16"):
+            codec.encode(telling(port), 2)
+
+
+@pytest.mark.xdist_group("cluster")
+def test_every_node_tells_what_the_leader_knows_and_none_guesses(chronik_cluster_factory: ClusterFactory) -> None:
+    cluster = chronik_cluster_factory()
+    leader = cluster.leader()
+    cluster.wait_until_agreed()
+
+    def missing() -> str | None:
+        """Until all have written all, once nothing changes any more."""
+        answers = [partition_of(ask(node.bootstrap)) for node in cluster.live]
+        ends = {(answer.high_watermark, voter.log_end_offset) for answer in answers for voter in answer.current_voters}
+        is_settled = len(ends) == 1 and all(watermark == end for watermark, end in ends)
+        return None if is_settled else f"watermarks and ends: {ends}"
+
+    cluster.wait_until(missing, "the same watermark and end of log for all, told by all")
+    answers = {node.node_id: ask(node.bootstrap) for node in cluster.live}
+    for answer in answers.values():
+        found = partition_of(answer)
+        assert found.error_code == ErrorCode.NONE
+        assert (found.leader_id, found.leader_epoch) == (leader.node_id, leader.status()["term"])
+        assert _directories_told(found.current_voters) == directories(leader)
+        assert found.observers == []
+        assert [node.node_id for node in answer.nodes] == [1, 2, 3]
+        assert len({listener.port for node in answer.nodes for listener in node.listeners}) == 3
+
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+    try:
+        told = admin.describe_metadata_quorum()["topics"][0]["partitions"][0]
+    finally:
+        admin.close()
+    assert told["error"] is None
+    assert told["leader_id"] == leader.node_id
+    assert [voter["replica_id"] for voter in told["current_voters"]] == [1, 2, 3]
+
+    survivor, *others = cluster.live
+    for node in others:
+        node.kill()
+
+    def knows() -> str | None:
+        found = partition_of(ask(survivor.bootstrap))
+        return None if found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER else f"answer: {found}"
+
+    cluster.wait_until(knows, "an error where no leader is known")
+
+
+def _directories_told(replicas: list[ReplicaState]) -> dict[int, bytes]:
+    return {replica.replica_id: replica.replica_directory_id for replica in replicas}
