@@ -275,9 +275,13 @@ def test_a_damaged_log_is_refused_at_the_start(tmp_path: Path) -> None:
         data[data.index(b"xxxx")] ^= 1
         path.write_bytes(data)
         again = Node(1, RealFiles(tmp_path), [1])
+        await again.bind()
         with pytest.raises(DataDamaged):
             await again.driver.start()
         await again.driver.stop()
+        third = Node(1, RealFiles(tmp_path), [1], address=again.address)
+        await third.bind()  # the port is free again
+        await third.transport.stop()
 
     run(scenario())
 

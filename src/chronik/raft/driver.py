@@ -33,8 +33,6 @@ from chronik.raft.events import (
     ReadIndex,
     Ready,
     Received,
-    SnapshotChunkRead,
-    SnapshotChunkWanted,
     SnapshotTaken,
     Status,
     Tick,
@@ -65,7 +63,6 @@ class _Parts:
 
     log_thread: Executor
     storage: RaftStorage
-    snapshot_thread: Executor
     snapshots: Snapshots
     applier: Applier
 
@@ -107,7 +104,6 @@ class RaftDriver:
         self._is_tick_waiting = False
         self._ticker: asyncio.TimerHandle | None = None
         self._writing: asyncio.Future[None] | None = None
-        self._reading: set[asyncio.Future[bytes | None]] = set()
         self._waiters = Waiters()
         self._applied = AppliedWaiters()
         self._status_changed: list[asyncio.Future[None]] = []
@@ -119,6 +115,7 @@ class RaftDriver:
     async def start(self) -> None:
         """Returns when the node takes part. Raises DataDamaged, StorageFailed or OSError; call `stop` then too."""
         self._loop = asyncio.get_running_loop()
+        self._undo.push_async_callback(self.transport.stop)  # it may hold its port already
         self._parts = await self._open_parts()
         parts = self._parts
         snapshot = parts.storage.recovered.snapshot
@@ -127,9 +124,9 @@ class RaftDriver:
             self._applied.reached(snapshot.index)
         self._node = await self._loop.run_in_executor(parts.log_thread, self._make_node, parts.storage)
         self._is_running = True
-        self._undo.push_async_callback(self._finish_disk_work)
+        self._undo.push_async_callback(self._finish_writing)
         parts.applier.start()
-        self._undo.push_async_callback(parts.snapshots.cancel)
+        self._undo.push_async_callback(parts.snapshots.stop)
         self._undo.push_async_callback(parts.applier.stop)
         self._undo.push_async_callback(self.transport.stop)
         await self.transport.start(self)
@@ -157,16 +154,23 @@ class RaftDriver:
         storage = await self._loop.run_in_executor(log_thread, opening)
         self._undo.push_async_callback(_run_in, log_thread, storage.close)
         snapshots = Snapshots(
-            self._machine, storage, snapshot_thread, log_thread, self.watchdog, self._snapshot_taken, self._fail
+            self._machine,
+            storage,
+            snapshot_thread,
+            log_thread,
+            self.watchdog,
+            taken=self._snapshot_taken,
+            read=self._feed,
+            failed=self._fail,
         )
         applier = Applier(
             self._machine, snapshots, self._waiters, self._applied, self.watchdog, self._applied_through, self._fail
         )
-        return _Parts(log_thread, storage, snapshot_thread, snapshots, applier)
+        return _Parts(log_thread, storage, snapshots, applier)
 
-    async def _finish_disk_work(self) -> None:
-        under_way = [work for work in (self._writing, *self._reading) if work is not None]
-        await asyncio.gather(*under_way, return_exceptions=True)
+    async def _finish_writing(self) -> None:
+        if self._writing is not None:
+            await asyncio.gather(self._writing, return_exceptions=True)
 
     def _make_node(self, storage: RaftStorage) -> RaftNode:
         """In a thread: it goes once through the log."""
@@ -352,7 +356,7 @@ class RaftDriver:
         if ready.committed:
             self._parts.applier.put(ready.committed)
         for wanted in ready.chunks_wanted:
-            self._read_chunk(wanted)
+            self._parts.snapshots.read_piece(wanted, self._node.snapshot)
         for step in ready.steps:
             logger.info("node %d, %s", self._settings.node_id, step)
         if ready.status is not None:
@@ -374,21 +378,6 @@ class RaftDriver:
         elif self._is_running:
             self._parts.storage.finish(write)
             self._feed(Persisted(write.persist.sequence))
-
-    def _read_chunk(self, wanted: SnapshotChunkWanted) -> None:
-        parts = self._parts
-        snapshot = self._node.snapshot if self._node.snapshot.index == wanted.index else None
-        reading = self._loop.run_in_executor(parts.snapshot_thread, parts.storage.read_piece, wanted, snapshot)
-        self._reading.add(reading)
-        reading.add_done_callback(partial(self._chunk_read, wanted))
-
-    def _chunk_read(self, wanted: SnapshotChunkWanted, reading: asyncio.Future[bytes | None]) -> None:
-        self._reading.discard(reading)
-        error = reading.exception()
-        if error is not None:
-            self._fail(error)
-        else:
-            self._feed(SnapshotChunkRead(wanted.peer, wanted.index, wanted.offset, reading.result()))
 
     def _wake_status_waiters(self) -> None:
         waiting, self._status_changed = self._status_changed, []

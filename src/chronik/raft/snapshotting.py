@@ -10,9 +10,11 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from typing import Protocol, TypeVar
 
 from chronik.raft.entries import Entry, SnapshotMetadata
+from chronik.raft.events import SnapshotChunkRead, SnapshotChunkWanted
 from chronik.raft.membership import Membership
 from chronik.raft.snapshot_files import SnapshotWriter
 from chronik.raft.storage import RaftStorage
@@ -47,7 +49,9 @@ class Snapshots:
         thread: Executor,
         log_thread: Executor,
         watchdog: LoopWatchdog,
-        done: Callable[[SnapshotMetadata], None],
+        *,
+        taken: Callable[[SnapshotMetadata], None],
+        read: Callable[[SnapshotChunkRead], None],
         failed: Callable[[BaseException], None],
     ) -> None:
         self._machine = machine
@@ -55,9 +59,11 @@ class Snapshots:
         self._thread = thread
         self._log_thread = log_thread
         self._watchdog = watchdog
-        self._done = done
+        self._taken = taken
+        self._read = read
         self._failed = failed
         self._task: asyncio.Task[None] | None = None
+        self._reading: set[asyncio.Future[bytes | None]] = set()
 
     @property
     def is_under_way(self) -> bool:
@@ -76,10 +82,29 @@ class Snapshots:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
+    async def stop(self) -> None:
+        await self.cancel()
+        await asyncio.gather(*self._reading, return_exceptions=True)
+
     async def restore(self, index: int) -> None:
         """Loads the stored snapshot into the state machine; one that is being taken is of no use any more."""
         await self.cancel()
         await self._machine.install_snapshot(index, self._chunks(index))
+
+    def read_piece(self, wanted: SnapshotChunkWanted, newest: SnapshotMetadata) -> None:
+        """For a peer; of the newest snapshot, or of the one before."""
+        snapshot = newest if newest.index == wanted.index else None
+        reading = asyncio.get_running_loop().run_in_executor(self._thread, self._storage.read_piece, wanted, snapshot)
+        self._reading.add(reading)
+        reading.add_done_callback(partial(self._piece_read, wanted))
+
+    def _piece_read(self, wanted: SnapshotChunkWanted, reading: asyncio.Future[bytes | None]) -> None:
+        self._reading.discard(reading)
+        error = reading.exception()
+        if error is not None:
+            self._failed(error)
+        else:
+            self._read(SnapshotChunkRead(wanted.peer, wanted.index, wanted.offset, reading.result()))
 
     async def _take(self, chunks: Iterator[bytes], chunk: bytes | None, snapshot: SnapshotMetadata) -> None:
         writer = self._storage.begin_snapshot(snapshot.index)
@@ -97,7 +122,7 @@ class Snapshots:
         loop = asyncio.get_running_loop()
         if await loop.run_in_executor(self._log_thread, self._storage.adopt, whole):
             logger.info("snapshot at index %d: %d bytes", whole.index, size)
-            self._done(whole)
+            self._taken(whole)
 
     def _next(self, chunks: Iterator[bytes]) -> bytes | None:
         loop = asyncio.get_running_loop()
