@@ -13,7 +13,15 @@ from typing import Protocol
 
 from chronik.errors import StorageFailed
 from chronik.groups.config import COMMIT_BATCH_BYTES_MAX
-from chronik.metadata.commands import Command, CommitOffset, CommitOffsetBatch
+from chronik.metadata.commands import (
+    Command,
+    CommitOffset,
+    CommitOffsetBatch,
+    DeleteConsumerGroup,
+    DeleteOffsets,
+    ExpireOffsets,
+    UpdateConsumerGroup,
+)
 from chronik.metadata.records import CommittedOffset, Group, Result
 from chronik.metadata.store import StoreClosed
 from chronik.protocol.errors import ErrorCode, KafkaError
@@ -37,6 +45,8 @@ class GroupStore(Protocol):
         StorageFailed or StoreClosed when the store takes no more."""
 
 
+_GROUP_COMMANDS = (UpdateConsumerGroup, DeleteConsumerGroup, DeleteOffsets, ExpireOffsets)
+
 WhenDone = Callable[[ErrorCode | None], None]
 
 WhenStored = Callable[[], None]
@@ -49,6 +59,10 @@ CommitErrors = tuple[ErrorCode, ...]
 class _Single:
     command: Command
     when_done: WhenDone
+
+    @property
+    def group_ids(self) -> set[str]:
+        return {self.command.group_id} if isinstance(self.command, _GROUP_COMMANDS) else set()
 
     def as_command(self) -> Command:
         return self.command
@@ -63,6 +77,10 @@ class _Batch:
     waiters: list[asyncio.Future[CommitErrors]] = field(default_factory=list)
     when_stored: list[WhenStored] = field(default_factory=list)
     size_bytes: int = 0
+
+    @property
+    def group_ids(self) -> set[str]:
+        return {commit.group_id for commit in self.commits}
 
     def as_command(self) -> Command:
         return CommitOffsetBatch(tuple(self.commits))
@@ -135,14 +153,26 @@ class Proposals:
                 entry.finish(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     async def _propose_all(self) -> None:
-        """Tasks start in the order they are made, so the log gets the commands in the order they were submitted."""
-        queue, self._queue = self._queue, []
-        tasks = [asyncio.ensure_future(self._store.propose(entry.as_command())) for entry in queue]
+        wave = self._next_wave()
+        tasks = [asyncio.ensure_future(self._store.propose(entry.as_command())) for entry in wave]
         await asyncio.wait(tasks)
-        bugs = [_finish(entry, task) for entry, task in zip(queue, tasks, strict=True)]
+        bugs = [_finish(entry, task) for entry, task in zip(wave, tasks, strict=True)]
         for bug in bugs:
             if bug is not None:
                 raise bug
+
+    def _next_wave(self) -> list[_Single | _Batch]:
+        """The first entries, no two of which concern the same group: proposals that are under way together may be
+        committed in any order, when one of them has to be sent again, and a group's own must not be."""
+        seen: set[str] = set()
+        count = 0
+        for entry in self._queue:
+            if entry.group_ids & seen:
+                break
+            seen |= entry.group_ids
+            count += 1
+        wave, self._queue = self._queue[:count], self._queue[count:]
+        return wave
 
 
 def _finish(entry: _Single | _Batch, task: asyncio.Future[Result]) -> BaseException | None:

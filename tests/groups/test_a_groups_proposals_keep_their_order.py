@@ -1,0 +1,75 @@
+"""A store that is slow or tries again must not turn a group's commits around: no two are under way at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+from chronik.groups.proposals import Proposals
+from chronik.metadata.commands import (
+    Command,
+    CommitOffset,
+    CommitOffsetBatch,
+    DeleteConsumerGroup,
+    OffsetToCommit,
+)
+from chronik.metadata.image import Image
+from chronik.metadata.records import Result
+
+
+class SlowStore:
+    """Ends the newest proposal first, as a store may that has to send the others again."""
+
+    def __init__(self) -> None:
+        self.image = Image()
+        self.under_way: list[tuple[Command, asyncio.Future[Result]]] = []
+        self.ended: list[Command] = []
+
+    async def propose(self, command: Command) -> Result:
+        done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self.under_way.append((command, done))
+        return await done
+
+    def end_newest(self) -> None:
+        command, done = self.under_way.pop()
+        self.ended.append(command)
+        done.set_result(Result())
+
+
+def commit(group: str, offset: int) -> CommitOffset:
+    return CommitOffset(group, (OffsetToCommit("topic", 0, offset),), 0)
+
+
+def test_commits_of_a_group_are_never_under_way_side_by_side() -> None:
+    async def scenario() -> None:
+        store = SlowStore()
+        proposals = Proposals(store)
+        running = asyncio.create_task(proposals.run())
+        for offset in range(3):
+            proposals.commit(commit("a", offset), 10, lambda: None)
+            proposals.submit(DeleteConsumerGroup("b"), lambda error: None)
+        while len(store.ended) < 6:
+            await asyncio.sleep(0)
+            groups = [
+                group
+                for command, _ in store.under_way
+                for group in (
+                    [each.group_id for each in command.commits]
+                    if isinstance(command, CommitOffsetBatch)
+                    else [getattr(command, "group_id", "")]
+                )
+            ]
+            assert len(groups) == len(set(groups)), groups
+            if store.under_way:
+                store.end_newest()
+        offsets = [
+            offset.offset
+            for command in store.ended
+            if isinstance(command, CommitOffsetBatch)
+            for each in command.commits
+            for offset in each.offsets
+        ]
+        assert offsets == [0, 1, 2]
+        proposals.close()
+        await running
+
+    asyncio.run(asyncio.wait_for(scenario(), 10))
