@@ -131,7 +131,7 @@ class GroupCoordinator:
         refusal = self._refusal(request.group_id) or refusal_of_join(request, self._config)
         if refusal is not None:
             return JoinResult(refusal, request.member_id)
-        group = self._host.get(request.group_id)
+        group = self._hosted(request.group_id)
         if group is None:
             if request.member_id != UNKNOWN_MEMBER:
                 return JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
@@ -177,7 +177,14 @@ class GroupCoordinator:
             return None, refusal
         if not group_id:
             return None, ErrorCode.INVALID_GROUP_ID
-        return self._host.get(group_id), missing
+        return self._hosted(group_id), missing
+
+    def _hosted(self, group_id: str) -> ClassicGroup | None:
+        """A group that was given up while its last command had no answer yet may have been stored after all."""
+        stored = self._store.image.groups.get(group_id)
+        if stored is not None and self._host.get(group_id) is None:
+            return self._host.add(ClassicGroup.load(stored, self._config, self._host.now_ms()))
+        return self._host.get(group_id)
 
     # --- offsets ---
 
@@ -193,7 +200,7 @@ class GroupCoordinator:
         return OffsetCommitResult(tuple(zip(keys, errors, strict=True)))
 
     async def _refusal_of_commit(self, request: OffsetCommitRequest) -> ErrorCode | None:
-        group = self._host.get(request.group_id)
+        group = self._hosted(request.group_id)
         if group is None:
             if request.generation < 0:  # makes a group without members
                 return ErrorCode.COORDINATOR_NOT_AVAILABLE if len(self._host) >= GROUPS_MAX else None
