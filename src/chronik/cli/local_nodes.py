@@ -17,11 +17,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from chronik.cli.arguments import WrongInput
-from chronik.config import Address, NodeConfig, load_config
+from chronik.config import Address, NodeConfig, Peer, load_config
 
 HOST = "127.0.0.1"
 SECRET_BYTES = 32
@@ -90,7 +91,8 @@ class LocalNode:
         return process
 
     def ask_to_stop(self, pid: int) -> None:
-        os.kill(pid, signal.SIGTERM)
+        with suppress(ProcessLookupError):  # it may have just ended by itself
+            os.kill(pid, signal.SIGTERM)
 
     def forget_process(self) -> None:
         self._pid_file.unlink(missing_ok=True)
@@ -101,22 +103,62 @@ class LocalNode:
 
 
 def found_nodes(folder: Path) -> list[LocalNode]:
-    """In the order of their ids; none when there is no cluster in the folder. Raises ConfigError."""
+    """In the order of their ids; none when there is no cluster in the folder.
+
+    Raises ConfigError when a file is wrong, WrongInput when one is missing.
+    """
     folder = folder.resolve()
     found = [path for path in folder.iterdir() if _CONFIG_FILE.fullmatch(path.name)] if folder.is_dir() else []
-    nodes = [LocalNode(folder, load_config(path, {})) for path in found]
-    return sorted(nodes, key=lambda node: node.id)
+    nodes = sorted((LocalNode(folder, load_config(path, {})) for path in found), key=lambda node: node.id)
+    expected = {peer.id for node in nodes for peer in node.config.peers}
+    missing = sorted(expected - {node.id for node in nodes})
+    if missing:
+        names = ", ".join(f"node{node_id}.toml" for node_id in missing)
+        raise WrongInput(f"{folder}: {names} missing; the other nodes count on them")
+    return nodes
 
 
-def lay_out_nodes(folder: Path, count: int, ports: FirstPorts) -> list[LocalNode]:
-    """Writes the config files of a new cluster."""
+def existing_nodes(folder: Path) -> list[LocalNode]:
+    """Raises WrongInput when there are none."""
+    nodes = found_nodes(folder)
+    if not nodes:
+        raise WrongInput(f"there is no cluster in {folder}; chronik cluster up makes one")
+    return nodes
+
+
+def planned_nodes(folder: Path, count: int, ports: FirstPorts) -> list[LocalNode]:
+    """A new cluster, of which nothing exists yet."""
     folder = folder.resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    secret = secrets.token_urlsafe(SECRET_BYTES)
-    for node_id in range(1, count + 1):
-        text = "\n".join(_config_lines(folder, node_id, count, ports, secret)) + "\n"
-        _write_private(folder / f"node{node_id}.toml", text)
-    return found_nodes(folder)
+    peers = tuple(
+        Peer(number + 1, Address(HOST, ports.kafka + number), Address(HOST, ports.raft + number))
+        for number in range(count)
+    )
+    replicas = min(REPLICAS, count)
+    common = NodeConfig(
+        replication_factor=replicas,
+        min_insync_replicas=2 if replicas == REPLICAS else 1,
+        cluster_secret=secrets.token_urlsafe(SECRET_BYTES),
+        peers=peers,
+    )
+    return [
+        LocalNode(
+            folder,
+            replace(
+                common,
+                node_id=peer.id,
+                data_dir=folder / f"node{peer.id}",
+                kafka=peer.kafka,
+                http=Address(HOST, ports.http + peer.id - 1),
+            ),
+        )
+        for peer in peers
+    ]
+
+
+def write_configs(nodes: list[LocalNode]) -> None:
+    for node in nodes:
+        node.folder.mkdir(parents=True, exist_ok=True)
+        _write_private(node.config_file, "\n".join(_config_lines(node.config)) + "\n")
 
 
 def check_ports(nodes: list[LocalNode]) -> None:
@@ -132,26 +174,24 @@ def check_ports(nodes: list[LocalNode]) -> None:
                 raise WrongInput(f"{what}, {address}, is taken by another program: choose another with --{kind}-port")
 
 
-def _config_lines(folder: Path, node_id: int, count: int, ports: FirstPorts, secret: str) -> Iterator[str]:
-    replicas = min(REPLICAS, count)
-    yield f"node_id = {node_id}"
-    yield f"data_dir = {_quoted(str(folder / f'node{node_id}'))}"
-    yield f"kafka = {_quoted(f'{HOST}:{ports.kafka + node_id - 1}')}"
-    yield f"http = {_quoted(f'{HOST}:{ports.http + node_id - 1}')}"
-    yield f"replication_factor = {replicas}"
-    yield f"min_insync_replicas = {replicas // 2 + 1 if replicas == REPLICAS else 1}"
-    yield f"cluster_name = {_quoted(folder.name or 'chronik')}"
-    yield f"cluster_secret = {_quoted(secret)}"
-    for peer_id in range(1, count + 1):
+def _config_lines(config: NodeConfig) -> Iterator[str]:
+    yield f"node_id = {config.node_id}"
+    yield f"data_dir = {_quoted(config.data_dir)}"
+    yield f"kafka = {_quoted(config.kafka)}"
+    yield f"http = {_quoted(config.http)}"
+    yield f"replication_factor = {config.replication_factor}"
+    yield f"min_insync_replicas = {config.min_insync_replicas}"
+    yield f"cluster_secret = {_quoted(config.cluster_secret)}"
+    for peer in config.peers:
         yield "\n[[peers]]"
-        yield f"id = {peer_id}"
-        yield f"kafka = {_quoted(f'{HOST}:{ports.kafka + peer_id - 1}')}"
-        yield f"raft = {_quoted(f'{HOST}:{ports.raft + peer_id - 1}')}"
+        yield f"id = {peer.id}"
+        yield f"kafka = {_quoted(peer.kafka)}"
+        yield f"raft = {_quoted(peer.raft)}"
 
 
-def _quoted(text: str) -> str:
+def _quoted(value: object) -> str:
     """TOML's basic strings are written like JSON's."""
-    return json.dumps(text, ensure_ascii=False)
+    return json.dumps(str(value), ensure_ascii=False)
 
 
 def _write_private(path: Path, text: str) -> None:

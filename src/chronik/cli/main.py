@@ -14,6 +14,7 @@ from chronik.errors import ChronikError
 
 COMMANDS = {
     "start": "run a node",
+    "cluster": "start and stop a cluster on this machine, and see how a cluster stands",
     "metadata": "what one node answers: brokers, topics, leaders, in-sync replicas",
     "topics": "create, list, describe, alter and delete topics",
     "groups": "list and describe consumer groups",

@@ -165,9 +165,11 @@ class Cluster:
         self.start()
 
     def close(self) -> None:
-        """Stops what is running, and removes the temporary folder."""
+        """Kills what is running, and removes the temporary folder. (Nodes that all leave gracefully hand over to each
+        other until nobody is left, which takes time that no test needs; `stop` does it.)"""
         try:
-            _all_at_once(ClusterNode.close, self.nodes.values())
+            for node in self.nodes.values():
+                node.kill()
         finally:
             if self._links is not None:
                 self._links.close()
