@@ -72,6 +72,8 @@ class NodeConfig:
     """A snapshot of the metadata is taken after so many commands, or so many bytes of them."""
     metadata_kept_bytes: int = 8 * 1024 * 1024
     """Of commands before a snapshot: a node that was away for less than them is spared the snapshot."""
+    offset_acks: str = "all"
+    """A commit of offsets is answered when it is agreed ("all"), on the leader's disk ("leader"), at once ("none")."""
     read_quorum: bool = False
     """Whether metadata is read only after a majority confirmed that it is fresh."""
     broker: Mapping[str, str] = field(default_factory=dict)
@@ -212,6 +214,7 @@ _READERS: dict[str, Any] = {
     "metadata_snapshot_entries": _integer(1, 2**31 - 1),
     "metadata_snapshot_bytes": _integer(1, 2**31 - 1),
     "metadata_kept_bytes": _integer(0, 2**31 - 1),
+    "offset_acks": _one_of("all", "leader", "none"),
     "read_quorum": _flag,
     "broker": _broker_configs,
 }

@@ -17,6 +17,7 @@ from chronik.metadata.commands import (
 )
 from chronik.metadata.image import Image
 from chronik.metadata.records import Result
+from chronik.metadata.store import Acks
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 LIFE = b"the life of node"
@@ -57,7 +58,7 @@ class MemoryStore:
             if not answer.done():
                 answer.set_result(self._apply(command))
 
-    async def propose(self, command: Command) -> Result:
+    async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> Result:
         if self.failures:
             raise self.failures.pop(0)
         if self._held is None:

@@ -14,6 +14,7 @@ from chronik.metadata.commands import (
 )
 from chronik.metadata.image import Image
 from chronik.metadata.records import Result
+from chronik.metadata.store import Acks
 
 
 class SlowStore:
@@ -24,7 +25,7 @@ class SlowStore:
         self.under_way: list[tuple[Command, asyncio.Future[Result]]] = []
         self.ended: list[Command] = []
 
-    async def propose(self, command: Command) -> Result:
+    async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> Result:
         done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self.under_way.append((command, done))
         return await done

@@ -41,6 +41,7 @@ from chronik.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from chronik.groups.transitions import GroupState
 from chronik.metadata.commands import DeleteOffsets, OffsetKey
 from chronik.metadata.delta import Delta
+from chronik.metadata.store import Acks
 from chronik.protocol.errors import ErrorCode
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class GroupCoordinator:
         config: GroupConfig | None = None,
         on_fatal: Callable[[BaseException], None] | None = None,
         owns: Callable[[str], bool] = lambda group_id: True,
+        offset_acks: Acks = Acks.ALL,
     ) -> None:
         """`on_fatal` hears of what cannot go on in the background; the node has to stop then. `owns` says which groups
         are this node's to coordinate, as the image has it at the moment."""
@@ -62,7 +64,7 @@ class GroupCoordinator:
         self._config = config or GroupConfig()
         self._on_fatal = on_fatal
         self._owns = owns
-        self._proposals = Proposals(store)
+        self._proposals = Proposals(store, offset_acks)
         self._host = GroupHost(clock, self._proposals, self._fail)
         self._tasks: list[asyncio.Task[None]] = []
         self._is_active = False

@@ -23,7 +23,7 @@ from chronik.metadata.commands import (
     UpdateConsumerGroup,
 )
 from chronik.metadata.records import CommittedOffset, Group, Result
-from chronik.metadata.store import StoreClosed
+from chronik.metadata.store import Acks, StoreClosed
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 
@@ -40,7 +40,7 @@ class GroupStore(Protocol):
     @property
     def image(self) -> GroupImage: ...
 
-    async def propose(self, command: Command) -> Result:
+    async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> Result:
         """Returns when the command is applied here. Raises KafkaError when it was rejected or its outcome is unknown,
         StorageFailed or StoreClosed when the store takes no more."""
 
@@ -103,8 +103,9 @@ class _Batch:
 
 
 class Proposals:
-    def __init__(self, store: GroupStore) -> None:
+    def __init__(self, store: GroupStore, offset_acks: Acks = Acks.ALL) -> None:
         self._store = store
+        self._offset_acks = offset_acks
         self._queue: list[_Single | _Batch] = []
         self._wakeup = asyncio.Event()
         self._closing = False
@@ -133,6 +134,8 @@ class Proposals:
         last.when_stored.append(when_stored)
         last.size_bytes += size_bytes
         self._wakeup.set()
+        if self._offset_acks is Acks.NONE:
+            waiter.set_result((ErrorCode.NONE,) * len(commit.offsets))
         return waiter
 
     def close(self) -> None:
@@ -154,12 +157,18 @@ class Proposals:
 
     async def _propose_all(self) -> None:
         wave = self._next_wave()
-        tasks = [asyncio.ensure_future(self._store.propose(entry.as_command())) for entry in wave]
+        tasks = [
+            asyncio.ensure_future(self._store.propose(entry.as_command(), acks=self._acks(entry))) for entry in wave
+        ]
         await asyncio.wait(tasks)
         bugs = [_finish(entry, task) for entry, task in zip(wave, tasks, strict=True)]
         for bug in bugs:
             if bug is not None:
                 raise bug
+
+    def _acks(self, entry: _Single | _Batch) -> Acks:
+        """What members believe about their group is never less than agreed."""
+        return self._offset_acks if isinstance(entry, _Batch) else Acks.ALL
 
     def _next_wave(self) -> list[_Single | _Batch]:
         """The first entries, no two of which concern the same group: proposals that are under way together may be

@@ -34,7 +34,7 @@ from chronik.metadata.image import FrozenImage, Image
 from chronik.metadata.journal import Journal
 from chronik.metadata.records import Result
 from chronik.metadata.snapshot import encode_snapshot
-from chronik.metadata.store import StoreClosed, Subscriber
+from chronik.metadata.store import Acks, StoreClosed, Subscriber
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.wal.snapshots import SnapshotWriter
 
@@ -151,7 +151,8 @@ class LocalStore:
     async def read_barrier(self) -> None:
         """Nothing to wait for: what was answered was applied here first."""
 
-    async def propose(self, command: Command) -> Result:
+    async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> Result:
+        """Whatever `acks` says: it is one disk and one image, and nothing is gained by an earlier answer."""
         self._refuse_new_work()
         pending = self._seal(command)
         self._pending.append(pending)

@@ -27,7 +27,7 @@ from chronik.metadata.image import Image
 from chronik.metadata.image_machine import ImageMachine
 from chronik.metadata.records import Result
 from chronik.metadata.sessions import RESULTS_KEPT_MAX
-from chronik.metadata.store import StoreClosed, Subscriber
+from chronik.metadata.store import Acks, StoreClosed, Subscriber
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.raft.driver import RaftDriver
 from chronik.raft.forwarding import Forwarder
@@ -38,6 +38,7 @@ from chronik.raft.outcomes import (
     ProposalLost,
     ProposalRefused,
     ReadTimedOut,
+    Until,
 )
 
 logger = logging.getLogger("chronik.metadata")
@@ -113,7 +114,9 @@ class RaftStore:
 
     # Proposing
 
-    async def propose(self, command: Command, timeout: float = PROPOSE_SECONDS) -> Result:
+    async def propose(
+        self, command: Command, timeout: float = PROPOSE_SECONDS, *, acks: Acks = Acks.ALL
+    ) -> Result:
         if self._closing:
             raise StoreClosed("the metadata store is closing")
         if len(self._pending) >= COMMANDS_UNDER_WAY_MAX:
@@ -122,7 +125,7 @@ class RaftStore:
         pending = self._pending[sequence] = _Pending(asyncio.get_running_loop().create_future())
         try:
             async with asyncio.timeout(timeout):
-                result = await self._until_answered(pending, data)
+                result = await self._until_answered(pending, data, acks)
         except TimeoutError:
             raise self._not_in_time(pending) from None
         except DriverStopped as error:
@@ -133,10 +136,13 @@ class RaftStore:
             raise KafkaError(result.code, result.message)
         return result
 
-    async def _until_answered(self, pending: _Pending, data: bytes) -> Result:
+    async def _until_answered(self, pending: _Pending, data: bytes, acks: Acks) -> Result:
+        until = Until.APPLIED if acks is Acks.ALL else Until.ON_LEADERS_DISK
         while not pending.answer.done():
             try:
-                await self._forwarder.propose(data, ATTEMPT_SECONDS)
+                await self._forwarder.propose(data, ATTEMPT_SECONDS, until)
+                if until is Until.ON_LEADERS_DISK:
+                    return Result()
                 # Applied on this node, so its answer is there, unless the image had dropped it.
                 return await pending.answer
             except (NotLeader, ProposalLost):

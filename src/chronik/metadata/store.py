@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from typing import Protocol
 
 from chronik.errors import ChronikError
@@ -14,6 +15,17 @@ from chronik.metadata.records import Result
 Subscriber = Callable[[Delta], None]
 
 
+class Acks(Enum):
+    """When a command is answered; only commits of offsets may ask for less than all."""
+
+    ALL = "all"
+    """Durable on a majority, and applied here."""
+    LEADER = "leader"
+    """Durable on the leader: lost with its disk, if a majority does not have it by then. Its result is not known."""
+    NONE = "none"
+    """At once."""
+
+
 class StoreClosed(ChronikError):
     """The node is shutting down: the command was not taken."""
 
@@ -23,8 +35,9 @@ class MetadataStore(Protocol):
     def image(self) -> Image:
         """The local state. Ask for it each time: a store may replace the whole image."""
 
-    async def propose(self, command: Command) -> Result:
-        """Returns when the command is durable and applied here. A batch may have `failures` in its result.
+    async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> Result:
+        """Returns when the command is durable and applied here, or as early as `acks` allows; the result is then empty.
+        A batch may have `failures` in its result.
 
         Raises KafkaError when the command was rejected (nothing changed), StorageFailed when its outcome is unknown
         because the disk failed, StoreClosed when it was not taken. A caller that is cancelled does not take it back.

@@ -27,6 +27,7 @@ from chronik.groups.coordinators import Coordinators
 from chronik.limits import OPEN_FILES_MAX
 from chronik.log.synced import SyncedOffsets
 from chronik.metadata.commands import AllocateProducerIds
+from chronik.metadata.store import Acks
 from chronik.node.alone import Alone
 from chronik.node.clustered import Clustered
 from chronik.node.data_folder import DataFolder
@@ -97,7 +98,9 @@ class Node:
         configs = ConfigResolver(store, config.node_id, _static_configs(config))
         topics = TopicController(store, configs, self._clock)
         coordinators = Coordinators(store, config.node_id)
-        groups = GroupCoordinator(store, self._clock, _group_config(configs), self._fail, coordinators.owns)
+        groups = GroupCoordinator(
+            store, self._clock, _group_config(configs), self._fail, coordinators.owns, Acks(config.offset_acks)
+        )
         flusher = Flusher(self._fail)
         cache = FileCache(files, OPEN_FILES_MAX)
         synced_offsets = SyncedOffsets(files, SYNCED_OFFSETS_FILE)

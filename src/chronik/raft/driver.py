@@ -41,7 +41,7 @@ from chronik.raft.events import (
 from chronik.raft.membership import Change
 from chronik.raft.messages import AnyMessage
 from chronik.raft.node import RaftNode
-from chronik.raft.outcomes import Committed, DriverStopped, OutcomeUnknown
+from chronik.raft.outcomes import Committed, DriverStopped, OutcomeUnknown, Until
 from chronik.raft.roles import Role
 from chronik.raft.settings import TIMEOUT_SECONDS, DriverSettings, DriverStatus
 from chronik.raft.snapshotting import Snapshots, StateMachine
@@ -227,17 +227,23 @@ class RaftDriver:
             waiting=len(self._waiters),
         )
 
-    async def propose(self, data: bytes, timeout: float = TIMEOUT_SECONDS) -> Committed:
-        """Returns when the command is committed, and applied on this node, which must be the leader.
+    async def propose(
+        self, data: bytes, timeout: float = TIMEOUT_SECONDS, until: Until = Until.APPLIED
+    ) -> Committed:
+        """Returns when the command is committed, and applied on this node, which must be the leader; or, if less is
+        asked for, when it is on this node's disk.
 
         Raises NotLeader, ProposalRefused or ProposalLost when it is certain that it is not done and never will be,
         OutcomeUnknown when it is not, and DriverStopped or StorageFailed when the node has stopped.
         """
-        return await self.propose_together([data], timeout)
+        return await self.propose_together([data], timeout, until)
 
-    async def propose_together(self, commands: Sequence[bytes], timeout: float = TIMEOUT_SECONDS) -> Committed:
+    async def propose_together(
+        self, commands: Sequence[bytes], timeout: float = TIMEOUT_SECONDS, until: Until = Until.APPLIED
+    ) -> Committed:
         """All of them side by side, or none; returns for the last. Raises as `propose` does."""
-        waiter = self._open_waiter(Kind.ENTRIES, timeout, len(commands))
+        kind = Kind.ENTRIES if until is Until.APPLIED else Kind.WRITTEN
+        waiter = self._open_waiter(kind, timeout, len(commands))
         self._feed(Propose(tuple(commands), waiter.context))
         committed: Committed = await waiter.answer
         return committed
@@ -351,6 +357,7 @@ class RaftDriver:
             self.transport.send(ready.messages)
         for outcome in ready.outcomes:
             self._waiters.take(outcome)
+        self._waiters.written(self._node.durable_index, self._node.term_at)
         if ready.restore is not None:
             self._parts.applier.put(ready.restore)
         if ready.committed:

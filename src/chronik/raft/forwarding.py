@@ -14,7 +14,7 @@ import msgspec
 from chronik.raft.driver import RaftDriver
 from chronik.raft.events import Refusal
 from chronik.raft.membership import NOBODY
-from chronik.raft.outcomes import Committed, NotLeader, OutcomeUnknown, ProposalLost, ProposalRefused
+from chronik.raft.outcomes import Committed, NotLeader, OutcomeUnknown, ProposalLost, ProposalRefused, Until
 from chronik.raft.peer_calls import CallRefused, CallTimedOut, PeerUnavailable, TypedCall
 from chronik.raft.settings import TIMEOUT_SECONDS
 
@@ -35,6 +35,7 @@ class Ending(IntEnum):
 class ForwardedProposal(msgspec.Struct, frozen=True, array_like=True):
     data: bytes
     timeout_ms: int
+    until: Until = Until.APPLIED
 
 
 class ForwardedAnswer(msgspec.Struct, frozen=True, array_like=True):
@@ -56,19 +57,23 @@ class Forwarder:
         self._calls = driver.transport.calls
         FORWARD.serve(self._calls, self._serve)
 
-    async def propose(self, data: bytes, timeout: float = TIMEOUT_SECONDS) -> Committed:
-        """Returns when the command is committed, and applied on this node. Raises as `RaftDriver.propose` does."""
+    async def propose(
+        self, data: bytes, timeout: float = TIMEOUT_SECONDS, until: Until = Until.APPLIED
+    ) -> Committed:
+        """Returns when the command is committed, and applied on this node; or, if less is asked for, when it is on the
+        leader's disk. Raises as `RaftDriver.propose` does."""
         status = self._driver.status
         if status.leader == NOBODY:
             raise NotLeader(NOBODY)
         if status.leader == self._driver.node_id:
-            return await self._driver.propose(data, timeout)
-        committed = _checked(await self._ask(status.leader, data, timeout))
-        await self._driver.wait_applied(committed.index, timeout)
+            return await self._driver.propose(data, timeout, until)
+        committed = _checked(await self._ask(status.leader, data, timeout, until))
+        if until is Until.APPLIED:
+            await self._driver.wait_applied(committed.index, timeout)
         return committed
 
-    async def _ask(self, leader: int, data: bytes, timeout: float) -> ForwardedAnswer:
-        request = ForwardedProposal(data, int(timeout * 1000))
+    async def _ask(self, leader: int, data: bytes, timeout: float, until: Until) -> ForwardedAnswer:
+        request = ForwardedProposal(data, int(timeout * 1000), until)
         try:
             return await FORWARD.ask(self._calls, leader, request, timeout)
         except PeerUnavailable as error:
@@ -80,7 +85,7 @@ class Forwarder:
 
     async def _serve(self, peer: int, request: ForwardedProposal) -> ForwardedAnswer:
         try:
-            committed = await self._driver.propose(request.data, request.timeout_ms / 1000)
+            committed = await self._driver.propose(request.data, request.timeout_ms / 1000, request.until)
         except NotLeader as error:
             return ForwardedAnswer(Ending.NOT_LEADER, leader=error.leader)
         except ProposalRefused as error:

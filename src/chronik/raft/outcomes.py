@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 import msgspec
 
 from chronik.errors import ChronikError
 from chronik.raft.events import Refusal
 from chronik.raft.membership import NOBODY
+
+
+class Until(IntEnum):
+    """What a proposal waits for. Numbers are forever: they travel between nodes."""
+
+    APPLIED = 0
+    """Committed by a majority, and applied on the node that answers."""
+    ON_LEADERS_DISK = 1
+    """No more than that: if that disk is lost before a majority has it, so is the command."""
 
 
 class Committed(msgspec.Struct, frozen=True, array_like=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from heapq import heappop, heappush
@@ -23,6 +23,8 @@ DEADLINE_GRAIN_SECONDS: Final = 0.1
 class Kind(Enum):
     ENTRIES = "entries"
     """Ends when the last of its entries is applied here."""
+    WRITTEN = "written"
+    """Ends when the last of its entries is on this disk."""
     TRANSFER = "transfer"
     READ = "read"
 
@@ -46,6 +48,7 @@ class Waiters:
     _by_index: dict[int, list[Waiter]] = field(default_factory=dict)
     """Accepted ones by the index of their last entry. More than one: a leader that lost its term, and was elected
     again, may have put another entry in the same place, and which of them stays is not known yet."""
+    _to_be_written: list[Waiter] = field(default_factory=list)
     _by_grain: dict[int, set[Waiter]] = field(default_factory=dict)
     _grain_checked: int = 0
 
@@ -79,7 +82,22 @@ class Waiters:
         else:
             waiter.term = outcome.term
             waiter.last_index = outcome.first_index + waiter.count - 1
-            self._by_index.setdefault(waiter.last_index, []).append(waiter)
+            if waiter.kind is Kind.WRITTEN:
+                self._to_be_written.append(waiter)
+            else:
+                self._by_index.setdefault(waiter.last_index, []).append(waiter)
+
+    def written(self, index: int, term_at: Callable[[int], int | None]) -> None:
+        """Everything up to `index` is on disk."""
+        if not self._to_be_written:
+            return
+        done = [waiter for waiter in self._to_be_written if waiter.last_index <= index]
+        self._to_be_written = [waiter for waiter in self._to_be_written if waiter.last_index > index]
+        for waiter in done:
+            if term_at(waiter.last_index) == waiter.term:
+                self._end(waiter, Committed(waiter.last_index, waiter.term))
+            else:
+                self._fail(waiter, ProposalLost(f"entry {waiter.last_index} is of another term"))
 
     def applied(self, entries: Iterable[Entry]) -> None:
         if not self._by_index:
@@ -111,6 +129,7 @@ class Waiters:
         for waiter in list(self._open.values()):
             self._fail(waiter, error)
         self._by_index.clear()
+        self._to_be_written.clear()
 
     def _end(self, waiter: Waiter, result: object) -> None:
         self._forget(waiter)
@@ -124,6 +143,8 @@ class Waiters:
 
     def _forget(self, waiter: Waiter) -> None:
         self._open.pop(waiter.context, None)
+        if waiter.kind is Kind.WRITTEN:
+            self._to_be_written = [other for other in self._to_be_written if other is not waiter]
         same_place = self._by_index.get(waiter.last_index)
         if same_place is not None:
             same_place.remove(waiter)
