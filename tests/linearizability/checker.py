@@ -1,0 +1,210 @@
+"""Whether a history is linearizable: whether its operations can stand in one order that a sequential object would
+answer in the same way, and in which none stands before one that had returned before it was called.
+
+The search is Wing and Gong's with memory, carried out in the order of time (as Lowe's just-in-time linearization): all
+that the object may be at a moment is a set of configurations, a call adds to what may take effect, and a return keeps
+those configurations in which the operation has taken effect. When none is left, the history is illegal, and the
+operation that just returned is the one that nothing explains. Keys are objects of their own and judged one by one.
+
+What keeps the set small, each without changing the verdict:
+- An operation that answers as recorded and leaves the state as it is takes effect at once: any later place in a legal
+  order can be moved to this one.
+- An operation of unknown outcome takes effect only where it changes the state: elsewhere it may as well never happen.
+- Of those with the same input only the first is tried: from its call on, each can stand for any other.
+- Of configurations that differ only in the unknown ones that took effect, the supersets are dropped: who has more left
+  that may happen, and need not, can do all that the other can.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from tests.linearizability.history import Operation
+
+StateT = TypeVar("StateT", bound=Hashable)
+InputT = TypeVar("InputT", bound=Hashable)
+OutputT = TypeVar("OutputT")
+
+CONFIGURATIONS_MAX: Final = 1_000_000
+"""Per key, over its whole history: a minute's work. Beyond it there is no verdict, which is not a good one."""
+
+OPERATIONS_SHOWN_MAX: Final = 25
+"""Before the one that nothing explains: the cause is rarely further back."""
+
+
+class Undecided(Exception):
+    """The search was given up: neither legal nor illegal."""
+
+
+@dataclass(frozen=True)
+class Model(Generic[StateT, InputT, OutputT]):
+    """An object that does one thing after the other: what it is at first, and what an input makes of it and answers."""
+
+    initial: StateT
+    apply: Callable[[StateT, InputT], tuple[StateT, OutputT]]
+
+
+@dataclass(frozen=True)
+class Violation(Generic[StateT, InputT, OutputT]):
+    unexplained: Operation[InputT, OutputT]
+    states: tuple[StateT, ...]
+    """What the object may have been, as far as all that returned before can tell."""
+    story: tuple[Operation[InputT, OutputT], ...]
+    """The key's operations that were called before the unexplained one returned, by their calls."""
+
+    def __str__(self) -> str:
+        shown = self.story[-OPERATIONS_SHOWN_MAX:]
+        return "\n  ".join(
+            [
+                f"nothing explains: {self.unexplained}",
+                f"before, the state was one of {list(self.states)}",
+                f"the last {len(shown)} of {len(self.story)} operations:",
+                *map(str, shown),
+            ]
+        )
+
+
+def check(
+    model: Model[StateT, InputT, OutputT], history: Iterable[Operation[InputT, OutputT]]
+) -> list[Violation[StateT, InputT, OutputT]]:
+    """One violation for each key whose operations are not linearizable. Raises Undecided."""
+    by_key: dict[str, list[Operation[InputT, OutputT]]] = defaultdict(list)
+    for operation in history:
+        by_key[operation.key].append(operation)
+    found = (_Search(model, operations).violation() for operations in by_key.values())
+    return [violation for violation in found if violation is not None]
+
+
+class _Configuration(NamedTuple, Generic[StateT]):
+    """One way in which it may have been so far. Operations are numbers: places in the key's history."""
+
+    state: StateT
+    ahead: frozenset[int]
+    """Have taken effect and not returned."""
+    spent: frozenset[int]
+    """Of unknown outcome, and have taken effect."""
+
+
+class _Search(Generic[StateT, InputT, OutputT]):
+    def __init__(
+        self, model: Model[StateT, InputT, OutputT], operations: Sequence[Operation[InputT, OutputT]]
+    ) -> None:
+        self._model = model
+        self._operations = sorted(operations, key=lambda operation: operation.called_ns)
+        self._pending: set[int] = set()
+        self._unknown: dict[InputT, list[int]] = defaultdict(list)
+        """The calls without a return so far, by what they asked for."""
+        self._frontier = {_Configuration(model.initial, frozenset[int](), frozenset[int]())}
+        self._visited = 0
+
+    def violation(self) -> Violation[StateT, InputT, OutputT] | None:
+        for number, is_return in self._events():
+            if not is_return:
+                self._call(number)
+                continue
+            before = self._frontier
+            self._return(number)
+            if not self._frontier:
+                return self._unexplained(number, before)
+        return None
+
+    def _events(self) -> Iterator[tuple[int, bool]]:
+        """In the order of time; at the same moment calls come first, so that such operations overlap."""
+        events = []
+        for number, operation in enumerate(self._operations):
+            events.append((operation.called_ns, False, number))
+            if operation.returned_ns is not None:
+                events.append((operation.returned_ns, True, number))
+        for _, is_return, number in sorted(events):
+            yield number, is_return
+
+    def _call(self, number: int) -> None:
+        operation = self._operations[number]
+        if operation.is_known:
+            self._pending.add(number)
+            self._frontier = {self._settled(configuration) for configuration in self._frontier}
+        else:
+            self._unknown[operation.input].append(number)
+
+    def _return(self, number: int) -> None:
+        reached = self._configurations_with(number)
+        self._pending.discard(number)
+        left = _Undominated[StateT]()
+        self._frontier = {each for each in (_without(number, one) for one in _least_first(reached)) if left.add(each)}
+
+    def _configurations_with(self, number: int) -> list[_Configuration[StateT]]:
+        """All that follow from the frontier and end where this operation has taken effect."""
+        reached: list[_Configuration[StateT]] = []
+        seen = _Undominated[StateT]()
+        waiting = deque(each for each in _least_first(self._frontier) if seen.add(each))
+        while waiting:
+            configuration = waiting.popleft()
+            self._visited += 1
+            if self._visited > CONFIGURATIONS_MAX:
+                raise Undecided(f"{self._operations[number].key}: more than {CONFIGURATIONS_MAX} configurations")
+            if number in configuration.ahead:
+                reached.append(configuration)
+            else:
+                waiting.extend(each for each in self._followers(configuration) if seen.add(each))
+        return reached
+
+    def _followers(self, configuration: _Configuration[StateT]) -> Iterator[_Configuration[StateT]]:
+        """Where one more operation has changed the state. Those that do not change it have taken effect already."""
+        state, ahead, spent = configuration
+        for number in self._pending - ahead:
+            operation = self._operations[number]
+            following, output = self._model.apply(state, operation.input)
+            if output == operation.output:
+                yield self._settled(_Configuration(following, ahead | {number}, spent))
+        for asked, numbers in self._unknown.items():
+            first = next((number for number in numbers if number not in spent), None)
+            if first is not None:
+                following, _ = self._model.apply(state, asked)
+                if following != state:
+                    yield self._settled(_Configuration(following, ahead, spent | {first}))
+
+    def _settled(self, configuration: _Configuration[StateT]) -> _Configuration[StateT]:
+        state, ahead, _ = configuration
+        at_once = [number for number in self._pending - ahead if self._changes_nothing(state, number)]
+        return configuration._replace(ahead=ahead.union(at_once)) if at_once else configuration
+
+    def _changes_nothing(self, state: StateT, number: int) -> bool:
+        operation = self._operations[number]
+        return self._model.apply(state, operation.input) == (state, operation.output)
+
+    def _unexplained(
+        self, number: int, before: Iterable[_Configuration[StateT]]
+    ) -> Violation[StateT, InputT, OutputT]:
+        operation = self._operations[number]
+        assert operation.returned_ns is not None
+        story = tuple(each for each in self._operations if each.called_ns <= operation.returned_ns)
+        states = tuple(dict.fromkeys(configuration.state for configuration in before))
+        return Violation(operation, states, story)
+
+
+class _Undominated(Generic[StateT]):
+    """The configurations met so far that no other one makes needless."""
+
+    def __init__(self) -> None:
+        self._spent: dict[tuple[StateT, frozenset[int]], list[frozenset[int]]] = defaultdict(list)
+
+    def add(self, configuration: _Configuration[StateT]) -> bool:
+        """Whether it can do anything that those before it cannot."""
+        alike = self._spent[configuration.state, configuration.ahead]
+        if any(fewer <= configuration.spent for fewer in alike):
+            return False
+        alike[:] = [spent for spent in alike if not configuration.spent <= spent]
+        alike.append(configuration.spent)
+        return True
+
+
+def _least_first(configurations: Iterable[_Configuration[StateT]]) -> list[_Configuration[StateT]]:
+    """So that those come first that make others needless."""
+    return sorted(configurations, key=lambda configuration: len(configuration.spent))
+
+
+def _without(number: int, configuration: _Configuration[StateT]) -> _Configuration[StateT]:
+    return configuration._replace(ahead=configuration.ahead - {number})

@@ -1,0 +1,80 @@
+"""The checker's shortcuts against a judge that has none, on many small histories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain, combinations, permutations
+
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from tests.linearizability.checker import check
+from tests.linearizability.topics import (
+    TOPICS,
+    Action,
+    Answer,
+    Create,
+    Delete,
+    Get,
+    Look,
+    Output,
+    Set,
+    TopicOperation,
+)
+from tests.long import count
+
+VALUES = (1, 2)
+TIMES_MAX = 12
+OPERATIONS_MAX = 6
+
+
+def is_legal(history: Sequence[TopicOperation]) -> bool:
+    known = [operation for operation in history if operation.is_known]
+    unknown = [operation for operation in history if not operation.is_known]
+    subsets = chain.from_iterable(combinations(unknown, size) for size in range(len(unknown) + 1))
+    return any(_answers_as_recorded(order) for some in subsets for order in permutations([*known, *some]))
+
+
+def _answers_as_recorded(order: Sequence[TopicOperation]) -> bool:
+    state = TOPICS.initial
+    for place, operation in enumerate(order):
+        for later in order[place + 1 :]:
+            if later.returned_ns is not None and later.returned_ns < operation.called_ns:
+                return False
+        state, output = TOPICS.apply(state, operation.input)
+        if operation.is_known and output != operation.output:
+            return False
+    return True
+
+
+def outputs_of(action: Action) -> tuple[Output, ...]:
+    match action:
+        case Create():
+            return Answer.DONE, Answer.ALREADY_EXISTS
+        case Look():
+            return Answer.EXISTS, Answer.MISSING
+        case Get():
+            return *VALUES, Answer.MISSING
+        case Delete() | Set():
+            return Answer.DONE, Answer.MISSING
+
+
+ACTIONS: list[Action] = [Delete(), Look(), Get(), *map(Create, VALUES), *map(Set, VALUES)]
+
+
+@st.composite
+def operations(draw: st.DrawFn) -> TopicOperation:
+    action = draw(st.sampled_from(ACTIONS))
+    called = draw(st.integers(0, TIMES_MAX))
+    if not isinstance(action, Look | Get) and draw(st.integers(0, 3)) == 0:
+        return TopicOperation(0, "a", action, called)
+    returned = draw(st.integers(called, TIMES_MAX))
+    return TopicOperation(0, "a", action, called, returned, draw(st.sampled_from(outputs_of(action))))
+
+
+@settings(max_examples=count(1000, 50_000), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(operations(), max_size=OPERATIONS_MAX))
+def test_the_verdict_is_that_of_trying_every_order(history: list[TopicOperation]) -> None:
+    legal = is_legal(history)
+    event("legal" if legal else "illegal")
+    assert (check(TOPICS, history) == []) == legal
