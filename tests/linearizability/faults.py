@@ -1,0 +1,93 @@
+"""What befalls one node of a cluster for a while, as context managers: at their end the node is as it was."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import NamedTuple
+
+from chronik.testing.cluster import Cluster, ClusterNode
+
+
+@contextmanager
+def killed(cluster: Cluster, victim: ClusterNode) -> Iterator[None]:
+    victim.kill()
+    yield
+    victim.start()
+
+
+@contextmanager
+def paused(cluster: Cluster, victim: ClusterNode) -> Iterator[None]:
+    victim.pause()
+    yield
+    victim.resume()
+
+
+@contextmanager
+def cut_off(cluster: Cluster, victim: ClusterNode) -> Iterator[None]:
+    cluster.cut_off(victim.node_id)
+    yield
+    cluster.heal()
+
+
+@contextmanager
+def mute(cluster: Cluster, victim: ClusterNode) -> Iterator[None]:
+    """It hears the others; they do not hear it."""
+    for other in _others(cluster, victim):
+        cluster.cut(victim.node_id, other)
+    yield
+    cluster.heal()
+
+
+@contextmanager
+def deaf(cluster: Cluster, victim: ClusterNode) -> Iterator[None]:
+    """The others hear it; it does not hear them."""
+    for other in _others(cluster, victim):
+        cluster.cut(other, victim.node_id)
+    yield
+    cluster.heal()
+
+
+def _others(cluster: Cluster, victim: ClusterNode) -> list[int]:
+    return [node_id for node_id in cluster.nodes if node_id != victim.node_id]
+
+
+class Fault(NamedTuple):
+    befall: Callable[[Cluster, ClusterNode], AbstractContextManager[None]]
+    of_leader: bool
+
+    def __str__(self) -> str:
+        return f"{'leader' if self.of_leader else 'follower'} {self.befall.__name__}"
+
+    def victim(self, cluster: Cluster, randomness: random.Random) -> ClusterNode:
+        leader = cluster.leader()
+        if self.of_leader:
+            return leader
+        return randomness.choice([node for node in cluster.live if node is not leader])
+
+
+WORST = (
+    Fault(killed, of_leader=True),
+    Fault(paused, of_leader=True),
+    Fault(cut_off, of_leader=True),
+    Fault(mute, of_leader=True),
+    Fault(cut_off, of_leader=False),
+)
+"""Each can make a node believe that it knows how things are."""
+
+OTHERS = (
+    Fault(deaf, of_leader=True),
+    Fault(killed, of_leader=False),
+    Fault(paused, of_leader=False),
+    Fault(mute, of_leader=False),
+    Fault(deaf, of_leader=False),
+)
+
+
+def some_faults(count: int, randomness: random.Random) -> Iterator[Fault]:
+    """The worst first, in any order; then any, so that all have come when there are enough."""
+    while count > 0:
+        turn = [*randomness.sample(WORST, len(WORST)), *randomness.sample(OTHERS, len(OTHERS))][:count]
+        yield from turn
+        count -= len(turn)
