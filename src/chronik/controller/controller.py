@@ -15,6 +15,7 @@ from chronik.clock import Clock
 from chronik.config import Address
 from chronik.controller.heartbeats import HEARTBEAT, BrokerHeartbeat, HeartbeatAnswer
 from chronik.controller.liveness import Liveness
+from chronik.controller.membership import Admissions
 from chronik.controller.system_topics import system_topic_changes, system_topics
 from chronik.ids import format_id, new_id
 from chronik.metadata.commands import AddNode, CreateCluster, CreateTopics
@@ -56,6 +57,7 @@ class Controller:
         self._is_leader = False
         self._leads_since = 0.0
         self._wake = asyncio.Event()
+        self.admissions: Final = Admissions(store, driver)
         HEARTBEAT.serve(driver.transport.calls, self.heartbeat)
 
     def status_changed(self, status: Status) -> None:
@@ -89,6 +91,7 @@ class Controller:
                 try:
                     await self._found_cluster()
                     await self._judge()
+                    await self.admissions.promote_learners()
                     await self._mend_system_topics()
                 except KafkaError as error:
                     logger.info("not decided yet: %s", error)

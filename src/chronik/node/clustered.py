@@ -14,6 +14,8 @@ from chronik.errors import ChronikError
 from chronik.ids import format_id
 from chronik.metadata.commands import BrokerStatus, UpdateBrokerStatus
 from chronik.node.data_folder import DataFolder
+from chronik.node.founding import GatedTransport
+from chronik.node.membership_job import MembershipJob
 from chronik.node.registration import Registration
 from chronik.node.standing import Job
 from chronik.raft.driver import RaftDriver
@@ -22,7 +24,6 @@ from chronik.raft.handshake import make_identity
 from chronik.raft.membership import UNBOUND, Member, Membership
 from chronik.raft.roles import Role
 from chronik.raft.settings import DriverSettings
-from chronik.raft.transport import PeerTransport
 
 logger = logging.getLogger("chronik.node")
 
@@ -45,7 +46,7 @@ class Clustered:
         self._registration: Registration | None = None
         self.store: Final = QuorumStore(config.node_id)
         hosts = [peer.raft.host for peer in config.peers]
-        self._transport = PeerTransport(
+        self._transport = GatedTransport(
             make_identity(config.cluster_name, config.node_id, config.cluster_secret, hosts),
             self._raft_addresses[config.node_id],
             self._raft_addresses,
@@ -76,6 +77,14 @@ class Clustered:
             self._raft_addresses,
             self._session_seconds,
             config.replication_factor,
+        )
+        self._membership_job = MembershipJob(
+            self.driver,
+            self._transport,
+            self._controller.admissions,
+            clock,
+            folder.directory_id,
+            self._raft_addresses,
         )
 
     def _status_changed(self, status: Status) -> None:
@@ -150,4 +159,4 @@ class Clustered:
             await registration.registered.wait()
             when_up_to_date()
 
-        return [self._controller.run, registration.run, wait_until_registered]
+        return [self._membership_job.run, self._controller.run, registration.run, wait_until_registered]

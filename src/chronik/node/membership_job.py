@@ -1,0 +1,83 @@
+"""A node that hears no leader asks the others: is there a cluster, and may this disk be part of it?
+
+A disk that replaced another is never spoken to by the leader, who means the old one; the answer to this question is
+the way in. On an empty disk the answers also decide whether the node may help to found a cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection
+from typing import Final
+
+from chronik.clock import Clock
+from chronik.controller.membership import CHANGE_SECONDS, JOIN, Admissions, JoinAnswer, JoinRequest
+from chronik.node.founding import Founding, GatedTransport
+from chronik.raft.driver import RaftDriver
+from chronik.raft.membership import NOBODY
+from chronik.raft.peer_calls import CallRefused, CallTimedOut, PeerUnavailable
+
+logger = logging.getLogger("chronik.node")
+
+LOOK_SECONDS: Final = 0.25
+"""How often a node looks whether it has a leader: a fraction of the shortest election, so that founding need not wait
+for it."""
+
+ASK_SECONDS: Final = CHANGE_SECONDS + 1.0
+"""The leader may need all of its time to change the membership."""
+
+
+class MembershipJob:
+    def __init__(
+        self,
+        driver: RaftDriver,
+        transport: GatedTransport,
+        admissions: Admissions,
+        clock: Clock,
+        directory_id: bytes,
+        nodes: Collection[int],
+    ) -> None:
+        self._driver = driver
+        self._transport = transport
+        self._admissions = admissions
+        self._clock = clock
+        self._directory_id = directory_id
+        self._nodes = nodes
+
+    async def run(self) -> None:
+        founding = Founding(self._driver.node_id, self._nodes, self._clock.monotonic())
+        while True:
+            if self._driver.status.leader == NOBODY:
+                await self._ask_all(founding)
+                self._judge(founding)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _ask_all(self, founding: Founding) -> None:
+        others = [node_id for node_id in self._nodes if node_id != self._driver.node_id]
+        for node_id, answer in zip(others, await asyncio.gather(*map(self._ask, others)), strict=True):
+            if answer is not None:
+                founding.answered(node_id, answer.knows_cluster)
+
+    async def _ask(self, node_id: int) -> JoinAnswer | None:
+        request = JoinRequest(self._directory_id)
+        try:
+            return await JOIN.ask(self._transport.calls, node_id, request, ASK_SECONDS)
+        except (PeerUnavailable, CallTimedOut, CallRefused):
+            return None
+
+    def _judge(self, founding: Founding) -> None:
+        """A node that holds a log has nothing to found: its votes are asked for by members, who know its disk."""
+        if self._admissions.holds_log:
+            self._transport.may_found = False
+            return
+        may_found = founding.is_allowed(self._clock.monotonic())
+        if founding.is_forbidden and not self._admissions.has_heard_of_cluster:
+            logger.warning("this disk is empty, and there is a cluster: waiting to be let in")
+        elif may_found and not self._transport.may_found and founding.silent:
+            logger.warning(
+                "nodes %s are silent: a cluster may be founded without them. If they hold one already, stop this node",
+                founding.silent,
+            )
+        self._admissions.has_heard_of_cluster = founding.is_forbidden
+        self._transport.may_found = may_found
