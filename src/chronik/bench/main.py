@@ -15,6 +15,7 @@ MEASUREMENTS = {
     "round-trip": "milliseconds from producing a record to consuming it",
     "topics": "seconds to create many topics, by one request and by many threads",
     "metadata": "Metadata requests per second for one topic among many",
+    "commits": "offsets per second that many groups commit, and how long a commit takes",
 }
 
 

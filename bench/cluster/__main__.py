@@ -1,0 +1,105 @@
+"""`python -m bench.cluster` (`make bench-cluster`): printed as Markdown, and kept as build/bench-cluster.json.
+
+Exit code 0 also when a target is missed, for figures depend on the machine: such lines are marked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+from bench.cluster.figures import Figure, Plan, figures_table
+from bench.servers import ROOT
+from bench.tables import machine
+from chronik.errors import ChronikError
+
+SECTIONS: Final = {
+    "up": "bench.cluster.availability:measure_up",
+    "leaderless": "bench.cluster.availability:measure_leaderless",
+    "metadata": "bench.cluster.metadata:measure_metadata",
+    "commands": "bench.cluster.commands:measure_commands",
+    "commits": "bench.cluster.commits:measure_commits",
+    "snapshots": "bench.cluster.snapshots:measure_snapshots",
+    "idle": "bench.cluster.idle:measure_idle",
+    "before": "bench.cluster.before:measure_before_and_now",
+}
+
+IDLE_SECONDS: Final = 60.0
+IDLE_SECONDS_LONG: Final = 600.0
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.cluster", description="Three nodes on this machine.")
+    parser.add_argument("--rounds", type=int, default=5, metavar="N")
+    parser.add_argument("--seconds", type=float, default=10.0, metavar="SECONDS", help="of each load")
+    parser.add_argument("--idle-seconds", type=float, metavar="SECONDS", help=f"(default: {IDLE_SECONDS:g})")
+    parser.add_argument("--long", action="store_true", help=f"idle for {IDLE_SECONDS_LONG:g} s")
+    parser.add_argument("--topics", type=int, default=3000, metavar="N", help="among which one is read")
+    parser.add_argument("--offsets", type=int, default=1_000_000, metavar="N", help="of which snapshots are taken")
+    parser.add_argument("--megabytes", type=int, default=300, metavar="N", help="written to the standalone broker")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build", metavar="DIR", help="for data and the JSON")
+    parser.add_argument("--only", action="append", choices=SECTIONS, metavar="SECTION", help=", ".join(SECTIONS))
+    arguments = parser.parse_args(argv)
+    plan = Plan(
+        folder=arguments.folder.resolve(),
+        rounds=arguments.rounds,
+        seconds=arguments.seconds,
+        idle_seconds=arguments.idle_seconds or (IDLE_SECONDS_LONG if arguments.long else IDLE_SECONDS),
+        topics=arguments.topics,
+        offsets=arguments.offsets,
+        megabytes=arguments.megabytes,
+    )
+    try:
+        _run(plan, arguments.only or list(SECTIONS))
+    except ChronikError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _run(plan: Plan, sections: list[str]) -> None:
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    load_before = os.getloadavg()[0]
+    figures: list[Figure] = []
+    with _compiled_modules_kept(plan.folder):
+        for number, section in enumerate(sections):
+            print(f"== {section} ({number + 1} of {len(sections)})", file=sys.stderr, flush=True)
+            figures += _section(section)(plan)
+    kept = {
+        "machine": machine(),
+        "load_before": load_before,
+        "figures": [figure.as_json() for figure in figures],
+    }
+    (plan.folder / "bench-cluster.json").write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+    print(f"Three nodes and their clients on {machine()}; load before: {load_before:.2f}.\n")
+    print(figures_table(figures))
+
+
+def _section(name: str) -> Callable[[Plan], list[Figure]]:
+    module, _, function = SECTIONS[name].partition(":")
+    measure: Callable[[Plan], list[Figure]] = getattr(import_module(module), function)
+    return measure
+
+
+@contextmanager
+def _compiled_modules_kept(folder: Path) -> Iterator[None]:
+    """As an installed package does, whatever this environment says of it: nodes are to start as they do for users."""
+    before = dict(os.environ)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,62 @@
+"""What a cluster costs when nobody uses it, and whether its leader stays when others take the processor."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from bench.cluster.figures import Figure, Plan
+from bench.cluster.nodes import running_cluster
+from chronik.bench.measures import MEGABYTE, cpu_seconds, resident_bytes
+from chronik.testing.cluster import Cluster
+
+CPU_PERCENT_MAX: Final = 3.0
+SETTLED_SECONDS: Final = 2.0
+
+
+def measure_idle(plan: Plan) -> list[Figure]:
+    """One value per node."""
+    with running_cluster(plan) as cluster:
+        cluster.leader()
+        time.sleep(SETTLED_SECONDS)
+        resident_mb = [resident_bytes(node.pid) / MEGABYTE for node in cluster.live]
+        cpu_alone, terms_alone = _watch(cluster, plan.idle_seconds)
+        with _all_cores_busy():
+            cpu_crowded, terms_crowded = _watch(cluster, plan.idle_seconds)
+    busy = "while all cores are busy"
+    return [
+        Figure("idle CPU of a node, % of a core", cpu_alone, below=CPU_PERCENT_MAX),
+        Figure(f"terms begun in {plan.idle_seconds:g} s", terms_alone, below=1),
+        Figure(f"idle CPU of a node {busy}, % of a core", cpu_crowded, below=CPU_PERCENT_MAX),
+        Figure(f"terms begun in {plan.idle_seconds:g} s {busy}", terms_crowded, below=1),
+        Figure("memory of an idle node, MB", resident_mb),
+    ]
+
+
+def _watch(cluster: Cluster, seconds: float) -> tuple[list[float], list[float]]:
+    """CPU in percent, and by how much the term moved, for each node."""
+    terms_before = [node.status()["term"] for node in cluster.live]
+    used_before = [cpu_seconds(node.pid) for node in cluster.live]
+    began = time.perf_counter()
+    time.sleep(seconds)
+    used = [cpu_seconds(node.pid) for node in cluster.live]
+    elapsed_s = time.perf_counter() - began
+    terms = [node.status()["term"] for node in cluster.live]
+    percent = [100 * (after - before) / elapsed_s for before, after in zip(used_before, used, strict=True)]
+    return percent, [float(after - before) for before, after in zip(terms_before, terms, strict=True)]
+
+
+@contextmanager
+def _all_cores_busy() -> Iterator[None]:
+    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    try:
+        yield
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()

@@ -1,0 +1,101 @@
+"""The metadata of a node without the node: its store on Raft, with what it needs to be asked for small changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final, NoReturn
+
+from chronik.config import Address
+from chronik.files import RealFiles
+from chronik.metadata.commands import (
+    CommitOffset,
+    CreateTopic,
+    OffsetToCommit,
+    PartitionAssignment,
+    RegisterBroker,
+)
+from chronik.metadata.raft_store import RaftStore
+from chronik.raft.driver import RaftDriver
+from chronik.raft.handshake import make_identity
+from chronik.raft.membership import UNBOUND, Member, Membership
+from chronik.raft.settings import DriverSettings
+from chronik.raft.transport import PeerTransport
+from chronik.testing.ports import HOST
+
+SECRET: Final = "a secret that guards nothing but a measurement"
+PARTITIONS: Final = 1000
+TOPIC: Final = "a-topic-of-20-letter"
+TIME_MS: Final = 1_700_000_000_000
+
+
+def _fail(error: BaseException) -> NoReturn:
+    raise error
+
+
+@asynccontextmanager
+async def open_store(
+    folder: Path, node_id: int, raft_ports: Mapping[int, int], snapshot_entries: int = 100_000
+) -> AsyncIterator[tuple[RaftStore, RaftDriver]]:
+    """Node `node_id` of those whose ports are given; it has no leader yet, unless it is alone."""
+    addresses = {peer: Address(HOST, port) for peer, port in raft_ports.items()}
+    store = RaftStore(node_id)
+    identity = make_identity("bench", node_id, SECRET, [HOST])
+    transport = PeerTransport(identity, addresses[node_id], addresses, _fail)
+    driver = RaftDriver(
+        DriverSettings(
+            node_id=node_id,
+            directory_id=node_id.to_bytes(16, "big"),
+            bootstrap=Membership(tuple(Member(peer, UNBOUND, is_voter=True) for peer in sorted(addresses))),
+            snapshot_entries=snapshot_entries,
+            snapshot_bytes=1 << 40,  # entries alone decide when
+        ),
+        RealFiles(folder),
+        store.machine,
+        transport,
+        on_fatal=_fail,
+        on_status=lambda _: store.leader_changed(),
+    )
+    store.attach(driver)
+    try:
+        await transport.bind()
+        await store.start()
+        yield store, driver
+    finally:
+        await store.close()
+
+
+async def found(store: RaftStore) -> None:
+    """A broker, and a topic for which offsets can be committed."""
+    await store.propose(RegisterBroker(1, HOST, 9092, None, store.incarnation, bytes(15) + b"1"))
+    await store.propose(new_topic(TOPIC, 1, PARTITIONS))
+
+
+def new_topic(name: str, number: int, partitions: int = 1) -> CreateTopic:
+    assignment = PartitionAssignment((1,), (1,), 1)
+    return CreateTopic(number.to_bytes(16, "big"), name, (assignment,) * partitions, {}, TIME_MS)
+
+
+def commit(group: str, first: int, count: int, offset: int) -> CommitOffset:
+    partitions = range(first, first + count)
+    return CommitOffset(group, tuple(OffsetToCommit(TOPIC, each, offset, 0, "") for each in partitions), TIME_MS)
+
+
+async def commit_in_parallel(store: RaftStore, in_flight: int, seconds: float) -> float:
+    """Commands per second when `in_flight` callers each propose commits of one offset, one after another."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    answered = 0
+
+    async def one_after_another(caller: int) -> None:
+        nonlocal answered
+        while loop.time() < began + seconds:
+            await store.propose(commit(f"group-{caller % 100}", caller % PARTITIONS, 1, answered))
+            answered += 1
+
+    async with asyncio.TaskGroup() as callers:
+        for caller in range(in_flight):
+            callers.create_task(one_after_another(caller))
+    return answered / (loop.time() - began)

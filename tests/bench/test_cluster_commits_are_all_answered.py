@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from chronik.bench import commits
+from chronik.bench.cluster_pipes import Ask, as_fast_as_answered, at_a_steady_rate, open_pipes, run_on_best_loop
+from chronik.bench.commits import CommitsLoad, measure
+from chronik.bench.errors import BenchFailed
+from chronik.bench.main import main
+from chronik.client.admin import list_topics
+from chronik.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from chronik.testing import Broker
+
+
+@pytest.fixture(scope="module")
+def measured() -> Iterator[Broker]:
+    with Broker(flush="os") as broker:
+        yield broker
+
+
+@pytest.fixture(autouse=True)
+def _healed(measured: Broker, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(commits, "WARM_UP_SECONDS", 0.1)
+    yield
+    measured.heal()
+
+
+def test_commits_are_counted_by_request_and_by_offset(capsys: pytest.CaptureFixture[str], measured: Broker) -> None:
+    words = ["--groups", "5", "--offsets", "3", "--seconds", "1", "--json"]
+    assert main(["commits", "-b", measured.bootstrap, *words]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["groups"] == 5
+    assert result["requests"] >= 5
+    assert result["requests_per_second"] == pytest.approx(result["requests"] / result["seconds"])
+    assert result["offsets_per_second"] == pytest.approx(3 * result["requests_per_second"])
+    assert 0 < result["latency"]["p50_ms"] <= result["latency"]["p99_ms"] <= result["latency"]["max_ms"]
+    seen = [request for request in measured.last_requests(10_000) if request.api == "OffsetCommit"]
+    assert len(seen) >= result["requests"]
+
+
+def test_a_steady_rate_sends_as_many_requests_as_are_due(measured: Broker) -> None:
+    with measured.cluster() as cluster:
+        result = measure(cluster, CommitsLoad(groups=4, offsets=2, seconds=0.5, rate=100))
+    assert result.requests == 50
+
+
+def test_topics_and_groups_are_removed_again(measured: Broker) -> None:
+    with measured.cluster() as cluster:
+        measure(cluster, CommitsLoad(groups=3, offsets=1, seconds=0.1))
+        assert not [topic.name for topic in list_topics(cluster) if "commits" in (topic.name or "")]
+        listed = cluster.any_broker().request(ListGroupsRequest(), ListGroupsResponse)
+        assert not listed.groups
+
+
+def test_a_refused_commit_ends_the_measurement(measured: Broker) -> None:
+    measured.fail("OffsetCommit", "NOT_COORDINATOR", times=None)
+    with measured.cluster() as cluster, pytest.raises(BenchFailed, match="answered with NOT_COORDINATOR"):
+        measure(cluster, CommitsLoad(groups=2, offsets=1, seconds=5))
+
+
+def test_requests_on_one_pipe_are_answered_each_with_its_own_answer(measured: Broker) -> None:
+    names = [f"topic-{number}" for number in range(50)]
+
+    async def ask_all() -> list[str | None]:
+        with measured.cluster() as cluster:
+            async with open_pipes([cluster.any_broker()]) as (pipe,):
+                answers = [pipe.send(_about(name)) for name in names]
+                return [_name_in(await answer) for answer in answers]
+
+    assert run_on_best_loop(ask_all()) == names
+
+
+def test_a_broker_that_dies_fails_what_is_under_way(measured: Broker) -> None:
+    measured.delay("Metadata", 30)
+
+    async def ask_and_kill() -> None:
+        with measured.cluster() as cluster:
+            async with open_pipes([cluster.any_broker()]) as (pipe,):
+                answer = pipe.send(_about("any"))
+                await asyncio.to_thread(measured.kill)
+                async with asyncio.timeout(10):
+                    await answer
+
+    with pytest.raises(BenchFailed, match="closed the connection"):
+        run_on_best_loop(ask_and_kill())
+
+
+def test_a_request_counts_from_the_moment_it_was_due() -> None:
+    """The first holds up the loop: whoever was due meanwhile waited too, though it was sent late."""
+
+    async def ask(number: int) -> None:
+        if number == 0:
+            time.sleep(0.1)  # noqa: ASYNC251 - that is the point
+
+    latencies = run_on_best_loop(at_a_steady_rate(ask, per_second=100, seconds=0.2))
+    assert len(latencies) == 20
+    assert min(latencies[:5]) > 0.03
+
+
+def test_callers_wait_only_for_themselves() -> None:
+    asked = {"quick": 0, "slow": 0}
+
+    def caller(name: str, seconds: float) -> Ask:
+        async def ask(number: int) -> None:
+            assert number == asked[name]
+            asked[name] += 1
+            await asyncio.sleep(seconds)
+
+        return ask
+
+    latencies = run_on_best_loop(as_fast_as_answered([caller("quick", 0.002), caller("slow", 0.2)], seconds=0.3))
+    assert len(latencies) == asked["quick"] + asked["slow"]
+    assert asked["slow"] <= 2 < asked["quick"]
+
+
+def _about(name: str) -> MetadataRequest:
+    return MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+
+
+def _name_in(response: object) -> str | None:
+    assert isinstance(response, MetadataResponse)
+    return response.topics[0].name
