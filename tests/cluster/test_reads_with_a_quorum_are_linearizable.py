@@ -24,7 +24,7 @@ from tests.long import LONG, SEED, count
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
-FAULTS = count(5, 100)
+FAULTS = count(5, 50)
 
 TOPICS_AT_A_TIME = 3
 """Few, so that clients meet; and new ones for each fault, so that the unknown outcomes of the last one do not go on

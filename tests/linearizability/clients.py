@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import count, product
 
 from chronik.client.connection import Connection
-from chronik.client.errors import BrokerUnreachable, ClientError, ConnectionLost
+from chronik.client.errors import BrokerUnreachable, ConnectionLost
 from chronik.config import Address
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.create_topics import (
@@ -173,7 +173,8 @@ def _exchange(connection: Connection, topic: str, action: Action) -> Output:
             )
             answer = connection.request(DescribeConfigsRequest(resources=[described]), DescribeConfigsResponse)
             result = answer.results[0]
-            return _meaning(result.error_code, int(result.configs[0].value or "0") if result.configs else Answer.DONE)
+            text = result.configs[0].value if result.configs else None
+            return _meaning(result.error_code, int(text) if text is not None else Answer.MISSING)
 
 
 def _meaning(code: int, done: Output) -> Output:
@@ -236,7 +237,7 @@ class Load:
                 client.perform(randomness.choice(self._topics), _some_action(client, randomness))
                 if client.outcomes[UNREACHABLE] > unreachable:
                     self._ending.wait(UNREACHABLE_SECONDS)
-        except (KafkaError, ClientError, AssertionError) as failure:
+        except Exception as failure:  # for the thread that waits for this one
             self._failures.append(failure)
         finally:
             client.close()
