@@ -6,7 +6,7 @@ import time
 from typing import Final
 
 from bench.cluster.figures import Figure, Plan
-from bench.cluster.nodes import connect, fresh_cluster, running_cluster
+from bench.cluster.nodes import connect, fresh_cluster, running_cluster, start
 from chronik.bench.clients import unique_name
 from chronik.bench.errors import BenchFailed
 from chronik.client.connection import Connection
@@ -28,7 +28,7 @@ def measure_up(plan: Plan) -> list[Figure]:
 def _up_once(plan: Plan) -> float:
     with fresh_cluster(plan) as cluster:
         began = time.perf_counter()
-        cluster.start()
+        start(cluster)
         cluster.wait_until_listed(cluster.nodes)
         return time.perf_counter() - began
 
