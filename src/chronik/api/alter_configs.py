@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from chronik.api.config_resources import change_configs
 from chronik.api.context import Context, Services
+from chronik.controller.second_look import with_second_look
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -43,7 +46,8 @@ async def _alter(
             if config.value is None or config.name in wanted:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"{config.name} must be given once and with a value")
             wanted[config.name] = config.value
-        await change_configs(
+        change = partial(
+            change_configs,
             services,
             resource.resource_type,
             resource.resource_name,
@@ -51,6 +55,7 @@ async def _alter(
             replace=True,
             validate_only=validate_only,
         )
+        await with_second_look(services.store, change)
     except KafkaError as error:
         return _result(resource, error)
     return _result(resource)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
 from chronik.api.context import Context, Services
+from chronik.controller.second_look import with_second_look
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -22,7 +24,7 @@ async def handle(services: Services, request: CreatePartitionsRequest, context: 
         try:
             if named[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate topic name: {topic.name}")
-            await _create(services, topic, validate_only=request.validate_only)
+            await with_second_look(services.store, partial(_create, services, topic, request.validate_only))
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
         results[topic.name] = result
@@ -38,6 +40,6 @@ def failure(request: CreatePartitionsRequest, code: ErrorCode) -> CreatePartitio
     )
 
 
-async def _create(services: Services, topic: CreatePartitionsTopic, *, validate_only: bool) -> None:
+async def _create(services: Services, topic: CreatePartitionsTopic, validate_only: bool) -> None:
     given = None if topic.assignments is None else [tuple(each.broker_ids) for each in topic.assignments]
     await services.topics.add_partitions(topic.name, topic.count, given, validate_only=validate_only)

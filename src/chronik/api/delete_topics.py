@@ -6,7 +6,9 @@ import asyncio
 from collections import Counter
 
 from chronik.api.context import Context, Services
+from chronik.controller.second_look import with_second_look
 from chronik.ids import ZERO_ID
+from chronik.metadata.records import Topic
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -46,23 +48,27 @@ def _wanted(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
 
 
 async def _delete(services: Services, wanted: DeleteTopicState, *, once: bool) -> DeletableTopicResult:
-    image = services.image
     result = DeletableTopicResult(name=wanted.name, topic_id=wanted.topic_id)
     try:
         if not once:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic is named twice")
         if (wanted.name is None) == (wanted.topic_id == ZERO_ID):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic is named either by its name or by its id")
-        if wanted.name is not None:
-            topic = image.topics.get(wanted.name)
-            if topic is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        else:
-            topic = image.topics_by_id.get(wanted.topic_id)
-            if topic is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        await services.topics.delete(topic)
+        topic = await with_second_look(services.store, lambda: _delete_found(services, wanted))
         result.name, result.topic_id = topic.name, topic.id
     except KafkaError as error:
         result.error_code, result.error_message = error.code, error.message
     return result
+
+
+async def _delete_found(services: Services, wanted: DeleteTopicState) -> Topic:
+    if wanted.name is not None:
+        topic = services.image.topics.get(wanted.name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    else:
+        topic = services.image.topics_by_id.get(wanted.topic_id)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+    await services.topics.delete(topic)
+    return topic

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import partial
 
 from chronik.api.config_resources import ResourceType, broker_named, change_configs, topic_named
 from chronik.api.context import Context, Services
 from chronik.configs.keys import BROKER_KEYS, TOPIC_KEYS, ConfigType
+from chronik.controller.second_look import with_second_look
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
@@ -50,19 +52,23 @@ async def _alter(
     services: Services, resource: AlterConfigsResource, validate_only: bool
 ) -> AlterConfigsResourceResponse:
     try:
-        wanted, delete = _changes(services, resource)
-        await change_configs(
-            services,
-            resource.resource_type,
-            resource.resource_name,
-            wanted,
-            delete,
-            replace=False,
-            validate_only=validate_only,
-        )
+        await with_second_look(services.store, partial(_change, services, resource, validate_only))
     except KafkaError as error:
         return _result(resource, error)
     return _result(resource)
+
+
+async def _change(services: Services, resource: AlterConfigsResource, validate_only: bool) -> None:
+    wanted, delete = _changes(services, resource)
+    await change_configs(
+        services,
+        resource.resource_type,
+        resource.resource_name,
+        wanted,
+        delete,
+        replace=False,
+        validate_only=validate_only,
+    )
 
 
 def _changes(services: Services, resource: AlterConfigsResource) -> tuple[dict[str, str], tuple[str, ...]]:

@@ -22,7 +22,7 @@ from chronik.metadata.commands import AddNode, CreateCluster, CreateTopics
 from chronik.metadata.names import SYSTEM_TOPICS
 from chronik.metadata.raft_store import RaftStore
 from chronik.metadata.store import StoreClosed
-from chronik.protocol.errors import KafkaError
+from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.raft.driver import RaftDriver
 from chronik.raft.events import Status
 from chronik.raft.outcomes import DriverStopped, NotLeader, OutcomeUnknown, ProposalRefused, ReadTimedOut
@@ -56,6 +56,7 @@ class Controller:
         self._liveness = Liveness(session_seconds)
         self._is_leader = False
         self._leads_since = 0.0
+        self._looked_at = 0.0
         self._wake = asyncio.Event()
         self.admissions: Final = Admissions(store, driver)
         HEARTBEAT.serve(driver.transport.calls, self.heartbeat)
@@ -89,6 +90,7 @@ class Controller:
             self._wake.clear()
             if self._is_leader:
                 try:
+                    await self._confirm_leadership()
                     await self._found_cluster()
                     await self._judge()
                     await self.admissions.promote_learners()
@@ -103,29 +105,42 @@ class Controller:
             except TimeoutError:
                 continue
 
+    async def _confirm_leadership(self) -> None:
+        """A node that was paused believes what it last knew: that it leads, and that everybody else is silent."""
+        now = self._clock.monotonic()
+        if now - self._looked_at > self._session_seconds:
+            self._liveness.begin()
+        try:
+            await self._driver.read_index(self._session_seconds / 2)
+        except (NotLeader, ReadTimedOut, ProposalRefused, OutcomeUnknown) as error:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, f"Not confirmed as leader: {error}") from error
+        except DriverStopped as error:
+            raise StoreClosed(str(error)) from error
+        self._looked_at = self._clock.monotonic()
+
     async def _judge(self) -> None:
         for change in self._liveness.changes(self._store.image.brokers, self._clock.monotonic()):
-            result = await self._store.propose(change)
+            result = await self._store.propose(change, only_here=True)
             logger.info("broker %d is %s (index %d)", change.broker_id, change.status.value, result.index)
 
     async def _found_cluster(self) -> None:
         image = self._store.image
         if not image.cluster_id:
-            await self._store.propose(CreateCluster(format_id(new_id()), self._clock.now_ms()))
+            await self._store.propose(CreateCluster(format_id(new_id()), self._clock.now_ms()), only_here=True)
         voters = self._driver.status.membership.voters
         for node_id in voters:
             address = self._raft_addresses.get(node_id)
             if node_id not in image.nodes and address is not None:
-                await self._store.propose(AddNode(node_id, address.host, address.port))
+                await self._store.propose(AddNode(node_id, address.host, address.port), only_here=True)
         missing = [name for name in SYSTEM_TOPICS if name not in image.topics]
         if missing and self._may_place(voters):
             commands = system_topics(image, missing, voters, self._replication_factor, self._clock.now_ms())
-            await self._store.propose(CreateTopics(commands))
+            await self._store.propose(CreateTopics(commands), only_here=True)
 
     async def _mend_system_topics(self) -> None:
         image = self._store.image
         for command in system_topic_changes(image, self._driver.node_id):
-            await self._store.propose(command)
+            await self._store.propose(command, only_here=True)
 
     def _may_place(self, voters: tuple[int, ...]) -> bool:
         online = [broker.id for broker in self._store.image.brokers.values() if broker.online]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from chronik.clock import Clock
 from chronik.configs.resolver import ConfigResolver, check_topic_config
 from chronik.controller.placement import Place, place_replicas
+from chronik.controller.second_look import BY_THE_IMAGE
 from chronik.ids import new_id
 from chronik.limits import PARTITIONS_PER_REQUEST_MAX, TOPIC_PARTITIONS_MAX
 from chronik.metadata.commands import (
@@ -54,6 +55,15 @@ class TopicController:
         self, requests: Sequence[TopicRequest], *, validate_only: bool = False
     ) -> list[CreateTopic | KafkaError]:
         """What became of each request, in order; each topic stands or falls alone."""
+        outcomes = self._plan_all(requests)
+        if any(isinstance(outcome, KafkaError) and outcome.code in BY_THE_IMAGE for outcome in outcomes):
+            await self._store.read_barrier()
+            outcomes = self._plan_all(requests)
+        if not validate_only:
+            await self._propose(outcomes)
+        return outcomes
+
+    def _plan_all(self, requests: Sequence[TopicRequest]) -> list[CreateTopic | KafkaError]:
         outcomes: list[CreateTopic | KafkaError] = []
         partitions_left = PARTITIONS_PER_REQUEST_MAX
         for request in requests:
@@ -68,8 +78,6 @@ class TopicController:
                 outcomes.append(command)
             except KafkaError as error:
                 outcomes.append(error)
-        if not validate_only:
-            await self._propose(outcomes)
         return outcomes
 
     async def create_missing(self, names: Iterable[str]) -> dict[str, KafkaError]:
@@ -204,6 +212,11 @@ class TopicController:
         for first in range(0, len(planned), TOPICS_PER_COMMAND_MAX):
             places = planned[first : first + TOPICS_PER_COMMAND_MAX]
             commands = tuple(outcome for place in places if isinstance(outcome := outcomes[place], CreateTopic))
-            result = await self._store.propose(CreateTopics(commands))
+            try:
+                result = await self._store.propose(CreateTopics(commands))
+            except KafkaError as error:
+                for place in places:
+                    outcomes[place] = error
+                continue
             for failure in result.failures:
                 outcomes[places[failure.item]] = KafkaError(failure.code, failure.message)

@@ -115,8 +115,10 @@ class RaftStore:
     # Proposing
 
     async def propose(
-        self, command: Command, timeout: float = PROPOSE_SECONDS, *, acks: Acks = Acks.ALL
+        self, command: Command, timeout: float = PROPOSE_SECONDS, *, acks: Acks = Acks.ALL, only_here: bool = False
     ) -> Result:
+        """See `MetadataStore`. With `only_here` it is not sent to another leader: what a controller decided holds only
+        as long as it leads."""
         if self._closing:
             raise StoreClosed("the metadata store is closing")
         if len(self._pending) >= COMMANDS_UNDER_WAY_MAX:
@@ -125,7 +127,7 @@ class RaftStore:
         pending = self._pending[sequence] = _Pending(asyncio.get_running_loop().create_future())
         try:
             async with asyncio.timeout(timeout):
-                result = await self._until_answered(pending, data, acks)
+                result = await self._until_answered(pending, data, acks, only_here)
         except TimeoutError:
             raise self._not_in_time(pending) from None
         except DriverStopped as error:
@@ -136,21 +138,24 @@ class RaftStore:
             raise KafkaError(result.code, result.message)
         return result
 
-    async def _until_answered(self, pending: _Pending, data: bytes, acks: Acks) -> Result:
+    async def _until_answered(self, pending: _Pending, data: bytes, acks: Acks, only_here: bool) -> Result:
         until = Until.APPLIED if acks is Acks.ALL else Until.ON_LEADERS_DISK
         while not pending.answer.done():
+            before, pending.may_be_done = pending.may_be_done, True  # while an attempt is under way, nobody knows
             try:
-                await self._forwarder.propose(data, ATTEMPT_SECONDS, until)
+                attempt = self._driver.propose if only_here else self._forwarder.propose
+                await attempt(data, ATTEMPT_SECONDS, until)
                 if until is Until.ON_LEADERS_DISK:
                     return Result()
                 # Applied on this node, so its answer is there, unless the image had dropped it.
                 return await pending.answer
-            except (NotLeader, ProposalLost):
-                await self._news_of_a_leader()
             except OutcomeUnknown:
-                pending.may_be_done = True
-            except ProposalRefused as error:
-                logger.debug("a command was refused: %s", error)
+                continue
+            except (NotLeader, ProposalLost, ProposalRefused) as error:
+                logger.debug("a command is not done yet: %s", error)
+                pending.may_be_done = before
+                if only_here:
+                    raise KafkaError(ErrorCode.NOT_CONTROLLER, str(error)) from error
                 await self._news_of_a_leader()
         return pending.answer.result()
 

@@ -144,7 +144,8 @@ class Clustered:
             offline = UpdateBrokerStatus(self._config.node_id, BrokerStatus.OFFLINE, self.broker_epoch)
             await self.store.propose(offline, LEAVE_SECONDS)
             raft = self.driver.status
-            heirs = [(raft.matches[peer], peer) for peer in raft.connected if peer in raft.matches]
+            voters = raft.membership.voters
+            heirs = [(raft.matches[peer], peer) for peer in raft.connected if peer in raft.matches and peer in voters]
             if raft.role is Role.LEADER and heirs:
                 await self.driver.transfer_leadership(max(heirs)[1], LEAVE_SECONDS)
         except ChronikError as error:

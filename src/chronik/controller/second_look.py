@@ -1,0 +1,37 @@
+"""A refusal that rests on the local image is given only after a second look at a fresh one.
+
+Another node may have answered a change that this one has not applied yet: "no such topic" would then be a stale read in
+disguise. Only the one who is about to be refused pays for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from chronik.metadata.store import MetadataStore
+from chronik.protocol.errors import ErrorCode, KafkaError
+
+T = TypeVar("T")
+
+BY_THE_IMAGE: Final = frozenset(
+    {
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    }
+)
+
+
+async def with_second_look(store: MetadataStore, attempt: Callable[[], Awaitable[T]]) -> T:
+    """`attempt` must have changed nothing when it raises one of these. Raises what the second attempt raises."""
+    try:
+        return await attempt()
+    except KafkaError as error:
+        if error.code not in BY_THE_IMAGE:
+            raise
+    await store.read_barrier()
+    return await attempt()
