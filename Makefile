@@ -7,13 +7,14 @@ READY := $(VENV)/.ready
 CLIENTS := .tools/.ready
 SEED ?= 1
 
-.PHONY: help demo test check long fuzz bench clean
+.PHONY: help demo test check long fuzz bench bench-cluster clean
 
 help:
 	@echo "make demo    a broker, records in and out, and what happened"
 	@echo "make test    every test (installs the clients it needs: PyPI, npm, Debian, Maven Central)"
 	@echo "make check   ruff, mypy --strict, and imports that run downwards"
 	@echo "make bench   throughput, latency, start time and memory, beside a bare server"
+	@echo "make bench-cluster   what three nodes do: start, failover, metadata, commits, snapshots, idle"
 	@echo "make long    the tests with their full counts (SEED=$(SEED))"
 	@echo "make fuzz    malformed frames into the decoder and over a socket (SEED=$(SEED))"
 
@@ -55,6 +56,9 @@ fuzz: $(READY)
 
 bench: $(READY)
 	@$(BIN)/python -m bench
+
+bench-cluster: $(READY)
+	@$(BIN)/python -m bench.cluster
 
 clean:
 	rm -rf $(VENV) .tools .mypy_cache .ruff_cache .pytest_cache build dist

@@ -73,9 +73,4 @@ def apply(state: State, action: Action) -> tuple[State, Output]:
             return state, state
 
 
-def is_refusal(operation: TopicOperation) -> bool:
-    """A write that changed nothing and says why."""
-    return isinstance(operation.input, Write) and operation.output in (Answer.ALREADY_EXISTS, Answer.MISSING)
-
-
 TOPICS: Model[State, Action, Output] = Model(None, apply)

@@ -1,0 +1,65 @@
+"""A command that was not answered in time: the error says that nothing was changed only where that is certain."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from chronik.metadata.commands import DeleteTopic
+from chronik.metadata.raft_store import RaftStore
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.raft.driver import RaftDriver
+from chronik.raft.forwarding import Forwarder
+from chronik.raft.outcomes import NotLeader, OutcomeUnknown
+
+COMMAND = DeleteTopic(b"x" * 16)
+
+
+def failure_of(*attempts: BaseException | None) -> ErrorCode:
+    """What the store says when its attempts end so, the last one again and again; None never ends."""
+    left = list(attempts)
+
+    async def propose(*_: Any) -> None:
+        attempt = left.pop(0) if len(left) > 1 else left[0]
+        if attempt is not None:
+            raise attempt
+        await asyncio.Event().wait()
+
+    async def scenario() -> ErrorCode:
+        store = RaftStore(1)
+        store._forwarder = cast(Forwarder, SimpleNamespace(propose=propose))
+        store._driver = cast(RaftDriver, SimpleNamespace(propose=propose))
+        with pytest.raises(KafkaError) as raised:
+            await store.propose(COMMAND, timeout=0.3)
+        return raised.value.code
+
+    return asyncio.run(scenario())
+
+
+def test_nothing_was_changed_when_no_leader_was_ever_reached() -> None:
+    assert failure_of(NotLeader(-1)) is ErrorCode.NOT_CONTROLLER
+
+
+def test_the_outcome_is_unknown_when_an_attempt_was_under_way_at_the_end() -> None:
+    assert failure_of(NotLeader(-1), NotLeader(-1), None) is ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_the_outcome_stays_unknown_when_a_later_attempt_found_no_leader() -> None:
+    assert failure_of(OutcomeUnknown("lost"), NotLeader(-1)) is ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_a_controllers_decision_is_not_carried_to_the_next_leader() -> None:
+    async def scenario() -> ErrorCode:
+        async def propose(*_: Any) -> None:
+            raise NotLeader(2)
+
+        store = RaftStore(1)
+        store._driver = cast(RaftDriver, SimpleNamespace(propose=propose))
+        with pytest.raises(KafkaError) as raised:
+            await store.propose(COMMAND, only_here=True)
+        return raised.value.code
+
+    assert asyncio.run(scenario()) is ErrorCode.NOT_CONTROLLER
