@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -68,7 +69,7 @@ def _run(plan: Plan, sections: list[str]) -> None:
     plan.folder.mkdir(parents=True, exist_ok=True)
     load_before = os.getloadavg()[0]
     figures: list[Figure] = []
-    with _compiled_modules_kept(plan.folder):
+    with _compiled_modules_kept(plan.folder), _errors_only():
         for number, section in enumerate(sections):
             print(f"== {section} ({number + 1} of {len(sections)})", file=sys.stderr, flush=True)
             figures += _section(section)(plan)
@@ -99,6 +100,18 @@ def _compiled_modules_kept(folder: Path) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+@contextmanager
+def _errors_only() -> Iterator[None]:
+    """That a loaded loop is held for a while is no news here."""
+    logger = logging.getLogger("chronik")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """How many small commands three nodes agree on per second: their stores alone, in three processes, without the Kafka
-protocol before them. Every command is an entry of the log; Raft batches what is under way at the same time."""
+protocol before them. Each command is an entry of the log, and Raft batches what is under way at the same time; or many
+of them are one entry, as the group coordinator does it."""
 
 from __future__ import annotations
 
@@ -21,6 +22,9 @@ from chronik.testing.ports import ReservedPorts
 
 COMMANDS_PER_SECOND_LEAST: Final = 10_000
 IN_FLIGHT: Final = 2000
+BATCH: Final = 100
+BATCHES_IN_FLIGHT: Final = 10
+WARM_UP_SECONDS: Final = 1.0
 ELECTION_SECONDS_MAX: Final = 30.0
 POLL_SECONDS: Final = 0.05
 
@@ -30,17 +34,20 @@ def measure_commands(plan: Plan) -> list[Figure]:
         leader = stores[_leader(stores)]
         follower = next(store for store in stores.values() if store is not leader)
         leader.ask("found")
-        load = {"in_flight": IN_FLIGHT, "seconds": plan.seconds}
-        leader.ask("load", **load | {"seconds": 1.0})  # every code path has run
-        rates: dict[str, list[float]] = {"leader": [], "follower": []}
+        alone = {"in_flight": IN_FLIGHT, "seconds": plan.seconds, "batch": 1}
+        batched = {"in_flight": BATCHES_IN_FLIGHT, "seconds": plan.seconds, "batch": BATCH}
+        leader.ask("load", **alone | {"seconds": WARM_UP_SECONDS})
+        at_leader, forwarded, in_batches = [], [], []
         for _ in range(plan.rounds):
-            rates["leader"].append(leader.ask("load", **load))
-            rates["follower"].append(follower.ask("load", **load))
+            at_leader.append(leader.ask("load", **alone))
+            forwarded.append(follower.ask("load", **alone))
+            in_batches.append(leader.ask("load", **batched))
     return [
         Figure(
-            f"commands/s, {IN_FLIGHT:,} under way at the leader", rates["leader"], at_least=COMMANDS_PER_SECOND_LEAST
+            f"commands/s, {IN_FLIGHT:,} under way at the leader", at_leader, at_least=COMMANDS_PER_SECOND_LEAST
         ),
-        Figure("commands/s, forwarded by a follower", rates["follower"]),
+        Figure("commands/s, forwarded by a follower", forwarded),
+        Figure(f"commands/s, {BATCH} of them in one entry", in_batches, at_least=COMMANDS_PER_SECOND_LEAST),
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ async def _serve(folder: str, node_id: int, ports: dict[str, int]) -> None:
                     await found(store)
                     _say(driver.status.commit_index)
                 case "load":
-                    _say(await commit_in_parallel(store, asked["in_flight"], asked["seconds"]))
+                    _say(await commit_in_parallel(store, asked["in_flight"], asked["seconds"], asked["batch"]))
 
 
 def _say(answer: float) -> None:
@@ -35,5 +36,6 @@ def _say(answer: float) -> None:
 
 
 if __name__ == "__main__":
+    logging.getLogger("chronik").setLevel(logging.ERROR)  # that a loaded loop is held for a while is no news here
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     run_on_best_loop(_serve(**json.loads(sys.stdin.readline())))

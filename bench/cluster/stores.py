@@ -12,6 +12,7 @@ from chronik.config import Address
 from chronik.files import RealFiles
 from chronik.metadata.commands import (
     CommitOffset,
+    CommitOffsetBatch,
     CreateTopic,
     OffsetToCommit,
     PartitionAssignment,
@@ -83,8 +84,9 @@ def commit(group: str, first: int, count: int, offset: int) -> CommitOffset:
     return CommitOffset(group, tuple(OffsetToCommit(TOPIC, each, offset, 0, "") for each in partitions), TIME_MS)
 
 
-async def commit_in_parallel(store: RaftStore, in_flight: int, seconds: float) -> float:
-    """Commands per second when `in_flight` callers each propose commits of one offset, one after another."""
+async def commit_in_parallel(store: RaftStore, in_flight: int, seconds: float, batch: int) -> float:
+    """Commits of one offset per second, when `in_flight` callers each propose one after another; with a `batch`, that
+    many of them in one command."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     answered = 0
@@ -92,8 +94,9 @@ async def commit_in_parallel(store: RaftStore, in_flight: int, seconds: float) -
     async def one_after_another(caller: int) -> None:
         nonlocal answered
         while loop.time() < began + seconds:
-            await store.propose(commit(f"group-{caller % 100}", caller % PARTITIONS, 1, answered))
-            answered += 1
+            commits = [commit(f"group-{caller % 100}", each % PARTITIONS, 1, answered) for each in range(batch)]
+            await store.propose(commits[0] if batch == 1 else CommitOffsetBatch(tuple(commits)))
+            answered += batch
 
     async with asyncio.TaskGroup() as callers:
         for caller in range(in_flight):
