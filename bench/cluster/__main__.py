@@ -57,22 +57,28 @@ def main(argv: list[str]) -> int:
         offsets=arguments.offsets,
         megabytes=arguments.megabytes,
     )
-    try:
-        _run(plan, arguments.only or list(SECTIONS))
-    except ChronikError as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return 0 if _run(plan, arguments.only or list(SECTIONS)) else 1
 
 
-def _run(plan: Plan, sections: list[str]) -> None:
+def _run(plan: Plan, sections: list[str]) -> bool:
+    """Whether all sections could be measured; what one could not does not take the others' figures with it."""
     plan.folder.mkdir(parents=True, exist_ok=True)
     load_before = os.getloadavg()[0]
     figures: list[Figure] = []
+    failed: list[str] = []
     with _compiled_modules_kept(plan.folder), _errors_only():
         for number, section in enumerate(sections):
             print(f"== {section} ({number + 1} of {len(sections)})", file=sys.stderr, flush=True)
-            figures += _section(section)(plan)
+            try:
+                figures += _section(section)(plan)
+            except ChronikError as error:
+                print(f"bench: {section}: {error}", file=sys.stderr)
+                failed.append(section)
+    _tell(plan, figures, load_before)
+    return not failed
+
+
+def _tell(plan: Plan, figures: list[Figure], load_before: float) -> None:
     kept = {
         "machine": machine(),
         "load_before": load_before,

@@ -14,9 +14,10 @@ from chronik.bench.cluster_pipes import Ask, Pipe, as_fast_as_answered, at_a_ste
 from chronik.bench.errors import BenchFailed
 from chronik.bench.measures import Latency
 from chronik.client.admin import NewTopic, create_topics, delete_topics
-from chronik.client.cluster import Cluster
+from chronik.client.cluster import Cluster, raise_for
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from chronik.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -72,7 +73,7 @@ def measure(cluster: Cluster, load: CommitsLoad) -> CommitsResult:
     create_topics(cluster, [NewTopic(topic, load.offsets)])
     try:
         for group in groups:
-            cluster.retrying(partial(cluster.coordinator, group))
+            cluster.retrying(partial(_find_coordinator, cluster, group, topic))
         seconds, latencies = run_on_best_loop(_commit(cluster, load, topic, groups))
     finally:
         _delete_groups(cluster, groups)
@@ -86,6 +87,13 @@ def measure(cluster: Cluster, load: CommitsLoad) -> CommitsResult:
         offsets_per_second=requests * load.offsets / seconds,
         latency=Latency.of(latencies),
     )
+
+
+def _find_coordinator(cluster: Cluster, group: str, topic: str) -> None:
+    """One that has heard of the topic, which another node may have created. Raises KafkaError or ClientError."""
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    for known in cluster.coordinator(group).request(request, MetadataResponse).topics:
+        raise_for(known.error_code, f"topic {topic}")
 
 
 async def _commit(cluster: Cluster, load: CommitsLoad, topic: str, groups: list[str]) -> tuple[float, list[float]]:
