@@ -9,7 +9,7 @@ from typing import Any, Final
 from chronik.clock import Clock
 from chronik.config import Address, NodeConfig
 from chronik.controller.controller import Controller
-from chronik.controller.quorum import QuorumStore
+from chronik.controller.quorum_store import QuorumStore
 from chronik.errors import ChronikError
 from chronik.ids import format_id
 from chronik.metadata.commands import BrokerStatus, UpdateBrokerStatus
@@ -101,7 +101,7 @@ class Clustered:
 
     @property
     def controller_id(self) -> int:
-        return self.driver.status.leader
+        return self.driver.leader
 
     def status(self) -> dict[str, Any]:
         raft = self.driver.status

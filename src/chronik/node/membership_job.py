@@ -48,7 +48,7 @@ class MembershipJob:
     async def run(self) -> None:
         founding = Founding(self._driver.node_id, self._nodes, self._clock.monotonic())
         while True:
-            if self._driver.status.leader == NOBODY:
+            if self._driver.leader == NOBODY:
                 await self._ask_all(founding)
                 self._judge(founding)
             await asyncio.sleep(LOOK_SECONDS)

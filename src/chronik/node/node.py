@@ -29,7 +29,6 @@ from chronik.log.synced import SyncedOffsets
 from chronik.metadata.commands import AllocateProducerIds
 from chronik.metadata.store import Acks
 from chronik.node.alone import Alone
-from chronik.node.clustered import Clustered
 from chronik.node.data_folder import DataFolder
 from chronik.node.standing import Standing
 from chronik.server.listener import Listener, ListenerLimits
@@ -92,8 +91,7 @@ class Node:
         folder.open()
         files = folder.files
 
-        make_standing = Clustered if config.peers else Alone
-        standing: Standing = make_standing(config, folder, self._clock, self._fail)
+        standing = self._standing(folder)
         store = standing.store
         configs = ConfigResolver(store, config.node_id, _static_configs(config))
         topics = TopicController(store, configs, self._clock)
@@ -161,6 +159,14 @@ class Node:
             await self._serve_http(config.http, standing, listener)
         logger.info("node %d answers Kafka clients on %s, data in %s", config.node_id, self._address, config.data_dir)
         return self._address
+
+    def _standing(self, folder: DataFolder) -> Standing:
+        if not self._config.peers:
+            return Alone(self._config, folder, self._clock, self._fail)
+        # Not before it is needed: Raft and its transport are a sixth of what a node that stands alone would load.
+        from chronik.node.clustered import Clustered
+
+        return Clustered(self._config, folder, self._clock, self._fail)
 
     async def _serve_http(self, address: Address, standing: Standing, listener: Listener) -> None:
         """After the Kafka port answers: importing it takes time that clients need not wait for."""

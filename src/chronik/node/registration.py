@@ -117,7 +117,7 @@ class Registration:
             await asyncio.sleep(self._session_seconds / HEARTBEATS_PER_SESSION)
 
     async def _beat(self) -> HeartbeatAnswer | None:
-        leader = self._driver.status.leader
+        leader = self._driver.leader
         beat = BrokerHeartbeat(self._broker_id, self.epoch)
         if leader == NOBODY:
             return None

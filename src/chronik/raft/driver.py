@@ -207,6 +207,11 @@ class RaftDriver:
         return self._settings.node_id
 
     @property
+    def leader(self) -> int:
+        """Whom this node follows, itself included; NOBODY when it knows of none. From `start` on."""
+        return self._node.status.leader
+
+    @property
     def status(self) -> DriverStatus:
         """From `start` on."""
         node = self._node

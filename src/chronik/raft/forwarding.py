@@ -62,12 +62,12 @@ class Forwarder:
     ) -> Committed:
         """Returns when the command is committed, and applied on this node; or, if less is asked for, when it is on the
         leader's disk. Raises as `RaftDriver.propose` does."""
-        status = self._driver.status
-        if status.leader == NOBODY:
+        leader = self._driver.leader
+        if leader == NOBODY:
             raise NotLeader(NOBODY)
-        if status.leader == self._driver.node_id:
+        if leader == self._driver.node_id:
             return await self._driver.propose(data, timeout, until)
-        committed = _checked(await self._ask(status.leader, data, timeout, until))
+        committed = _checked(await self._ask(leader, data, timeout, until))
         if until is Until.APPLIED:
             await self._driver.wait_applied(committed.index, timeout)
         return committed

@@ -1,0 +1,83 @@
+"""A store in a cluster that can also say who agrees on what it holds: the leader's word, over the peers' calls.
+
+Only a leader knows how far the others hold the log, and only one that a majority has just confirmed is sure to be it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from chronik.controller.quorum import OFFSET_UNKNOWN, Quorum, QuorumMember
+from chronik.metadata.raft_store import RaftStore
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.raft.driver import RaftDriver
+from chronik.raft.membership import NOBODY
+from chronik.raft.outcomes import DriverStopped, NotLeader, OutcomeUnknown, ProposalRefused, ReadTimedOut
+from chronik.raft.peer_calls import CallRefused, CallTimedOut, PeerUnavailable, TypedCall
+from chronik.raft.roles import Role
+from chronik.raft.settings import DriverStatus
+
+QUORUM_KIND: Final = 17
+
+CONFIRM_SECONDS: Final = 1.0
+"""For the leader to hear from a majority; it does so several times a second."""
+
+ASK_SECONDS: Final = 2.0
+"""For the leader's answer, which may take it all of its own time."""
+
+
+class QuorumRequest(msgspec.Struct, frozen=True, array_like=True):
+    """There is only one quorum to ask for."""
+
+
+QUORUM: Final = TypedCall(QUORUM_KIND, QuorumRequest, Quorum)
+
+
+def quorum_of(status: DriverStatus) -> Quorum:
+    """As the leader sees it, whose status this is."""
+    known = {node_id: match for node_id, match in status.matches.items() if match} | {status.leader: status.last_index}
+    members = tuple(
+        QuorumMember(
+            member.node_id,
+            member.directory_id,
+            member.is_voter,
+            known[member.node_id] + 1 if member.node_id in known else OFFSET_UNKNOWN,
+        )
+        for member in status.membership.members
+    )
+    return Quorum(status.leader, status.term, status.commit_index + 1, members)
+
+
+class QuorumStore(RaftStore):
+    """See `KnowsItsQuorum`."""
+
+    def attach(self, driver: RaftDriver) -> None:
+        super().attach(driver)
+        QUORUM.serve(driver.transport.calls, self._serve)
+
+    async def quorum(self) -> Quorum:
+        """Raises KafkaError when no leader can be asked."""
+        leader = self._driver.leader
+        try:
+            if leader == NOBODY:
+                raise CallRefused("no leader is known")
+            if leader == self._driver.node_id:
+                return await self._describe_own()
+            return await QUORUM.ask(self._driver.transport.calls, leader, QuorumRequest(), ASK_SECONDS)
+        except (CallRefused, CallTimedOut, PeerUnavailable) as error:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"The quorum is not known here: {error}") from error
+
+    async def _serve(self, peer: int, request: QuorumRequest) -> Quorum:
+        return await self._describe_own()
+
+    async def _describe_own(self) -> Quorum:
+        try:
+            await self._driver.read_index(CONFIRM_SECONDS)
+        except (NotLeader, ReadTimedOut, ProposalRefused, OutcomeUnknown, DriverStopped) as error:
+            raise CallRefused(f"no majority follows node {self._driver.node_id}: {error}") from error
+        status = self._driver.status
+        if status.role is not Role.LEADER:
+            raise CallRefused(f"node {self._driver.node_id} does not lead")
+        return quorum_of(status)
