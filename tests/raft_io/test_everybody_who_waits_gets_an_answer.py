@@ -31,7 +31,7 @@ def outcome(waiter: Waiter) -> object:
 
 
 def is_empty(waiters: Waiters) -> bool:
-    return not (waiters._open or waiters._by_index or waiters._by_grain)
+    return not (waiters._open or waiters._by_index or waiters._to_be_written or waiters._by_grain)
 
 
 def test_a_proposal_ends_when_its_own_entry_is_applied() -> None:
@@ -62,6 +62,24 @@ def test_of_two_proposals_for_one_place_the_one_that_is_committed_wins() -> None
             waiters.applied([entry(5, winner)])
             assert (outcome(first), outcome(second)) == ends
             assert is_empty(waiters)
+
+    run(scenario())
+
+
+def test_one_that_waits_for_the_disk_and_one_for_the_majority_may_share_a_place() -> None:
+    async def scenario() -> None:
+        waiters = Waiters()
+        written, applied = waiters.open(Kind.WRITTEN, 100), waiters.open(Kind.ENTRIES, 100)
+        waiters.take(Accepted(written.context, 2, 5))
+        waiters.take(Accepted(applied.context, 4, 5))
+        waiters.written(4, lambda index: 2)
+        assert not written.answer.done()
+        waiters.written(5, lambda index: 4)
+        assert outcome(written) is ProposalLost
+        assert not applied.answer.done()
+        waiters.applied([entry(5, 4)])
+        assert outcome(applied) == Committed(5, 4)
+        assert is_empty(waiters)
 
     run(scenario())
 

@@ -11,6 +11,7 @@ from chronik.errors import DataDamaged, StorageFailed
 from chronik.files import RealFiles, TwinFiles
 from chronik.raft.config import RaftConfig
 from chronik.raft.events import Refusal
+from chronik.raft.forwarding import FORWARDS_UNDER_WAY_MAX
 from chronik.raft.membership import AddLearner, PromoteLearner, RemoveNode
 from chronik.raft.outcomes import DriverStopped, NotLeader, OutcomeUnknown, ProposalRefused, ReadTimedOut
 from chronik.raft.roles import Role
@@ -53,6 +54,39 @@ def test_a_proposal_through_any_node_is_answered_when_it_is_applied_there(tmp_pa
                 committed = await node.forwarder.propose(b"from %d" % node.node_id)
                 assert node.machine.index >= committed.index
                 assert b"from %d" % node.node_id in node.machine.commands
+
+    run(scenario())
+
+
+def test_proposals_beyond_what_may_be_forwarded_at_once_wait_their_turn(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            leader = await cluster.leader()
+            follower = next(node for node in cluster.nodes.values() if node is not leader)
+            await until(lambda: follower.driver.leader == leader.node_id)
+            count = 2 * FORWARDS_UNDER_WAY_MAX + 1
+            proposals = [follower.forwarder.propose(b"%d" % number) for number in range(count)]
+            indexes = [committed.index for committed in await asyncio.gather(*proposals)]
+            assert indexes == sorted(indexes)  # none was overtaken
+            assert follower.machine.commands[-count:] == [b"%d" % number for number in range(count)]
+
+    run(scenario())
+
+
+def test_whoever_cannot_be_forwarded_in_time_knows_that_nothing_was_done(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            leader = await cluster.leader()
+            follower = next(node for node in cluster.nodes.values() if node is not leader)
+            await until(lambda: follower.driver.leader == leader.node_id)
+            turns = follower.forwarder._turns[leader.node_id]
+            for _ in range(FORWARDS_UNDER_WAY_MAX):
+                await turns.acquire()
+            with pytest.raises(ProposalRefused):
+                await follower.forwarder.propose(b"too many", 0.05)
+            turns.release()
+            await follower.forwarder.propose(b"one place is free")
+            assert b"too many" not in follower.machine.commands
 
     run(scenario())
 

@@ -69,6 +69,8 @@ class RaftStore:
         self._node_id = node_id
         self.incarnation: Final = incarnation or new_id()
         self._sequence = 0
+        self._answered = 0
+        """All commands up to this one are answered or given up; some behind it may be, too."""
         self._pending: dict[int, _Pending] = {}
         self._subscribers: list[Subscriber] = []
         self._driver: RaftDriver
@@ -175,9 +177,10 @@ class RaftStore:
     def _seal(self, command: Command) -> tuple[int, bytes]:
         sequence = self._sequence + 1
         # Commands that were given up count as answered: they are not sent again.
-        answered = min(self._pending, default=sequence) - 1
+        while self._answered < self._sequence and self._answered + 1 not in self._pending:
+            self._answered += 1
         try:
-            data = encode_command(Envelope(self._node_id, self.incarnation, sequence, answered, command))
+            data = encode_command(Envelope(self._node_id, self.incarnation, sequence, self._answered, command))
             decode_command(data)
         except (UnknownCommand, TypeError, ValueError, OverflowError) as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{type(command).__name__}: {error}") from error

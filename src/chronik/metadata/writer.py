@@ -207,7 +207,7 @@ class ImageWriter:
 
     def _raise_floor(self, session: Session, floor: int) -> None:
         self._hash_change -= session_hash(session)
-        for sequence in [sequence for sequence in session.results if sequence <= floor]:
+        for sequence in _passed(session, floor):
             result = session.results.pop(sequence)
             self._hash_change -= record_hash(hashing.SESSION_RESULT, session.node_id, sequence, result)
         session.floor = floor
@@ -235,3 +235,12 @@ class ImageWriter:
             checkpoints=tuple(self._checkpoints),
             features=tuple(self._features),
         )
+
+
+def _passed(session: Session, floor: int) -> list[int]:
+    """Sequences of the results that a new floor leaves below it: mostly one or two out of thousands, so those between
+    the floors are looked up; unless they are more than there are results."""
+    results = session.results
+    if floor - session.floor <= len(results):
+        return [sequence for sequence in range(session.floor + 1, floor + 1) if sequence in results]
+    return [sequence for sequence in results if sequence <= floor]

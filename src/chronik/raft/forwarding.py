@@ -6,6 +6,8 @@ was proposed twice is applied once.
 
 from __future__ import annotations
 
+import asyncio
+from collections import defaultdict
 from enum import IntEnum
 from typing import Final
 
@@ -15,11 +17,15 @@ from chronik.raft.driver import RaftDriver
 from chronik.raft.events import Refusal
 from chronik.raft.membership import NOBODY
 from chronik.raft.outcomes import Committed, NotLeader, OutcomeUnknown, ProposalLost, ProposalRefused, Until
-from chronik.raft.peer_calls import CallRefused, CallTimedOut, PeerUnavailable, TypedCall
+from chronik.raft.peer_calls import CALLS_UNDER_WAY_MAX, CallRefused, CallTimedOut, PeerUnavailable, TypedCall
 from chronik.raft.settings import TIMEOUT_SECONDS
 
 FORWARD_KIND: Final = 1
 """Kinds of calls below 16 are Raft's own."""
+
+FORWARDS_UNDER_WAY_MAX: Final = CALLS_UNDER_WAY_MAX // 2
+"""To one leader; heartbeats need room beside them. More of them wait in line for their turn: were they refused and
+tried again later, the unlucky ones would be overtaken by thousands of others, and their results not be kept so long."""
 
 
 class Ending(IntEnum):
@@ -55,6 +61,9 @@ class Forwarder:
     def __init__(self, driver: RaftDriver) -> None:
         self._driver = driver
         self._calls = driver.transport.calls
+        self._turns: defaultdict[int, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(FORWARDS_UNDER_WAY_MAX)
+        )
         FORWARD.serve(self._calls, self._serve)
 
     async def propose(
@@ -67,7 +76,12 @@ class Forwarder:
             raise NotLeader(NOBODY)
         if leader == self._driver.node_id:
             return await self._driver.propose(data, timeout, until)
-        committed = _checked(await self._ask(leader, data, timeout, until))
+        turns = self._turns[leader]
+        await _turn_of(turns, timeout)
+        try:
+            committed = _checked(await self._ask(leader, data, timeout, until))
+        finally:
+            turns.release()
         if until is Until.APPLIED:
             await self._driver.wait_applied(committed.index, timeout)
         return committed
@@ -95,6 +109,18 @@ class Forwarder:
         except OutcomeUnknown as error:
             return ForwardedAnswer(Ending.UNKNOWN, reason=str(error))
         return ForwardedAnswer(Ending.COMMITTED, committed.index, committed.term)
+
+
+async def _turn_of(turns: asyncio.Semaphore, timeout: float) -> None:
+    """Raises ProposalRefused when it does not come in time."""
+    if not turns.locked():  # a timer would cost more than all the rest
+        await turns.acquire()
+        return
+    try:
+        async with asyncio.timeout(timeout):
+            await turns.acquire()
+    except TimeoutError:
+        raise ProposalRefused(Refusal.OVERLOADED) from None
 
 
 def _checked(answer: ForwardedAnswer) -> Committed:

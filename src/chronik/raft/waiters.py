@@ -48,7 +48,8 @@ class Waiters:
     _by_index: dict[int, list[Waiter]] = field(default_factory=dict)
     """Accepted ones by the index of their last entry. More than one: a leader that lost its term, and was elected
     again, may have put another entry in the same place, and which of them stays is not known yet."""
-    _to_be_written: list[Waiter] = field(default_factory=list)
+    _to_be_written: dict[int, Waiter] = field(default_factory=dict)
+    """By context."""
     _by_grain: dict[int, set[Waiter]] = field(default_factory=dict)
     _grain_checked: int = 0
 
@@ -83,7 +84,7 @@ class Waiters:
             waiter.term = outcome.term
             waiter.last_index = outcome.first_index + waiter.count - 1
             if waiter.kind is Kind.WRITTEN:
-                self._to_be_written.append(waiter)
+                self._to_be_written[waiter.context] = waiter
             else:
                 self._by_index.setdefault(waiter.last_index, []).append(waiter)
 
@@ -91,8 +92,7 @@ class Waiters:
         """Everything up to `index` is on disk."""
         if not self._to_be_written:
             return
-        done = [waiter for waiter in self._to_be_written if waiter.last_index <= index]
-        self._to_be_written = [waiter for waiter in self._to_be_written if waiter.last_index > index]
+        done = [waiter for waiter in self._to_be_written.values() if waiter.last_index <= index]
         for waiter in done:
             if term_at(waiter.last_index) == waiter.term:
                 self._end(waiter, Committed(waiter.last_index, waiter.term))
@@ -143,10 +143,9 @@ class Waiters:
 
     def _forget(self, waiter: Waiter) -> None:
         self._open.pop(waiter.context, None)
-        if waiter.kind is Kind.WRITTEN:
-            self._to_be_written = [other for other in self._to_be_written if other is not waiter]
-        same_place = self._by_index.get(waiter.last_index)
-        if same_place is not None:
+        self._to_be_written.pop(waiter.context, None)
+        same_place = self._by_index.get(waiter.last_index, [])
+        if waiter in same_place:  # one that waits for the disk stands elsewhere, though its place may be another's too
             same_place.remove(waiter)
             if not same_place:
                 del self._by_index[waiter.last_index]

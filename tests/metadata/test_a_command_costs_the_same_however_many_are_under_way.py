@@ -1,0 +1,103 @@
+"""A command's price does not grow with the number of those under way: nothing walks through all of them for one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from chronik.metadata.commands import DeleteTopic, decode_command
+from chronik.metadata.raft_store import RaftStore
+from chronik.metadata.sessions import RESULTS_KEPT_MAX
+from chronik.raft.forwarding import Forwarder
+
+from .test_a_command_sent_twice_is_applied_once import SENDER, Sender
+from .world import recomputed
+
+COMMAND = DeleteTopic(b"x" * 16)
+
+
+class Unwalkable(dict[int, Any]):
+    """Keys can be looked up; whoever goes through all of them is caught."""
+
+    def __iter__(self) -> Iterator[int]:
+        raise AssertionError("all keys were walked through")
+
+
+class Attempts:
+    """Commands as a store sends them, each answered when told."""
+
+    def __init__(self) -> None:
+        self.answered: list[int] = []
+        """What each command said of those before it."""
+        self.store = RaftStore(1)
+        self.store._forwarder = cast(Forwarder, SimpleNamespace(propose=self._propose))
+        self._tasks: dict[int, asyncio.Task[Any]] = {}
+
+    async def _propose(self, data: bytes, *_: Any) -> None:
+        self.answered.append(decode_command(data).answered)
+        await asyncio.Event().wait()
+
+    async def send(self) -> None:
+        self._tasks[len(self._tasks) + 1] = asyncio.create_task(self.store.propose(COMMAND))
+        await asyncio.sleep(0)
+
+    async def give_up(self, *sequences: int) -> None:
+        tasks = [self._tasks[sequence] for sequence in sequences]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("given_up", "expected"), [((), 0), ((1,), 1), ((2, 3), 0), ((3, 1, 2), 3), ((1, 2, 3, 4, 5), 5), ((5,), 0)]
+)
+def test_a_command_says_up_to_where_those_before_it_are_done(given_up: tuple[int, ...], expected: int) -> None:
+    async def scenario() -> list[int]:
+        attempts = Attempts()
+        for _ in range(5):
+            await attempts.send()
+        await attempts.give_up(*given_up)
+        await attempts.send()
+        await attempts.give_up(*({1, 2, 3, 4, 5, 6} - set(given_up)))
+        return attempts.answered
+
+    assert asyncio.run(scenario()) == [0, 0, 0, 0, 0, expected]
+
+
+def test_sending_a_command_does_not_walk_through_those_under_way() -> None:
+    async def scenario() -> list[int]:
+        attempts = Attempts()
+        attempts.store._pending = Unwalkable()
+        for _ in range(3):
+            await attempts.send()
+        await attempts.give_up(1, 2, 3)
+        return attempts.answered
+
+    assert asyncio.run(scenario()) == [0, 0, 0]
+
+
+def test_dropping_answered_results_does_not_walk_through_those_that_stay() -> None:
+    sender = Sender()
+    for sequence in range(1, RESULTS_KEPT_MAX // 2):
+        sender.send(sequence)
+    session = sender.world.image.session(SENDER)
+    assert session is not None
+    session.results = Unwalkable(session.results)
+    sender.send(RESULTS_KEPT_MAX // 2, answered=2)
+    assert session.floor == 2
+    assert sorted(session.results.keys())[:2] == [3, 4]
+
+
+def test_a_floor_far_above_all_results_drops_them_at_once() -> None:
+    sender = Sender()
+    for sequence in (1, 2, 5):
+        sender.send(sequence)
+    sender.send(2**62, answered=2**62 - 1)
+    session = sender.world.image.session(SENDER)
+    assert session is not None
+    assert (list(session.results), session.floor) == ([2**62], 2**62 - 1)
+    recomputed(sender.world.image)
