@@ -1,0 +1,303 @@
+"""What must be true of every history, whatever befell the cluster. Pure: evidence in, findings out.
+
+Each checker looks for one kind of bad outcome. Those of unknown outcome may be in the log or not; everything else is
+held to its word.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from tests.chaos.evidence import Evidence
+from tests.chaos.history import NO_EPOCH, UNREADABLE, Acknowledged, AnyEvent, Consumed, Place, RecordId
+
+
+class Finding(NamedTuple):
+    kind: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.what}"
+
+
+Checker = Callable[[Evidence], Iterator[Finding]]
+
+
+def judge(events: Iterable[AnyEvent]) -> list[Finding]:
+    evidence = Evidence(events)
+    return [finding for checker in CHECKERS for finding in checker(evidence)]
+
+
+# What was acknowledged
+
+
+def lost(evidence: Evidence) -> Iterator[Finding]:
+    present = evidence.offsets_by_id()
+    for ack in evidence.acknowledged:
+        if ack.id not in present:
+            yield Finding("lost", f"{ack.id}, acknowledged at {ack.place}@{ack.offset}, is nowhere at the end")
+
+
+def misplaced(evidence: Evidence) -> Iterator[Finding]:
+    """At the offset that was acknowledged somebody, at some time, read something else."""
+    promised_at: dict[tuple[Place, int], RecordId] = {}
+    for ack in evidence.acknowledged:
+        promised_at.setdefault((ack.place, ack.offset), ack.id)
+    told: set[tuple[Place, int]] = set()
+    for event in evidence.consumed:
+        expected = promised_at.get((event.place, event.offset))
+        if expected is not None and expected != event.id and (event.place, event.offset) not in told:
+            told.add((event.place, event.offset))
+            where = f"{event.place}@{event.offset}"
+            yield Finding("inconsistent", f"{expected} was acknowledged at {where}, but {event.reader} read {event.id}")
+
+
+def acknowledged_twice(evidence: Evidence) -> Iterator[Finding]:
+    by_offset: dict[tuple[Place, int], RecordId] = {}
+    for ack in evidence.acknowledged:
+        other = by_offset.setdefault((ack.place, ack.offset), ack.id)
+        if other != ack.id:
+            yield Finding("not monotonic", f"{ack.place}@{ack.offset} was acknowledged for {other} and for {ack.id}")
+
+
+def acknowledged_backwards(evidence: Evidence) -> Iterator[Finding]:
+    """A record that was sent when another was acknowledged already comes after it, whoever sent them."""
+    floors = _Floors((ack.place, ack.at, ack.offset + 1) for ack in evidence.acknowledged)
+    for ack in evidence.acknowledged:
+        sent = evidence.sent.get(ack.id)
+        floor = floors.before(ack.place, sent.at) if sent is not None else 0
+        if ack.offset < floor:
+            what = f"{ack.id} was sent when {ack.place}@{floor - 1} was acknowledged, and got offset {ack.offset}"
+            yield Finding("not monotonic", what)
+
+
+# What stands in the log
+
+
+def duplicated(evidence: Evidence) -> Iterator[Finding]:
+    for record, where in evidence.duplicates():
+        if any(evidence.is_once(place) for place, _ in where) and record != UNREADABLE:
+            yield Finding("duplicated", f"{record} stands at {_list_places(where)}")
+
+
+def reordered(evidence: Evidence) -> Iterator[Finding]:
+    """With one request in flight, what was acknowledged stands in the order of sending."""
+    streams: dict[tuple[str, Place], list[Acknowledged]] = defaultdict(list)
+    for ack in evidence.acknowledged:
+        if evidence.is_ordered(ack.place):
+            streams[ack.id.producer, ack.place].append(ack)
+    for acks in streams.values():
+        for before, after in pairwise(sorted(acks, key=lambda ack: ack.id.number)):
+            if after.offset < before.offset:
+                where = f"{after.place}@{after.offset}"
+                yield Finding("reordered", f"{after.id} is at {where}, before {before.id} at {before.offset}")
+
+
+def reordered_in_log(evidence: Evidence) -> Iterator[Finding]:
+    """With idempotence, all that is there does, acknowledged or not."""
+    for place, records in evidence.log.items():
+        if not evidence.is_once(place):
+            continue
+        last: dict[str, int] = {}
+        seen: set[RecordId] = set()
+        for offset, record in records.items():
+            if record in seen:
+                continue  # a duplicate is told as one
+            seen.add(record)
+            if record.number < last.get(record.producer, -1):
+                what = f"{record} is at {place}@{offset}, behind #{last[record.producer]}"
+                yield Finding("reordered", what)
+            last[record.producer] = max(record.number, last.get(record.producer, -1))
+
+
+def scattered_keys(evidence: Evidence) -> Iterator[Finding]:
+    """All records of a key are in one partition: otherwise its order means nothing."""
+    homes: dict[tuple[str, str], Place] = {}
+    for place, records in evidence.log.items():
+        for offset, record in records.items():
+            sent = evidence.sent.get(record)
+            if sent is None or sent.key is None:
+                continue
+            home = homes.setdefault((place.topic, sent.key), place)
+            if home != place:
+                yield Finding("reordered", f"key {sent.key} is in {home}, and with {record} in {place}@{offset} too")
+
+
+def phantoms(evidence: Evidence) -> Iterator[Finding]:
+    """Read by anyone at any time: what nobody sent there, or what had certainly failed."""
+    told: set[tuple[Place, int, RecordId]] = set()
+    for event in evidence.consumed:
+        why = _why_phantom(evidence, event)
+        if why is not None and (event.place, event.offset, event.id) not in told:
+            told.add((event.place, event.offset, event.id))
+            yield Finding("phantom", f"{event.reader} read {why} at {event.place}@{event.offset}")
+
+
+def _why_phantom(evidence: Evidence, event: Consumed) -> str | None:
+    if event.id == UNREADABLE:
+        return "a record that nobody wrote so"
+    sent = evidence.sent.get(event.id)
+    if sent is None:
+        return f"{event.id}, which nobody sent,"
+    if sent.topic != event.place.topic:
+        return f"{event.id}, which was sent to {sent.topic},"
+    failed = evidence.failed.get(event.id)
+    return None if failed is None else f"{event.id}, which had failed ({failed.error}),"
+
+
+# What readers saw
+
+
+def contradictions(evidence: Evidence) -> Iterator[Finding]:
+    """Two reads of one offset show the same record, of the same leader epoch."""
+    first: dict[tuple[Place, int], Consumed] = {}
+    for event in evidence.consumed:
+        before = first.setdefault((event.place, event.offset), event)
+        where = f"at {event.place}@{event.offset}"
+        if before.id != event.id:
+            what = f"{before.reader} read {before.id} {where}, {event.reader} read {event.id}"
+            yield Finding("inconsistent", what)
+        elif NO_EPOCH not in (before.epoch, event.epoch) and before.epoch != event.epoch:
+            epochs = f"of epoch {before.epoch}, {event.reader} of {event.epoch}"
+            yield Finding("inconsistent", f"{before.reader} read {event.id} {where} {epochs}")
+
+
+def gaps(evidence: Evidence) -> Iterator[Finding]:
+    """Within one assignment a reader neither skips what is there nor goes back."""
+    passages: dict[tuple[str, int, Place], list[int]] = defaultdict(list)
+    for event in evidence.consumed:
+        passages[event.reader, event.assignment, event.place].append(event.offset)
+    for (reader, _, place), offsets in passages.items():
+        log = evidence.log.get(place, {})
+        for before, after in pairwise(offsets):
+            if after <= before:
+                yield Finding("gap", f"{reader} went back in {place} from {before} to {after}")
+            elif skipped := [offset for offset in range(before + 1, after) if offset in log]:
+                yield Finding("gap", f"{reader} skipped {len(skipped)} records of {place} from {skipped[0]} on")
+
+
+def unseen(evidence: Evidence) -> Iterator[Finding]:
+    """A group that has read all of a topic has seen every record of it."""
+    seen: dict[tuple[str, Place], set[int]] = defaultdict(set)
+    for event in evidence.consumed:
+        if event.group is not None:
+            seen[event.group, event.place].add(event.offset)
+    for place in evidence.places():
+        for group in evidence.promised[place.topic].groups:
+            missed = sorted(evidence.log.get(place, {}).keys() - seen[group, place])
+            if missed:
+                yield Finding("unseen", f"group {group} never saw {len(missed)} records of {place}: {_few(missed)}")
+
+
+def holes(evidence: Evidence) -> Iterator[Finding]:
+    """The final reads cover every partition, and every offset of it."""
+    read: dict[tuple[str, Place], set[int]] = defaultdict(set)
+    for event in evidence.consumed:
+        read[event.reader, event.place].add(event.offset)
+    for final in evidence.final_reads:
+        missing = sorted(set(range(final.start, final.end)) - read[final.reader, final.place])
+        if missing:
+            what = f"{final.reader} found nothing at {len(missing)} offsets of {final.place}: {_few(missing)}"
+            yield Finding("hole", what)
+    for place in evidence.places():
+        if place not in evidence.final_ranges:
+            yield Finding("hole", f"{place} could not be read at the end")
+
+
+def truncated(evidence: Evidence) -> Iterator[Finding]:
+    """Nobody ever read, saw or committed what is beyond the end of the log at last: it would have been cut off."""
+    seen: dict[tuple[Place, str], int] = {}
+    for event in evidence.consumed:
+        key = (event.place, f"{event.reader} read")
+        seen[key] = max(seen.get(key, 0), event.offset + 1)
+    for seen_end in evidence.ends_seen:
+        key = (seen_end.place, f"{seen_end.reader} was told an end of")
+        seen[key] = max(seen.get(key, 0), seen_end.end)
+    for committed in evidence.committed:
+        seen[committed.place, f"group {committed.group} committed"] = committed.offset
+    for (place, who), end in seen.items():
+        final = evidence.final_ranges.get(place)
+        if final is not None and end > final.end:
+            yield Finding("truncated", f"{who} {place} up to {end}, which ends at {final.end}")
+
+
+def stale_ends(evidence: Evidence) -> Iterator[Finding]:
+    """Where a partition ends is never told lower than what was acknowledged, read or told before the question."""
+    known = [(ack.place, ack.at, ack.offset + 1) for ack in evidence.acknowledged]
+    known += [(event.place, event.at, event.offset + 1) for event in evidence.consumed]
+    known += [(event.place, event.at, event.end) for event in evidence.ends_seen]
+    floors = _Floors(known)
+    for event in evidence.ends_seen:
+        floor = floors.before(event.place, event.asked_at)
+        if event.end < floor:
+            what = f"{event.reader} was told that {event.place} ends at {event.end}, when {floor} was known already"
+            yield Finding("stale end", what)
+
+
+# What became of the service
+
+
+def stalled(evidence: Evidence) -> Iterator[Finding]:
+    """While a minority is in trouble, every partition goes on."""
+    for fault in evidence.faults_began:
+        ended = evidence.faults_ended.get(fault.number)
+        if fault.demands_progress and (ended is None or ended.progressed_s is None):
+            yield Finding("stalled", f"no progress in some partition during fault {fault.number}: {fault.what}")
+
+
+def broken_clients(evidence: Evidence) -> Iterator[Finding]:
+    for event in evidence.broken:
+        yield Finding("broken client", f"{event.client} gave up: {event.error}")
+
+
+CHECKERS: tuple[Checker, ...] = (
+    lost,
+    misplaced,
+    acknowledged_twice,
+    acknowledged_backwards,
+    duplicated,
+    reordered,
+    reordered_in_log,
+    scattered_keys,
+    phantoms,
+    contradictions,
+    gaps,
+    unseen,
+    holes,
+    truncated,
+    stale_ends,
+    stalled,
+    broken_clients,
+)
+
+
+class _Floors:
+    """How far each partition was known to reach, by time."""
+
+    def __init__(self, known: Iterable[tuple[Place, float, int]]) -> None:
+        by_place: dict[Place, list[tuple[float, int]]] = defaultdict(list)
+        for place, at, end in known:
+            by_place[place].append((at, end))
+        self._times: dict[Place, list[float]] = {}
+        self._ends: dict[Place, list[int]] = {}
+        for place, points in by_place.items():
+            points.sort()
+            self._times[place] = [at for at, _ in points]
+            self._ends[place] = list(accumulate((end for _, end in points), max))
+
+    def before(self, place: Place, at: float) -> int:
+        """0 when nothing was known yet. What was learnt at that very moment does not count."""
+        count = bisect_left(self._times.get(place, []), at)
+        return self._ends[place][count - 1] if count else 0
+
+
+def _few(offsets: list[int], shown: int = 5) -> str:
+    return ", ".join(map(str, offsets[:shown])) + (", …" if len(offsets) > shown else "")
+
+
+def _list_places(where: list[tuple[Place, int]]) -> str:
+    return " and ".join(f"{place}@{offset}" for place, offset in where)
