@@ -8,8 +8,15 @@ from typing import cast
 
 import pytest
 
+from chronik.broker.topic_settings import incoming_rules, log_config
 from chronik.configs.keys import BROKER_KEYS, TOPIC_KEYS
-from chronik.configs.resolver import ConfigResolver, ConfigSource, check_broker_config, check_topic_config
+from chronik.configs.resolver import (
+    DERIVED_KEPT_MAX,
+    ConfigResolver,
+    ConfigSource,
+    check_broker_config,
+    check_topic_config,
+)
 from chronik.errors import ConfigError
 from chronik.metadata.commands import CLUSTER_DEFAULT
 from chronik.metadata.store import MetadataStore
@@ -17,7 +24,8 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 
 
 def resolver(dynamic: Mapping[int, Mapping[str, str]] | None = None, **static: str) -> ConfigResolver:
-    store = cast(MetadataStore, SimpleNamespace(image=SimpleNamespace(broker_configs=dynamic or {})))
+    image = SimpleNamespace(broker_configs={} if dynamic is None else dynamic)
+    store = cast(MetadataStore, SimpleNamespace(image=image))
     return ConfigResolver(store, 1, {name.replace("_", "."): value for name, value in static.items()})
 
 
@@ -29,6 +37,58 @@ def test_the_nearest_place_wins() -> None:
     assert resolver({CLUSTER_DEFAULT: {key: "3"}}, log_retention_ms="4").topic({}, "retention.ms") == "3"
     assert resolver(log_retention_ms="4").topic({}, "retention.ms") == "4"
     assert resolver().topic({}, "retention.ms") == "604800000"
+
+
+def test_what_is_made_of_configs_is_made_once_for_equal_ones_until_those_of_the_broker_change() -> None:
+    made: list[tuple[str, str]] = []
+
+    def make(resolver: ConfigResolver, configs: Mapping[str, str]) -> tuple[str, str]:
+        made.append((resolver.topic(configs, "retention.ms"), resolver.topic(configs, "segment.bytes")))
+        return made[-1]
+
+    dynamic: dict[int, Mapping[str, str]] = {}
+    resolves = resolver(dynamic, log_retention_ms="4")
+    for _ in range(3):
+        assert resolves.derived(make, {"segment.bytes": "7000000"}) == ("4", "7000000")
+        assert resolves.derived(make, {"segment.bytes": "8000000"}) == ("4", "8000000")
+    assert len(made) == 2
+    for broker_id, value in ((CLUSTER_DEFAULT, "3"), (1, "2"), (1, "1")):
+        dynamic[broker_id] = {"log.retention.ms": value}
+        assert resolves.derived(make, {"segment.bytes": "7000000"}) == (value, "7000000")
+    del dynamic[1]
+    assert resolves.derived(make, {"segment.bytes": "7000000"}) == ("3", "7000000")
+    assert len(made) == 6
+
+
+def test_the_settings_of_many_topics_with_equal_configs_are_resolved_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolves, asked = resolver(), 0
+    topic = ConfigResolver.topic
+
+    def counted(self: ConfigResolver, configs: Mapping[str, str], name: str) -> str:
+        nonlocal asked
+        asked += 1
+        return topic(self, configs, name)
+
+    monkeypatch.setattr(ConfigResolver, "topic", counted)
+    log_config(resolves, {"retention.ms": "5"})
+    incoming_rules(resolves, {"retention.ms": "5"})
+    asked_of_one = asked
+    assert asked_of_one > 10
+    for _ in range(1000):
+        assert log_config(resolves, {"retention.ms": "5"}).retention_ms == 5
+        assert incoming_rules(resolves, {"retention.ms": "5"}).deletable
+    assert asked == asked_of_one
+
+
+def test_no_more_is_kept_of_different_configs_than_the_limit() -> None:
+    resolves = resolver()
+    for number in range(DERIVED_KEPT_MAX + 1):
+        assert resolves.derived(retention_of, {"retention.ms": str(number)}) == str(number)
+        assert len(resolves._known().derived) <= DERIVED_KEPT_MAX
+
+
+def retention_of(resolves: ConfigResolver, configs: Mapping[str, str]) -> str:
+    return resolves.topic(configs, "retention.ms")
 
 
 def test_a_description_tells_every_place_that_has_a_value_nearest_first() -> None:

@@ -25,6 +25,14 @@ _LEVELS = {
 
 
 def log_config(resolver: ConfigResolver, configs: Mapping[str, str]) -> LogConfig:
+    return resolver.derived(_log_config, configs)
+
+
+def incoming_rules(resolver: ConfigResolver, configs: Mapping[str, str]) -> IncomingRules:
+    return resolver.derived(_incoming_rules, configs)
+
+
+def _log_config(resolver: ConfigResolver, configs: Mapping[str, str]) -> LogConfig:
     def number(name: str) -> int:
         return int(resolver.topic(configs, name))
 
@@ -45,7 +53,7 @@ def log_config(resolver: ConfigResolver, configs: Mapping[str, str]) -> LogConfi
     )
 
 
-def incoming_rules(resolver: ConfigResolver, configs: Mapping[str, str]) -> IncomingRules:
+def _incoming_rules(resolver: ConfigResolver, configs: Mapping[str, str]) -> IncomingRules:
     compression = resolver.topic(configs, "compression.type")
     level = _LEVELS.get(compression)
     policies = _policies(resolver, configs)

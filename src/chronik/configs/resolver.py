@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Final, TypeVar, cast
 
 from chronik.configs.keys import BROKER_KEYS, TOPIC_KEYS, ConfigKey, Scope
 from chronik.errors import ConfigError
 from chronik.metadata.commands import CLUSTER_DEFAULT
 from chronik.metadata.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
+
+T = TypeVar("T")
+
+DERIVED_KEPT_MAX: Final = 1024
+"""Made from different configs and kept for topics with equal ones, of which most clusters have a handful. Beyond it all
+of them go, and are made again as needed."""
 
 
 class ConfigSource(IntEnum):
@@ -41,6 +48,16 @@ class ConfigEntry:
     """Every place that gives this key a value, the one that holds first."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What was found out while the broker had these dynamic configs. A change replaces them: see `ImageWriter`."""
+
+    own: Mapping[str, str] | None
+    shared: Mapping[str, str] | None
+    broker: dict[str, str] = field(default_factory=dict)
+    derived: dict[tuple[object, frozenset[tuple[str, str]]], object] = field(default_factory=dict)
+
+
 class ConfigResolver:
     """Resolves against the image as it is at each call, so that a change holds at once."""
 
@@ -48,13 +65,18 @@ class ConfigResolver:
         self._store = store
         self._node_id = node_id
         self._static = static
+        self._known_before = _Known(None, None)
         for name, value in static.items():
             _check_static(name, value)
 
     # Values
 
     def broker(self, name: str) -> str:
-        return next(self._broker_values(BROKER_KEYS[name], self._node_id)).value
+        known = self._known().broker
+        value = known.get(name)
+        if value is None:
+            value = known[name] = next(self._broker_values(BROKER_KEYS[name], self._node_id)).value
+        return value
 
     def broker_int(self, name: str) -> int:
         return int(self.broker(name))
@@ -65,7 +87,28 @@ class ConfigResolver:
     def topic(self, configs: Mapping[str, str], name: str) -> str:
         """The value of a topic key for a topic with these configs of its own."""
         own = configs.get(name)
-        return own if own is not None else next(self._topic_values(TOPIC_KEYS[name], configs)).value
+        if own is not None:
+            return own
+        key = TOPIC_KEYS[name]
+        return key.default if key.synonym is None else self.broker(key.synonym)
+
+    def derived(self, make: Callable[[ConfigResolver, Mapping[str, str]], T], configs: Mapping[str, str]) -> T:
+        """What `make`, a plain function, makes of a topic's configs: once for all topics that have equal ones, since a
+        thousand of them may change in one turn of the loop. It is shared, so it must not be changed."""
+        derived = self._known().derived
+        key = make, frozenset(configs.items())
+        if key not in derived:
+            if len(derived) >= DERIVED_KEPT_MAX:
+                derived.clear()
+            derived[key] = make(self, configs)
+        return cast(T, derived[key])
+
+    def _known(self) -> _Known:
+        dynamic = self._store.image.broker_configs
+        own, shared = dynamic.get(self._node_id), dynamic.get(CLUSTER_DEFAULT)
+        if self._known_before.own is not own or self._known_before.shared is not shared:
+            self._known_before = _Known(own, shared)
+        return self._known_before
 
     def check_together(self, configs: Mapping[str, str]) -> None:
         """Raises INVALID_CONFIG when a topic's configs, each legal alone, contradict each other."""
