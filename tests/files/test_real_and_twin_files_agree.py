@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from chronik.errors import DataFolderInUse, StorageFailed
-from chronik.files import FileSystem, RealFiles, TwinFiles, read_file, remove_tree, write_atomically
+from chronik.files import FileSystem, RealFiles, TwinFiles, platform, read_file, remove_tree, write_atomically
 from chronik.files.interface import folders_above
 
 Make = Callable[[Path], FileSystem]
@@ -44,6 +45,22 @@ def test_a_file_knows_whether_it_is_synced(files: FileSystem) -> None:
         file.fdatasync()
         assert not file.unsynced
     file.close()
+
+
+def test_reserved_room_is_zeros_that_writes_go_into(files: FileSystem) -> None:
+    file = files.create("a")
+    file.append(b"ab")
+    file.fdatasync()
+    file.reserve(8192)
+    assert file.unsynced
+    assert (file.size, files.size("a")) == (8192, 8192)
+    file.pwrite(b"c", 2)
+    assert file.pread(10_000, 0) == b"abc" + bytes(8189)
+    file.reserve(100)
+    assert files.size("a") == 8192
+    file.truncate(3)
+    file.close()
+    assert read_file(files, "a") == b"abc"
 
 
 def test_writing_beyond_the_end_leaves_zeros(files: FileSystem) -> None:
@@ -122,6 +139,7 @@ def test_after_a_failure_nothing_is_written_but_reading_goes_on(files: FileSyste
     assert files.failure is not None
     changes: list[Callable[[], object]] = [
         lambda: file.append(b"y"), lambda: file.pwrite(b"y", 0), lambda: file.truncate(0), file.fdatasync,
+        lambda: file.reserve(100),
         lambda: files.create("c"), lambda: files.remove("a"), lambda: files.rename("a", "b"),
         lambda: files.make_folder("d"), lambda: files.sync_folder(""),
     ]  # fmt: skip
@@ -130,6 +148,25 @@ def test_after_a_failure_nothing_is_written_but_reading_goes_on(files: FileSyste
             change()
     assert file.pread(1, 0) == b"x"
     file.close()
+
+
+@pytest.mark.parametrize("error_number", [errno.ENOSPC, errno.EOPNOTSUPP])
+def test_a_disk_that_refuses_to_reserve_has_not_failed(
+    error_number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(fd: int, size: int) -> None:
+        raise OSError(error_number, "refused")
+
+    monkeypatch.setattr(platform, "reserve", refuse)
+    files = RealFiles(tmp_path)
+    file = files.create("a")
+    file.append(b"x")
+    file.reserve(8192)
+    assert files.failure is None
+    assert file.append(b"y") == 1
+    file.fdatasync()
+    file.close()
+    assert read_file(files, "a") == b"xy"
 
 
 def test_a_disk_that_refuses_to_write_raises_storage_failed(tmp_path: Path) -> None:

@@ -25,6 +25,14 @@ def outcomes(files: TwinFiles, path: str = "a") -> set[bytes | None]:
     return {read_file(files.crash(seed), path) for seed in SEEDS}
 
 
+def test_reserved_room_may_be_there_or_not_and_takes_nothing_away() -> None:
+    files = durable(b"x" * 2000)
+    files.open("a").reserve(3000)
+    assert outcomes(files) == {b"x" * 2000, b"x" * 2000 + bytes(1000)}
+    files.open("a").reserve(1000)
+    assert outcomes(files) == {b"x" * 2000, b"x" * 2000 + bytes(1000)}
+
+
 def test_what_is_synced_stays() -> None:
     assert outcomes(durable(b"x" * 2000)) == {b"x" * 2000}
 

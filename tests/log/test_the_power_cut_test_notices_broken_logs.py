@@ -13,6 +13,7 @@ from chronik.log import recovery
 from chronik.log.compaction import Compaction
 from chronik.log.epochs import EpochHistory
 from chronik.log.partition import PartitionLog
+from chronik.log.segments import Segments
 from chronik.log.swaps import Swaps
 from chronik.log.sync import SyncTicket
 from chronik.log.synced import SyncedOffsets
@@ -78,6 +79,17 @@ def compact_what_is_not_the_latest(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Compaction, "_is_latest", lambda compaction, record: record.offset % 7 != 0)
 
 
+def close_segments_with_their_room(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Segments, "release_room", lambda segments: None)
+
+
+def forget_that_a_segment_was_cut_where_it_ends(patch: pytest.MonkeyPatch) -> None:
+    def unsynced(segments: Segments) -> None:
+        segments.all[-1].release_room()
+
+    patch.setattr(Segments, "release_room", unsynced)
+
+
 MUTANTS = [
     acknowledge_before_the_sync,
     forget_the_folder,
@@ -89,6 +101,8 @@ MUTANTS = [
     delete_before_the_start_is_stored,
     forget_leader_epochs,
     compact_what_is_not_the_latest,
+    close_segments_with_their_room,
+    forget_that_a_segment_was_cut_where_it_ends,
 ]
 
 

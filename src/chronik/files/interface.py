@@ -38,6 +38,13 @@ class File(Protocol):
 
     def truncate(self, size: int) -> None: ...
 
+    def reserve(self, size: int) -> None:
+        """Lengthens the file with zeros to `size`, if the disk can do that without writing them.
+
+        Syncing what is written there later is cheaper: the file's length is not news. Nothing happens when the disk
+        has no room or does not know how: whether there is room for data is told by the write of it.
+        """
+
     def close(self) -> None: ...
 
 

@@ -173,6 +173,13 @@ class RealFile:
             self._files.fail("truncate", self.path, error)
         self.size = size
 
+    def reserve(self, size: int) -> None:
+        self._files.refuse_after_failure()
+        self._writes += 1
+        with contextlib.suppress(OSError):
+            platform.reserve(self._fd, size)
+        self.size = os.fstat(self._fd).st_size  # a full disk may have given a part of it
+
     def close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)

@@ -27,13 +27,17 @@ SECTOR = 512  # what disks write as one unit
 
 @dataclass(slots=True)
 class Change:
-    """A write of `data` at `position`, or a truncation to `position` when there is no data."""
+    """A write of `data` at `position`, or a truncation to `position` when there is no data; a reservation only ever
+    lengthens the file."""
 
     position: int
     data: bytes | None
+    is_reservation: bool = False
 
     def apply(self, content: bytearray) -> None:
-        if self.data is None:
+        if self.is_reservation:
+            _resize(content, max(self.position, len(content)))
+        elif self.data is None:
             _resize(content, self.position)
         else:
             _overwrite(content, self.position, self.data)
@@ -92,6 +96,8 @@ class TwinFiles:
         self.now_ms = 0  # what files take as their time when they are written; tests set it
         self.events = 0
         self.before_event: Callable[[str, str], None] | None = None
+        self.reserves = True
+        """Whether files can be lengthened without writing; not every file system can do it, and no full one."""
         self._names: dict[str, Inode] = {"": Inode(None)}
         self._durable_names: dict[str, Inode] = dict(self._names)
         self._pending_names: dict[str, list[NameChange]] = {}
@@ -214,13 +220,16 @@ class TwinFiles:
 
     def event(self, action: str, path: str) -> None:
         """Raises StorageFailed when this is the change that is to fail, or when one failed before."""
-        if self.failure is not None:
-            raise StorageFailed(f"storage failed earlier: {self.failure}")
+        self.refuse_after_failure()
         if self.before_event is not None:
             self.before_event(action, path)
         self.events += 1
         if self.fails_now:
             self.fail(action, path, self._failure_errno)
+
+    def refuse_after_failure(self) -> None:
+        if self.failure is not None:
+            raise StorageFailed(f"storage failed earlier: {self.failure}")
 
     @property
     def fails_now(self) -> bool:
@@ -313,6 +322,15 @@ class TwinFile:
         self._files.event("truncate", self.path)
         self._inode.change(Change(size, None))
         self.size = size
+
+    def reserve(self, size: int) -> None:
+        """No event: it cannot fail, and a cut after it is one before the next event."""
+        self._require_open()
+        self._files.refuse_after_failure()
+        self._writes += 1
+        if self._files.reserves:
+            self._inode.change(Change(size, None, is_reservation=True))
+            self.size = max(self.size, size)
 
     def close(self) -> None:
         self._closed = True

@@ -193,6 +193,7 @@ class PartitionLog:
         active = self._segments.all[-1]
         invariant(active.size > 0, "an empty segment is never closed")
         active.seal()
+        self._segments.release_room()
         self._producers.snapshot(self.log_end_offset)
         return self._segments.start(self.log_end_offset)
 
@@ -257,6 +258,10 @@ class PartitionLog:
 
     def begin_sync(self) -> SyncTicket | None:
         """What to sync now; None when everything is. One ticket at a time."""
+        self._segments.reserve_room(self.config.segment_bytes)
+        return self._begin_sync()
+
+    def _begin_sync(self) -> SyncTicket | None:
         if not self.needs_sync:
             return None
         invariant(self._ticket is None, "a sync of this log is still under way")
@@ -275,7 +280,7 @@ class PartitionLog:
 
     def sync(self) -> None:
         """All at once, waiting for the disk."""
-        ticket = self.begin_sync()
+        ticket = self._begin_sync()
         if ticket is not None:
             ticket.run()
             self.complete_sync(ticket)
@@ -284,6 +289,7 @@ class PartitionLog:
         """Syncs, and leaves behind what makes the next start quick. No ticket may be under way."""
         if self._segments.all:
             self._segments.all[-1].index.flush()
+            self._segments.release_room()
             self._producers.snapshot(self.log_end_offset)
         while self.needs_sync:
             self.sync()

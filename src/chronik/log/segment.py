@@ -15,6 +15,7 @@ from chronik.limits import FRAME_BYTES_MAX
 from chronik.log import names
 from chronik.log.epochs import EpochHistory
 from chronik.log.index import IndexDamaged, IndexEntry, SegmentIndex
+from chronik.log.room import Room
 from chronik.log.scan import Anchor, batch_at, claimed_size, next_good
 from chronik.protocol.batch import HEADER_BYTES, LENGTH_END, BatchHeader, parse_header
 from chronik.protocol.errors import CorruptRecords
@@ -57,6 +58,7 @@ class Segment:
         "_cache",
         "_hints",
         "_index_checked",
+        "_room",
         "_unindexed_bytes",
         "base_offset",
         "end_offset",
@@ -85,6 +87,7 @@ class Segment:
         self._cache = cache
         self._unindexed_bytes = 0
         self._index_checked = True
+        self._room = Room()
         self._hints: dict[int, int] = {}
 
     @classmethod
@@ -117,7 +120,8 @@ class Segment:
     def append(self, buffer: Buffer, headers: Sequence[BatchHeader], index_interval_bytes: int) -> File:
         """Writes the batches, which continue the segment, in one piece; offsets are counted on from its end."""
         file = self.file
-        position, offset = file.append(buffer), self.end_offset
+        position, offset = self.size, self.end_offset
+        file.pwrite(buffer, position)  # behind it the file may have room, so that its own length says nothing
         for header in headers:
             size = header.batch_length + LENGTH_END
             self.note(position, offset, size, header.max_timestamp, index_interval_bytes)
@@ -144,11 +148,30 @@ class Segment:
         self.index.flush()
         self._hints.clear()
 
+    def reserve_room(self, size_max: int) -> File | None:
+        """Before a sync of the active segment; returns the file if it was made longer."""
+        end = self._room.extended(self.size, size_max)
+        if end is None:
+            return None
+        file = self.file
+        file.reserve(end)
+        return file
+
+    def release_room(self) -> File | None:
+        """Cuts the file where its batches end; returns it when the caller has to sync it."""
+        if not self._room.reaches_beyond(self.size):
+            return None
+        file = self.file
+        file.truncate(self.size)
+        self._room.cut(self.size)
+        return file
+
     def truncate(self, position: int, offset: int, epochs: EpochHistory, index_interval_bytes: int) -> File:
         """Cuts the file at `position`, where `offset` is due next; the caller syncs it."""
         file = self.file
         file.truncate(position)
         self.size, self.end_offset = position, offset
+        self._room.cut(position)
         self._hints.clear()
         self.reload_index(offset, epochs, index_interval_bytes)
         return file

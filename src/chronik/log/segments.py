@@ -56,6 +56,19 @@ class Segments:
             or len(active.index) * ENTRY_BYTES >= config.segment_index_bytes
         )
 
+    def reserve_room(self, segment_bytes: int) -> None:
+        """Before a sync that is not the last one: the active segment's file may become longer than its batches."""
+        lengthened = self.all[-1].reserve_room(segment_bytes) if self.all else None
+        if lengthened is not None:
+            self._unsynced.add_file(lengthened)
+
+    def release_room(self) -> None:
+        """The active segment is closed. Of closed ones the length is believed, so this one's must be durable before
+        anything behind it is acknowledged."""
+        cut = self.all[-1].release_room()
+        if cut is not None:
+            self._unsynced.add_file(cut)
+
     def drop_before(self, start_offset: int, delete_delay_ms: int) -> None:
         """Takes away those that end before the log starts, but never the active one."""
         number = 0
