@@ -6,6 +6,8 @@ client has to ask twice. From version 12 on topics may be asked for by id; 10 an
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from chronik.api import operations
 from chronik.api.context import Context, Services
 from chronik.ids import ZERO_ID
@@ -30,18 +32,19 @@ _UNDECIDED = dict.fromkeys(
 """Every client knows this as "ask again"; the others not all, in a Metadata response."""
 
 
-async def handle(services: Services, request: MetadataRequest, context: Context) -> MetadataResponse:
+def handle(
+    services: Services, request: MetadataRequest, context: Context
+) -> MetadataResponse | Awaitable[MetadataResponse]:
+    """At once, unless topics have to be created first: what clients ask most often should not wait for a task's turn
+    behind whatever else is due."""
     if context.version < FIRST_VERSION_BY_ID and any(_is_by_id(topic) for topic in request.topics or ()):
         return failure(request, ErrorCode.INVALID_REQUEST)
-    response = _response(services, request)
-    image = services.image
-    if request.topics is None or (context.version == 0 and not request.topics):
-        response.topics = [_topic(services, topic, request) for _, topic in sorted(image.topics.items())]
-        return response
-    failures = await _create_missing(services, request, context)
-    for wanted in request.topics:
-        response.topics.append(_answer(services, wanted, request, failures))
-    return response
+    missing = _missing(services, request)
+    if not missing:
+        return _answer(services, request, context, {})
+    if services.is_fenced():  # to create them could only be waited for in vain
+        return _answer(services, request, context, dict.fromkeys(missing, ErrorCode.LEADER_NOT_AVAILABLE))
+    return _create_and_answer(services, request, context, missing)
 
 
 def failure(request: MetadataRequest, code: ErrorCode) -> MetadataResponse:
@@ -74,26 +77,39 @@ def _response(services: Services, request: MetadataRequest) -> MetadataResponse:
     return response
 
 
-async def _create_missing(
-    services: Services, request: MetadataRequest, context: Context
-) -> dict[str, ErrorCode]:
-    """Creates what is asked for and not there, and says why it could not."""
-    if not request.allow_auto_topic_creation or not services.configs.broker_flag("auto.create.topics.enable"):
+def _missing(services: Services, request: MetadataRequest) -> dict[str, None]:
+    """Names of topics that are asked for, not there, and to be created."""
+    if not request.topics or not request.allow_auto_topic_creation:
         return {}
+    known = services.image.topics
     missing = {
         topic.name: None
-        for topic in request.topics or ()
-        if topic.name is not None and topic.topic_id == ZERO_ID and topic.name not in services.image.topics
+        for topic in request.topics
+        if topic.name is not None and topic.topic_id == ZERO_ID and topic.name not in known
     }
-    if not missing:
-        return {}
-    if services.is_fenced():  # it could only wait in vain
-        return dict.fromkeys(missing, ErrorCode.LEADER_NOT_AVAILABLE)
+    return missing if missing and services.configs.broker_flag("auto.create.topics.enable") else {}
+
+
+async def _create_and_answer(
+    services: Services, request: MetadataRequest, context: Context, missing: dict[str, None]
+) -> MetadataResponse:
     failed = await services.topics.create_missing(missing)
-    return {name: _UNDECIDED.get(error.code, error.code) for name, error in failed.items()}
+    failures = {name: _UNDECIDED.get(error.code, error.code) for name, error in failed.items()}
+    return _answer(services, request, context, failures)
 
 
 def _answer(
+    services: Services, request: MetadataRequest, context: Context, failures: dict[str, ErrorCode]
+) -> MetadataResponse:
+    response = _response(services, request)
+    if request.topics is None or (context.version == 0 and not request.topics):
+        response.topics = [_topic(services, topic, request) for _, topic in sorted(services.image.topics.items())]
+    else:
+        response.topics = [_wanted_topic(services, wanted, request, failures) for wanted in request.topics]
+    return response
+
+
+def _wanted_topic(
     services: Services, wanted: MetadataRequestTopic, request: MetadataRequest, failures: dict[str, ErrorCode]
 ) -> MetadataResponseTopic:
     image = services.image

@@ -1,0 +1,57 @@
+"""What every client asks for all the time is answered in the turn in which it comes, and not when a task's turn is."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from chronik.config import load_config
+from chronik.exchange import Peer, Pending, Response
+from chronik.node.node import Node
+from chronik.protocol.apis import APIS
+from chronik.protocol.codec import RequestHeader, decode_response, encode_request
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+METADATA = 3
+SIZE_BYTES = 4
+
+
+def frame(version: int, request: MetadataRequest) -> bytearray:
+    return bytearray(encode_request(RequestHeader(METADATA, version, 7, "test"), request)[SIZE_BYTES:])
+
+
+def decoded(version: int, answer: Response | Pending) -> MetadataResponse:
+    assert isinstance(answer, list), f"it was to be waited for: {answer}"
+    _, response = decode_response(METADATA, version, memoryview(b"".join(answer))[SIZE_BYTES:])
+    assert isinstance(response, MetadataResponse)
+    return response
+
+
+def test_known_topics_all_topics_and_those_not_to_be_created_are_answered_at_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        node = Node(load_config(None, {}, data_dir=str(tmp_path / "data"), kafka="127.0.0.1:0"))
+        await node.start()
+        try:
+            await look(node)
+        finally:
+            await node.stop()
+
+    async def look(node: Node) -> None:
+        router, peer = node.router, Peer("127.0.0.1", 1, 1)
+        assert router is not None
+        known, unknown = MetadataRequestTopic(name="known"), MetadataRequestTopic(name="unknown")
+        created = router.dispatch(frame(12, MetadataRequest(topics=[known])), peer)
+        assert isinstance(created, Pending)  # it has to be created first
+        await created.response
+        for version in range(APIS[METADATA].max_version + 1):
+            answer = decoded(version, router.dispatch(frame(version, MetadataRequest(topics=[known])), peer))
+            assert [(topic.name, topic.error_code) for topic in answer.topics] == [("known", ErrorCode.NONE)]
+            everything = MetadataRequest(topics=None if version else [])
+            answer = decoded(version, router.dispatch(frame(version, everything), peer))
+            assert "known" in [topic.name for topic in answer.topics]
+        refused = MetadataRequest(topics=[unknown], allow_auto_topic_creation=False)
+        answer = decoded(12, router.dispatch(frame(12, refused), peer))
+        assert [topic.error_code for topic in answer.topics] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+    asyncio.run(scenario())
