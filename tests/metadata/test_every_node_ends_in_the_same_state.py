@@ -14,7 +14,7 @@ from chronik.metadata.delta import difference
 from chronik.metadata.image import Image
 from chronik.metadata.snapshot import decode_snapshot
 
-from .world import World, assignment, recomputed, records_of, some_id
+from .world import World, assert_sound, assignment, recomputed, records_of, some_id
 
 GROUPS = st.sampled_from(["g1", "g2", "g3"])
 TOPICS = st.sampled_from(["a", "b.x", "b_x", "c", "d", "__consumer_offsets"])
@@ -34,6 +34,8 @@ CREATIONS = st.builds(c.CreateTopic, IDS, TOPICS, ASSIGNMENTS, CONFIGS, SMALL)
 DELETED_KEYS = st.lists(st.sampled_from("wxyz"), max_size=2).map(tuple)
 ISR_MEMBERS = st.lists(st.builds(c.IsrMember, BROKERS, st.just(-1)), max_size=3).map(tuple)
 ISR_CHANGES = st.builds(c.IsrChange, IDS, SMALL, EPOCHS, EPOCHS, ISR_MEMBERS)
+TARGETS = st.lists(BROKERS, min_size=1, max_size=3, unique=True).map(tuple)
+REASSIGNMENTS = st.builds(c.Reassignment, IDS, SMALL, st.none() | TARGETS)
 STABLE_OR_EMPTY = st.sampled_from(["Stable", "Empty"])
 
 COMMANDS: st.SearchStrategy[Any] = st.one_of(
@@ -58,6 +60,8 @@ COMMANDS: st.SearchStrategy[Any] = st.one_of(
         c.UpdatePartitionOffset,
         st.lists(st.builds(c.OffsetCheckpoint, IDS, SMALL, EPOCHS, SMALL, SMALL), max_size=2).map(tuple),
     ),
+    st.builds(c.ReassignPartitions, st.lists(REASSIGNMENTS, max_size=3).map(tuple), st.booleans()),
+    st.builds(c.ElectLeaders, st.lists(st.builds(c.PartitionKey, IDS, SMALL), max_size=3).map(tuple), st.booleans()),
     st.builds(c.CreateConsumerGroup, GROUPS, st.just("consumer"), SMALL, EPOCHS),
     st.builds(
         c.UpdateConsumerGroup, GROUPS, st.just("consumer"), SMALL, st.none(), st.none(), STABLE_OR_EMPTY, MEMBERS, SMALL
@@ -154,11 +158,7 @@ def assert_indexes_agree(image: Image) -> None:
 def assert_partitions_are_sound(image: Image) -> None:
     for topic in image.topics.values():
         for partition in topic.partitions:
-            assert partition.leader == c.NO_LEADER or partition.leader in partition.isr
-            assert all(member in partition.replicas for member in partition.isr)
-            assert len(set(partition.isr)) == len(partition.isr)
-            if partition.leader != c.NO_LEADER:
-                assert not image.brokers[partition.leader].fenced
+            assert_sound(partition, image)
 
 
 SCRIPT = """

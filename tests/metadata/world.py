@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from chronik.metadata.apply import apply
 from chronik.metadata.commands import (
+    NO_LEADER,
     Command,
     CreateTopic,
     Envelope,
@@ -109,3 +110,20 @@ def recomputed(image: Image) -> list[bytes]:
         return list(encode_snapshot(frozen))
     finally:
         image.thaw()
+
+
+def assert_sound(partition: Partition, image: Image) -> None:
+    """What holds for every partition after every command."""
+    assert partition.replicas
+    for members in (partition.replicas, partition.isr, partition.adding, partition.removing):
+        assert len(set(members)) == len(members)
+    assert set(partition.isr) <= set(partition.replicas)
+    assert set(partition.adding) <= set(partition.replicas)
+    assert set(partition.removing) <= set(partition.replicas) - set(partition.adding)
+    assert partition.replicas == (*partition.target, *partition.removing)
+    assert partition.original
+    if partition.leader != NO_LEADER:
+        assert partition.leader in partition.isr
+        assert not image.brokers[partition.leader].fenced
+    if partition.is_reassigning:
+        assert not set(partition.target) <= set(partition.isr), "it is done, and nobody has noticed"

@@ -42,6 +42,8 @@ HANDLERS: Final[dict[type[c.Base], Handler]] = {
     c.SetPartitionLeader: partitions.set_partition_leader,
     c.UpdateISR: partitions.update_isr,
     c.UpdatePartitionOffset: partitions.update_partition_offset,
+    c.ReassignPartitions: partitions.reassign_partitions,
+    c.ElectLeaders: partitions.elect_leaders,
     c.CreateConsumerGroup: groups.create_consumer_group,
     c.UpdateConsumerGroup: groups.update_consumer_group,
     c.DeleteConsumerGroup: groups.delete_consumer_group,

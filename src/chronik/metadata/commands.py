@@ -32,6 +32,9 @@ COMMAND_BYTES_MAX: Final = 16 * 1024 * 1024
 TOPICS_PER_COMMAND_MAX: Final = 1000
 """A command is applied in one turn of the loop, at some 8 µs per topic: 1,000 keep it under 10 ms."""
 
+PARTITIONS_PER_COMMAND_MAX: Final = 1000
+"""Partitions that one command reassigns or elects leaders for: some 5 ms to apply."""
+
 BrokerId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Id = Annotated[bytes, Meta(min_length=16, max_length=16)]
 PartitionIndex = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -243,6 +246,34 @@ class UpdatePartitionOffset(Base, frozen=True, tag=28):
     checkpoints: tuple[OffsetCheckpoint, ...]
 
 
+class Reassignment(Part, frozen=True):
+    """The replicas that a partition is to have; without any, the reassignment under way is given up."""
+
+    topic_id: Id
+    partition: PartitionIndex
+    replicas: tuple[BrokerId, ...] | None
+
+
+class ReassignPartitions(Base, frozen=True, tag=50):
+    """Each change stands or falls alone. New replicas join, and once all of the target are in sync the others leave."""
+
+    changes: tuple[Reassignment, ...]
+    allow_replication_factor_change: bool = True
+
+
+class PartitionKey(Part, frozen=True):
+    topic_id: Id
+    partition: PartitionIndex
+
+
+class ElectLeaders(Base, frozen=True, tag=51):
+    """Gives partitions their preferred leaders; with `unclean`, those that have none any leader that is there, which
+    may lose records. Each stands or falls alone."""
+
+    partitions: tuple[PartitionKey, ...]
+    unclean: bool = False
+
+
 # --- consumer groups and offsets ----------------------------------------------------------------------------------
 
 
@@ -360,6 +391,8 @@ Command = (
     | SetPartitionLeader
     | UpdateISR
     | UpdatePartitionOffset
+    | ReassignPartitions
+    | ElectLeaders
     | CreateConsumerGroup
     | UpdateConsumerGroup
     | DeleteConsumerGroup

@@ -26,6 +26,12 @@ def elect(partition: Partition, isr: tuple[int, ...], brokers: Brokers) -> int:
     return NO_LEADER
 
 
+def elect_uncleanly(partition: Partition, brokers: Brokers) -> int:
+    """Any replica that is there. One that is only just being added comes last: it has the least."""
+    leader = elect(partition, partition.original, brokers)
+    return leader if leader != NO_LEADER else elect(partition, partition.replicas, brokers)
+
+
 def with_leader(partition: Partition, isr: tuple[int, ...], leader: int) -> Partition:
     """A new term for `leader`, be it the old one again."""
     return replace(

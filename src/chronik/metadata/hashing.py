@@ -29,15 +29,21 @@ def record_hash(*key_and_value: Any) -> int:
     """`key_and_value` starts with the kind, then what names the record, then what it holds."""
     return int.from_bytes(blake2b(_encode(key_and_value), digest_size=HASH_BITS // 8).digest(), "little")
 
+
 def topic_hash(topic: Topic) -> int:
     """Without its partitions, which are records of their own."""
     return record_hash(TOPIC, topic.id, topic.name, topic.configs, topic.created_ms, topic.internal)
 
 
+def partition_hash(topic_id: bytes, index: int, partition: Partition) -> int:
+    """One that is not being reassigned counts as before there were reassignments: snapshots of then stay good."""
+    if partition.is_reassigning:
+        return record_hash(PARTITION, topic_id, index, partition)
+    return record_hash(PARTITION, topic_id, index, msgspec.structs.astuple(partition)[:-2])
+
+
 def partitions_hash(topic_id: bytes, first: int, partitions: Sequence[Partition]) -> int:
-    return sum(
-        record_hash(PARTITION, topic_id, index, partition) for index, partition in enumerate(partitions, first)
-    )
+    return sum(partition_hash(topic_id, index, partition) for index, partition in enumerate(partitions, first))
 
 
 def session_hash(session: Session | SessionRecord) -> int:

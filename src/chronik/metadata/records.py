@@ -49,7 +49,11 @@ class Broker(Record, frozen=True):
 
 
 class Partition(Record, frozen=True):
-    """`partition_epoch` counts every change of replicas, ISR or leader; `leader_epoch` every term of a leader."""
+    """`partition_epoch` counts every change of replicas, ISR or leader; `leader_epoch` every term of a leader.
+
+    While it is being reassigned, `replicas` are those of the target, the preferred leader first, and behind them the
+    ones that are `removing`; those `adding` are the part of the target that is new.
+    """
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -58,6 +62,22 @@ class Partition(Record, frozen=True):
     partition_epoch: int = 0
     high_watermark: int = 0
     log_start_offset: int = 0
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def is_reassigning(self) -> bool:
+        return bool(self.adding or self.removing)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas it will have when the reassignment is done; without one, those it has."""
+        return tuple(replica for replica in self.replicas if replica not in self.removing)
+
+    @property
+    def original(self) -> tuple[int, ...]:
+        """The replicas it goes back to when the reassignment is given up."""
+        return tuple(replica for replica in self.replicas if replica not in self.adding)
 
 
 class Topic(Record, frozen=True):

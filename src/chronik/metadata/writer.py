@@ -134,8 +134,8 @@ class ImageWriter:
             self._old_topics.setdefault(topic.id, topic)
         partitions = list(topic.partitions)
         for index, partition in changes.items():
-            self._hash_change += record_hash(hashing.PARTITION, topic.id, index, partition)
-            self._hash_change -= record_hash(hashing.PARTITION, topic.id, index, partitions[index])
+            self._hash_change += hashing.partition_hash(topic.id, index, partition)
+            self._hash_change -= hashing.partition_hash(topic.id, index, partitions[index])
             partitions[index] = partition
         self._store(replace(topic, partitions=tuple(partitions)))
 

@@ -8,16 +8,23 @@ from chronik.metadata import elections
 from chronik.metadata.commands import (
     NO_EPOCH,
     NO_LEADER,
+    PARTITIONS_PER_COMMAND_MAX,
     AssignPartition,
+    BrokerStatus,
+    ElectLeaders,
     IsrChange,
     OffsetCheckpoint,
+    Reassignment,
+    ReassignPartitions,
     SetPartitionLeader,
     UpdateISR,
     UpdatePartitionOffset,
 )
 from chronik.metadata.handlers.brokers import registered
+from chronik.metadata.handlers.partition_changes import PartitionChanges
 from chronik.metadata.handlers.topics import can_serve, known_partition, refuse_replicas
-from chronik.metadata.records import Failure, Partition, Result
+from chronik.metadata.reassignments import cancelled, completed, reassigned
+from chronik.metadata.records import Partition, Result
 from chronik.metadata.rejection import Rejected
 from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
@@ -28,6 +35,8 @@ def assign_partition(writer: ImageWriter, command: AssignPartition, index: int) 
     topic, partition = known_partition(image, command.topic_id, command.partition)
     if command.partition_epoch not in (NO_EPOCH, partition.partition_epoch):
         raise Rejected(ErrorCode.INVALID_UPDATE_VERSION, f"partition epoch is {partition.partition_epoch} by now")
+    if partition.is_reassigning:
+        raise Rejected(ErrorCode.REASSIGNMENT_IN_PROGRESS, "the partition is on its way to other replicas already")
     refuse_replicas(image, command.partition, command.replicas)
     isr = tuple(member for member in partition.isr if member in command.replicas)
     if partition.isr and not isr:
@@ -60,24 +69,90 @@ def set_partition_leader(writer: ImageWriter, command: SetPartitionLeader, index
             if not command.unclean:
                 raise Rejected(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, f"broker {leader} is not in sync")
             isr = (leader,)
-    writer.set_partitions(topic, {command.partition: elections.with_leader(partition, isr, leader)})
+    led = completed(elections.with_leader(partition, isr, leader), image.brokers)
+    writer.set_partitions(topic, {command.partition: led})
     return Result()
+
+
+def reassign_partitions(writer: ImageWriter, command: ReassignPartitions, index: int) -> Result:
+    changes = PartitionChanges(writer)
+    _refuse_too_many(len(command.changes))
+    for item, change in enumerate(command.changes):
+        with changes.item(item):
+            partition = changes.partition(change.topic_id, change.partition)
+            moved = _reassigned(writer, partition, change, command.allow_replication_factor_change)
+            changes.put(change.topic_id, change.partition, moved)
+    return changes.written()
+
+
+def _reassigned(
+    writer: ImageWriter, partition: Partition, change: Reassignment, allow_replication_factor_change: bool
+) -> Partition:
+    brokers = writer.image.brokers
+    if change.replicas is None:
+        return cancelled(partition, brokers)
+    refuse_replicas(writer.image, change.partition, change.replicas)
+    for replica in change.replicas:
+        if replica not in brokers:  # a member that has never registered could take for ever to get in sync
+            raise Rejected(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"broker {replica} is not registered")
+    if not allow_replication_factor_change and len(change.replicas) != len(partition.target):
+        message = f"the replication factor would change from {len(partition.target)} to {len(change.replicas)}"
+        raise Rejected(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+    return reassigned(partition, change.replicas, brokers)
+
+
+def elect_leaders(writer: ImageWriter, command: ElectLeaders, index: int) -> Result:
+    changes = PartitionChanges(writer)
+    _refuse_too_many(len(command.partitions))
+    for item, (topic_id, number) in enumerate((key.topic_id, key.partition) for key in command.partitions):
+        with changes.item(item):
+            partition = changes.partition(topic_id, number)
+            elected = _elected_uncleanly if command.unclean else _elected_as_preferred
+            changes.put(topic_id, number, elected(partition, writer.image.brokers))
+    return changes.written()
+
+
+def _refuse_too_many(count: int) -> None:
+    if count > PARTITIONS_PER_COMMAND_MAX:
+        raise Rejected(ErrorCode.INVALID_REQUEST, f"more than {PARTITIONS_PER_COMMAND_MAX} partitions in one command")
+
+
+def _elected_as_preferred(partition: Partition, brokers: elections.Brokers) -> Partition:
+    preferred = partition.replicas[0]
+    if partition.leader == preferred:
+        raise Rejected(ErrorCode.ELECTION_NOT_NEEDED, f"the preferred leader {preferred} leads the partition already")
+    broker = brokers.get(preferred)
+    if preferred not in partition.isr or broker is None or broker.status is not BrokerStatus.ONLINE:
+        message = f"the preferred leader {preferred} is not in sync, or not there"
+        raise Rejected(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, message)
+    return elections.with_leader(partition, partition.isr, preferred)
+
+
+def _elected_uncleanly(partition: Partition, brokers: elections.Brokers) -> Partition:
+    if partition.leader != NO_LEADER:
+        raise Rejected(ErrorCode.ELECTION_NOT_NEEDED, f"broker {partition.leader} leads the partition")
+    leader = elections.elect(partition, partition.isr, brokers)
+    if leader != NO_LEADER:
+        return elections.with_leader(partition, partition.isr, leader)
+    leader = elections.elect_uncleanly(partition, brokers)
+    if leader == NO_LEADER:
+        raise Rejected(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica of the partition is there")
+    return completed(elections.with_leader(partition, (leader,), leader), brokers)
 
 
 def update_isr(writer: ImageWriter, command: UpdateISR, index: int) -> Result:
     """As Kafka's AlterPartition: only the leader may, and only in the epochs it saw."""
     registered(writer, command.broker_id, command.broker_epoch)
-    failures: list[Failure] = []
+    changes = PartitionChanges(writer)
     for item, change in enumerate(command.changes):
-        try:
-            _change_isr(writer, command.broker_id, change)
-        except Rejected as rejected:
-            failures.append(Failure(item, rejected.code, rejected.message))
-    return Result(failures=tuple(failures))
+        with changes.item(item):
+            partition = changes.partition(change.topic_id, change.partition)
+            changed = _with_changed_isr(writer, partition, command.broker_id, change)
+            changes.put(change.topic_id, change.partition, completed(changed, writer.image.brokers))
+    return changes.written()
 
 
-def _change_isr(writer: ImageWriter, broker_id: int, change: IsrChange) -> None:
-    topic, partition = known_partition(writer.image, change.topic_id, change.partition)
+def _with_changed_isr(writer: ImageWriter, partition: Partition, broker_id: int, change: IsrChange) -> Partition:
     if change.leader_epoch != partition.leader_epoch or broker_id != partition.leader:
         message = f"broker {partition.leader} leads in epoch {partition.leader_epoch}"
         raise Rejected(ErrorCode.FENCED_LEADER_EPOCH, message)
@@ -89,8 +164,7 @@ def _change_isr(writer: ImageWriter, broker_id: int, change: IsrChange) -> None:
     for member in change.isr:
         _refuse_member(writer, member.broker_id, member.broker_epoch)
     # In the order of the replicas, whatever order the leader named them in.
-    isr = tuple(replica for replica in partition.replicas if replica in members)
-    writer.set_partitions(topic, {change.partition: elections.with_isr(partition, isr)})
+    return elections.with_isr(partition, tuple(replica for replica in partition.replicas if replica in members))
 
 
 def _refuse_member(writer: ImageWriter, broker_id: int, broker_epoch: int) -> None:
@@ -101,23 +175,19 @@ def _refuse_member(writer: ImageWriter, broker_id: int, broker_epoch: int) -> No
 
 
 def update_partition_offset(writer: ImageWriter, command: UpdatePartitionOffset, index: int) -> Result:
-    failures: list[Failure] = []
+    changes = PartitionChanges(writer, checkpoint=True)
     for item, checkpoint in enumerate(command.checkpoints):
-        try:
-            _checkpoint(writer, checkpoint)
-        except Rejected as rejected:
-            failures.append(Failure(item, rejected.code, rejected.message))
-    return Result(failures=tuple(failures))
+        with changes.item(item):
+            partition = changes.partition(checkpoint.topic_id, checkpoint.partition)
+            changes.put(checkpoint.topic_id, checkpoint.partition, _with_checkpoint(partition, checkpoint))
+    return changes.written()
 
 
-def _checkpoint(writer: ImageWriter, checkpoint: OffsetCheckpoint) -> None:
-    topic, partition = known_partition(writer.image, checkpoint.topic_id, checkpoint.partition)
+def _with_checkpoint(partition: Partition, checkpoint: OffsetCheckpoint) -> Partition:
     if checkpoint.leader_epoch != partition.leader_epoch:
         raise Rejected(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch is {partition.leader_epoch} by now")
     if checkpoint.log_start_offset > checkpoint.high_watermark:
         raise Rejected(ErrorCode.INVALID_REQUEST, "the log cannot start above its high watermark")
-    changed: Partition = replace(
+    return replace(
         partition, high_watermark=checkpoint.high_watermark, log_start_offset=checkpoint.log_start_offset
     )
-    if changed != partition:
-        writer.set_partitions(topic, {checkpoint.partition: changed}, checkpoint=True)

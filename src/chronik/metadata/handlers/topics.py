@@ -77,6 +77,8 @@ def create_partitions(writer: ImageWriter, command: CreatePartitions, index: int
     if command.partition_count != count:
         message = f"topic {topic.name} has {count} partitions, not {command.partition_count} as when this was asked for"
         raise Rejected(ErrorCode.INVALID_PARTITIONS, message)
+    if any(partition.is_reassigning for partition in topic.partitions):
+        raise Rejected(ErrorCode.REASSIGNMENT_IN_PROGRESS, f"partitions of topic {topic.name} are being reassigned")
     partitions = assigned(writer.image, command.partitions, existing=count)
     if len(partitions[0].replicas) != topic.replication_factor:
         message = f"the replication factor of topic {topic.name} is {topic.replication_factor}"

@@ -1,0 +1,64 @@
+"""How a partition moves to other replicas: pure rules over one partition and the brokers' status.
+
+A reassignment begins by adding: new replicas join the old ones and catch up. It ends within the command by which the
+last replica of the target got in sync: those that are not part of it leave, and hand over if one of them leads. So at
+no time has a partition fewer replicas in sync than it had, and whatever is in between can be given up.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from chronik.metadata.commands import NO_LEADER
+from chronik.metadata.elections import Brokers, elect
+from chronik.metadata.records import Partition
+from chronik.metadata.rejection import Rejected
+from chronik.protocol.errors import ErrorCode
+
+
+def reassigned(partition: Partition, target: tuple[int, ...], brokers: Brokers) -> Partition:
+    """On its way to `target`. One that is under way already is replaced: what only that one added goes at once, and
+    giving up still leads back to where the first one began. Raises Rejected."""
+    original = partition.original
+    adding = tuple(replica for replica in target if replica not in original)
+    removing = tuple(replica for replica in original if replica not in target)
+    changed: Partition = replace(partition, replicas=(*target, *removing), adding=adding, removing=removing)
+    return _followed(partition, changed, brokers)
+
+
+def cancelled(partition: Partition, brokers: Brokers) -> Partition:
+    """Raises Rejected."""
+    if not partition.is_reassigning:
+        raise Rejected(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment of the partition is under way")
+    changed: Partition = replace(partition, replicas=partition.original, adding=(), removing=())
+    return _followed(partition, changed, brokers)
+
+
+def completed(partition: Partition, brokers: Brokers) -> Partition:
+    """What a change of the ISR comes to: if all of the target are in sync by it, the reassignment is done. That is
+    part of the same change, so the partition epoch, which it has raised, does not go up again."""
+    target = partition.target
+    if not partition.is_reassigning or not set(target) <= set(partition.isr):
+        return partition
+    return _led(replace(partition, replicas=target, isr=target, adding=(), removing=()), brokers)
+
+
+def _followed(before: Partition, changed: Partition, brokers: Brokers) -> Partition:
+    """ISR and leader follow the replicas."""
+    isr = tuple(replica for replica in changed.replicas if replica in before.isr)
+    if before.isr and not isr:
+        message = "no replica that would be left is in sync: it would take an unclean election, and records be lost"
+        raise Rejected(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    changed = replace(changed, isr=isr)
+    if changed == before:
+        return before
+    changed = replace(changed, partition_epoch=before.partition_epoch + 1)
+    return completed(_led(changed, brokers), brokers)
+
+
+def _led(partition: Partition, brokers: Brokers) -> Partition:
+    """By another one, in a new term, if its leader has left the ISR."""
+    if partition.leader == NO_LEADER or partition.leader in partition.isr:
+        return partition
+    leader = elect(partition, partition.isr, brokers)
+    return replace(partition, leader=leader, leader_epoch=partition.leader_epoch + 1)

@@ -1,0 +1,314 @@
+"""Reassignments: new replicas join, and when all of the target are in sync the others leave."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from chronik.metadata import commands as c
+from chronik.metadata.commands import (
+    NO_LEADER,
+    PARTITIONS_PER_COMMAND_MAX,
+    AssignPartition,
+    BrokerStatus,
+    CreatePartitions,
+    DeleteTopic,
+    IsrChange,
+    IsrMember,
+    Reassignment,
+    ReassignPartitions,
+    RemoveBroker,
+    SetPartitionLeader,
+    UpdateBrokerStatus,
+    UpdateISR,
+)
+from chronik.metadata.hashing import PARTITION, partition_hash, record_hash
+from chronik.metadata.records import Partition
+from chronik.metadata.snapshot import decode_snapshot
+from chronik.protocol.errors import ErrorCode
+from tests.long import SEED, count
+
+from .world import World, assert_sound, assignment, recomputed, some_id
+
+OFFLINE, ONLINE = BrokerStatus.OFFLINE, BrokerStatus.ONLINE
+
+
+def reassign(world: World, *replicas: int, factor_may_change: bool = True) -> ErrorCode:
+    """The one partition of `orders`, or what it is refused with."""
+    change = Reassignment(world.image.topics["orders"].id, 0, replicas)
+    return outcome(world, ReassignPartitions((change,), factor_may_change))
+
+
+def cancel(world: World) -> ErrorCode:
+    return outcome(world, ReassignPartitions((Reassignment(world.image.topics["orders"].id, 0, None),)))
+
+
+def outcome(world: World, command: ReassignPartitions) -> ErrorCode:
+    failures = world.accept(command).failures
+    return failures[0].code if failures else ErrorCode.NONE
+
+
+def in_sync(world: World, *members: int) -> None:
+    """The leader finds these in sync."""
+    topic, partition, brokers = world.image.topics["orders"], world.partition("orders"), world.image.brokers
+    isr = tuple(IsrMember(member, brokers[member].epoch) for member in members)
+    change = IsrChange(topic.id, 0, partition.leader_epoch, partition.partition_epoch, isr)
+    assert not world.accept(UpdateISR(partition.leader, brokers[partition.leader].epoch, (change,))).failures
+
+
+def test_a_partition_moves_by_growing_first_and_shrinking_when_all_are_in_sync() -> None:
+    world = World(1, 2, 3, 4)
+    world.create("orders", assignment(1, 2))
+    assert reassign(world, 3, 4) is ErrorCode.NONE
+    moving = Partition((3, 4, 1, 2), (1, 2), 1, 0, 1, adding=(3, 4), removing=(1, 2))
+    assert world.partition("orders") == moving
+    assert (moving.target, moving.original) == ((3, 4), (1, 2))
+    in_sync(world, 1, 2, 3)
+    assert world.partition("orders").is_reassigning
+    assert world.partition("orders").leader == 1
+    in_sync(world, 1, 2, 3, 4)
+    assert world.partition("orders") == Partition((3, 4), (3, 4), 3, 1, 3)
+    assert len(world.delta.topics) == 1
+
+
+def test_a_leader_that_stays_leads_on_in_its_term() -> None:
+    world = World(1, 2, 3)
+    world.create("orders", assignment(1, 2))
+    reassign(world, 3, 1)
+    in_sync(world, 1, 3)
+    assert world.partition("orders") == Partition((3, 1), (3, 1), 1, 0, 2)
+
+
+def test_the_replication_factor_goes_up_and_down() -> None:
+    world = World(1, 2, 3)
+    world.create("orders", assignment(1))
+    assert reassign(world, 1, 2, 3) is ErrorCode.NONE
+    assert world.partition("orders") == Partition((1, 2, 3), (1,), 1, 0, 1, adding=(2, 3))
+    in_sync(world, 1, 2, 3)
+    assert world.partition("orders") == Partition((1, 2, 3), (1, 2, 3), 1, 0, 2)
+    assert reassign(world, 2) is ErrorCode.NONE
+    assert world.partition("orders") == Partition((2,), (2,), 2, 1, 3), "it was in sync: nothing to wait for"
+
+
+def test_the_replication_factor_stays_where_that_is_asked_for() -> None:
+    world = World(1, 2, 3)
+    world.create("orders", assignment(1, 2))
+    assert reassign(world, 1, 2, 3, factor_may_change=False) is ErrorCode.INVALID_REPLICATION_FACTOR
+    assert reassign(world, 1, factor_may_change=False) is ErrorCode.INVALID_REPLICATION_FACTOR
+    assert reassign(world, 1, 3, factor_may_change=False) is ErrorCode.NONE
+    assert reassign(world, 3, 2, factor_may_change=False) is ErrorCode.NONE, "counted by the target"
+
+
+def test_a_target_that_is_not_in_sync_is_waited_for_even_if_nothing_is_added() -> None:
+    world = World(1, 2, 3)
+    world.create("orders", assignment(1, 2, 3, isr=(1, 3)))
+    reassign(world, 2, 1)
+    assert world.partition("orders") == Partition((2, 1, 3), (1, 3), 1, 0, 1, removing=(3,))
+    in_sync(world, 1, 2)
+    assert world.partition("orders") == Partition((2, 1), (2, 1), 1, 0, 2)
+
+
+def test_the_replicas_it_has_are_no_change_and_another_order_is_one() -> None:
+    world = World(1, 2)
+    world.create("orders", assignment(1, 2))
+    assert reassign(world, 1, 2) is ErrorCode.NONE
+    assert not world.delta
+    assert reassign(world, 2, 1) is ErrorCode.NONE
+    assert world.partition("orders") == Partition((2, 1), (2, 1), 1, 0, 1)
+
+
+def test_giving_up_leads_back_to_the_original_replicas() -> None:
+    world = World(1, 2, 3, 4)
+    world.create("orders", assignment(1, 2))
+    assert cancel(world) is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+    reassign(world, 3, 4)
+    in_sync(world, 1, 2, 3)
+    assert cancel(world) is ErrorCode.NONE
+    assert world.partition("orders") == Partition((1, 2), (1, 2), 1, 0, 3)
+    assert cancel(world) is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+
+
+def test_giving_up_takes_the_lead_from_a_replica_that_was_only_added() -> None:
+    world = World(1, 2, 3, 4)
+    topic = world.create("orders", assignment(1, 2))
+    reassign(world, 3, 4)
+    in_sync(world, 1, 2, 3)
+    world.accept(SetPartitionLeader(topic.id, 0, 3))
+    assert cancel(world) is ErrorCode.NONE
+    assert world.partition("orders") == Partition((1, 2), (1, 2), 1, 2, 4)
+
+
+def test_what_only_added_replicas_hold_is_not_given_up() -> None:
+    world = World(1, 2, 3)
+    world.create("orders", assignment(1))
+    reassign(world, 2, 3)
+    in_sync(world, 1, 2)
+    world.accept(UpdateBrokerStatus(1, OFFLINE))
+    alone = world.partition("orders")
+    assert (alone.leader, alone.isr) == (2, (2,))
+    assert cancel(world) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert reassign(world, 1, 3) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert world.partition("orders") == alone
+
+
+def test_a_second_reassignment_takes_the_place_of_the_first() -> None:
+    world = World(1, 2, 3, 4)
+    world.create("orders", assignment(1, 2))
+    reassign(world, 3, 2)
+    in_sync(world, 1, 2)
+    assert reassign(world, 4, 2) is ErrorCode.NONE
+    assert world.partition("orders") == Partition((4, 2, 1), (2, 1), 1, 0, 3, adding=(4,), removing=(1,))
+    assert cancel(world) is ErrorCode.NONE
+    assert sorted(world.partition("orders").replicas) == [1, 2]
+    reassign(world, 3, 2)
+    assert reassign(world, 1, 2) is ErrorCode.NONE, "back to where it began"
+    assert world.partition("orders").replicas == (1, 2)
+    assert not world.partition("orders").is_reassigning
+
+
+def test_what_cannot_be_is_refused() -> None:
+    world = World(1, 2)
+    world.accept(c.AddNode(5, "h", 5005))
+    topic = world.create("orders", assignment(1))
+    assert reassign(world) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert reassign(world, 1, 1) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert reassign(world, 1, 9) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert reassign(world, 1, 5) is ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a member that never registered"
+    wanted = (Reassignment(topic.id, 1, (1,)), Reassignment(some_id(9), 0, (1,)), Reassignment(topic.id, 0, (1, 2)))
+    failures = world.accept(ReassignPartitions(wanted)).failures
+    codes = [(failure.item, failure.code) for failure in failures]
+    assert codes == [(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (1, ErrorCode.UNKNOWN_TOPIC_ID)]
+    assert world.partition("orders").adding == (2,), "each stands or falls alone"
+
+
+def test_a_command_reassigns_a_bounded_number_of_partitions() -> None:
+    world = World(1, 2)
+    most = PARTITIONS_PER_COMMAND_MAX
+    topic = world.create("orders", *[assignment(1)] * (most + 1))
+    changes = tuple(Reassignment(topic.id, number, (2,)) for number in range(most + 1))
+    assert world.refuse(ReassignPartitions(changes))[0] is ErrorCode.INVALID_REQUEST
+    assert not world.accept(ReassignPartitions(changes[:most])).failures
+    assert sum(partition.is_reassigning for partition in world.image.topics["orders"].partitions) == most
+
+
+def test_while_it_moves_it_gets_no_new_partitions_and_no_other_replicas() -> None:
+    world = World(1, 2)
+    topic = world.create("orders", assignment(1))
+    reassign(world, 2)
+    refused = ErrorCode.REASSIGNMENT_IN_PROGRESS
+    assert world.refuse(CreatePartitions(topic.id, 1, (assignment(1),)))[0] is refused
+    assert world.refuse(AssignPartition(topic.id, 0, (1, 2)))[0] is refused
+
+
+def test_a_topic_can_be_deleted_while_it_moves() -> None:
+    world = World(1, 2)
+    topic = world.create("orders", assignment(1))
+    reassign(world, 2)
+    world.accept(DeleteTopic(topic.id))
+    assert "orders" not in world.image.topics
+
+
+def test_a_broker_that_goes_away_holds_up_the_end_but_breaks_nothing() -> None:
+    world = World(1, 2, 3, 4)
+    world.create("orders", assignment(1, 2))
+    reassign(world, 3, 4)
+    in_sync(world, 1, 2, 3)
+    world.accept(UpdateBrokerStatus(3, OFFLINE))
+    assert world.partition("orders").isr == (1, 2)
+    world.accept(UpdateBrokerStatus(1, OFFLINE))
+    assert (world.partition("orders").leader, world.partition("orders").isr) == (2, (2,))
+    world.accept(UpdateBrokerStatus(3, ONLINE))
+    in_sync(world, 2, 3, 4)
+    done = world.partition("orders")
+    assert (done.replicas, done.isr, done.leader) == ((3, 4), (3, 4), 3)
+    assert not done.is_reassigning
+
+
+def test_a_lost_disk_leaves_what_it_alone_held_offline_on_either_side_of_a_move() -> None:
+    world = World(1, 2)
+    world.create("orders", assignment(1))
+    reassign(world, 2)
+    world.register(1, life=1, disk=77)
+    lost = world.partition("orders")
+    assert (lost.replicas, lost.isr, lost.leader) == ((2, 1), (), NO_LEADER)
+    assert cancel(world) is ErrorCode.NONE, "there is nothing left that could be lost by it"
+
+
+def test_an_unclean_leader_that_is_the_whole_target_ends_the_move() -> None:
+    world = World(1, 2)
+    topic = world.create("orders", assignment(1))
+    reassign(world, 2)
+    world.accept(UpdateBrokerStatus(1, OFFLINE))
+    world.accept(SetPartitionLeader(topic.id, 0, 2, unclean=True))
+    done = world.partition("orders")
+    assert (done.replicas, done.isr, done.leader, done.is_reassigning) == ((2,), (2,), 2, False)
+
+
+def test_a_snapshot_keeps_a_reassignment_and_those_of_before_stay_good() -> None:
+    world = World(1, 2, 3)
+    world.create("orders", assignment(1, 2))
+    settled = world.partition("orders")
+    before = ((1, 2), (1, 2), 1, 0, 0, 0, 0)  # all there was to a partition when there were no reassignments
+    assert partition_hash(some_id(1), 7, settled) == record_hash(PARTITION, some_id(1), 7, before)
+    reassign(world, 3, 2)
+    moving = world.partition("orders")
+    assert partition_hash(some_id(1), 7, moving) == record_hash(PARTITION, some_id(1), 7, moving)
+    assert decode_snapshot(recomputed(world.image)).topics["orders"].partitions == (moving,)
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + count(40, 1000)))
+def test_whatever_happens_every_partition_stays_sound(seed: int) -> None:
+    randomness = random.Random(seed)
+    world = World(1, 2, 3, 4)
+    topic = world.create("orders", assignment(1, 2), assignment(2, 3), assignment(4, 1))
+    reassigned = led = 0
+    for step in range(300):
+        before = world.image.topics["orders"].partitions
+        world.do(something(world, topic.id, randomness, step))
+        after = world.image.topics["orders"].partitions
+        for old, new in zip(before, after, strict=True):
+            assert_sound(new, world.image)
+            assert_history_is_sound(old, new)
+            reassigned += old.is_reassigning and not new.is_reassigning
+            led += old.leader != new.leader
+    assert reassigned > 0
+    assert led > 0
+
+
+def something(world: World, topic_id: bytes, randomness: random.Random, step: int) -> c.Command:
+    number, broker = randomness.randrange(3), randomness.randint(1, 4)
+    partition = world.image.topics["orders"].partitions[number]
+    brokers = world.image.brokers
+    some = tuple(randomness.sample([1, 2, 3, 4], randomness.randint(1, 3)))
+    leader = brokers.get(partition.leader)
+    grown = tuple(
+        IsrMember(each, brokers[each].epoch)
+        for each in partition.replicas
+        if each == partition.leader or (each in brokers and not brokers[each].fenced and randomness.random() < 0.7)
+    )
+    change = IsrChange(topic_id, number, partition.leader_epoch, partition.partition_epoch, grown)
+    kinds: list[c.Command] = [
+        ReassignPartitions((Reassignment(topic_id, number, some),), randomness.random() < 0.8),
+        ReassignPartitions((Reassignment(topic_id, number, None),)),
+        UpdateBrokerStatus(broker, randomness.choice(list(BrokerStatus))),
+        UpdateBrokerStatus(broker, ONLINE),
+        c.RegisterBroker(broker, "h", 1, None, some_id(10_000 + step), some_id(broker)),
+        c.ElectLeaders((c.PartitionKey(topic_id, number),), randomness.random() < 0.3),
+        SetPartitionLeader(topic_id, number, broker, unclean=randomness.random() < 0.2),
+    ]
+    if leader is not None:
+        kinds += [UpdateISR(leader.id, leader.epoch, (change,))] * 5
+    if randomness.random() < 0.03:
+        kinds.append(RemoveBroker(broker))
+        kinds.append(c.RegisterBroker(broker, "h", 1, None, some_id(20_000 + step), some_id(30_000 + step)))
+    return randomness.choice(kinds)
+
+
+def assert_history_is_sound(old: Partition, new: Partition) -> None:
+    if new == old:
+        return
+    assert new.partition_epoch == old.partition_epoch + 1, "one change, counted once"
+    if new.leader != old.leader:
+        assert new.leader_epoch == old.leader_epoch + 1
+    assert new.leader_epoch in (old.leader_epoch, old.leader_epoch + 1)
