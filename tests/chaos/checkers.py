@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from tests.chaos.evidence import Evidence
-from tests.chaos.history import NO_EPOCH, UNREADABLE, Acknowledged, AnyEvent, Consumed, Place, RecordId
+from tests.chaos.evidence import Evidence, Placed
+from tests.chaos.history import NO_EPOCH, UNREADABLE, AnyEvent, Consumed, Place, RecordId
 
 
 class Finding(NamedTuple):
@@ -45,7 +45,7 @@ def lost(evidence: Evidence) -> Iterator[Finding]:
 def misplaced(evidence: Evidence) -> Iterator[Finding]:
     """At the offset that was acknowledged somebody, at some time, read something else."""
     promised_at: dict[tuple[Place, int], RecordId] = {}
-    for ack in evidence.acknowledged:
+    for ack in evidence.placed:
         promised_at.setdefault((ack.place, ack.offset), ack.id)
     told: set[tuple[Place, int]] = set()
     for event in evidence.consumed:
@@ -58,7 +58,7 @@ def misplaced(evidence: Evidence) -> Iterator[Finding]:
 
 def acknowledged_twice(evidence: Evidence) -> Iterator[Finding]:
     by_offset: dict[tuple[Place, int], RecordId] = {}
-    for ack in evidence.acknowledged:
+    for ack in evidence.placed:
         other = by_offset.setdefault((ack.place, ack.offset), ack.id)
         if other != ack.id:
             yield Finding("not monotonic", f"{ack.place}@{ack.offset} was acknowledged for {other} and for {ack.id}")
@@ -66,8 +66,8 @@ def acknowledged_twice(evidence: Evidence) -> Iterator[Finding]:
 
 def acknowledged_backwards(evidence: Evidence) -> Iterator[Finding]:
     """A record that was sent when another was acknowledged already comes after it, whoever sent them."""
-    floors = _Floors((ack.place, ack.at, ack.offset + 1) for ack in evidence.acknowledged)
-    for ack in evidence.acknowledged:
+    floors = _Floors((ack.place, ack.at, ack.offset + 1) for ack in evidence.placed)
+    for ack in evidence.placed:
         sent = evidence.sent.get(ack.id)
         floor = floors.before(ack.place, sent.at) if sent is not None else 0
         if ack.offset < floor:
@@ -86,8 +86,8 @@ def duplicated(evidence: Evidence) -> Iterator[Finding]:
 
 def reordered(evidence: Evidence) -> Iterator[Finding]:
     """With one request in flight, what was acknowledged stands in the order of sending."""
-    streams: dict[tuple[str, Place], list[Acknowledged]] = defaultdict(list)
-    for ack in evidence.acknowledged:
+    streams: dict[tuple[str, Place], list[Placed]] = defaultdict(list)
+    for ack in evidence.placed:
         if evidence.is_ordered(ack.place):
             streams[ack.id.producer, ack.place].append(ack)
     for acks in streams.values():
@@ -227,7 +227,7 @@ def truncated(evidence: Evidence) -> Iterator[Finding]:
 
 def stale_ends(evidence: Evidence) -> Iterator[Finding]:
     """Where a partition ends is never told lower than what was acknowledged, read or told before the question."""
-    known = [(ack.place, ack.at, ack.offset + 1) for ack in evidence.acknowledged]
+    known = [(ack.place, ack.at, ack.offset + 1) for ack in evidence.placed]
     known += [(event.place, event.at, event.offset + 1) for event in evidence.consumed]
     known += [(event.place, event.at, event.end) for event in evidence.ends_seen]
     floors = _Floors(known)

@@ -31,12 +31,26 @@ class Range(NamedTuple):
     end: int
 
 
+class Placed(NamedTuple):
+    """An acknowledgement that said where the record is."""
+
+    at: float
+    id: RecordId
+    place: Place
+    offset: int
+
+
 class Evidence:
     def __init__(self, events: Iterable[AnyEvent]) -> None:
         events = list(events)
         self.promised = {event.topic: event for event in of_kind(events, Promised)}
         self.sent = {event.id: event for event in of_kind(events, Sent)}
         self.acknowledged = list(of_kind(events, Acknowledged))
+        self.placed = [
+            Placed(event.at, event.id, event.place, event.offset)
+            for event in self.acknowledged
+            if event.offset is not None
+        ]
         self.failed = {event.id: event for event in of_kind(events, Failed)}
         self.unknown = {event.id: event for event in of_kind(events, Unknown)}
         self.consumed = list(of_kind(events, Consumed))

@@ -65,7 +65,8 @@ class Sent(Event, frozen=True):
 class Acknowledged(Event, frozen=True):
     id: RecordId
     place: Place
-    offset: int
+    offset: int | None
+    """None: the answer to a repeated batch did not say it."""
 
 
 class Failed(Event, frozen=True):

@@ -59,7 +59,7 @@ class Story:
         self.events.append(Sent(at=self.tick(), id=record, topic=topic, key=key))
         return record
 
-    def acknowledge(self, record: RecordId, offset: int, topic: str = ONCE, partition: int = 0) -> None:
+    def acknowledge(self, record: RecordId, offset: int | None, topic: str = ONCE, partition: int = 0) -> None:
         place = Place(topic, partition)
         self.events.append(Acknowledged(at=self.tick(), id=record, place=place, offset=offset))
 
@@ -158,6 +158,12 @@ def an_acknowledged_record_is_gone_from_the_front(story: Story) -> str:
     story.write(0, 0, LOOSE)
     second = story.write(1, 1, LOOSE)
     story.end_with(second, topic=LOOSE, start=1)
+    return "lost"
+
+
+@bad
+def a_record_that_was_acknowledged_without_an_offset_is_gone(story: Story) -> str:
+    story.acknowledge(story.send(0), None)
     return "lost"
 
 

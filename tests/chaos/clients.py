@@ -1,0 +1,305 @@
+"""Clients that write down all they do: producers and members of groups (librdkafka), and a watcher of ends.
+
+They run on threads of this process. librdkafka's own threads do the work, and what is written by the second is chosen
+so that two cores have time for the nodes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+
+from chronik.client.cluster import Cluster as ClusterClient
+from chronik.client.errors import ClientError
+from chronik.client.offsets import latest_offsets
+from chronik.client.records import TopicPartition
+from chronik.protocol.errors import KafkaError as BrokerError
+from tests.chaos.history import (
+    NO_EPOCH,
+    Acknowledged,
+    ClientBroken,
+    Committed,
+    Consumed,
+    EndSeen,
+    Failed,
+    Journal,
+    Place,
+    RecordId,
+    Sent,
+    Unknown,
+    decode_value,
+    encode_value,
+    now,
+)
+
+REQUEST_TIMEOUT_MS = 4_000
+SOCKET_TIMEOUT_MS = 5_000
+"""Of all clients. Stock ones wait for a paused node for 30 and 60 s: longer than any fault lasts here, so that nothing
+would be seen of who takes over."""
+
+TICK_SECONDS = 0.02
+OUTSTANDING_MAX = 2_000
+"""Records of one producer that are not settled yet: while nobody answers, it waits rather than pile them up."""
+
+PADDING_BYTES = 100
+WATCH_SECONDS = 0.25
+WATCH_TIMEOUT_SECONDS = 2.0
+POLL_SECONDS = 0.1
+
+DEFINITE_ERRORS = frozenset({"_QUEUE_FULL", "MSG_SIZE_TOO_LARGE", "INVALID_RECORD", "INVALID_REQUIRED_ACKS"})
+"""Refused by the client itself, or whatever was tried before."""
+
+DEFINITE_ERRORS_OF_ONE_ATTEMPT = DEFINITE_ERRORS | {"NOT_ENOUGH_REPLICAS"}
+"""Said before the log is touched; but after a retry, an earlier attempt may have been written. (librdkafka repeats what
+was refused by a node that does not lead without counting it, so that does not spoil the single attempt.)"""
+
+Settings = Mapping[str, Any]
+
+
+class Progress:
+    """Up to when what was sent is acknowledged, by partition: tells whether a partition goes on."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sent_at: dict[Place, float] = {}
+        self.acknowledged = 0
+
+    def note(self, place: Place, sent_at: float) -> None:
+        with self._lock:
+            self.acknowledged += 1
+            self._sent_at[place] = max(sent_at, self._sent_at.get(place, 0.0))
+
+    def waiting_for(self, places: Sequence[Place], since: float) -> list[Place]:
+        """Partitions in which nothing that was sent after `since` is acknowledged yet."""
+        with self._lock:
+            return [place for place in places if self._sent_at.get(place, 0.0) <= since]
+
+
+class Client:
+    """A thread that works until it is told to end; what it raises is raised by `join`."""
+
+    def __init__(self, name: str, journal: Journal) -> None:
+        self.name = name
+        self._journal = journal
+        self._ending = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._guarded, name=name)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        self._ending.set()
+
+    def join(self) -> None:
+        if self._thread.ident is not None:
+            self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _guarded(self) -> None:
+        try:
+            self._run()
+        except BaseException as failure:  # for the thread that joins this one
+            self._failure = failure
+
+    def _run(self) -> None:
+        raise NotImplementedError
+
+    def _common_settings(self, bootstrap: str) -> dict[str, Any]:
+        return {
+            "bootstrap.servers": bootstrap,
+            "client.id": self.name,
+            "socket.timeout.ms": SOCKET_TIMEOUT_MS,
+            "log_level": 0,
+            "error_cb": self._on_error,
+        }
+
+    def _on_error(self, error: KafkaError) -> None:
+        """Of the client as a whole: nodes that are away are what it is made for, anything fatal is not."""
+        if error.fatal():
+            self._journal.add(ClientBroken(at=now(), client=self.name, error=error.str()))
+
+
+class Sender(Client):
+    """Sends `rate` records a second."""
+
+    def __init__(
+        self,
+        name: str,
+        journal: Journal,
+        progress: Progress,
+        bootstrap: str,
+        topic: str,
+        rate: float,
+        *,
+        timeout_s: float,
+        keys: int = 0,
+        settings: Settings | None = None,
+    ) -> None:
+        super().__init__(name, journal)
+        self._progress = progress
+        self._topic = topic
+        self._rate = rate
+        self._keys = keys
+        self._timeout_s = timeout_s
+        settings = settings or {}
+        self._definite = DEFINITE_ERRORS_OF_ONE_ATTEMPT if settings.get("retries") == 0 else DEFINITE_ERRORS
+        self._producer = Producer(
+            self._common_settings(bootstrap)
+            | {"request.timeout.ms": REQUEST_TIMEOUT_MS, "message.timeout.ms": int(timeout_s * 1000)}
+            | dict(settings)
+        )
+        self._unsettled: dict[int, float] = {}
+
+    def _run(self) -> None:
+        due_at, number = now(), 0
+        while not self._ending.wait(TICK_SECONDS):
+            self._producer.poll(0)
+            while due_at <= now():
+                due_at += 1 / self._rate  # also when it is not sent: what was missed is not made up for
+                if len(self._unsettled) < OUTSTANDING_MAX:
+                    self._send(number)
+                    number += 1
+        self._producer.flush(2 * self._timeout_s)
+        for number in list(self._unsettled):
+            self._journal.add(Unknown(at=now(), id=RecordId(self.name, number), error="never settled"))
+
+    def _send(self, number: int) -> None:
+        record = RecordId(self.name, number)
+        key = f"{self.name}/{number % self._keys}" if self._keys else None
+        sent_at = now()
+        self._journal.add(Sent(at=sent_at, id=record, topic=self._topic, key=key))
+        self._unsettled[number] = sent_at
+        try:
+            self._producer.produce(
+                self._topic,
+                value=encode_value(record, key, PADDING_BYTES),
+                key=key,
+                on_delivery=lambda error, message: self._settle(number, error, message),
+            )
+        except (BufferError, KafkaException) as refusal:
+            self._unsettled.pop(number)
+            self._journal.add(Failed(at=now(), id=record, error=str(refusal)))
+
+    def _settle(self, number: int, error: KafkaError | None, message: Any) -> None:
+        at, sent_at, record = now(), self._unsettled.pop(number), RecordId(self.name, number)
+        if error is None:
+            place, offset = Place(message.topic(), message.partition()), message.offset()
+            known = offset if offset is not None and offset >= 0 else None
+            self._journal.add(Acknowledged(at=at, id=record, place=place, offset=known))
+            self._progress.note(place, sent_at)
+        elif error.name() in self._definite:
+            self._journal.add(Failed(at=at, id=record, error=error.name()))
+        else:
+            self._journal.add(Unknown(at=at, id=record, error=error.name()))
+
+
+class Member(Client):
+    """Of a consumer group, with Kafka's defaults: it commits by itself what it was handed."""
+
+    def __init__(self, name: str, journal: Journal, bootstrap: str, topic: str, group: str) -> None:
+        super().__init__(name, journal)
+        self._group = group
+        self._assignment = 0
+        self.positions: dict[Place, int] = {}
+        """Behind the last record that it was handed of each partition, ever."""
+        self._consumer = Consumer(
+            self._common_settings(bootstrap) | {"group.id": group, "auto.offset.reset": "earliest"}
+        )
+        self._consumer.subscribe([topic], on_assign=self._on_assign)
+
+    def _on_assign(self, consumer: Any, partitions: Any) -> None:
+        self._assignment += 1
+
+    def _run(self) -> None:
+        try:
+            while not self._ending.is_set():
+                message = self._consumer.poll(POLL_SECONDS)
+                if message is not None and message.error() is None:
+                    self._note(message)
+                elif message is not None and message.error().fatal():
+                    self._on_error(message.error())
+            self._commit()
+        finally:
+            self._consumer.close()
+
+    def _note(self, message: Any) -> None:
+        place, offset = Place(message.topic(), message.partition()), message.offset()
+        epoch = message.leader_epoch()
+        self._journal.add(
+            Consumed(
+                at=now(),
+                reader=self.name,
+                group=self._group,
+                assignment=self._assignment,
+                place=place,
+                offset=offset,
+                id=decode_value(message.value(), message.key()),
+                epoch=NO_EPOCH if epoch is None else epoch,
+            )
+        )
+        self.positions[place] = offset + 1
+
+    def _commit(self) -> None:
+        try:
+            committed = self._consumer.commit(asynchronous=False) or []
+        except KafkaException:  # it has nothing, or somebody else has it by now: who has it commits it
+            return
+        for each in committed:
+            if each.error is None and each.offset >= 0:
+                place = Place(each.topic, each.partition)
+                self._journal.add(Committed(at=now(), group=self._group, place=place, offset=each.offset))
+
+
+class Watcher(Client):
+    """Asks again and again where each partition ends."""
+
+    def __init__(self, name: str, journal: Journal, bootstrap: str, places: Sequence[Place]) -> None:
+        super().__init__(name, journal)
+        self._places = places
+        self._bootstrap = bootstrap
+
+    def _run(self) -> None:
+        with ClusterClient(self._bootstrap, client_id=self.name, timeout_s=WATCH_TIMEOUT_SECONDS) as cluster:
+            while not self._ending.wait(WATCH_SECONDS):
+                for place in self._places:
+                    self._ask(cluster, place)
+
+    def _ask(self, cluster: ClusterClient, place: Place) -> None:
+        asked_at, partition = now(), TopicPartition(*place)
+        try:
+            end = latest_offsets(cluster, [partition])[partition]
+        except (ClientError, BrokerError):  # nobody knows at the moment
+            cluster.forget()
+            return
+        self._journal.add(EndSeen(at=now(), reader=self.name, place=place, asked_at=asked_at, end=end))
+
+
+@contextmanager
+def running(clients: Sequence[Client]) -> Iterator[None]:
+    """They end when the block does, however it does."""
+    for client in clients:
+        client.start()
+    try:
+        yield
+    finally:
+        for client in clients:
+            client.end()
+        for client in clients:
+            client.join()
+
+
+def wait_for(condition: Callable[[], bool], seconds: float, poll_s: float = 0.02) -> bool:
+    """Whether it came true in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(poll_s)
+    return True

@@ -1,0 +1,264 @@
+"""One run: a cluster, clients, faults; then peace, a last look at everything, and a judgement."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from chronik.client.admin import NewTopic, create_topics
+from chronik.client.errors import ClientError
+from chronik.errors import ChronikError
+from chronik.protocol.errors import KafkaError
+from chronik.testing.cluster import Cluster, ClusterNode
+from chronik.testing.control import BrokerFailed
+from tests.chaos import standing
+from tests.chaos.checkers import Finding, judge
+from tests.chaos.clients import Progress, Watcher, running, wait_for
+from tests.chaos.evidence import Range
+from tests.chaos.faults import KINDS, Kind, Step, Target, minority, schedule
+from tests.chaos.final import ranges_of, read_everything
+from tests.chaos.history import AnyEvent, FaultBegan, FaultEnded, Journal, Place, now
+from tests.chaos.replicas import compare, partition_folder, read_log
+from tests.chaos.workloads import WORKLOADS, Crew, Workload, drain
+
+JOURNAL = "journal.jsonl"
+NODES = 3
+
+IN_SYNC_SECONDS_MAX = 60.0
+"""Some seconds suffice for replicas to catch up with what this little load has written meanwhile."""
+
+PROGRESS_SECONDS_MAX = 30.0
+"""A session of 3 s, an election, and clients that time out after 5 s and back off: ten seconds, on a busy machine."""
+
+LEADER_SECONDS_MAX = 30.0
+DRAIN_SECONDS_MAX = 120.0
+"""A group whose coordinator was killed last may have to wait for a session of its members: 45 s."""
+
+POLL_SECONDS = 0.05
+STEP_SECONDS = 6.0
+"""About what one fault takes: how many of the schedule are shown beforehand."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    folder: Path
+    seconds: float = 60.0
+    steps_max: int | None = None
+    """Ends sooner, after so many faults."""
+    seed: int = 1
+    faults: tuple[str, ...] = tuple(KINDS)
+    workloads: tuple[Workload, ...] = tuple(WORKLOADS.values())
+    rate: float = 120.0
+    """Records per second of each workload."""
+    replication: int = 3
+    min_insync: int = 2
+    spares_leaders: bool = False
+    """Only nodes that lead no partition of the workloads are hit."""
+    kinds: Mapping[str, Kind] = field(default_factory=lambda: KINDS)
+
+    def places(self) -> list[Place]:
+        return [place for workload in self.workloads for place in workload.places()]
+
+    @property
+    def survives_a_minority(self) -> bool:
+        return self.spares_leaders or self.min_insync < self.replication
+
+
+@dataclass(frozen=True)
+class Outcome:
+    events: list[AnyEvent]
+    findings: list[Finding]
+    steps: int
+
+
+def run_chaos(options: Options, say: Say) -> Outcome:
+    """All that went wrong is in the findings. What is left in the folder is for whoever looks into them."""
+    options.folder.mkdir(parents=True, exist_ok=True)
+    cluster = Cluster(
+        NODES,
+        options.folder / "cluster",
+        links=True,
+        replication_factor=options.replication,
+        min_insync_replicas=options.min_insync,
+    )
+    with closing(Journal(options.folder / JOURNAL)) as journal, closing(cluster):
+        run = _Run(options, cluster, journal, say)
+        try:
+            run.go()
+        except (ChronikError, KafkaError) as failure:
+            run.findings.append(Finding("broken off", f"{type(failure).__name__}: {failure}"))
+        events = journal.events()
+    return Outcome(events, [*run.findings, *judge(events)], run.steps)
+
+
+class _Run:
+    def __init__(self, options: Options, cluster: Cluster, journal: Journal, say: Say) -> None:
+        self.options = options
+        self.cluster = cluster
+        self.journal = journal
+        self.findings: list[Finding] = []
+        self.steps = 0
+        self._progress = Progress()
+        self._places = options.places()
+        self._topics = [workload.name for workload in options.workloads]
+        self._began = now()
+        self._say_line = say
+
+    def go(self) -> None:
+        """Raises BrokerFailed when a node does not come up, ClientError or KafkaError when no last look is possible."""
+        self.cluster.start()
+        self.cluster.wait_until_ready()
+        self._make_topics()
+        crews = [
+            Crew.of(each, self.journal, self._progress, self.cluster.bootstrap, self.options.rate)
+            for each in self.options.workloads
+        ]
+        watcher = Watcher("watcher", self.journal, self.cluster.bootstrap, self._places)
+        senders = [sender for crew in crews for sender in crew.senders]
+        with running([watcher, *(member for crew in crews for member in crew.members)]):
+            with running(senders):
+                with self._told():
+                    self._torment()
+                self._heal()
+            self._say(f"peace; {self._progress.acknowledged:,} acknowledged; the groups read what is left")
+            self._await_sync()
+            ranges = ranges_of(self.cluster.bootstrap, self._places)
+            drain(crews, {place: end for place, (_, end) in ranges.items()}, DRAIN_SECONDS_MAX)
+        self._look_at_everything()
+
+    def _say(self, line: str) -> None:
+        self._say_line(f"{now() - self._began:6.1f} s  {line}")
+
+    def _make_topics(self) -> None:
+        configs = {"min.insync.replicas": str(self.options.min_insync)}
+        with self.cluster.nodes[1].cluster() as client:
+            for each in self.options.workloads:
+                topic = NewTopic(each.name, each.partitions, self.options.replication, configs)
+                create_topics(client, [topic])
+                self.journal.add(each.promise(now()))
+        self._say(f"{NODES} nodes are up, with {', '.join(self._topics)} in {len(self._places)} partitions")
+
+    # Faults
+
+    def _torment(self) -> None:
+        self._await_progress(now(), "no partition takes records before the first fault")
+        ends_at = now() + self.options.seconds
+        planned = schedule(self.options.seed, self.options.faults)
+        for step in islice(planned, self.options.steps_max):
+            if now() >= ends_at or (step.is_patient and not self._await_sync()):
+                return
+            self._suffer(step)
+            self._note_deaths()
+            wait_for(lambda: now() >= ends_at, step.rest_s, POLL_SECONDS)
+
+    def _suffer(self, step: Step) -> None:
+        rng = random.Random(step.seed)
+        victims = self._victims(step, rng)
+        kind = self.options.kinds[step.kind]
+        demands = step.is_patient and kind.hits_minority and self.options.survives_a_minority
+        with kind.befall(self.cluster, victims, rng) as what:
+            self.steps += 1
+            began = now()
+            began_event = FaultBegan(
+                at=began, number=step.number, kind=step.kind, what=what, demands_progress=demands
+            )
+            self.journal.add(began_event)
+            self._say(f"{step.number}. {step.kind}: {what} ({step.target.value})")
+            progressed_s = self._hold(step.hold_s, began, demands)
+        self.journal.add(FaultEnded(at=now(), number=step.number, progressed_s=progressed_s))
+        went = "" if progressed_s is None else f"; every partition went on after {progressed_s:.1f} s"
+        self._say(f"   over after {now() - began:.1f} s{went}; {self._progress.acknowledged:,} acknowledged")
+
+    def _victims(self, step: Step, rng: random.Random) -> list[ClusterNode]:
+        nodes = list(self.cluster.nodes.values())
+        place = rng.choice(self._places)
+        if self.options.spares_leaders:
+            leaders = {standing.leader_of(self.cluster, each) for each in self._places}
+            return [rng.choice([node for node in nodes if node.node_id not in leaders])]
+        if step.target is Target.CONTROLLER:
+            return minority(self.cluster, self.cluster.leader(LEADER_SECONDS_MAX), rng)
+        leader = standing.leader_of(self.cluster, place) if step.target is Target.PARTITION_LEADER else standing.NOBODY
+        return minority(self.cluster, self.cluster.nodes.get(leader) or rng.choice(nodes), rng)
+
+    def _hold(self, seconds: float, began: float, demands_progress: bool) -> float | None:
+        """Until the time is over, and longer if need be to see whether all goes on. Says after how long it did."""
+        progressed_s: float | None = None
+
+        def is_over() -> bool:
+            nonlocal progressed_s
+            if progressed_s is None and not self._progress.waiting_for(self._places, began):
+                progressed_s = now() - began
+            return now() - began >= seconds and (progressed_s is not None or not demands_progress)
+
+        wait_for(is_over, max(seconds, PROGRESS_SECONDS_MAX) if demands_progress else seconds, POLL_SECONDS)
+        return progressed_s
+
+    def _note_deaths(self) -> None:
+        """Those that no fault explains: what a fault ended it has also started again."""
+        for node in self.cluster.nodes.values():
+            if not node.running:
+                last = " | ".join(node.log.splitlines()[-3:])
+                self.findings.append(Finding("node died", f"node {node.node_id} ended by itself: {last}"))
+                node.kill()
+                node.start()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What breaks the faults off is a finding; the last look is taken all the same."""
+        try:
+            yield
+        except (BrokerFailed, ClientError) as failure:
+            self.findings.append(Finding("broken off", str(failure)))
+
+    # Peace
+
+    def _heal(self) -> None:
+        self.cluster.heal()
+        for node in self.cluster.nodes.values():
+            if not node.running:
+                node.kill()
+            node.heal()
+        self.cluster.wait_until_ready()
+        self._await_progress(now(), "not every partition takes records again after the faults")
+
+    def _await_progress(self, since: float, otherwise: str) -> None:
+        if not wait_for(lambda: not self._progress.waiting_for(self._places, since), IN_SYNC_SECONDS_MAX):
+            waiting = ", ".join(map(str, self._progress.waiting_for(self._places, since)))
+            self.findings.append(Finding("stalled", f"{otherwise}: {waiting}"))
+
+    def _await_sync(self) -> bool:
+        if wait_for(lambda: standing.not_in_sync(self.cluster, self._places) is None, IN_SYNC_SECONDS_MAX):
+            return True
+        why = standing.not_in_sync(self.cluster, self._places)
+        self.findings.append(Finding("not in sync", f"after {IN_SYNC_SECONDS_MAX:g} s in peace: {why}"))
+        return False
+
+    def _look_at_everything(self) -> None:
+        ranges = ranges_of(self.cluster.bootstrap, self._places)
+        records = sum(end - start for start, end in ranges.values())
+        self._say(f"{records:,} records are read by two clients, and compared on the disks of all replicas")
+        read_everything(self.cluster.bootstrap, ranges, self.journal)
+        self._compare_replicas(ranges)
+
+    def _compare_replicas(self, ranges: Mapping[Place, Range]) -> None:
+        anyone = self.cluster.nodes[1]
+        ids, told = standing.topic_ids(anyone, self._topics), standing.ask(anyone, self._topics)
+        for place, (_, end) in ranges.items():
+            folders = {
+                node_id: partition_folder(self.cluster.nodes[node_id].data_dir, ids[place.topic], place.partition)
+                for node_id in told[place].replicas
+            }
+            logs = {node_id: read_log(folder) for node_id, folder in folders.items()}
+            self.findings += compare(place, logs, end)
+
+
+def planned_steps(options: Options) -> Sequence[Step]:
+    """Those that there will be time for, or a few more."""
+    count = max(1, round(options.seconds / STEP_SECONDS))
+    return list(islice(schedule(options.seed, options.faults), min(count, options.steps_max or count)))

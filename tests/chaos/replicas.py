@@ -1,0 +1,93 @@
+"""What the replicas of a partition hold on disk, compared batch by batch.
+
+Reads the segment files as they lie there, with the names of files and the format of batches in hand and nothing else:
+what the log itself believes about them, its indexes and its checkpoints, is not asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from chronik.broker.replicas import TOPICS_FOLDER
+from chronik.ids import format_id
+from chronik.log import names
+from chronik.protocol.batch import parse_header, verify_crc
+from chronik.protocol.errors import CorruptRecords
+from tests.chaos.checkers import Finding
+from tests.chaos.history import Place
+
+KIND = "replicas differ"
+
+
+class StoredBatch(NamedTuple):
+    base_offset: int
+    next_offset: int
+    content: bytes
+    """All of it, leader epoch included."""
+
+
+class StoredLog(NamedTuple):
+    start: int
+    batches: list[StoredBatch]
+
+    @property
+    def end(self) -> int:
+        return self.batches[-1].next_offset if self.batches else self.start
+
+
+def partition_folder(data_dir: Path, topic_id: bytes, partition: int) -> Path:
+    return data_dir / TOPICS_FOLDER / format_id(topic_id) / str(partition)
+
+
+def read_log(folder: Path) -> StoredLog:
+    """Up to the end of its good batches. A folder that is not there is an empty log: nothing was ever written."""
+    present = [path.name for path in folder.iterdir()] if folder.exists() else []
+    segments = names.offsets_of(present, names.LOG)
+    batches: list[StoredBatch] = []
+    for base_offset in segments:
+        if batches and batches[-1].next_offset != base_offset:
+            break
+        batches += _good_batches((folder / names.offset_name(base_offset, names.LOG)).read_bytes(), base_offset)
+    return StoredLog(segments[0] if segments else 0, batches)
+
+
+def _good_batches(data: bytes, due_offset: int) -> Iterator[StoredBatch]:
+    """A file may end in a torn batch or in zeros that were allocated ahead."""
+    position = 0
+    while position < len(data):
+        try:
+            header = parse_header(data, position)
+        except CorruptRecords:
+            return
+        if header.base_offset != due_offset or not verify_crc(data, position, header.size):
+            return
+        yield StoredBatch(header.base_offset, header.next_offset, data[position : position + header.size])
+        position, due_offset = position + header.size, header.next_offset
+
+
+def compare(place: Place, logs: Mapping[int, StoredLog], high_watermark: int) -> list[Finding]:
+    """Every replica reaches the high watermark, and from the highest start of a log on all hold the same bytes.
+
+    Of logs that are not compacted: replicas compact each for itself.
+    """
+    findings = [
+        Finding(KIND, f"node {node} holds {place} up to {log.end} only, of {high_watermark}")
+        for node, log in logs.items()
+        if log.end < high_watermark
+    ]
+    start = max(log.start for log in logs.values())
+    end = min(high_watermark, *(log.end for log in logs.values()))
+    held = {node: _between(log, start, end) for node, log in logs.items()}
+    reference_node, reference = next(iter(held.items()))
+    for node, found in held.items():
+        other = next((o for o in sorted(reference.keys() | found.keys()) if reference.get(o) != found.get(o)), None)
+        if other is not None:
+            what = f"{place}@{other}: nodes {reference_node} and {node} do not hold the same batch"
+            findings.append(Finding(KIND, what))
+    return findings
+
+
+def _between(log: StoredLog, start: int, end: int) -> dict[int, bytes]:
+    return {batch.base_offset: batch.content for batch in log.batches if start <= batch.base_offset < end}

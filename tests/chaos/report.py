@@ -1,0 +1,98 @@
+"""What a run came to, in plain text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from statistics import median
+
+from tests.chaos.checkers import Finding
+from tests.chaos.evidence import Evidence
+from tests.chaos.harness import Outcome
+from tests.chaos.history import Place, Sent
+
+FINDINGS_SHOWN_PER_KIND = 10
+
+
+def report(outcome: Outcome) -> list[str]:
+    evidence = Evidence(outcome.events)
+    return [
+        *_table(evidence),
+        "",
+        *_faults(evidence),
+        "",
+        *_findings(outcome.findings),
+    ]
+
+
+def _table(evidence: Evidence) -> Iterator[str]:
+    columns = ("workload", "sent", "acked", "unknown", "failed", "doubled", "delivered", "gap s", "worst partition s")
+    yield "  ".join(f"{name:>9}" for name in columns)
+    for topic in evidence.promised:
+        sent = [event for event in evidence.sent.values() if event.topic == topic]
+        figures: list[str] = [f"{topic:>9}"]
+        for count in _counts(evidence, topic, sent):
+            figures.append(f"{count:>9,}")
+        gaps = longest_gaps(evidence, topic)
+        yield "  ".join([*figures, f"{gaps.whole:>9.1f}", f"{gaps.worst_partition:>9.1f}"])
+    yield "(doubled: records at two offsets, which only idempotence rules out; gap: the longest time without any"
+    yield " acknowledgement, and in the partition that had the longest)"
+
+
+def _counts(evidence: Evidence, topic: str, sent: list[Sent]) -> Iterator[int]:
+    ids = {event.id for event in sent}
+    yield len(ids)
+    yield sum(event.id in ids for event in evidence.acknowledged)
+    yield sum(record in ids for record in evidence.unknown)
+    yield sum(record in ids for record in evidence.failed)
+    yield sum(record in ids for record, _ in evidence.duplicates())
+    yield sum(event.group is not None and event.place.topic == topic for event in evidence.consumed)
+
+
+class Gaps:
+    """The longest times without an acknowledgement while records were sent."""
+
+    def __init__(self, whole: float, worst_partition: float) -> None:
+        self.whole = whole
+        self.worst_partition = worst_partition
+
+
+def longest_gaps(evidence: Evidence, topic: str) -> Gaps:
+    sent_at = [event.at for event in evidence.sent.values() if event.topic == topic]
+    if not sent_at:
+        return Gaps(0.0, 0.0)
+    began, ended = min(sent_at), max(sent_at)
+    acknowledged_at: dict[Place, list[float]] = {place: [] for place in evidence.places() if place.topic == topic}
+    for event in evidence.acknowledged:
+        if event.place in acknowledged_at:
+            acknowledged_at[event.place].append(event.at)
+    together = [at for times in acknowledged_at.values() for at in times]
+    worst = max(_longest(times, began, ended) for times in acknowledged_at.values())
+    return Gaps(_longest(together, began, ended), worst)
+
+
+def _longest(times: Iterable[float], began: float, ended: float) -> float:
+    within = sorted(at for at in times if began <= at <= ended)
+    return max(after - before for before, after in pairwise([began, *within, ended]))
+
+
+def _faults(evidence: Evidence) -> Iterator[str]:
+    kinds = Counter(event.kind for event in evidence.faults_began)
+    told = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "none"
+    yield f"faults: {sum(kinds.values())} ({told})"
+    demanded = [event.number for event in evidence.faults_began if event.demands_progress]
+    ended = [evidence.faults_ended[number] for number in demanded if number in evidence.faults_ended]
+    after = [event.progressed_s for event in ended if event.progressed_s is not None]
+    if demanded:
+        times = f", after {median(after):.1f} s (median), {max(after):.1f} s (most)" if after else ""
+        yield f"every partition had to go on in {len(demanded)} of them: it did in {len(after)}{times}"
+
+
+def _findings(findings: list[Finding]) -> Iterator[str]:
+    yield f"findings: {len(findings)}"
+    kinds = Counter(finding.kind for finding in findings)
+    for kind, count in kinds.items():
+        yield f"  {kind}: {count}"
+        for finding in [each for each in findings if each.kind == kind][:FINDINGS_SHOWN_PER_KIND]:
+            yield f"    {finding.what}"

@@ -1,0 +1,107 @@
+"""`make chaos`: torments a cluster of three for a while, and says what its clients lived to see.
+
+    make chaos SECONDS=60 SEED=1 FAULTS=kill,pause WORKLOAD=queue
+    python -m tests.chaos.run --judge FOLDER      # judges a saved journal once more
+
+Ends with 1 when anything is wrong, and leaves the journal, the nodes' logs and their data behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.chaos.checkers import judge
+from tests.chaos.faults import KINDS
+from tests.chaos.harness import JOURNAL, Options, Outcome, planned_steps, run_chaos
+from tests.chaos.history import FaultBegan, of_kind, read_journal
+from tests.chaos.report import report
+from tests.chaos.workloads import WORKLOADS
+
+ALL = "all"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parsed = _parser().parse_args(arguments)
+    if parsed.judge is not None:
+        return _judge_again(parsed.judge)
+    folder = Path(tempfile.mkdtemp(prefix="chronik-chaos-"))
+    options = Options(
+        folder=folder,
+        seconds=parsed.seconds,
+        seed=parsed.seed,
+        faults=tuple(parsed.faults),
+        workloads=tuple(WORKLOADS[name] for name in parsed.workload),
+        rate=parsed.rate,
+        replication=parsed.replication,
+        min_insync=parsed.min_insync if parsed.min_insync is not None else min(2, parsed.replication),
+    )
+    say(f"seed {options.seed}: {', '.join(options.faults)} for {options.seconds:g} s")
+    for step in planned_steps(options):
+        say(str(step))
+    outcome = run_chaos(options, say)
+    say("")
+    for line in report(outcome):
+        say(line)
+    return _leave(folder, outcome, _command(parsed))
+
+
+def _leave(folder: Path, outcome: Outcome, command: str) -> int:
+    if not outcome.findings:
+        shutil.rmtree(folder, ignore_errors=True)
+        return 0
+    say("")
+    say(f"kept: {folder} (journal, logs and data of the nodes)")
+    say(f"judge it again:  .venv/bin/python -m tests.chaos.run --judge {folder}")
+    say(f"once more:       {command}")
+    return 1
+
+
+def _judge_again(folder: Path) -> int:
+    events = read_journal(folder / JOURNAL)
+    outcome = Outcome(events, judge(events), steps=len(list(of_kind(events, FaultBegan))))
+    for line in report(outcome):
+        say(line)
+    return 1 if outcome.findings else 0
+
+
+def _command(parsed: argparse.Namespace) -> str:
+    command = f"make chaos SECONDS={parsed.seconds:g} SEED={parsed.seed} RATE={parsed.rate:g}"
+    command += f" FAULTS={','.join(parsed.faults)} WORKLOAD={','.join(parsed.workload)}"
+    return command if parsed.replication == 3 else f"{command} REPLICATION={parsed.replication}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="tests.chaos.run", description="Torments a cluster of three nodes.")
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long faults are injected")
+    parser.add_argument("--seed", type=int, default=1, help="of the schedule of faults")
+    parser.add_argument("--faults", type=_some_of(KINDS), default=ALL, help=f"{', '.join(KINDS)}, or {ALL}")
+    parser.add_argument("--workload", type=_some_of(WORKLOADS), default=ALL, help=f"{', '.join(WORKLOADS)}, or {ALL}")
+    parser.add_argument("--rate", type=float, default=120.0, help="records per second of each workload")
+    parser.add_argument("--replication", type=int, default=3, help="copies of each partition")
+    parser.add_argument("--min-insync", type=int, default=None, help="2, or 1 with a single copy")
+    parser.add_argument("--judge", type=Path, default=None, metavar="FOLDER", help="judge a saved journal")
+    return parser
+
+
+def _some_of(known: Mapping[str, Any]) -> Any:
+    def parse(text: str) -> list[str]:
+        chosen = list(known) if text == ALL else text.split(",")
+        if unknown := [name for name in chosen if name not in known]:
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: there are {', '.join(known)}, and {ALL}")
+        return chosen
+
+    return parse
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""How the cluster stands by its own account: who leads, who is in sync, as each node's Metadata tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from chronik.client.connection import Connection
+from chronik.client.errors import ClientError
+from chronik.config import Address
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from chronik.testing.cluster import Cluster, ClusterNode
+from chronik.testing.ports import HOST
+from tests.chaos.history import Place
+
+ASK_SECONDS_MAX = 3.0
+NOBODY = -1
+
+
+class PartitionStanding(NamedTuple):
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        return self.leader != NOBODY and set(self.in_sync) == set(self.replicas)
+
+
+def ask(node: ClusterNode, topics: Iterable[str]) -> dict[Place, PartitionStanding]:
+    """What this very node says. Raises ClientError."""
+    return {
+        Place(topic.name or "", partition.partition_index): PartitionStanding(
+            partition.leader_id,
+            partition.leader_epoch,
+            tuple(partition.replica_nodes),
+            tuple(partition.isr_nodes),
+        )
+        for topic in _metadata(node, topics)
+        for partition in topic.partitions
+    }
+
+
+def topic_ids(node: ClusterNode, topics: Iterable[str]) -> dict[str, bytes]:
+    """Raises ClientError."""
+    return {topic.name or "": topic.topic_id for topic in _metadata(node, topics)}
+
+
+def _metadata(node: ClusterNode, topics: Iterable[str]) -> list[MetadataResponseTopic]:
+    connection = Connection(Address(HOST, node.port), client_id="chaos", timeout_s=ASK_SECONDS_MAX)
+    try:
+        wanted = [MetadataRequestTopic(name=topic) for topic in topics]
+        answer = connection.request(MetadataRequest(topics=wanted, allow_auto_topic_creation=False), MetadataResponse)
+    finally:
+        connection.close()
+    return [topic for topic in answer.topics if topic.error_code == ErrorCode.NONE]
+
+
+def leader_of(cluster: Cluster, place: Place) -> int:
+    """By the first node that answers; NOBODY when none does or nobody leads."""
+    for node in cluster.live:
+        try:
+            return ask(node, [place.topic])[place].leader
+        except (ClientError, KeyError):
+            continue
+    return NOBODY
+
+
+def not_in_sync(cluster: Cluster, places: Iterable[Place]) -> str | None:
+    """None when every node, asked directly, says that all replicas of all partitions are in sync."""
+    places = list(places)
+    topics = sorted({place.topic for place in places})
+    for node in cluster.nodes.values():
+        if not node.live:
+            return f"node {node.node_id} is down"
+        try:
+            standing = ask(node, topics)
+        except ClientError as silent:
+            return f"node {node.node_id}: {silent}"
+        for place in places:
+            if place not in standing:
+                return f"node {node.node_id} does not know {place}"
+            if not standing[place].is_whole:
+                return f"node {node.node_id} says {place} has {standing[place]}"
+    return None
