@@ -14,6 +14,8 @@ from functools import partial
 from chronik.clock import Clock
 from chronik.groups import events
 from chronik.groups.config import GROUPS_MAX, GroupConfig
+from chronik.groups.coordinators import ALONE, Tenure
+from chronik.groups.custody import LOOK_SECONDS, Custody
 from chronik.groups.hosting import GroupHost
 from chronik.groups.joining import refusal_of_join
 from chronik.groups.machine import ClassicGroup
@@ -39,7 +41,7 @@ from chronik.groups.requests import (
 )
 from chronik.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from chronik.groups.transitions import GroupState
-from chronik.metadata.commands import DeleteOffsets, OffsetKey
+from chronik.metadata.commands import NO_EPOCH, DeleteOffsets, OffsetKey
 from chronik.metadata.delta import Delta
 from chronik.metadata.store import Acks
 from chronik.protocol.errors import ErrorCode
@@ -54,63 +56,58 @@ class GroupCoordinator:
         clock: Clock,
         config: GroupConfig | None = None,
         on_fatal: Callable[[BaseException], None] | None = None,
-        owns: Callable[[str], bool] = lambda group_id: True,
+        owns: Callable[[str], Tenure | None] = lambda group_id: ALONE,
         offset_acks: Acks = Acks.ALL,
+        is_fenced: Callable[[], bool] = lambda: False,
     ) -> None:
         """`on_fatal` hears of what cannot go on in the background; the node has to stop then. `owns` says which groups
-        are this node's to coordinate, as the image has it at the moment."""
+        are this node's to coordinate, and in which term, as the image has it at the moment; `is_fenced`, whether others
+        may believe that this node is gone."""
         self._store = store
         self._clock = clock
         self._config = config or GroupConfig()
         self._on_fatal = on_fatal
-        self._owns = owns
         self._proposals = Proposals(store, offset_acks)
-        self._host = GroupHost(clock, self._proposals, self._fail)
+        self._host = GroupHost(clock, self._proposals, self._holds, self._fail)
+        self._custody = Custody(store, self._host, self._config, owns, is_fenced)
         self._tasks: list[asyncio.Task[None]] = []
-        self._is_active = False
 
     # --- life ---
 
     async def start(self) -> None:
         """Takes up the groups where the last coordinator left them."""
-        self._take_up_groups()
+        self._custody.open()
         self._tasks = [
             asyncio.create_task(self._proposals.run(), name="group proposals"),
             asyncio.create_task(self._expire_offsets_forever(), name="offset expiry"),
+            asyncio.create_task(self._look_forever(), name="group custody"),
         ]
         for task in self._tasks:
             task.add_done_callback(self._task_ended)
-        self._is_active = True
 
     def follow(self, delta: Delta) -> None:
         """Who coordinates which group may have changed: takes up what is ours now, lets go of what is not."""
-        if not self._is_active or not (delta.topics or delta.brokers):
-            return
-        for group in self._host:
-            if not self._owns(group.group_id):
-                self._host.feed(group, events.TakenOver(self._host.now_ms()))
-        self._take_up_groups()
+        self._custody.follow(delta)
 
-    def _take_up_groups(self) -> None:
-        for stored in self._store.image.groups.values():
-            if self._host.get(stored.group_id) is None and self._owns(stored.group_id):
-                self._host.add(ClassicGroup.load(stored, self._config, self._host.now_ms()))
+    async def _look_forever(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            self._custody.look()
+
+    def _holds(self, group: ClassicGroup) -> bool:
+        return self._custody.holds(group)
 
     async def close(self) -> None:
         """Everybody who waits is answered; what was proposed is seen through."""
         if not self._tasks:
             return
-        self._is_active = False
-        self._let_go_of_all()
+        self._custody.close()
         self._proposals.close()
-        proposing, expiring = self._tasks
+        proposing, *others = self._tasks
         self._tasks = []
-        expiring.cancel()
-        await asyncio.wait([proposing, expiring])
-
-    def _let_go_of_all(self) -> None:
-        for group in self._host:
-            self._host.feed(group, events.TakenOver(self._host.now_ms()))
+        for task in others:
+            task.cancel()
+        await asyncio.wait([proposing, *others])
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
@@ -120,9 +117,8 @@ class GroupCoordinator:
     def _fail(self, error: BaseException) -> None:
         """From here on nobody is served; those who wait are sent away."""
         log.critical("the group coordinator cannot go on", exc_info=error)
-        self._is_active = False
         try:
-            self._let_go_of_all()
+            self._custody.close()
         finally:
             if self._on_fatal is not None:
                 self._on_fatal(error)
@@ -130,16 +126,16 @@ class GroupCoordinator:
     # --- membership ---
 
     async def join(self, request: JoinRequest) -> JoinResult:
-        refusal = self._refusal(request.group_id) or refusal_of_join(request, self._config)
+        refusal = self._custody.refusal(request.group_id) or refusal_of_join(request, self._config)
         if refusal is not None:
             return JoinResult(refusal, request.member_id)
-        group = self._hosted(request.group_id)
+        group = self._custody.get(request.group_id)
         if group is None:
             if request.member_id != UNKNOWN_MEMBER:
                 return JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
-            if len(self._host) >= GROUPS_MAX:
+            if self._is_full:
                 return JoinResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
-            group = self._host.add(ClassicGroup(request.group_id, self._config))
+            group = self._custody.found(request.group_id)
         question = events.JoinAsked(self._host.now_ms(), self._host.new_waiter(), request, str(uuid.uuid4()))
         return await self._host.ask(group, question, JoinResult)
 
@@ -167,45 +163,42 @@ class GroupCoordinator:
         left = tuple(LeftMember(leaving.member_id, leaving.group_instance_id, missing) for leaving in request.members)
         return LeaveResult(ErrorCode.NONE, left)
 
-    def _refusal(self, group_id: str) -> ErrorCode | None:
-        if not self._is_active:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return None if self._owns(group_id) else ErrorCode.NOT_COORDINATOR
+    @property
+    def _is_full(self) -> bool:
+        """Groups whose members are only joining are in memory alone, those without members in the image alone."""
+        return max(len(self._host), len(self._store.image.groups)) >= GROUPS_MAX
 
     def _find(self, group_id: str, missing: ErrorCode) -> tuple[ClassicGroup | None, ErrorCode]:
         """The group, or what to say of its absence."""
-        refusal = self._refusal(group_id)
+        refusal = self._custody.refusal(group_id)
         if refusal is not None:
             return None, refusal
         if not group_id:
             return None, ErrorCode.INVALID_GROUP_ID
-        return self._hosted(group_id), missing
-
-    def _hosted(self, group_id: str) -> ClassicGroup | None:
-        """A group that was given up while its last command had no answer yet may have been stored after all."""
-        stored = self._store.image.groups.get(group_id)
-        if stored is not None and self._host.get(group_id) is None:
-            return self._host.add(ClassicGroup.load(stored, self._config, self._host.now_ms()))
-        return self._host.get(group_id)
+        return self._custody.get(group_id), missing
 
     # --- offsets ---
 
     async def commit_offsets(self, request: OffsetCommitRequest) -> OffsetCommitResult:
         """Answers when the offsets are stored. The empty group id is legal here, as in Kafka."""
-        refusal = self._refusal(request.group_id) or await self._refusal_of_commit(request)
+        refusal = self._custody.refusal(request.group_id)
+        # What is accepted holds in the term that it was accepted in, and in no later one.
+        epoch = NO_EPOCH if refusal is not None else self._custody.epoch(request.group_id)
+        if refusal is None:
+            refusal = await self._refusal_of_commit(request)
         errors = [refusal or refusal_of_offset(offset, self._config) for offset in request.offsets]
         accepted = [index for index, error in enumerate(errors) if error is ErrorCode.NONE]
-        outcomes = await self._store_offsets(request, accepted)
+        outcomes = await self._store_offsets(request, accepted, epoch)
         for index, outcome in zip(accepted, outcomes, strict=True):
             errors[index] = outcome
         keys = ((offset.topic, offset.partition) for offset in request.offsets)
         return OffsetCommitResult(tuple(zip(keys, errors, strict=True)))
 
     async def _refusal_of_commit(self, request: OffsetCommitRequest) -> ErrorCode | None:
-        group = self._hosted(request.group_id)
+        group = self._custody.get(request.group_id)
         if group is None:
             if request.generation < 0:  # makes a group without members
-                return ErrorCode.COORDINATOR_NOT_AVAILABLE if len(self._host) >= GROUPS_MAX else None
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE if self._is_full else None
             return ErrorCode.GROUP_ID_NOT_FOUND if request.knows_group_id_not_found else ErrorCode.ILLEGAL_GENERATION
         question = events.CommitAsked(
             self._host.now_ms(),
@@ -217,16 +210,16 @@ class GroupCoordinator:
         error = await self._host.ask(group, question, ErrorCode)
         return None if error is ErrorCode.NONE else error
 
-    async def _store_offsets(self, request: OffsetCommitRequest, accepted: Sequence[int]) -> CommitErrors:
+    async def _store_offsets(self, request: OffsetCommitRequest, accepted: Sequence[int], epoch: int) -> CommitErrors:
         offsets = (request.offsets[index] for index in accepted)
-        commands = list(commands_of_commit(request, offsets, self._clock.now_ms()))
+        commands = list(commands_of_commit(request, offsets, self._clock.now_ms(), epoch))
         when_stored = partial(self._offsets_stored, request.group_id)
         waiters = [self._proposals.commit(command, size_bytes, when_stored) for command, size_bytes in commands]
         return tuple([error for waiter in waiters for error in await waiter])
 
     def _offsets_stored(self, group_id: str) -> None:
-        if self._is_active and group_id in self._store.image.groups:
-            group = self._host.get(group_id) or self._host.add(ClassicGroup(group_id, self._config))
+        group = self._host.get(group_id)
+        if group is not None and group_id in self._store.image.groups:
             self._host.feed(group, events.OffsetsStored(self._host.now_ms()))
 
     async def fetch_offsets(
@@ -236,7 +229,7 @@ class GroupCoordinator:
 
         `require_stable` asks to be refused while a transaction holds offsets back; here none ever does.
         """
-        refusal = self._refusal(group_id)
+        refusal = self._custody.refusal(group_id)
         if refusal is not None:
             return OffsetFetchResult(refusal)
         offsets = self._store.image.offsets(group_id)
@@ -253,8 +246,8 @@ class GroupCoordinator:
         committed = self._store.image.offsets(group_id)
         keys = [key for key in partitions if key[0] not in subscribed and key in committed]
         if keys:
-            command = DeleteOffsets(group_id, tuple(OffsetKey(topic, partition) for topic, partition in keys))
-            error = await self._proposals.outcome(command)
+            offsets = tuple(OffsetKey(topic, partition) for topic, partition in keys)
+            error = await self._proposals.outcome(DeleteOffsets(group_id, offsets, group.epoch))
             if error is not None:
                 return OffsetDeleteResult(error)
         return OffsetDeleteResult(
@@ -267,28 +260,32 @@ class GroupCoordinator:
 
     async def expire_offsets(self) -> None:
         """One pass over all groups; comes by itself every `offsets.retention.check.interval.ms`."""
-        for group in self._host:
+        for group_id in list(self._store.image.groups):
             await asyncio.sleep(0)  # there may be a hundred thousand, and most have nothing to propose
-            while await self._expire_some(group):
+            while await self._expire_some(group_id):
                 pass
 
-    async def _expire_some(self, group: ClassicGroup) -> bool:
+    async def _expire_some(self, group_id: str) -> bool:
         """Whether there may be more."""
-        stored = self._store.image.groups.get(group.group_id)
-        if stored is None:
+        stored = self._store.image.groups.get(group_id)
+        if stored is None or self._custody.refusal(group_id) is not None:
             return False
-        offsets = self._store.image.offsets(group.group_id)
-        command = plan_expiry(group, stored, offsets, self._clock.now_ms(), self._config)
+        live = self._host.get(group_id) or ClassicGroup.load(
+            stored, self._config, self._host.now_ms(), self._custody.epoch(group_id)
+        )
+        offsets = self._store.image.offsets(group_id)
+        command = plan_expiry(live, stored, offsets, self._clock.now_ms(), self._config)
         if command is None:
             return False
         error = await self._proposals.outcome(command)
         if error is not None:
-            log.warning("offsets of group %r could not be expired: %s", group.group_id, error.name)
+            log.warning("offsets of group %r could not be expired: %s", group_id, error.name)
             return False
-        if group.group_id not in self._store.image.groups:
-            self._host.feed(group, events.Expired(self._host.now_ms()))
-            return False
-        return True
+        if group_id in self._store.image.groups:
+            return True
+        if (hosted := self._host.get(group_id)) is not None:
+            self._host.feed(hosted, events.Expired(self._host.now_ms()))
+        return False
 
     async def _expire_offsets_forever(self) -> None:
         while True:
@@ -299,10 +296,10 @@ class GroupCoordinator:
 
     def describe(self, group_id: str) -> DescribedGroup:
         """The empty group id is legal here and in `delete`, as in Kafka: offsets may have been committed under it."""
-        group = self._host.get(group_id)
-        if group is None or not self._is_active:
-            error = self._refusal(group_id) or ErrorCode.GROUP_ID_NOT_FOUND
-            return DescribedGroup(group_id, GroupState.DEAD, "", "", (), error)
+        error = self._custody.refusal(group_id)
+        group = self._custody.get(group_id) if error is None else None
+        if group is None:
+            return DescribedGroup(group_id, GroupState.DEAD, "", "", (), error or ErrorCode.GROUP_ID_NOT_FOUND)
         return group.describe()
 
     def list(self, states: Collection[str] = (), types: Collection[str] = ()) -> tuple[ListedGroup, ...]:
@@ -311,19 +308,23 @@ class GroupCoordinator:
         wanted_types = {group_type.lower() for group_type in types}
         return tuple(
             entry
-            for entry in (group.list_entry() for group in self._host)
+            for entry in self._custody.list_entries()
             if (not wanted_states or entry.state.lower() in wanted_states)
             and (not wanted_types or entry.group_type in wanted_types)
         )
 
     async def delete(self, group_ids: Sequence[str]) -> Mapping[str, ErrorCode]:
-        errors = {group_id: self._refusal(group_id) or ErrorCode.GROUP_ID_NOT_FOUND for group_id in group_ids}
-        if self._is_active:
-            # Only those that are there: a task for each of 100,000 made-up names would hold up the node.
-            groups = [group for group_id in errors if (group := self._host.get(group_id)) is not None]
-            outcomes = await asyncio.gather(*map(self._delete, groups))
-            errors.update((group.group_id, error) for group, error in zip(groups, outcomes, strict=True))
-        return errors
+        errors = {group_id: self._custody.refusal(group_id) for group_id in group_ids}
+        # Only those that are there: a task for each of 100,000 made-up names would hold up the node.
+        groups = [
+            group
+            for group_id, refusal in errors.items()
+            if refusal is None and (group := self._custody.get(group_id)) is not None
+        ]
+        outcomes = await asyncio.gather(*map(self._delete, groups))
+        errors.update((group.group_id, error) for group, error in zip(groups, outcomes, strict=True))
+        missing = ErrorCode.GROUP_ID_NOT_FOUND
+        return {group_id: missing if error is None else error for group_id, error in errors.items()}
 
     async def _delete(self, group: ClassicGroup) -> ErrorCode:
         question = events.DeletionAsked(self._host.now_ms(), self._host.new_waiter())

@@ -10,7 +10,7 @@ from chronik.groups.events import Answer, Instruction, Reply, Store, StoredGroup
 from chronik.groups.requests import JoinedMember, JoinResult, LeaveResult, SyncResult
 from chronik.groups.roster import Member, Roster
 from chronik.groups.transitions import GroupState, Lifecycle
-from chronik.metadata.commands import GroupMember
+from chronik.metadata.commands import NO_EPOCH, GroupMember
 from chronik.protocol.errors import ErrorCode
 
 
@@ -50,9 +50,13 @@ Awaited = AssignmentAwaited | EmptinessAwaited | ReplacementAwaited | DeletionAw
 class GroupCore:
     """Changed by the handlers of this package only, and only while an event is being handled."""
 
-    def __init__(self, group_id: str, config: GroupConfig, state: GroupState = GroupState.EMPTY) -> None:
+    def __init__(
+        self, group_id: str, config: GroupConfig, epoch: int = NO_EPOCH, state: GroupState = GroupState.EMPTY
+    ) -> None:
         self.group_id = group_id
         self.config = config
+        self.epoch = epoch
+        """Of the coordinator's term in which the group was taken up; another term begins with another group."""
         self.lifecycle = Lifecycle(group_id, state)
         self.generation = 0
         self.protocol_type: str | None = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar
@@ -18,7 +19,7 @@ from chronik.groups.machine import ClassicGroup
 from chronik.groups.proposals import Proposals
 from chronik.groups.requests import JoinResult, LeaveResult, SyncResult
 from chronik.groups.transitions import GroupState
-from chronik.metadata.commands import DeleteConsumerGroup, UpdateConsumerGroup
+from chronik.metadata.commands import Command, DeleteConsumerGroup, UpdateConsumerGroup
 from chronik.protocol.errors import ErrorCode
 
 log = logging.getLogger(__name__)
@@ -44,11 +45,22 @@ class _Alarm:
 
 
 class GroupHost:
-    def __init__(self, clock: Clock, proposals: Proposals, on_fatal: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        proposals: Proposals,
+        is_held: Callable[[ClassicGroup], bool],
+        on_fatal: Callable[[BaseException], None],
+    ) -> None:
+        """`is_held` says whether a group's term is still running. It is asked whenever a group would act by itself:
+        what members ask for is refused before it comes here."""
         self._clock = clock
         self._proposals = proposals
+        self._is_held = is_held
         self._on_fatal = on_fatal
         self._groups: dict[str, ClassicGroup] = {}
+        self._unsettled: Counter[tuple[str, int]] = Counter()
+        """What groups have on its way to the store, by group and term; also groups that were let go of since."""
         self._alarms: dict[ClassicGroup, _Alarm] = {}
         self._waiters: dict[int, asyncio.Future[events.Answer]] = {}
         self._last_waiter = 0
@@ -62,6 +74,11 @@ class GroupHost:
 
     def get(self, group_id: str) -> ClassicGroup | None:
         return self._groups.get(group_id)
+
+    def is_settling(self, group_id: str, epoch: int) -> bool:
+        """Whether a group that was let go of in this very term has something on its way to the store: until that is
+        decided, the image does not tell how the group stands. What was sent in earlier terms is refused anyway."""
+        return group_id not in self._groups and (group_id, epoch) in self._unsettled
 
     def add(self, group: ClassicGroup) -> ClassicGroup:
         invariant(group.group_id not in self._groups, f"group {group.group_id!r} is hosted already")
@@ -98,11 +115,9 @@ class GroupHost:
     def _carry_out(self, group: ClassicGroup, instruction: events.Instruction) -> None:
         match instruction:
             case events.Store():
-                when_done = partial(self._stored, group, instruction.ticket)
-                self._proposals.submit(self._as_command(instruction.group), when_done)
+                self._submit(group, instruction.ticket, self._as_command(instruction.group, group.epoch))
             case events.StoreDeletion():
-                when_done = partial(self._stored, group, instruction.ticket)
-                self._proposals.submit(DeleteConsumerGroup(group.group_id), when_done)
+                self._submit(group, instruction.ticket, DeleteConsumerGroup(group.group_id, group.epoch))
             case events.Reply():
                 waiter = self._waiters.get(instruction.waiter)
                 if waiter is not None and not waiter.done():
@@ -111,7 +126,11 @@ class GroupHost:
                 if self._groups.get(group.group_id) is group:
                     del self._groups[group.group_id]
 
-    def _as_command(self, group: events.StoredGroup) -> UpdateConsumerGroup:
+    def _submit(self, group: ClassicGroup, ticket: int, command: Command) -> None:
+        self._unsettled[group.group_id, group.epoch] += 1
+        self._proposals.submit(command, partial(self._stored, group, ticket))
+
+    def _as_command(self, group: events.StoredGroup, epoch: int) -> UpdateConsumerGroup:
         return UpdateConsumerGroup(
             group_id=group.group_id,
             protocol_type=group.protocol_type or "",
@@ -121,14 +140,24 @@ class GroupHost:
             state=GroupState.STABLE.value if group.members else GroupState.EMPTY.value,
             members=group.members,
             time_ms=self._clock.now_ms(),
+            coordinator_epoch=epoch,
         )
 
     def _stored(self, group: ClassicGroup, ticket: int, error: ErrorCode | None) -> None:
+        self._settled(group)
         if error is None:
             self.feed(group, events.Stored(self.now_ms(), ticket))
+        elif not self._is_held(group):
+            self.feed(group, events.TakenOver(self.now_ms()))
         else:
             log.warning("group %r could not be stored: %s", group.group_id, error.name)
             self.feed(group, events.StoreFailed(self.now_ms(), ticket, error))
+
+    def _settled(self, group: ClassicGroup) -> None:
+        key = (group.group_id, group.epoch)
+        self._unsettled[key] -= 1
+        if not self._unsettled[key]:
+            del self._unsettled[key]
 
     def _set_alarm(self, group: ClassicGroup) -> None:
         """Deadlines mostly move away, so an alarm that rings too early costs less than one that is always moved."""
@@ -147,6 +176,9 @@ class GroupHost:
     def _ring(self, group: ClassicGroup) -> None:
         del self._alarms[group]
         try:
-            self.feed(group, events.TimePassed(self.now_ms()))
+            if self._is_held(group):
+                self.feed(group, events.TimePassed(self.now_ms()))
+            else:
+                self.feed(group, events.TakenOver(self.now_ms()))
         except Exception as bug:  # nobody waits for a timer: unless it is passed on, it would only be logged
             self._on_fatal(bug)

@@ -38,20 +38,22 @@ from chronik.groups.roster import Member
 from chronik.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from chronik.groups.syncing import assignment_stored, expire_sync, sync
 from chronik.groups.transitions import GroupState, Step
+from chronik.metadata.commands import NO_EPOCH
 from chronik.metadata.records import Group
 from chronik.protocol.errors import ErrorCode
 
 
 class ClassicGroup:
-    def __init__(self, group_id: str, config: GroupConfig) -> None:
-        self._core = GroupCore(group_id, config)
+    def __init__(self, group_id: str, config: GroupConfig, epoch: int = NO_EPOCH) -> None:
+        """`epoch` is that of the coordinator's term, with which all that the group stores is marked."""
+        self._core = GroupCore(group_id, config, epoch)
 
     @classmethod
-    def load(cls, stored: Group, config: GroupConfig, now_ms: int) -> ClassicGroup:
-        """Goes on where another process stopped. Every member gets a full session: nobody took its heartbeats."""
-        group = cls(stored.group_id, config)
+    def load(cls, stored: Group, config: GroupConfig, now_ms: int, epoch: int = NO_EPOCH) -> ClassicGroup:
+        """Goes on where another term stopped. Every member gets a full session: nobody took its heartbeats."""
+        group = cls(stored.group_id, config, epoch)
         state = GroupState.STABLE if stored.members else GroupState.EMPTY
-        core = group._core = GroupCore(stored.group_id, config, state)
+        core = group._core = GroupCore(stored.group_id, config, epoch, state)
         core.now_ms = now_ms
         core.is_stored = True
         core.generation = stored.generation
@@ -201,6 +203,10 @@ class ClassicGroup:
     @property
     def group_id(self) -> str:
         return self._core.group_id
+
+    @property
+    def epoch(self) -> int:
+        return self._core.epoch
 
     @property
     def state(self) -> GroupState:

@@ -34,21 +34,22 @@ def refusal_of_offset(offset: OffsetToCommit, config: GroupConfig) -> ErrorCode:
 
 
 def commands_of_commit(
-    request: OffsetCommitRequest, accepted: Iterable[OffsetToCommit], now_ms: int
+    request: OffsetCommitRequest, accepted: Iterable[OffsetToCommit], now_ms: int, epoch: int = NO_EPOCH
 ) -> Iterator[tuple[CommitOffset, int]]:
-    """The accepted offsets in commands of bounded size, with that size. Nearly always one."""
+    """The accepted offsets in commands of bounded size, with that size. Nearly always one. `epoch` is that of the
+    coordinator's term in which they were accepted."""
     expire_time_ms = -1 if request.retention_time_ms < 0 else min(now_ms + request.retention_time_ms, TIME_MS_MAX)
     part: list[OffsetToCommit] = []
     part_bytes = 0
     for offset in accepted:
         offset_bytes = OFFSET_OVERHEAD_BYTES + len(offset.topic) + len((offset.metadata or "").encode())
         if part and part_bytes + offset_bytes > COMMIT_BATCH_BYTES_MAX:
-            yield CommitOffset(request.group_id, tuple(part), now_ms, expire_time_ms), part_bytes
+            yield CommitOffset(request.group_id, tuple(part), now_ms, expire_time_ms, epoch), part_bytes
             part, part_bytes = [], 0
         part.append(_normal(offset))
         part_bytes += offset_bytes
     if part:
-        yield CommitOffset(request.group_id, tuple(part), now_ms, expire_time_ms), part_bytes
+        yield CommitOffset(request.group_id, tuple(part), now_ms, expire_time_ms, epoch), part_bytes
 
 
 def _normal(offset: OffsetToCommit) -> OffsetToCommit:
@@ -93,7 +94,7 @@ def plan_expiry(
     group_goes = is_empty and live.is_idle and len(expired) == len(offsets)
     if not expired and not group_goes:
         return None
-    return ExpireOffsets(live.group_id, expired, stored.time_ms if group_goes else -1)
+    return ExpireOffsets(live.group_id, expired, stored.time_ms if group_goes else -1, live.epoch)
 
 
 def _is_expired(committed: CommittedOffset, empty_since_ms: int, now_ms: int, retention_ms: int) -> bool:
