@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 
 from chronik.api import (
     alter_configs,
+    alter_partition_reassignments,
     api_versions,
     create_partitions,
     create_topics,
@@ -27,6 +28,7 @@ from chronik.api import (
     describe_log_dirs,
     describe_quorum,
     describe_topic_partitions,
+    elect_leaders,
     fetch,
     find_coordinator,
     heartbeat,
@@ -36,6 +38,7 @@ from chronik.api import (
     leave_group,
     list_groups,
     list_offsets,
+    list_partition_reassignments,
     metadata,
     offset_commit,
     offset_delete,
@@ -99,6 +102,9 @@ _MODULES = {
     "AlterConfigs": alter_configs,
     "DescribeLogDirs": describe_log_dirs,
     "CreatePartitions": create_partitions,
+    "ElectLeaders": elect_leaders,
+    "AlterPartitionReassignments": alter_partition_reassignments,
+    "ListPartitionReassignments": list_partition_reassignments,
     "IncrementalAlterConfigs": incremental_alter_configs,
     "DescribeQuorum": describe_quorum,
     "DescribeCluster": describe_cluster,

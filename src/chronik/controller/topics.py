@@ -107,6 +107,8 @@ class TopicController:
         topic = self._store.image.topics.get(name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if any(partition.is_reassigning for partition in topic.partitions):
+            raise KafkaError(ErrorCode.REASSIGNMENT_IN_PROGRESS, f"Partitions of topic {name} are being reassigned.")
         existing = len(topic.partitions)
         if total <= existing:
             raise KafkaError(
@@ -201,10 +203,10 @@ class TopicController:
         return place_replicas(count, factor, places, self._random.randrange(len(places)))
 
     def _assignment(self, replicas: tuple[int, ...]) -> PartitionAssignment:
-        """The leader alone is in sync: nobody else has anything yet."""
+        """All that are online are in sync: their logs are as empty as the leader's."""
         brokers = self._store.image.brokers
-        leader = next((broker for broker in replicas if brokers[broker].online), replicas[0])
-        return PartitionAssignment(replicas, (leader,), leader)
+        isr = tuple(broker for broker in replicas if brokers[broker].online) or replicas[:1]
+        return PartitionAssignment(replicas, isr, isr[0])
 
     async def _propose(self, outcomes: list[CreateTopic | KafkaError]) -> None:
         """Replaces what was planned by the error that it met, where it met one."""

@@ -8,6 +8,10 @@ from typing import Final, NamedTuple
 
 from chronik.errors import invariant
 from chronik.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from chronik.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
 from chronik.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from chronik.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from chronik.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -23,6 +27,7 @@ from chronik.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
+from chronik.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from chronik.protocol.messages.fetch import FetchRequest, FetchResponse
 from chronik.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from chronik.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -35,6 +40,10 @@ from chronik.protocol.messages.join_group import JoinGroupRequest, JoinGroupResp
 from chronik.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from chronik.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from chronik.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from chronik.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from chronik.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from chronik.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -102,7 +111,10 @@ _PAIRS: Final[tuple[tuple[type[Request], type[Response]], ...]] = (
     (DescribeLogDirsRequest, DescribeLogDirsResponse),
     (CreatePartitionsRequest, CreatePartitionsResponse),
     (DeleteGroupsRequest, DeleteGroupsResponse),
+    (ElectLeadersRequest, ElectLeadersResponse),
     (IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
+    (AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse),
+    (ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse),
     (OffsetDeleteRequest, OffsetDeleteResponse),
     (DescribeQuorumRequest, DescribeQuorumResponse),
     (DescribeClusterRequest, DescribeClusterResponse),

@@ -1,0 +1,58 @@
+"""ElectLeaders, versions 0 to 2: preferred leaders, and from 1 on unclean ones for partitions that have none."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from chronik.api.context import Context, Services
+from chronik.controller.partitions import NamedPartition, Outcome, elect, in_need_of_election
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+
+class ElectionType(IntEnum):
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+async def handle(services: Services, request: ElectLeadersRequest, context: Context) -> ElectLeadersResponse:
+    if request.election_type not in list(ElectionType):
+        return failure(request, ErrorCode.INVALID_REQUEST)
+    unclean = request.election_type == ElectionType.UNCLEAN
+    wanted = _named(request)
+    if wanted is None:  # of all partitions, only those that need it are spoken of
+        wanted = list(in_need_of_election(services.image, unclean=unclean))
+    return _response(wanted, await elect(services.store, wanted, unclean=unclean))
+
+
+def failure(request: ElectLeadersRequest, code: ErrorCode) -> ElectLeadersResponse:
+    response = ElectLeadersResponse(error_code=code)
+    for topic in request.topic_partitions or ():
+        results = [
+            PartitionResult(partition_id=index, error_code=code, error_message=code.message)
+            for index in topic.partitions
+        ]
+        response.replica_election_results.append(ReplicaElectionResult(topic=topic.topic, partition_result=results))
+    return response
+
+
+def _named(request: ElectLeadersRequest) -> list[NamedPartition] | None:
+    if request.topic_partitions is None:
+        return None
+    named = [NamedPartition(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions]
+    return list(dict.fromkeys(named))
+
+
+def _response(wanted: list[NamedPartition], outcomes: list[Outcome]) -> ElectLeadersResponse:
+    topics: dict[str, ReplicaElectionResult] = {}
+    for named, error in zip(wanted, outcomes, strict=True):
+        result = PartitionResult(partition_id=named.partition)
+        if error is not None:
+            result.error_code, result.error_message = error.code, error.message
+        topics.setdefault(named.topic, ReplicaElectionResult(topic=named.topic)).partition_result.append(result)
+    return ElectLeadersResponse(replica_election_results=list(topics.values()))

@@ -1,0 +1,54 @@
+"""ListPartitionReassignments, version 0: what is under way; what is named and not under way is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from chronik.api.context import Context, Services
+from chronik.metadata.image import Image
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+
+
+def handle(
+    services: Services, request: ListPartitionReassignmentsRequest, context: Context
+) -> ListPartitionReassignmentsResponse:
+    if request.topics is None:
+        wanted = {name: range(len(topic.partitions)) for name, topic in services.image.topics.items()}
+        return _response(services.image, wanted)
+    named: dict[str, list[int]] = {}
+    for topic in request.topics:
+        named.setdefault(topic.name, []).extend(topic.partition_indexes)
+    return _response(services.image, named)
+
+
+def failure(request: ListPartitionReassignmentsRequest, code: ErrorCode) -> ListPartitionReassignmentsResponse:
+    return ListPartitionReassignmentsResponse(error_code=code, error_message=code.message)
+
+
+def _response(image: Image, wanted: dict[str, list[int]] | dict[str, range]) -> ListPartitionReassignmentsResponse:
+    topics = []
+    for name, indexes in wanted.items():
+        partitions = list(_under_way(image, name, indexes))
+        if partitions:
+            topics.append(OngoingTopicReassignment(name=name, partitions=partitions))
+    return ListPartitionReassignmentsResponse(topics=topics)
+
+
+def _under_way(image: Image, name: str, indexes: list[int] | range) -> Iterator[OngoingPartitionReassignment]:
+    topic = image.topics.get(name)
+    for index in dict.fromkeys(indexes):
+        if topic is not None and 0 <= index < len(topic.partitions):
+            partition = topic.partitions[index]
+            if partition.is_reassigning:
+                yield OngoingPartitionReassignment(
+                    partition_index=index,
+                    replicas=list(partition.replicas),
+                    adding_replicas=list(partition.adding),
+                    removing_replicas=list(partition.removing),
+                )
