@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from collections.abc import Generator, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from chronik.metadata.records import Broker, Group, Node, Topic
+from chronik.metadata.records import Broker, CommittedOffset, Group, Node, Topic
 
 if TYPE_CHECKING:
     from chronik.metadata.image import Image
 
 T = TypeVar("T")
 K = TypeVar("K")
+
+Steps = Generator[None, None, T]
+Offsets = Mapping[str, Mapping[int, CommittedOffset]]
+
+STEP_RECORDS: Final = 100
+"""Compared between two steps: at a microsecond or two each, well below a slice of the loop."""
 
 
 class Change(NamedTuple, Generic[T]):
@@ -62,19 +68,30 @@ class Delta(msgspec.Struct, frozen=True):
 
 def difference(old: Image, new: Image) -> Delta:
     """One delta that leads from `old` to `new`; at start-up `old` is an empty image."""
+    steps = difference_in_steps(old, new)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            delta: Delta = end.value
+            return delta
+
+
+def difference_in_steps(old: Image, new: Image) -> Steps[Delta]:
+    """Returns the same, and yields now and then: as long as both images stay as they are, others may run."""
+    topics = yield from _changes(old.topics_by_id, new.topics_by_id)
+    brokers = yield from _changes(old.brokers, new.brokers)
+    nodes = yield from _changes(old.nodes, new.nodes)
+    groups = yield from _changes(old.groups, new.groups)
     return Delta(
         index=new.applied_index,
-        topics=in_order(_changes(old.topics_by_id, new.topics_by_id)),
-        brokers=tuple(_changes(old.brokers, new.brokers)),
-        nodes=tuple(_changes(old.nodes, new.nodes)),
-        groups=tuple(_changes(old.groups, new.groups)),
-        broker_configs=_changed_keys(old.broker_configs, new.broker_configs),
-        offsets=tuple(
-            group_id
-            for group_id in sorted({*old.groups_with_offsets(), *new.groups_with_offsets()})
-            if old.offsets(group_id) != new.offsets(group_id)
-        ),
-        features=_changed_keys(old.features, new.features),
+        topics=in_order(topics),
+        brokers=tuple(brokers),
+        nodes=tuple(nodes),
+        groups=tuple(groups),
+        broker_configs=(yield from _changed_keys(old.broker_configs, new.broker_configs)),
+        offsets=(yield from _groups_with_changed_offsets(old, new)),
+        features=(yield from _changed_keys(old.features, new.features)),
     )
 
 
@@ -89,10 +106,37 @@ def _deletions_then_names(change: Change[Topic]) -> tuple[bool, str]:
     return (not change.deleted, topic.name)
 
 
-def _changed_keys(old: Mapping[K, object], new: Mapping[K, object]) -> tuple[K, ...]:
-    keys: list[Any] = [*old, *(key for key in new if key not in old)]
-    return tuple(key for key in sorted(keys) if old.get(key) != new.get(key))
+def _changed_keys(old: Mapping[K, object], new: Mapping[K, object]) -> Steps[tuple[K, ...]]:
+    changed: list[Any] = []
+    for keys in (old, (key for key in new if key not in old)):
+        for count, key in enumerate(keys):
+            if old.get(key) != new.get(key):
+                changed.append(key)
+            if count % STEP_RECORDS == 0:
+                yield
+    return tuple(sorted(changed))
 
 
-def _changes(old: Mapping[K, T], new: Mapping[K, T]) -> list[Change[T]]:
-    return [Change(old.get(key), new.get(key)) for key in _changed_keys(old, new)]
+def _changes(old: Mapping[K, T], new: Mapping[K, T]) -> Steps[list[Change[T]]]:
+    keys = yield from _changed_keys(old, new)
+    return [Change(old.get(key), new.get(key)) for key in keys]
+
+
+def _groups_with_changed_offsets(old: Image, new: Image) -> Steps[tuple[str, ...]]:
+    changed = []
+    for group_id in sorted({*old.groups_with_offsets(), *new.groups_with_offsets()}):
+        if not (yield from _same_offsets(old.offsets(group_id).by_topic(), new.offsets(group_id).by_topic())):
+            changed.append(group_id)
+    return tuple(changed)
+
+
+def _same_offsets(old: Offsets, new: Offsets) -> Steps[bool]:
+    """By topic, since one group may have a million offsets."""
+    if old.keys() != new.keys():
+        yield
+        return False
+    for topic, partitions in new.items():
+        yield
+        if old[topic] != partitions:
+            return False
+    return True

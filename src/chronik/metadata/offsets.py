@@ -64,6 +64,9 @@ class OffsetTable:
         partitions = topics.get(topic) if topics is not None else None
         return partitions.get(partition) if partitions is not None else None
 
+    def parts(self) -> Iterator[PartitionOffsets]:
+        return (partitions for topics in self._groups.values() for partitions in topics.values())
+
     def put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
         self._writable(group_id, topic)[partition] = committed
 

@@ -127,26 +127,41 @@ def encode_snapshot(frozen: FrozenImage) -> Iterator[bytes]:
     yield _encoder.encode(entries)
 
 
-def decode_snapshot(chunks: Iterable[bytes]) -> Image:
-    """A new image. Raises DataDamaged unless it is exactly the one that was encoded."""
-    image = Image()
-    writer = ImageWriter(image)
-    head: Head | None = None
-    for chunk in chunks:
+class SnapshotLoader:
+    """A new image, chunk by chunk; between two of them the caller may let others run."""
+
+    def __init__(self) -> None:
+        self._writer = ImageWriter(Image())
+        self._head: Head | None = None
+
+    def add(self, chunk: bytes) -> None:
+        """Raises DataDamaged."""
         try:
             entries = _decoder.decode(chunk)
         except msgspec.DecodeError as error:
             raise DataDamaged(f"a snapshot that this version does not know: {error}") from error
         for entry in entries:
             if isinstance(entry, Head):
-                head = entry
-            _load(writer, entry)
-    if head is None:
-        raise DataDamaged("a snapshot without a head")
-    writer.finish(head.applied_index)
-    if image.state_hash.to_bytes(16, "little") != head.state_hash:
-        raise DataDamaged(f"the snapshot at {head.applied_index} does not match its state hash")
-    return image
+                self._head = entry
+            _load(self._writer, entry)
+
+    def finish(self) -> Image:
+        """Raises DataDamaged unless it is exactly the image that was encoded."""
+        if self._head is None:
+            raise DataDamaged("a snapshot without a head")
+        image = self._writer.image
+        self._writer.settle(self._head.applied_index)
+        if image.state_hash.to_bytes(16, "little") != self._head.state_hash:
+            raise DataDamaged(f"the snapshot at {self._head.applied_index} does not match its state hash")
+        return image
+
+
+def decode_snapshot(chunks: Iterable[bytes]) -> Image:
+    """All of it at once. Raises DataDamaged."""
+    loader = SnapshotLoader()
+    for chunk in chunks:
+        loader.add(chunk)
+    return loader.finish()
 
 
 def _entries(frozen: FrozenImage) -> Iterator[Weighed]:

@@ -219,11 +219,16 @@ class ImageWriter:
     def touched(self) -> bool:
         return self._hash_change != 0
 
-    def finish(self, index: int) -> Delta:
+    def settle(self, index: int) -> None:
+        """For a whole image, of which nobody has seen anything before that could have changed."""
         image = self.image
         image._applied_index = index
         image._state_hash = (image._state_hash + self._hash_change) & HASH_MASK
         image._hashes.append((index, image._state_hash))
+
+    def finish(self, index: int) -> Delta:
+        self.settle(index)
+        image = self.image
         return Delta(
             index=index,
             topics=in_order(Change(old, image._topics_by_id.get(key)) for key, old in self._old_topics.items()),

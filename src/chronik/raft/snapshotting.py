@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import aclosing
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -89,7 +90,8 @@ class Snapshots:
     async def restore(self, index: int) -> None:
         """Loads the stored snapshot into the state machine; one that is being taken is of no use any more."""
         await self.cancel()
-        await self._machine.install_snapshot(index, self._chunks(index))
+        async with aclosing(self._chunks(index)) as chunks:
+            await self._machine.install_snapshot(index, chunks)
 
     def read_piece(self, wanted: SnapshotChunkWanted, newest: SnapshotMetadata) -> None:
         """For a peer; of the newest snapshot, or of the one before."""
@@ -131,13 +133,14 @@ class Snapshots:
         self._watchdog.ran("a chunk of a snapshot", loop.time() - began)
         return chunk
 
-    async def _chunks(self, index: int) -> AsyncIterator[bytes]:
+    async def _chunks(self, index: int) -> AsyncGenerator[bytes, None]:
         chunks = self._storage.read_snapshot(index)
         try:
             while (chunk := await self._in_thread(lambda: next(chunks, None))) is not None:
                 yield chunk
         finally:
-            _close(chunks)
+            # Behind what the thread is reading, perhaps: the node may stop at any time.
+            await asyncio.shield(self._in_thread(lambda: _close(chunks)))
 
     def _in_thread(self, work: Callable[[], T]) -> Awaitable[T]:
         return asyncio.get_running_loop().run_in_executor(self._thread, work)
