@@ -15,7 +15,7 @@ FLOORS = (
     {"node"},
     {"console"},
     {"server"},
-    {"api"},
+    {"api", "replication"},
     {"groups", "controller", "broker", "client"},
     {"configs"},
     {"metadata"},

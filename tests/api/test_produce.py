@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
 from chronik.api import produce
+from chronik.api.context import Services
 from chronik.broker.replica import Replica
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -73,33 +76,40 @@ def test_clients_cannot_write_to_internal_topics(client: RawClient) -> None:
 
 
 class FakeReplica:
-    """A partition whose records are committed, deleted or neither, as a test wants."""
+    """A partition of whose records becomes what a test wants; None: nobody knows."""
 
-    def __init__(self, *, high_watermark: int = 0, abandoned: bool = False) -> None:
-        self.high_watermark = high_watermark
-        self.abandoned = abandoned
+    def __init__(self, outcome: ErrorCode | None) -> None:
+        self.outcome = outcome
 
-    def is_committed(self, offset: int) -> bool:
-        return offset <= self.high_watermark
+    def when_committed(self, offset: int, when_safe: Callable[[ErrorCode], None]) -> None:
+        if self.outcome is not None:
+            asyncio.get_running_loop().call_soon(when_safe, self.outcome)
 
-    def when_committed(self, offset: int, callback: object) -> None:
-        if self.abandoned:
-            assert callable(callback)
-            asyncio.get_running_loop().call_soon(callback)
+    when_durable = when_committed
 
 
 @pytest.mark.parametrize(
     ("version", "deleted"), [(9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (13, ErrorCode.UNKNOWN_TOPIC_ID)]
 )
-def test_each_partition_is_acknowledged_timed_out_or_deleted_for_itself(version: int, deleted: ErrorCode) -> None:
+@pytest.mark.parametrize("acks", [1, -1])
+def test_each_partition_is_acknowledged_timed_out_or_failed_for_itself(
+    version: int, deleted: ErrorCode, acks: int
+) -> None:
+    outcomes = [
+        ErrorCode.NONE,
+        None,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ]
+
     async def scenario() -> list[tuple[int, int]]:
-        replicas = [FakeReplica(high_watermark=8), FakeReplica(), FakeReplica(abandoned=True)]
-        answers = [PartitionProduceResponse(index=index, base_offset=7) for index in range(3)]
+        answers = [PartitionProduceResponse(index=index, base_offset=7) for index in range(len(outcomes))]
         waiting = [
-            produce.Appended(cast(Replica, replica), 8, answer)
-            for replica, answer in zip(replicas, answers, strict=True)
+            produce.Appended(cast(Replica, FakeReplica(outcome)), 8, answer)
+            for outcome, answer in zip(outcomes, answers, strict=True)
         ]
-        pending = produce._when_committed(ProduceResponse(), waiting, 0.01, version)
+        services = cast(Services, SimpleNamespace(image=SimpleNamespace(brokers={})))
+        pending = produce._when_safe(services, ProduceResponse(), waiting, 0.01, acks, version)
         await asyncio.wait_for(pending.response, 10)
         return [(answer.error_code, answer.base_offset) for answer in answers]
 
@@ -107,6 +117,7 @@ def test_each_partition_is_acknowledged_timed_out_or_deleted_for_itself(version:
         (ErrorCode.NONE, 7),
         (ErrorCode.REQUEST_TIMED_OUT, -1),
         (deleted, -1),
+        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, -1),
     ]
 
 

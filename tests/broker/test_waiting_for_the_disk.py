@@ -14,7 +14,7 @@ from chronik.broker.replica import Replica
 from chronik.log.partition import PartitionLog
 from chronik.log.sync import SyncTicket
 from chronik.log.synced import SyncedOffsets
-from chronik.metadata.records import Topic
+from chronik.metadata.records import Partition, Topic
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 
@@ -47,14 +47,12 @@ class NoOffsets:
 class OnePartition:
     name, id = "topic", bytes(16)
 
-    class Partition:
-        leader_epoch = 0
-
-    partitions = (Partition(),)
+    partitions = (Partition(replicas=(1,), isr=(1,), leader=1),)
 
 
 def replica() -> Replica:
     made = Replica(
+        1,
         cast(Topic, OnePartition()),
         0,
         IncomingRules(max_message_bytes=1000),
@@ -63,6 +61,7 @@ def replica() -> Replica:
         cast(Flusher, ManualFlusher()),
         flush_each_append=True,
     )
+    made.assume(OnePartition.partitions[0], 0.0)
     made.open()
     return made
 

@@ -1,6 +1,11 @@
-"""DeleteRecords, versions 0 to 2: moves the start of a log up to an offset; -1 stands for the high watermark."""
+"""DeleteRecords, versions 0 to 2: moves the start of a log up to an offset; -1 stands for the high watermark.
+
+Answered when every replica that is alive has let go of what is before it.
+"""
 
 from __future__ import annotations
+
+import asyncio
 
 from chronik.api.context import Context, Services
 from chronik.protocol.errors import ErrorCode, KafkaError
@@ -9,6 +14,7 @@ from chronik.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
+    DeleteRecordsTopic,
     DeleteRecordsTopicResult,
 )
 
@@ -17,15 +23,11 @@ UNKNOWN = -1
 
 
 async def handle(services: Services, request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[await _delete(services, topic.name, partition) for partition in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )
+    async def delete_in(topic: DeleteRecordsTopic) -> DeleteRecordsTopicResult:
+        deletions = [_delete(services, topic.name, partition, request.timeout_ms) for partition in topic.partitions]
+        return DeleteRecordsTopicResult(name=topic.name, partitions=await asyncio.gather(*deletions))
+
+    return DeleteRecordsResponse(topics=await asyncio.gather(*map(delete_in, request.topics)))
 
 
 def failure(request: DeleteRecordsRequest, code: ErrorCode) -> DeleteRecordsResponse:
@@ -46,7 +48,7 @@ def _failed(partition: DeleteRecordsPartition, code: ErrorCode) -> DeleteRecords
 
 
 async def _delete(
-    services: Services, topic: str, wanted: DeleteRecordsPartition
+    services: Services, topic: str, wanted: DeleteRecordsPartition, timeout_ms: int
 ) -> DeleteRecordsPartitionResult:
     try:
         replica = services.replicas.by_name(topic, wanted.partition_index)
@@ -57,7 +59,16 @@ async def _delete(
         offset = replica.high_watermark if wanted.offset == HIGH_WATERMARK else wanted.offset
         if not 0 <= offset <= replica.high_watermark:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        low_watermark = await replica.delete_records_before(offset)
+        start = await replica.delete_records_before(offset)
+        async with asyncio.timeout(timeout_ms / 1000):
+            low_watermark = await replica.low_watermark_reaches(start, lambda broker: _is_alive(services, broker))
+    except TimeoutError:
+        return _failed(wanted, ErrorCode.REQUEST_TIMED_OUT)
     except KafkaError as error:
         return _failed(wanted, error.code)
     return DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=low_watermark)
+
+
+def _is_alive(services: Services, broker_id: int) -> bool:
+    broker = services.image.brokers.get(broker_id)
+    return broker is not None and not broker.fenced

@@ -26,6 +26,7 @@ EARLIEST_PENDING_UPLOAD = -6
 
 FIRST_VERSION_OF = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 UNKNOWN = -1
+FIRST_VERSION_WITH_NOT_AVAILABLE = 5
 
 
 def handle(services: Services, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
@@ -75,6 +76,9 @@ def _find(replica: Replica, timestamp: int, version: int) -> tuple[int, int, int
     log = replica.log
     if version < FIRST_VERSION_OF.get(timestamp, 0):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    if timestamp not in (EARLIEST, EARLIEST_LOCAL) and not replica.knows_high_watermark:
+        known = version >= FIRST_VERSION_WITH_NOT_AVAILABLE
+        raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE if known else ErrorCode.LEADER_NOT_AVAILABLE)
     if timestamp == LATEST:
         return replica.last_stable_offset, UNKNOWN, replica.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):

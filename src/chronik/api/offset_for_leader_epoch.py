@@ -48,6 +48,5 @@ def _answer(services: Services, topic: str, wanted: OffsetForLeaderPartition) ->
         epoch, end_offset = replica.log.epoch_end_offset(wanted.leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(partition=wanted.partition, error_code=error.code)
-    return EpochEndOffset(
-        partition=wanted.partition, leader_epoch=epoch, end_offset=min(end_offset, replica.high_watermark)
-    )
+    # Not only up to the high watermark: after an election it may be behind what the reader has seen, and still will.
+    return EpochEndOffset(partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)

@@ -1,14 +1,14 @@
 """Produce, versions 0 to 13.
 
-Records are appended while the request is handled; the response waits until they are as safe as the request asks for.
-On one node acks=1 and acks=all mean the same. acks=0 gets no response; an error then closes the connection, since
-there is no other way to tell. Missing: transactions (INVALID_TXN_STATE).
+Records are appended while the request is handled; the response waits until they are as safe as the request asks for:
+on the leader's disk (acks=1), or on that of every in-sync replica (acks=all). acks=0 gets no response; an error then
+closes the connection, since there is no other way to tell. Missing: transactions (INVALID_TXN_STATE).
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from chronik.api.context import Context, Pipelined, Services
 from chronik.api.leaders import brokers_of, partition_of
@@ -40,12 +40,18 @@ TIMEOUT_SECONDS_MAX = 300.0
 """A disk that takes longer than this has failed; also for acks=1, where a client's timeout says nothing."""
 
 
-class Appended(NamedTuple):
-    """Records that are written and not yet safe, and the answer that waits for them."""
+@dataclass(slots=True)
+class Appended:
+    """Records that are written and not yet known to be safe, and the answer that waits for them."""
 
     replica: Replica
     end_offset: int
     answer: PartitionProduceResponse
+    is_settled: bool = False
+
+    def fail(self, code: ErrorCode) -> None:
+        self.answer.error_code = code
+        self.answer.base_offset = NO_OFFSET
 
 
 def handle(services: Services, request: ProduceRequest, context: Context) -> ProduceResponse | Pipelined | None:
@@ -54,7 +60,9 @@ def handle(services: Services, request: ProduceRequest, context: Context) -> Pro
     response = ProduceResponse()
     waiting: list[Appended] = []
     for topic in request.topic_data:
-        answers = [_append(services, topic, partition, context, waiting) for partition in topic.partition_data]
+        answers = [
+            _append(services, topic, partition, context, request.acks, waiting) for partition in topic.partition_data
+        ]
         response.responses.append(
             TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
         )
@@ -66,7 +74,7 @@ def handle(services: Services, request: ProduceRequest, context: Context) -> Pro
     if not waiting:
         return response
     timeout_seconds = request.timeout_ms / 1000 if request.acks == ALL_ACKS else TIMEOUT_SECONDS_MAX
-    return _when_committed(response, waiting, timeout_seconds, context.version)
+    return _when_safe(services, response, waiting, timeout_seconds, request.acks, context.version)
 
 
 def _name_leaders(services: Services, response: ProduceResponse, version: int) -> None:
@@ -112,10 +120,13 @@ def _append(
     topic: TopicProduceData,
     partition: PartitionProduceData,
     context: Context,
+    acks: int,
     waiting: list[Appended],
 ) -> PartitionProduceResponse:
     try:
         replica = _find(services, topic, partition.index, context)
+        if acks == ALL_ACKS and not replica.has_enough_replicas:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         records = partition.records
         view = memoryview(records) if records is not None else None
         incoming = accept_produced(view, replica.rules, context.version, services.clock.now_ms())
@@ -132,7 +143,7 @@ def _append(
         log_append_time_ms=incoming.log_append_time_ms,
         log_start_offset=replica.log.log_start_offset,
     )
-    if not replica.is_committed(info.last_offset + 1):
+    if not (replica.is_committed if acks == ALL_ACKS else replica.is_durable)(info.last_offset + 1):
         waiting.append(Appended(replica, info.last_offset + 1, answer))
     return answer
 
@@ -147,20 +158,28 @@ def _find(services: Services, topic: TopicProduceData, index: int, context: Cont
     return replica
 
 
-def _when_committed(
-    response: ProduceResponse, waiting: list[Appended], timeout_seconds: float, version: int
+def _when_safe(
+    services: Services,
+    response: ProduceResponse,
+    waiting: list[Appended],
+    timeout_seconds: float,
+    acks: int,
+    version: int,
 ) -> Pipelined:
     loop = asyncio.get_running_loop()
     commits = Commits(loop, min(max(timeout_seconds, 0.0), TIMEOUT_SECONDS_MAX))
     for appended in waiting:
-        commits.wait_for(appended.replica, appended.end_offset)
+        _wait_for(appended, commits, acks, version)
     answer: asyncio.Future[Response | None] = loop.create_future()
 
     def finish(_: asyncio.Future[None]) -> None:
         if answer.done():
             return
         for appended in waiting:
-            _mark_unsafe(appended, version)
+            if not appended.is_settled:
+                appended.fail(ErrorCode.REQUEST_TIMED_OUT)
+        if version >= FIRST_VERSION_WITH_LEADERS and any(appended.answer.error_code for appended in waiting):
+            _name_leaders(services, response, version)
         answer.set_result(response)
 
     commits.done.add_done_callback(finish)
@@ -168,17 +187,20 @@ def _when_committed(
     return Pipelined(answer)
 
 
-def _mark_unsafe(appended: Appended, version: int) -> None:
-    """Records that are written, but not known to be safe: the time was up, or their topic was deleted."""
-    if appended.replica.abandoned:
-        by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
-        code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    elif not appended.replica.is_committed(appended.end_offset):
-        code = ErrorCode.REQUEST_TIMED_OUT
-    else:
-        return
-    appended.answer.error_code = code
-    appended.answer.base_offset = NO_OFFSET
+def _wait_for(appended: Appended, commits: Commits, acks: int, version: int) -> None:
+    """What becomes of one partition is noted when it is known: later its offsets may be those of other records."""
+
+    def settle(code: ErrorCode) -> None:
+        appended.is_settled = True
+        if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and version >= FIRST_VERSION_WITH_TOPIC_IDS:
+            code = ErrorCode.UNKNOWN_TOPIC_ID
+        if code is not ErrorCode.NONE:
+            appended.fail(code)
+        commits.settled()
+
+    commits.expect()
+    replica = appended.replica
+    (replica.when_committed if acks == ALL_ACKS else replica.when_durable)(appended.end_offset, settle)
 
 
 def _close_on_error(response: ProduceResponse) -> None:

@@ -54,10 +54,7 @@ class Housekeeping:
         while True:
             await asyncio.sleep(self._configs.broker_int("log.retention.check.interval.ms") / 1000)
             for replica in self._replicas:
-                log = replica.opened_log
-                if log is not None:
-                    log.apply_retention(self._clock.now_ms(), replica.high_watermark)
-                    replica.sync_soon()
+                replica.apply_retention(self._clock.now_ms())
                 await asyncio.sleep(0)
 
     async def _keep_compacting(self) -> None:

@@ -45,6 +45,8 @@ class IncomingRules:
     log_append_time: bool = False
     timestamp_before_max_ms: int = LONG_MAX
     timestamp_after_max_ms: int = LONG_MAX
+    min_insync_replicas: int = 1
+    """With fewer in sync, acks=all is refused."""
 
 
 @dataclass(frozen=True, slots=True)

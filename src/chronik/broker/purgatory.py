@@ -11,27 +11,25 @@ if TYPE_CHECKING:
 
 
 class Commits:
-    """Waits until every partition of a produce request is committed or gone, or its time is up."""
+    """Waits until it is known of every partition of a produce request whether its records are safe, or time is up."""
 
     __slots__ = ("_left", "_timer", "done")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, timeout_seconds: float) -> None:
         self.done: asyncio.Future[None] = loop.create_future()
-        """Whoever waited has to look what became of each partition."""
         self._left = 1
         self._timer = loop.call_later(timeout_seconds, self._end)
         self.done.add_done_callback(lambda _: self._timer.cancel())
 
-    def wait_for(self, replica: Replica, offset: int) -> None:
-        if not replica.is_committed(offset):
-            self._left += 1
-            replica.when_committed(offset, self._committed)
+    def expect(self) -> None:
+        """One more partition will be `settled`."""
+        self._left += 1
 
     def start(self) -> None:
         """Every partition has been named."""
-        self._committed()
+        self.settled()
 
-    def _committed(self) -> None:
+    def settled(self) -> None:
         self._left -= 1
         if self._left == 0:
             self._end()

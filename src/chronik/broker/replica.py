@@ -1,19 +1,27 @@
-"""One partition on this node: its log, its high watermark, and who waits for it to move."""
+"""One partition on this node: its log, its role, its high watermark, and who waits for it to move.
+
+A leader writes what clients send and tells its followers; a follower writes what its leader sends. Which of the two it
+is, and in which epoch, the image says. Whoever waits for something that only the leader of an epoch can give is told at
+once when that epoch ends here.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from chronik.broker.flusher import Flusher
+from chronik.broker.in_sync import Follower, FollowerLife, InSync
 from chronik.broker.incoming import Incoming, IncomingRules
 from chronik.errors import invariant
+from chronik.files import Buffer
 from chronik.log.partition import AppendInfo, PartitionLog
 from chronik.log.sync import SyncTicket
 from chronik.log.synced import SyncedOffsets
-from chronik.metadata.records import Topic
+from chronik.metadata.commands import NO_LEADER
+from chronik.metadata.records import Partition, Topic
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -21,28 +29,52 @@ if TYPE_CHECKING:
 
 ANY_EPOCH = -1
 
+WhenSafe = Callable[[ErrorCode], None]
+"""Told NONE, or why nobody can promise that the records are safe."""
+
+
+class Reader(Protocol):
+    """A follower's interest in a partition."""
+
+    def appended(self) -> None:
+        """There are more records."""
+
+    def moved(self, *, is_urgent: bool) -> None:
+        """The high watermark or the log's start has moved; `is_urgent` when somebody waits for followers to know."""
+
+    def gone(self) -> None:
+        """This node does not lead any more, or not in that epoch."""
+
 
 class Replica:
-    """Consumers never read above the high watermark. On a single node that is what is synced (`flush = "group"`), or
-    what is written (`flush = "os"`)."""
+    """Consumers never read above the high watermark: what every in-sync replica has made durable. Durable is what is
+    synced (`flush = "group"`), or what is written (`flush = "os"`)."""
 
     __slots__ = (
         "_bytes_announced",
         "_bytes_appended",
+        "_bytes_synced",
+        "_bytes_syncing",
         "_commit_waiters",
+        "_durable_waiters",
         "_flush_each_append",
         "_flusher",
         "_log",
+        "_node_id",
         "_open_log",
+        "_start_waiters",
         "_sync_waiters",
         "_synced_offsets",
         "_syncing_waiters",
         "abandoned",
         "compaction",
+        "durable_end",
         "high_watermark",
         "index",
+        "leader",
         "leader_epoch",
-        "leads",
+        "leading",
+        "readers",
         "rules",
         "topic_id",
         "topic_name",
@@ -51,6 +83,7 @@ class Replica:
 
     def __init__(
         self,
+        node_id: int,
         topic: Topic,
         index: int,
         rules: IncomingRules,
@@ -60,25 +93,35 @@ class Replica:
         *,
         flush_each_append: bool,
     ) -> None:
+        """It has no role until `assume` gives it one."""
         self.topic_name = topic.name
         self.topic_id = topic.id
         self.index = index
-        self.leader_epoch = topic.partitions[index].leader_epoch
-        self.leads = False
-        """Whether this node may write and serve the partition."""
+        self.leader = NO_LEADER
+        self.leader_epoch = ANY_EPOCH
+        self.leading: InSync | None = None
+        """What it knows of its followers, while this node leads the partition."""
         self.rules = rules
-        self.high_watermark = 0
+        self.high_watermark = topic.partitions[index].high_watermark
+        self.durable_end = 0
+        """How far this node's own log is as safe as one node can make it."""
         self.watchers: dict[RecordsArrived, None] = {}
+        self.readers: dict[Reader, None] = {}
+        self._node_id = node_id
         self._open_log = open_log
         self._log: PartitionLog | None = None
         self._synced_offsets = synced_offsets
         self._flusher = flusher
         self._flush_each_append = flush_each_append
-        self._commit_waiters: deque[tuple[int, Callable[[], None]]] = deque()
+        self._commit_waiters: deque[tuple[int, WhenSafe]] = deque()
+        self._durable_waiters: deque[tuple[int, WhenSafe]] = deque()
         self._sync_waiters: list[asyncio.Future[None]] = []  # for the next sync to begin
         self._syncing_waiters: list[asyncio.Future[None]] = []  # for the one under way
+        self._start_waiters: list[asyncio.Future[None]] = []  # for a follower's log to start elsewhere
         self._bytes_appended = 0
         self._bytes_announced = 0
+        self._bytes_syncing = 0
+        self._bytes_synced = 0
         self.abandoned = False
         self.compaction: asyncio.Future[None] | None = None
         """The compaction under way, which reads and writes files of the log."""
@@ -89,9 +132,12 @@ class Replica:
     def open(self) -> None:
         """Opens the log, unless it is: thousands of partitions must not hold up the start of a node."""
         if self._log is None:
-            self._log = self._open_log(self)
-            self._log.assign_epoch(self.leader_epoch, self._log.log_end_offset)
-            self.high_watermark = self._committed_end(self._log)
+            log = self._log = self._open_log(self)
+            self.durable_end = self._durable_end_of(log)
+            # What the cluster last wrote down of it; a leader finds out more from its followers.
+            self.high_watermark = max(log.log_start_offset, min(self.high_watermark, log.log_end_offset))
+            if self.leading is not None:
+                self._begin_term(self.leading)
 
     @property
     def log(self) -> PartitionLog:
@@ -107,7 +153,51 @@ class Replica:
     def last_stable_offset(self) -> int:
         return self.high_watermark
 
-    # Leading
+    # Roles
+
+    @property
+    def leads(self) -> bool:
+        """Whether this node may write and serve the partition."""
+        return self.leading is not None
+
+    def assume(self, partition: Partition, now: float) -> None:
+        """Takes the role that the image gives this node."""
+        self.leader = partition.leader
+        if self.leading is not None and self.leader_epoch == partition.leader_epoch:
+            self.leading.update(partition, now)
+            if self._log is not None:
+                self._advance()
+        elif self.leader_epoch != partition.leader_epoch:
+            self._end_term()
+            self.leader_epoch = partition.leader_epoch
+            if partition.leader == self._node_id:
+                self.leading = InSync(self._node_id, partition, now)
+            if self._log is not None:
+                if self.leading is not None:
+                    self._begin_term(self.leading)
+                else:
+                    self._log.forget_unused_epochs()
+
+    def _begin_term(self, leading: InSync) -> None:
+        """From now on batches are written under this epoch."""
+        leading.epoch_start_offset = self.log.log_end_offset
+        self.log.assign_epoch(self.leader_epoch, self.log.log_end_offset)
+        self._bytes_announced = self._bytes_appended
+        self._advance()
+
+    def _end_term(self, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
+        """What is written here may be cut off by the next leader: nobody may be told that it is safe."""
+        self.leading = None
+        waiters = [*self._commit_waiters, *self._durable_waiters]
+        self._commit_waiters.clear()
+        self._durable_waiters.clear()
+        for _, when_safe in waiters:
+            when_safe(code)
+        for reader in list(self.readers):
+            reader.gone()
+        self.readers.clear()
+        self._starts_moved()
+        self.stop_waiting()
 
     def check_epoch(self, claimed: int) -> None:
         """Raises FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH when client and broker disagree about who leads."""
@@ -117,21 +207,35 @@ class Replica:
             ErrorCode.FENCED_LEADER_EPOCH if claimed < self.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
         )
 
-    def lead(self, leader_epoch: int) -> None:
-        """From now on batches are written under this epoch."""
-        self.leader_epoch = leader_epoch
-        if self._log is not None:
-            self._log.assign_epoch(leader_epoch, self._log.log_end_offset)
+    # Leading
+
+    @property
+    def has_enough_replicas(self) -> bool:
+        """Whether acks=all promises as many copies as the topic asks for (`min.insync.replicas`)."""
+        leading = self.leading
+        if leading is None:
+            return False
+        return len(leading.isr) >= min(self.rules.min_insync_replicas, len(leading.replicas))
+
+    @property
+    def knows_high_watermark(self) -> bool:
+        """After an election it may be behind what consumers have seen, until it reaches where the epoch began."""
+        return self.leading is not None and self.high_watermark >= self.leading.epoch_start_offset
 
     def append(self, incoming: Incoming) -> AppendInfo:
         info = self.log.append(incoming.buffer, incoming.headers, self.leader_epoch)
         if not info.duplicate:
-            self._bytes_appended += len(incoming.buffer)
-            if self._flush_each_append:
-                self._flusher.request(self)
-            else:
-                self._advance()
+            self._appended(len(incoming.buffer))
+            for reader in self.readers:
+                reader.appended()
         return info
+
+    def _appended(self, size: int) -> None:
+        self._bytes_appended += size
+        if self._flush_each_append:
+            self._flusher.request(self)
+        else:
+            self._advance()
 
     def read(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> memoryview:
         log = self.log
@@ -143,22 +247,148 @@ class Replica:
     async def delete_records_before(self, offset: int) -> int:
         """Moves the start of the log; returns it when it is durable."""
         self.log.delete_records_before(offset)
+        self._tell_readers(is_urgent=True)
         log_start_offset = self.log.log_start_offset
         await self.make_durable()
         return log_start_offset
+
+    def apply_retention(self, now_ms: int) -> None:
+        """Files go, and the start of the log with them, once that is durable."""
+        if self._log is not None:
+            if self._log.apply_retention(now_ms, self.high_watermark):
+                self._tell_readers()
+            self.sync_soon()
+
+    async def low_watermark_reaches(self, offset: int, is_alive: Callable[[int], bool]) -> int:
+        """Returns the offset from which on every living replica has its records, once it is `offset` or more.
+
+        Raises NOT_LEADER_OR_FOLLOWER.
+        """
+        while self.leading is not None:
+            low_watermark = self.leading.low_watermark(self.log.log_start_offset, is_alive)
+            if low_watermark >= offset:
+                return low_watermark
+            waiter = asyncio.get_running_loop().create_future()
+            self._start_waiters.append(waiter)
+            await waiter
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _starts_moved(self) -> None:
+        for waiter in self._start_waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._start_waiters = []
+
+    # What followers ask of their leader
+
+    def divergence(self, offset: int, last_epoch: int) -> tuple[int, int] | None:
+        """Where a follower's log that ends at `offset`, in `last_epoch`, is not this one: the largest epoch that both
+        may have, and its end here. None when all it has is what this log has, as far as it goes.
+
+        Raises UNKNOWN_LEADER_EPOCH."""
+        if last_epoch < 0:
+            return None  # it has nothing
+        epoch, end_offset = self.log.epoch_end_offset(last_epoch)
+        if epoch < 0:
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        if epoch == last_epoch and end_offset >= offset:
+            return None
+        return epoch, end_offset
+
+    def has(self, offset: int) -> bool:
+        """Whether a log that ends at `offset` can be continued with this one."""
+        return self.log.log_start_offset <= offset <= self.log.log_end_offset
+
+    def follower_fetched(self, broker_id: int, offset: int, log_start_offset: int, life: FollowerLife) -> Follower:
+        """A follower whose log is this one, as far as it goes, has everything below `offset`."""
+        leading = self.leading
+        assert leading is not None
+        follower = leading.followers[broker_id]
+        starts_moved = follower.log_start_offset != log_start_offset
+        follower.fetched(offset, log_start_offset, life, self.log.log_end_offset, life.fetched_at)
+        self._commit(leading.high_watermark(self.durable_end))
+        if starts_moved:
+            self._starts_moved()
+        return follower
+
+    def read_for_follower(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> memoryview:
+        """Up to the log's end: followers have to have what is not committed yet."""
+        log = self.log
+        return log.read(offset, max_bytes, log.log_end_offset, min_one_batch=min_one_batch)
+
+    # Following
+
+    @property
+    def last_epoch(self) -> int:
+        """The epoch that wrote the last batch; -1 when there is none."""
+        return self.log.epochs.latest_epoch
+
+    def append_from_leader(self, records: Buffer) -> bool:
+        """Raises CorruptRecords. Whether there was anything."""
+        invariant(self.leading is None, f"{self} follows and leads at once")
+        if self.log.append_as_follower(records) is None:
+            return False
+        self._appended(len(records))
+        return True
+
+    def learn(self, high_watermark: int, leader_start: int) -> bool:
+        """What the leader says of the log they share; whether this log starts elsewhere now."""
+        log = self.log
+        self.high_watermark = max(self.high_watermark, min(high_watermark, log.log_end_offset))
+        start = min(leader_start, log.log_end_offset)
+        if start <= log.log_start_offset:
+            return False
+        log.delete_records_before(start)
+        self.high_watermark = max(self.high_watermark, start)
+        self.sync_soon()
+        return True
+
+    def truncate_to(self, offset: int) -> None:
+        """Cuts off what the leader does not have. No sync may be under way. Waits for the disk."""
+        log = self.log
+        if offset < log.log_start_offset:
+            log.truncate_fully_and_start_at(offset)
+        else:
+            log.truncate_to(offset)
+        self._was_cut(log)
+
+    def restart_at(self, offset: int) -> None:
+        """Nothing that this log holds is in the leader's any more. No sync may be under way. Waits for the disk."""
+        self.log.truncate_fully_and_start_at(offset)
+        self._was_cut(self.log)
+
+    def _was_cut(self, log: PartitionLog) -> None:
+        self.durable_end = self._durable_end_of(log)
+        self.high_watermark = max(log.log_start_offset, min(self.high_watermark, log.log_end_offset))
+
+    async def settled(self) -> None:
+        """Returns when no sync is under way."""
+        await self._flusher.settled(self)
 
     # Waiting
 
     @property
     def unsynced_bytes(self) -> int:
-        return self._bytes_appended - self._bytes_announced
+        return self._bytes_appended - self._bytes_synced
 
     def is_committed(self, offset: int) -> bool:
         """Whether everything below `offset` is as safe as it will be acknowledged to be."""
         return offset <= self.high_watermark
 
-    def when_committed(self, offset: int, callback: Callable[[], None]) -> None:
-        self._commit_waiters.append((offset, callback))
+    def is_durable(self, offset: int) -> bool:
+        return offset <= self.durable_end
+
+    @property
+    def is_all_durable(self) -> bool:
+        return self.durable_end == self.log.log_end_offset
+
+    def when_committed(self, offset: int, when_safe: WhenSafe) -> None:
+        """Every in-sync replica has everything below `offset`."""
+        self._commit_waiters.append((offset, when_safe))
+
+    def when_durable(self, offset: int, when_safe: WhenSafe) -> None:
+        """This node has everything below `offset`."""
+        self._durable_waiters.append((offset, when_safe))
 
     async def make_durable(self) -> None:
         """Returns when everything that the log holds now is synced: a sync that began later has ended."""
@@ -176,6 +406,7 @@ class Replica:
         if self._log is None or self.abandoned:
             return None
         ticket = self._log.begin_sync()
+        self._bytes_syncing = self._bytes_appended
         self._syncing_waiters, self._sync_waiters = self._sync_waiters, []
         if ticket is None:
             self._end_waits()
@@ -185,6 +416,7 @@ class Replica:
         if self._log is None:
             return
         self._log.complete_sync(ticket)
+        self._bytes_synced = self._bytes_syncing
         if self.abandoned:
             return
         self._synced_offsets.record(self.topic_id, self.index, self._log.synced_offset)
@@ -197,20 +429,34 @@ class Replica:
                 waiter.set_result(None)
         self._syncing_waiters = []
 
-    def _committed_end(self, log: PartitionLog) -> int:
+    def _durable_end_of(self, log: PartitionLog) -> int:
         return log.synced_offset if self._flush_each_append else log.log_end_offset
 
     def _advance(self) -> None:
-        committed = self._committed_end(self.log)
-        if committed <= self.high_watermark:
+        durable = self.durable_end = self._durable_end_of(self.log)
+        while self._durable_waiters and self._durable_waiters[0][0] <= durable:
+            self._durable_waiters.popleft()[1](ErrorCode.NONE)
+        if self.leading is not None:
+            self._commit(self.leading.high_watermark(durable))
+
+    def _commit(self, high_watermark: int) -> None:
+        if high_watermark <= self.high_watermark:
             return
-        self.high_watermark = committed
-        while self._commit_waiters and self._commit_waiters[0][0] <= committed:
-            self._commit_waiters.popleft()[1]()
+        self.high_watermark = high_watermark
+        if self._commit_waiters:
+            enough = self.has_enough_replicas
+            code = ErrorCode.NONE if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            while self._commit_waiters and self._commit_waiters[0][0] <= high_watermark:
+                self._commit_waiters.popleft()[1](code)
         arrived = self._bytes_appended - self._bytes_announced
         self._bytes_announced = self._bytes_appended
         for watcher in list(self.watchers):
             watcher.arrived(arrived)
+        self._tell_readers()
+
+    def _tell_readers(self, *, is_urgent: bool = False) -> None:
+        for reader in self.readers:
+            reader.moved(is_urgent=is_urgent)
 
     # Ending
 
@@ -227,14 +473,11 @@ class Replica:
         A sync may still be under way: the files are let go of when it has ended (`release`).
         """
         self.abandoned = True
-        for _, callback in self._commit_waiters:
-            callback()
-        self._commit_waiters.clear()
+        self._end_term(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         for waiter in (*self._sync_waiters, *self._syncing_waiters):
             if not waiter.done():
                 waiter.set_exception(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         self._sync_waiters, self._syncing_waiters = [], []
-        self.stop_waiting()
 
     def stop_waiting(self) -> None:
         """Fetches that wait for records look again."""

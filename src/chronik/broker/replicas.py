@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from chronik.broker.flusher import Flusher
 from chronik.broker.replica import Replica
 from chronik.broker.topic_settings import incoming_rules, log_config
 from chronik.clock import Clock
 from chronik.configs.resolver import ConfigResolver
-from chronik.files import FileCache, remove_tree
+from chronik.files import FileCache, folder_of, remove_tree
 from chronik.ids import format_id
 from chronik.log.partition import PartitionLog
 from chronik.log.synced import SyncedOffsets
@@ -26,6 +28,19 @@ logger = logging.getLogger("chronik.broker")
 TOPICS_FOLDER = "topics"
 DELETED_FOLDER = "deleted"
 UNKNOWN_FOLDER = "unknown"
+
+
+class _Removal(NamedTuple):
+    """Files to be removed once nobody writes to them: a topic's, or those of one partition that has moved away."""
+
+    topic_id: bytes
+    partition: int | None
+    abandoned: list[Replica]
+
+    @property
+    def folder(self) -> str:
+        topic = format_id(self.topic_id)
+        return topic if self.partition is None else f"{topic}/{self.partition}"
 
 
 class Replicas:
@@ -51,8 +66,12 @@ class Replicas:
         self._flush_each_append = flush_each_append
         self._by_id: dict[tuple[bytes, int], Replica] = {}
         self._topic_ids: dict[str, bytes] = {}
-        self._to_remove: deque[tuple[str, list[Replica]]] = deque()
+        self._to_remove: deque[_Removal] = deque()
+        self._leaving: set[tuple[bytes, int]] = set()
+        """Partitions whose files are still being let go of: until then they cannot be here again."""
         self._removal_due = asyncio.Event()
+        self.listeners: list[Callable[[Replica], None]] = []
+        """Told of each replica that has come, changed its role, or gone."""
         self.stopping = False
         """The node stops: nobody waits for records any more."""
 
@@ -105,26 +124,35 @@ class Replicas:
 
     def _update(self, topic: Topic) -> None:
         self._topic_ids[topic.name] = topic.id
-        rules = incoming_rules(self._configs, topic.configs)
+        now = self._clock.monotonic()
         for index, partition in enumerate(topic.partitions):
-            if self._node_id not in partition.replicas:
-                continue
-            replica = self._by_id.get((topic.id, index))
-            if replica is None:
-                replica = Replica(
-                    topic,
-                    index,
-                    rules,
-                    self._open_log,
-                    self._synced_offsets,
-                    self._flusher,
-                    flush_each_append=self._flush_each_append,
-                )
-                self._by_id[topic.id, index] = replica
-            elif replica.leader_epoch != partition.leader_epoch:
-                replica.lead(partition.leader_epoch)
-            replica.leads = partition.leader == self._node_id
+            key = (topic.id, index)
+            replica = self._by_id.get(key)
+            if self._node_id in partition.replicas:
+                if key not in self._leaving:
+                    replica = replica or self._add(topic, index)
+                    replica.assume(partition, now)
+                    self._tell(replica)
+            elif replica is not None:
+                self._remove(topic, [index], index)
         self._reconfigure(topic)
+
+    def _tell(self, replica: Replica) -> None:
+        for listener in self.listeners:
+            listener(replica)
+
+    def _add(self, topic: Topic, index: int) -> Replica:
+        replica = self._by_id[topic.id, index] = Replica(
+            self._node_id,
+            topic,
+            index,
+            incoming_rules(self._configs, topic.configs),
+            self._open_log,
+            self._synced_offsets,
+            self._flusher,
+            flush_each_append=self._flush_each_append,
+        )
+        return replica
 
     def _reconfigure(self, topic: Topic) -> None:
         rules = incoming_rules(self._configs, topic.configs)
@@ -139,14 +167,21 @@ class Replicas:
     def _delete(self, topic: Topic) -> None:
         if self._topic_ids.get(topic.name) == topic.id:
             del self._topic_ids[topic.name]
+        self._remove(topic, range(len(topic.partitions)), None)
+
+    def _remove(self, topic: Topic, indexes: Iterable[int], partition: int | None) -> None:
+        """The topic is deleted, or a partition of it has moved to other nodes."""
         abandoned = []
-        for index in range(len(topic.partitions)):
+        for index in indexes:
             replica = self._by_id.pop((topic.id, index), None)
             if replica is not None:
                 replica.abandon()
+                self._tell(replica)
                 self._synced_offsets.remove(topic.id, index)
                 abandoned.append(replica)
-        self._to_remove.append((format_id(topic.id), abandoned))
+        if partition is not None:
+            self._leaving.add((topic.id, partition))
+        self._to_remove.append(_Removal(topic.id, partition, abandoned))
         self._removal_due.set()
 
     # Folders
@@ -165,15 +200,23 @@ class Replicas:
         )
 
     def tidy_folders(self) -> None:
-        """At the start: folders of no known topic are set aside, never deleted; those of deleted topics are removed."""
+        """At the start: folders of no topic or partition that belongs here are set aside, never deleted; those of
+        deleted topics are removed."""
         files = self._cache.files
-        known = {format_id(topic_id) for topic_id in self._store.image.topics_by_id}
+        known = {format_id(topic_id): topic_id for topic_id in self._store.image.topics_by_id}
         for name in files.list_folder(TOPICS_FOLDER):
             if name not in known:
-                logger.warning("%s/%s belongs to no topic: set aside in %s", TOPICS_FOLDER, name, UNKNOWN_FOLDER)
-                self._set_aside(name, UNKNOWN_FOLDER)
+                self._set_aside_unknown(name)
+                continue
+            for index in files.list_folder(f"{TOPICS_FOLDER}/{name}"):
+                if index.isdigit() and (known[name], int(index)) not in self._by_id:
+                    self._set_aside_unknown(f"{name}/{index}")
         if files.list_folder(DELETED_FOLDER):
             self._removal_due.set()
+
+    def _set_aside_unknown(self, folder: str) -> None:
+        logger.warning("%s/%s belongs to nothing here: set aside in %s", TOPICS_FOLDER, folder, UNKNOWN_FOLDER)
+        self._set_aside(folder, UNKNOWN_FOLDER)
 
     async def keep_removing(self) -> None:
         """Removes the folders of deleted topics, once no sync is under way in them."""
@@ -181,16 +224,21 @@ class Replicas:
             await self._removal_due.wait()
             self._removal_due.clear()
             while self._to_remove:
-                folder, abandoned = self._to_remove[0]
-                for replica in abandoned:
+                removal = self._to_remove[0]
+                for replica in removal.abandoned:
                     await replica.release()
                 self._to_remove.popleft()
-                self._take_away(folder)
+                self._take_away(removal)
             await asyncio.to_thread(self._remove_deleted)
 
-    def _take_away(self, folder: str) -> None:
-        self._cache.forget_folder(f"{TOPICS_FOLDER}/{folder}")
-        self._set_aside(folder, DELETED_FOLDER)
+    def _take_away(self, removal: _Removal) -> None:
+        self._cache.forget_folder(f"{TOPICS_FOLDER}/{removal.folder}")
+        self._set_aside(removal.folder, DELETED_FOLDER)
+        if removal.partition is not None:
+            self._leaving.discard((removal.topic_id, removal.partition))
+            topic = self._store.image.topics_by_id.get(removal.topic_id)
+            if topic is not None and not self.stopping:
+                self._update(topic)  # it may have come back meanwhile
 
     def _remove_deleted(self) -> None:
         files = self._cache.files
@@ -204,8 +252,11 @@ class Replicas:
             return
         for created in files.make_folder(under):
             files.sync_folder(created)
-        files.rename(path, f"{under}/{folder}")
-        files.sync_folder(TOPICS_FOLDER)
+        taken = set(files.list_folder(under))
+        name = folder.replace("/", "-")
+        free = next(name for name in itertools.chain([name], _numbered(name)) if name not in taken)
+        files.rename(path, f"{under}/{free}")
+        files.sync_folder(folder_of(path))
         files.sync_folder(under)
 
     def stop_waiting(self) -> None:
@@ -219,4 +270,8 @@ class Replicas:
         for replica in self._by_id.values():
             replica.close()
         while self._to_remove:  # or the next start would not know that they were deleted
-            self._take_away(self._to_remove.popleft()[0])
+            self._take_away(self._to_remove.popleft())
+
+
+def _numbered(name: str) -> Iterator[str]:
+    return (f"{name}~{number}" for number in itertools.count(2))

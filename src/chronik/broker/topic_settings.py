@@ -66,6 +66,7 @@ def _incoming_rules(resolver: ConfigResolver, configs: Mapping[str, str]) -> Inc
         log_append_time=resolver.topic(configs, "message.timestamp.type") == "LogAppendTime",
         timestamp_before_max_ms=int(resolver.topic(configs, "message.timestamp.before.max.ms")),
         timestamp_after_max_ms=int(resolver.topic(configs, "message.timestamp.after.max.ms")),
+        min_insync_replicas=int(resolver.topic(configs, "min.insync.replicas")),
     )
 
 

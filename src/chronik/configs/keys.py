@@ -83,6 +83,12 @@ def _choices(*choices: str) -> Check:
     return check
 
 
+def _throttled_replicas(value: str) -> str | None:
+    given = [part.strip() for part in value.split(",")]
+    legal = value.strip() == "*" or all(re.fullmatch(r"([0-9]+:[0-9]+)?", part) for part in given)
+    return None if legal else "* or a list of PARTITION:BROKER"
+
+
 def _anything(value: str) -> str | None:
     return None
 
@@ -161,6 +167,12 @@ TOPIC_KEYS = _by_name(
           synonym="log.roll.jitter.ms"),
     _long("segment.ms", 604_800_000, "Age at which a segment is closed even if it is not full.", 1,
           synonym="log.roll.ms"),
+    ConfigKey("leader.replication.throttled.replicas", ConfigType.LIST, "",
+              "Replicas that a leader feeds no faster than its broker's rate: PARTITION:BROKER, or * for all.",
+              _throttled_replicas),
+    ConfigKey("follower.replication.throttled.replicas", ConfigType.LIST, "",
+              "Replicas that catch up no faster than their broker's rate: PARTITION:BROKER, or * for all.",
+              _throttled_replicas),
     _flag("unclean.leader.election.enable", False, "Whether a replica that is not in sync may lead, losing records.",
           synonym="unclean.leader.election.enable"),
 )
@@ -189,6 +201,13 @@ BROKER_KEYS = _by_name(
     _flag("auto.create.topics.enable", True, "Whether asking for an unknown topic creates it.",
           scope=Scope.CLUSTER_WIDE),
     _flag("delete.topic.enable", True, "Whether topics can be deleted."),
+    _flag("auto.leader.rebalance.enable", True, "Whether preferred leaders are given their partitions back."),
+    _long("leader.imbalance.check.interval.seconds", 300, "How often it is looked who leads what.", 1),
+    _int("leader.imbalance.per.broker.percentage", 10, "Share of its partitions that a broker may not lead.", 0, 100),
+    _long("leader.replication.throttled.rate", LONG_MAX, "Bytes a second for throttled replicas that it leads.", 0,
+          scope=Scope.CLUSTER_WIDE),
+    _long("follower.replication.throttled.rate", LONG_MAX, "Bytes a second for throttled replicas that it follows.", 0,
+          scope=Scope.CLUSTER_WIDE),
     _int("group.min.session.timeout.ms", 6_000, "The shortest session timeout that a member may ask for."),
     _int("group.max.session.timeout.ms", 1_800_000, "The longest session timeout that a member may ask for."),
     _int("group.initial.rebalance.delay.ms", 0, "How long a new group waits for more members."),
@@ -205,6 +224,7 @@ BROKER_KEYS = _by_name(
     _int("socket.request.max.bytes", 104_857_600, "The largest request that is accepted.", 1),
     _int("fetch.max.bytes", 57_671_680, "The largest fetch response.", 1024),
     _int("max.incremental.fetch.session.cache.slots", 1000, "Incremental fetch sessions that are kept."),
+    _long("replica.lag.time.max.ms", 10_000, "A follower that has not had everything for so long is not in sync.", 1),
     _long("log.retention.check.interval.ms", 300_000, "How often retention and compaction are looked at.", 1),
     _flag("log.cleaner.enable", True, "Whether compacted topics are compacted."),
     _long("log.cleaner.backoff.ms", 15_000, "How long the cleaner rests when there was nothing to compact."),

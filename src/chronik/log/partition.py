@@ -250,6 +250,10 @@ class PartitionLog:
         """From `start_offset` on, which is the log's end, batches carry `epoch`. Stored with the first of them."""
         self.epochs.assign(epoch, start_offset)
 
+    def forget_unused_epochs(self) -> None:
+        """Epochs in which this node led and wrote nothing: their offsets are another leader's to fill."""
+        invariant(not self.epochs.drop_from(self.log_end_offset), "an epoch without batches was stored")
+
     # -- syncing ------------------------------------------------------------------------------------------------------
 
     @property

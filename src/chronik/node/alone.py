@@ -6,8 +6,10 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
+from chronik.broker.replicas import Replicas
 from chronik.clock import Clock
 from chronik.config import Address, NodeConfig
+from chronik.configs.resolver import ConfigResolver
 from chronik.ids import new_id
 from chronik.metadata.commands import RegisterBroker
 from chronik.metadata.local_store import LocalStore
@@ -42,6 +44,9 @@ class Alone:
 
     def status(self) -> dict[str, Any]:
         return {"role": "alone"}
+
+    def keep_in_sync(self, replicas: Replicas, configs: ConfigResolver) -> None:
+        """There is no other node."""
 
     async def bind(self) -> None:
         """It has no port but the clients'."""

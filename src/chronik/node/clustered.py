@@ -6,8 +6,10 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
+from chronik.broker.replicas import Replicas
 from chronik.clock import Clock
 from chronik.config import Address, NodeConfig
+from chronik.configs.resolver import ConfigResolver
 from chronik.controller.controller import Controller
 from chronik.controller.quorum_store import QuorumStore
 from chronik.errors import ChronikError
@@ -24,6 +26,7 @@ from chronik.raft.handshake import make_identity
 from chronik.raft.membership import UNBOUND, Member, Membership
 from chronik.raft.roles import Role
 from chronik.raft.settings import DriverSettings
+from chronik.replication.replication import Replication
 
 logger = logging.getLogger("chronik.node")
 
@@ -44,6 +47,7 @@ class Clustered:
         self._raft_addresses = {peer.id: peer.raft for peer in config.peers}
         self._session_seconds = config.broker_session_ms / 1000
         self._registration: Registration | None = None
+        self._replication: Replication | None = None
         self.store: Final = QuorumStore(config.node_id)
         hosts = [peer.raft.host for peer in config.peers]
         self._transport = GatedTransport(
@@ -77,6 +81,7 @@ class Clustered:
             self._raft_addresses,
             self._session_seconds,
             config.replication_factor,
+            ConfigResolver(self.store, config.node_id, config.broker),
         )
         self._membership_job = MembershipJob(
             self.driver,
@@ -119,6 +124,17 @@ class Clustered:
             "connected": list(raft.connected),
         }
 
+    def keep_in_sync(self, replicas: Replicas, configs: ConfigResolver) -> None:
+        self._replication = Replication(
+            self._config.node_id,
+            self.store,
+            replicas,
+            configs,
+            self._transport.calls,
+            self._clock,
+            lambda: self.broker_epoch,
+        )
+
     async def bind(self) -> None:
         await self._transport.bind()
 
@@ -160,4 +176,5 @@ class Clustered:
             await registration.registered.wait()
             when_up_to_date()
 
-        return [self._membership_job.run, self._controller.run, registration.run, wait_until_registered]
+        jobs: list[Job] = [self._membership_job.run, self._controller.run, registration.run, wait_until_registered]
+        return jobs if self._replication is None else [*jobs, *self._replication.jobs()]

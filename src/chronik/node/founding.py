@@ -81,3 +81,6 @@ class _Gate:
 
     def peer_unreachable(self, peer: int) -> None:
         self._receiver.peer_unreachable(peer)
+
+    def peer_gone(self, peer: int) -> None:
+        self._receiver.peer_gone(peer)

@@ -112,6 +112,7 @@ class Node:
             flusher,
             flush_each_append=config.flush == "group",
         )
+        standing.keep_in_sync(replicas, configs)
         services = Services(
             config=config,
             clock=self._clock,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
+from chronik.broker.replicas import Replicas
 from chronik.config import Address
+from chronik.configs.resolver import ConfigResolver
 from chronik.metadata.store import MetadataStore
 
 Job = Callable[[], Awaitable[None]]
@@ -29,6 +31,9 @@ class Standing(Protocol):
 
     def status(self) -> dict[str, Any]:
         """Of the log that the metadata is kept in, for the status page."""
+
+    def keep_in_sync(self, replicas: Replicas, configs: ConfigResolver) -> None:
+        """Before anything starts: what this node holds of partitions is kept as other nodes have it."""
 
     async def bind(self) -> None:
         """Takes the ports it needs. Raises OSError."""

@@ -1,0 +1,156 @@
+"""What the leader of a partition knows of its followers: how far each has got, and so what is safe. Pure.
+
+The high watermark is the lowest offset that a member of the ISR has made durable, the leader included. While a change
+of the ISR is under way nobody knows which of the two holds, so the members of both count: a follower that the cluster
+may already believe to be in sync has everything that was ever acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from chronik.metadata.commands import NO_EPOCH, IsrMember
+from chronik.metadata.records import Partition
+
+UNKNOWN: Final = -1
+
+
+class FollowerLife(Protocol):
+    """One life of a following broker, as its fetches show it."""
+
+    @property
+    def broker_epoch(self) -> int: ...
+
+    @property
+    def fetched_at(self) -> float:
+        """When it last asked for anything at all."""
+
+
+class Follower:
+    """`offset` is what it asked for last, and so has made durable; unknown until it has fetched in this epoch."""
+
+    __slots__ = ("_caught_up_at", "_end_at_last_fetch", "_last_fetch_at", "id", "life", "log_start_offset", "offset")
+
+    def __init__(self, broker_id: int, now: float) -> None:
+        self.id = broker_id
+        self.offset = UNKNOWN
+        self.log_start_offset = UNKNOWN
+        self.life: FollowerLife | None = None
+        self._caught_up_at = now  # a new leader gives everybody time to find it
+        self._end_at_last_fetch = 0
+        self._last_fetch_at = now
+
+    def fetched(self, offset: int, log_start_offset: int, life: FollowerLife, leader_end: int, now: float) -> None:
+        if offset >= leader_end:
+            self._caught_up_at = now
+        elif self.offset != UNKNOWN and offset >= self._end_at_last_fetch:
+            # Under a steady load it never has all there is now, but all there was when it asked before.
+            self._caught_up_at = max(self._caught_up_at, self._last_fetch_at)
+        self._end_at_last_fetch = leader_end
+        self._last_fetch_at = now
+        self.offset = offset
+        self.log_start_offset = log_start_offset
+        self.life = life
+
+    def falls_behind(self) -> None:
+        """The log grows beyond what it has: up to its last fetch, of whatever partition, it had everything."""
+        if self.life is not None:
+            self._caught_up_at = max(self._caught_up_at, self.life.fetched_at)
+
+    def caught_up_at(self, leader_end: int) -> float:
+        """When it last had everything. A follower that has all need not say so again: that it lives is enough."""
+        if self.life is not None and self.offset >= leader_end:
+            return max(self._caught_up_at, self.life.fetched_at)
+        return self._caught_up_at
+
+
+class InSync:
+    def __init__(self, node_id: int, partition: Partition, now: float) -> None:
+        self._node_id = node_id
+        self.epoch_start_offset = UNKNOWN
+        """Where the log ended when this term began: what is below it came from earlier leaders."""
+        self.followers: dict[int, Follower] = {}
+        self.proposed: tuple[int, ...] | None = None
+        """The ISR that is being proposed, until it is known what became of it."""
+        self._take(partition, now)
+
+    def _take(self, partition: Partition, now: float) -> None:
+        self.replicas = partition.replicas
+        self.isr = partition.isr
+        self.leader_epoch = partition.leader_epoch
+        self.partition_epoch = partition.partition_epoch
+        others = [replica for replica in partition.replicas if replica != self._node_id]
+        self.followers = {other: self.followers.get(other) or Follower(other, now) for other in others}
+        self._count()
+
+    def _count(self) -> None:
+        members = set(self.isr) | set(self.proposed or ())
+        self._counted = [follower for follower in self.followers.values() if follower.id in members]
+
+    def update(self, partition: Partition, now: float) -> None:
+        """The partition changed, and this node leads on in the same epoch. What was proposed is decided by now."""
+        if partition.partition_epoch != self.partition_epoch:
+            self.proposed = None
+            self._take(partition, now)
+
+    # -- what is safe -------------------------------------------------------------------------------------------------
+
+    def high_watermark(self, own_end: int) -> int:
+        """Given how far this node's own log is durable."""
+        for follower in self._counted:
+            if follower.offset < own_end:
+                own_end = follower.offset
+        return own_end
+
+    def low_watermark(self, own_start: int, is_alive: Callable[[int], bool]) -> int:
+        """From where on every replica that is alive still has its records."""
+        starts = [follower.log_start_offset for follower in self.followers.values() if is_alive(follower.id)]
+        return min([own_start, *starts])
+
+    # -- who is in sync -----------------------------------------------------------------------------------------------
+
+    def may_join(self, follower: Follower, high_watermark: int) -> bool:
+        """It has everything that was ever acknowledged, by this leader and by those before it."""
+        return (
+            follower.id not in self.isr
+            and self.epoch_start_offset != UNKNOWN
+            and follower.offset >= max(high_watermark, self.epoch_start_offset)
+        )
+
+    def change(
+        self,
+        high_watermark: int,
+        leader_end: int,
+        now: float,
+        lag_seconds_max: float,
+        is_alive: Callable[[int], bool],
+    ) -> tuple[IsrMember, ...] | None:
+        """The ISR as it should be; None when it is so, or while another change is under way."""
+        if self.proposed is not None:
+            return None
+        members: list[IsrMember] = []
+        for replica in self.replicas:
+            follower = self.followers.get(replica)
+            if follower is None:
+                if replica == self._node_id:
+                    members.append(IsrMember(replica, NO_EPOCH))
+                continue
+            if replica in self.isr:
+                belongs = now - follower.caught_up_at(leader_end) <= lag_seconds_max
+            else:
+                belongs = self.may_join(follower, high_watermark) and is_alive(replica)
+            if belongs:
+                life = follower.life
+                members.append(IsrMember(replica, NO_EPOCH if life is None else life.broker_epoch))
+        wanted = tuple(members)
+        return None if {member.broker_id for member in wanted} == set(self.isr) else wanted
+
+    def propose(self, members: tuple[IsrMember, ...]) -> None:
+        self.proposed = tuple(member.broker_id for member in members)
+        self._count()
+
+    def refused(self) -> None:
+        """The change was decided against, for certain: it will not come to hold later."""
+        self.proposed = None
+        self._count()

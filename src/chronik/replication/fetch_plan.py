@@ -1,0 +1,163 @@
+"""What a follower asks one leader for next: the partitions that it follows there, and what has changed since it asked
+before. Pure, told the time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from chronik.broker.replica import Replica
+from chronik.replication.messages import NO_SESSION, FollowerFetch, Key, LeaderAnswer, Position
+from chronik.replication.serving import ANSWER_BYTES_MAX
+
+WAIT_SECONDS_MAX: Final = 0.5
+"""How long a leader with nothing to tell may keep a fetch. Kafka's `replica.fetch.wait.max.ms`."""
+
+RETRY_SECONDS_FIRST: Final = 0.02
+RETRY_SECONDS_MAX: Final = 1.0
+"""A partition that went wrong is asked for again after a while: mostly one of the two has not heard of an election."""
+
+OPENED_PER_FETCH_MAX: Final = 64
+"""Logs that are opened for one fetch: opening thousands at once would hold up the loop."""
+
+
+@dataclass(slots=True)
+class Followed:
+    replica: Replica
+    leader_epoch: int
+    is_asked_for: bool = False
+    """What the leader says of it is meant for an earlier epoch until it has been asked for in this one."""
+    failures: int = 0
+    rests_until: float = 0.0
+
+
+class FetchPlan:
+    def __init__(self) -> None:
+        self.followed: dict[Key, Followed] = {}
+        self._changed: dict[Key, None] = {}  # what the leader has to be told, the oldest first
+        self._resting: dict[Key, None] = {}
+        self._forgotten: dict[Key, None] = {}
+        self._session_id = NO_SESSION
+        self._turn = 0
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    def follow(self, replica: Replica) -> bool:
+        """Whether that is new."""
+        key = (replica.topic_id, replica.index)
+        known = self.followed.get(key)
+        if known is not None and known.replica is replica and known.leader_epoch == replica.leader_epoch:
+            return False
+        self.followed[key] = Followed(replica, replica.leader_epoch)
+        self._forgotten.pop(key, None)
+        self._resting.pop(key, None)
+        self._changed[key] = None
+        return True
+
+    def forget(self, key: Key) -> None:
+        if self.followed.pop(key, None) is not None:
+            self._changed.pop(key, None)
+            self._resting.pop(key, None)
+            self._forgotten[key] = None
+
+    def answerable(self, key: Key) -> Followed | None:
+        """A partition that an answer can be about."""
+        followed = self.followed.get(key)
+        return followed if followed is not None and followed.is_asked_for else None
+
+    def is_current(self, key: Key, followed: Followed) -> bool:
+        """Whether the partition is still followed here, in the epoch in which it was asked for."""
+        return self.followed.get(key) is followed
+
+    def changed(self, key: Key) -> None:
+        """The leader is to be told how far this partition is now."""
+        followed = self.followed.get(key)
+        if followed is not None:
+            followed.failures = 0
+            self._resting.pop(key, None)
+            self._changed[key] = None
+
+    def failed(self, key: Key, now: float) -> float:
+        """It is asked for again after a rest, whose seconds are returned; longer from time to time."""
+        followed = self.followed[key]
+        seconds = min(RETRY_SECONDS_FIRST * 2.0**followed.failures, RETRY_SECONDS_MAX)
+        followed.failures = min(followed.failures + 1, 16)
+        self.rest(key, now + seconds)
+        return seconds
+
+    def rest(self, key: Key, until: float) -> None:
+        self.followed[key].rests_until = until
+        self._changed.pop(key, None)
+        self._resting[key] = None
+
+    def undurable(self) -> list[Replica]:
+        """What must be made durable before the leader may be told of it: a leader that follows now had more to do."""
+        replicas = (self.followed[key].replica for key in self._changed)
+        return [replica for replica in replicas if replica.opened_log is not None and not replica.is_all_durable]
+
+    # -- fetches ------------------------------------------------------------------------------------------------------
+
+    def request(self, broker_epoch: int, now: float) -> FollowerFetch:
+        for key in [key for key in self._resting if self.followed[key].rests_until <= now]:
+            del self._resting[key]
+            self._changed[key] = None
+        if self._session_id == NO_SESSION:
+            self._changed = {key: None for key in self.followed if key not in self._resting}
+        positions = tuple(self._positions())
+        forgotten, self._forgotten = tuple(self._forgotten), {}
+        return FollowerFetch(
+            broker_epoch,
+            self._session_id,
+            self._turn,
+            positions,
+            forgotten if self._session_id != NO_SESSION else (),
+            int(self._patience_seconds(now) * 1000),
+            ANSWER_BYTES_MAX,
+        )
+
+    def _positions(self) -> list[Position]:
+        positions = []
+        opened = 0
+        for key in list(self._changed):
+            followed = self.followed[key]
+            replica = followed.replica
+            if replica.opened_log is None:
+                if opened == OPENED_PER_FETCH_MAX:
+                    continue
+                replica.open()
+                opened += 1
+            if not replica.is_all_durable:
+                continue
+            del self._changed[key]
+            followed.is_asked_for = True
+            log = replica.log
+            positions.append(
+                Position(
+                    *key, followed.leader_epoch, replica.durable_end, replica.last_epoch, log.log_start_offset
+                )
+            )
+        return positions
+
+    def _patience_seconds(self, now: float) -> float:
+        if self._changed:
+            return 0.0  # logs that are still to be opened, or synced
+        rests = (self.followed[key].rests_until - now for key in self._resting)
+        return max(min(WAIT_SECONDS_MAX, *rests) if self._resting else WAIT_SECONDS_MAX, 0.001)
+
+    def answered(self, answer: LeaderAnswer) -> bool:
+        """Whether the session goes on; if not, nothing of the answer counts."""
+        if answer.session_id == NO_SESSION:
+            self.lost()
+            return False
+        self._turn = 1 if self._session_id == NO_SESSION else self._turn + 1
+        self._session_id = answer.session_id
+        return True
+
+    def lost(self) -> None:
+        """Nobody knows what the leader has heard: everything is said again."""
+        self._session_id = NO_SESSION
+        self._turn = 0
+        self._forgotten.clear()
+        self._changed = {key: None for key in self.followed if key not in self._resting}

@@ -1,0 +1,230 @@
+"""The follower's side of replication: one fetch under way to every leader that this node follows.
+
+What an answer brings is written and made durable before the next fetch, so that the offset which a follower asks for
+is one that it cannot lose. Where the logs differ the leader's holds, and the follower cuts off its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from chronik.broker.replica import Replica
+from chronik.broker.replicas import Replicas
+from chronik.clock import Clock
+from chronik.metadata.commands import NO_LEADER
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.raft.peer_calls import CallRefused, CallTimedOut, PeerCalls, PeerUnavailable
+from chronik.replication.fetch_plan import WAIT_SECONDS_MAX, FetchPlan, Followed
+from chronik.replication.messages import FETCH, WAKE, Key, LeaderAnswer, Portion, Wake
+from chronik.replication.throttle import ReplicationThrottle
+
+logger = logging.getLogger("chronik.replication")
+
+ANSWER_SECONDS_MAX: Final = WAIT_SECONDS_MAX + 5.0
+"""A leader that takes longer hangs. Its partitions are led by others by then, and those are not waited for here."""
+
+RECONNECT_SECONDS: Final = 0.1
+"""How soon a leader is asked again that cannot be reached."""
+
+
+class Following:
+    def __init__(
+        self,
+        node_id: int,
+        replicas: Replicas,
+        calls: PeerCalls,
+        clock: Clock,
+        broker_epoch: Callable[[], int],
+        throttle: ReplicationThrottle,
+    ) -> None:
+        self._node_id = node_id
+        self._calls = calls
+        self._clock = clock
+        self._broker_epoch = broker_epoch
+        self._throttle = throttle
+        self._fetchers: dict[int, LeaderFetcher] = {}
+        self._followed: dict[Key, int] = {}  # the leader of each
+        self._tasks: asyncio.TaskGroup | None = None
+        replicas.listeners.append(self._changed)
+
+    def _changed(self, replica: Replica) -> None:
+        key = (replica.topic_id, replica.index)
+        follows = not replica.abandoned and replica.leading is None
+        leader = replica.leader if follows and replica.leader != self._node_id else NO_LEADER
+        before = self._followed.pop(key, NO_LEADER)
+        if before not in (leader, NO_LEADER):
+            self._fetchers[before].forget(key)
+        if leader != NO_LEADER:
+            self._followed[key] = leader
+            self._fetcher(leader).follow(replica)
+
+    def _fetcher(self, leader: int) -> LeaderFetcher:
+        fetcher = self._fetchers.get(leader)
+        if fetcher is None:
+            fetcher = LeaderFetcher(
+                self._node_id, leader, self._calls, self._clock, self._broker_epoch, self._throttle
+            )
+            self._fetchers[leader] = fetcher
+            if self._tasks is not None:
+                self._tasks.create_task(fetcher.run(self._tasks), name=f"following node {leader}")
+        return fetcher
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as self._tasks:
+            for leader, fetcher in self._fetchers.items():
+                self._tasks.create_task(fetcher.run(self._tasks), name=f"following node {leader}")
+            await asyncio.get_running_loop().create_future()  # until the node stops
+
+
+class LeaderFetcher:
+    def __init__(
+        self,
+        node_id: int,
+        leader: int,
+        calls: PeerCalls,
+        clock: Clock,
+        broker_epoch: Callable[[], int],
+        throttle: ReplicationThrottle,
+    ) -> None:
+        self._node_id = node_id
+        self._leader = leader
+        self._calls = calls
+        self._clock = clock
+        self._broker_epoch = broker_epoch
+        self._throttle = throttle
+        self._plan = FetchPlan()
+        self._work = asyncio.Event()
+        self._is_waiting = False
+        self._tasks: asyncio.TaskGroup | None = None
+
+    def follow(self, replica: Replica) -> None:
+        if self._plan.follow(replica):
+            self._interrupt()
+
+    def forget(self, key: Key) -> None:
+        self._plan.forget(key)
+        self._interrupt()
+
+    def _interrupt(self) -> None:
+        """A new partition need not wait until the leader has something to tell of the others."""
+        self._work.set()
+        if self._is_waiting and self._tasks is not None:
+            self._is_waiting = False
+            self._tasks.create_task(self._wake())
+
+    async def _wake(self) -> None:
+        try:
+            await WAKE.ask(self._calls, self._leader, Wake(self._plan.session_id), ANSWER_SECONDS_MAX)
+        except (PeerUnavailable, CallTimedOut, CallRefused):
+            return  # then the fetch does not wait there either
+
+    async def run(self, tasks: asyncio.TaskGroup) -> None:
+        self._tasks = tasks
+        while True:
+            if not self._plan.followed:
+                self._work.clear()
+                await self._work.wait()
+                continue
+            try:
+                answer = await self._fetch()
+            except (PeerUnavailable, CallTimedOut, CallRefused) as error:
+                logger.debug("node %d cannot be followed now: %s", self._leader, error)
+                self._plan.lost()
+                await asyncio.sleep(RECONNECT_SECONDS)
+                continue
+            if self._plan.answered(answer):
+                await self._take(answer)
+
+    async def _fetch(self) -> LeaderAnswer:
+        await _make_durable(self._plan.undurable())
+        request = self._plan.request(self._broker_epoch(), self._clock.monotonic())
+        self._is_waiting = True
+        try:
+            return await FETCH.ask(self._calls, self._leader, request, ANSWER_SECONDS_MAX)
+        finally:
+            self._is_waiting = False
+
+    # -- what the leader says -----------------------------------------------------------------------------------------
+
+    async def _take(self, answer: LeaderAnswer) -> None:
+        written: list[Replica] = []
+        for portion in answer.portions:
+            key = (portion.topic_id, portion.partition)
+            followed = self._plan.answerable(key)
+            if followed is None:
+                continue
+            if portion.error or portion.diverging_end >= 0:
+                await self._mend(key, followed, portion)
+            elif self._append(key, followed, portion):
+                written.append(followed.replica)
+        await _make_durable(written)
+
+    def _append(self, key: Key, followed: Followed, portion: Portion) -> bool:
+        """Whether there is something to make durable."""
+        replica = followed.replica
+        try:
+            has_written = bool(portion.records) and replica.append_from_leader(portion.records)
+        except KafkaError as error:
+            seconds = self._plan.failed(key, self._clock.monotonic())
+            logger.error("%r cannot take what node %d sent: %s (again in %g s)", replica, self._leader, error, seconds)
+            return False
+        if replica.learn(portion.high_watermark, portion.log_start_offset) or has_written:
+            self._plan.changed(key)
+        if has_written:
+            self._throttle.copied(replica, self._node_id, len(portion.records))
+            pause = self._throttle.delay(replica, self._node_id)
+            if pause > 0:
+                self._plan.rest(key, self._clock.monotonic() + pause)
+        return has_written
+
+    async def _mend(self, key: Key, followed: Followed, portion: Portion) -> None:
+        replica = followed.replica
+        if portion.error not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
+            self._plan.failed(key, self._clock.monotonic())
+            logger.debug("%r: node %d answers %s", replica, self._leader, ErrorCode(portion.error).name)
+            return
+        await replica.settled()
+        if not self._plan.is_current(key, followed) or replica.leading is not None:
+            return
+        before, committed = replica.log.log_end_offset, replica.high_watermark
+        if portion.error:
+            self._start_over(replica, portion)
+        else:
+            replica.truncate_to(_end_of_what_is_shared(replica, portion))
+        end = replica.log.log_end_offset
+        level = logging.WARNING if end < committed else logging.INFO
+        logger.log(
+            level, "%r is cut from %d to %d, as its leader has it (committed: %d)", replica, before, end, committed
+        )
+        self._plan.changed(key)
+
+    def _start_over(self, replica: Replica, portion: Portion) -> None:
+        """The leader's log lies behind this one, or ends before it."""
+        if portion.log_start_offset <= portion.log_end_offset < replica.log.log_end_offset:
+            replica.truncate_to(portion.log_end_offset)
+        else:
+            replica.restart_at(portion.log_start_offset)
+
+
+async def _make_durable(replicas: list[Replica]) -> None:
+    """Their syncs run side by side already: each was asked for when it was written."""
+    for replica in replicas:
+        try:
+            if not replica.abandoned and not replica.is_all_durable:
+                await replica.make_durable()
+        except KafkaError:
+            logger.debug("%r is gone", replica)
+
+
+def _end_of_what_is_shared(replica: Replica, portion: Portion) -> int:
+    """Where the last epoch ends that both logs may have: what is behind it the leader does not have."""
+    log = replica.log
+    if portion.diverging_epoch < 0:
+        return min(portion.diverging_end, log.log_end_offset)
+    epoch, own_end = log.epoch_end_offset(portion.diverging_epoch)
+    if epoch == portion.diverging_epoch:
+        return min(portion.diverging_end, own_end)
+    return own_end if epoch >= 0 else min(portion.diverging_end, log.log_end_offset)

@@ -1,0 +1,155 @@
+"""What leaders want their ISRs to be, proposed to the cluster: many partitions in one command.
+
+A change is proposed until it is known what became of it. One that is given up without knowing could still come to hold
+later, when the high watermark has gone on without the follower that it brings in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from chronik.broker.in_sync import Follower, InSync
+from chronik.broker.replica import Replica
+from chronik.broker.replicas import Replicas
+from chronik.clock import Clock
+from chronik.configs.resolver import ConfigResolver
+from chronik.metadata.commands import IsrChange, IsrMember, UpdateISR
+from chronik.metadata.store import MetadataStore
+from chronik.protocol.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger("chronik.replication")
+
+CHANGES_PER_COMMAND_MAX: Final = 1000
+"""Applied in one turn of the loop."""
+
+RETRY_SECONDS: Final = 0.2
+"""Between two attempts at a proposal whose outcome is unknown, or that was refused."""
+
+LOOKS_PER_LAG: Final = 4
+"""A follower is found to lag at most a quarter of the time too late that it may lag."""
+
+DECIDED: Final = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED, ErrorCode.INVALID_REQUEST)
+"""Errors that say for certain that nothing was changed, and will not be."""
+
+
+class _Proposal(NamedTuple):
+    replica: Replica
+    leading: InSync
+    change: IsrChange
+
+
+class IsrKeeper:
+    def __init__(
+        self,
+        node_id: int,
+        store: MetadataStore,
+        replicas: Replicas,
+        configs: ConfigResolver,
+        clock: Clock,
+        broker_epoch: Callable[[], int],
+    ) -> None:
+        self._node_id = node_id
+        self._store = store
+        self._replicas = replicas
+        self._configs = configs
+        self._clock = clock
+        self._broker_epoch = broker_epoch
+        self._to_look_at: dict[Replica, None] = {}
+        self._wake = asyncio.Event()
+
+    def progressed(self, replica: Replica, follower: Follower) -> None:
+        leading = replica.leading
+        if leading is not None and leading.proposed is None and leading.may_join(follower, replica.high_watermark):
+            self._to_look_at[replica] = None
+            self._wake.set()
+
+    async def run(self) -> None:
+        looked_at = self._clock.monotonic()
+        while True:
+            interval = self._lag_seconds_max / LOOKS_PER_LAG
+            try:
+                async with asyncio.timeout(max(looked_at + interval - self._clock.monotonic(), 0.01)):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+            replicas = list(self._to_look_at)
+            if self._clock.monotonic() - looked_at >= interval:
+                looked_at = self._clock.monotonic()
+                replicas = [replica for replica in self._replicas if replica.leads]
+            self._to_look_at.clear()
+            await self._mend(replicas)
+
+    @property
+    def _lag_seconds_max(self) -> float:
+        return self._configs.broker_int("replica.lag.time.max.ms") / 1000
+
+    def _is_alive(self, broker_id: int) -> bool:
+        broker = self._store.image.brokers.get(broker_id)
+        return broker is not None and not broker.fenced
+
+    async def _mend(self, replicas: Sequence[Replica]) -> None:
+        proposals = [proposal for replica in replicas if (proposal := self._proposal(replica)) is not None]
+        for first in range(0, len(proposals), CHANGES_PER_COMMAND_MAX):
+            await self._agree(proposals[first : first + CHANGES_PER_COMMAND_MAX])
+
+    def _proposal(self, replica: Replica) -> _Proposal | None:
+        leading, log = replica.leading, replica.opened_log
+        if leading is None or log is None:
+            return None
+        isr = leading.change(
+            replica.high_watermark,
+            log.log_end_offset,
+            self._clock.monotonic(),
+            self._lag_seconds_max,
+            self._is_alive,
+        )
+        if isr is None:
+            return None
+        leading.propose(isr)
+        return _Proposal(replica, leading, self._change(replica, leading, isr))
+
+    def _change(self, replica: Replica, leading: InSync, isr: tuple[IsrMember, ...]) -> IsrChange:
+        return IsrChange(replica.topic_id, replica.index, leading.leader_epoch, leading.partition_epoch, isr)
+
+    async def _agree(self, proposals: Sequence[_Proposal]) -> None:
+        while proposals := [each for each in proposals if _is_open(each)]:
+            changes = tuple(each.change for each in proposals)
+            try:
+                result = await self._store.propose(UpdateISR(self._node_id, self._broker_epoch(), changes))
+            except KafkaError as error:
+                if error.code in DECIDED:
+                    self._refused(proposals, str(error))
+                else:
+                    logger.info("%d changes of ISRs are not decided yet: %s", len(proposals), error)
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            failures = {failure.item: failure.message for failure in result.failures}
+            for item, proposal in enumerate(proposals):
+                if item in failures:
+                    self._refused([proposal], failures[item])
+                else:
+                    isr = [member.broker_id for member in proposal.change.isr]
+                    logger.info("%r: in sync are %s (index %d)", proposal.replica, isr, result.index)
+            if result.failures:
+                await asyncio.sleep(RETRY_SECONDS)
+            return
+
+    def _refused(self, proposals: Sequence[_Proposal], reason: str) -> None:
+        for proposal in proposals:
+            logger.info("%r: the ISR stays as it is: %s", proposal.replica, reason)
+            if _is_open(proposal):
+                proposal.leading.refused()
+
+
+def _is_open(proposal: _Proposal) -> bool:
+    """Whether it still matters: the partition has not changed since."""
+    leading = proposal.leading
+    return (
+        proposal.replica.leading is leading
+        and leading.proposed is not None
+        and leading.partition_epoch == proposal.change.partition_epoch
+    )

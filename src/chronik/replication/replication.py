@@ -1,0 +1,43 @@
+"""The parts of replication on one node, put together: what it serves to others, and what runs as long as it does."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from chronik.broker.replicas import Replicas
+from chronik.clock import Clock
+from chronik.configs.resolver import ConfigResolver
+from chronik.metadata.store import MetadataStore
+from chronik.raft.peer_calls import PeerCalls
+from chronik.replication.checkpoints import OffsetCheckpoints
+from chronik.replication.following import Following
+from chronik.replication.isr_keeper import IsrKeeper
+from chronik.replication.messages import FETCH, WAKE
+from chronik.replication.serving import ReplicaServer
+from chronik.replication.throttle import ReplicationThrottle
+
+
+class Replication:
+    """To be made before the peers' transport starts, and before the first delta reaches `replicas`."""
+
+    def __init__(
+        self,
+        node_id: int,
+        store: MetadataStore,
+        replicas: Replicas,
+        configs: ConfigResolver,
+        calls: PeerCalls,
+        clock: Clock,
+        broker_epoch: Callable[[], int],
+    ) -> None:
+        self._keeper = IsrKeeper(node_id, store, replicas, configs, clock, broker_epoch)
+        leader_throttle = ReplicationThrottle("leader", store, configs, clock)
+        server = ReplicaServer(store, replicas, clock, self._keeper.progressed, leader_throttle)
+        FETCH.serve(calls, server.fetch)
+        WAKE.serve(calls, server.wake)
+        follower_throttle = ReplicationThrottle("follower", store, configs, clock)
+        self._following = Following(node_id, replicas, calls, clock, broker_epoch, follower_throttle)
+        self._checkpoints = OffsetCheckpoints(store, replicas)
+
+    def jobs(self) -> list[Callable[[], Awaitable[None]]]:
+        return [self._following.run, self._keeper.run, self._checkpoints.run]

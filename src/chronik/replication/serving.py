@@ -1,0 +1,299 @@
+"""The leader's side of replication: what followers ask for, and what there is to tell them.
+
+A follower names a partition when its own state of it changes, and a partition has something to tell when the leader's
+does; so a fetch costs as much as has happened since the one before, not as much as there are partitions. One session
+per follower: it asks one thing at a time, over one connection, and begins anew when an answer was lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from chronik.broker.in_sync import Follower
+from chronik.broker.replica import Replica
+from chronik.broker.replicas import Replicas
+from chronik.clock import Clock
+from chronik.limits import KIB, MIB
+from chronik.metadata.store import MetadataStore
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.raft.peer_calls import CallRefused
+from chronik.replication.messages import (
+    NO_SESSION,
+    UNKNOWN,
+    FollowerFetch,
+    Key,
+    LeaderAnswer,
+    Portion,
+    Position,
+    Wake,
+    Woken,
+)
+from chronik.replication.throttle import ReplicationThrottle
+
+PARTITION_BYTES_MAX: Final = 1 * MIB
+"""Of one partition in one answer, unless a single batch is larger. Kafka's `replica.fetch.max.bytes`."""
+
+ANSWER_BYTES_MAX: Final = 4 * MIB
+"""Built and sent in one turn of the loop: a few milliseconds."""
+
+WAIT_SECONDS_MAX: Final = 10.0
+
+WORTH_READING_BYTES: Final = 4 * KIB
+"""With less room than this left in an answer the rest is kept for the next."""
+
+NOTHING: Final = memoryview(b"")
+
+
+class _Wanted:
+    """One partition of a session."""
+
+    __slots__ = ("_session", "follower", "has_all", "key", "position", "replica")
+
+    def __init__(self, session: FollowerSession, key: Key) -> None:
+        self._session = session
+        self.key = key
+        self.position: Position
+        self.replica: Replica | None = None
+        self.follower: Follower | None = None
+        self.has_all = False
+        """It has said that it has everything: whatever is appended is news."""
+
+    def appended(self) -> None:
+        if self.has_all:
+            self.has_all = False
+            if self.follower is not None:
+                self.follower.falls_behind()
+            self._session.has_something(self.key)
+
+    def moved(self, *, is_urgent: bool) -> None:
+        if is_urgent:
+            self._session.has_something(self.key)
+        else:
+            self._session.news[self.key] = None
+
+    def gone(self) -> None:
+        self.replica = self.follower = None
+        self.has_all = False
+        self._session.has_something(self.key)
+
+    def let_go(self) -> None:
+        if self.replica is not None:
+            self.replica.readers.pop(self, None)
+        self.replica = self.follower = None
+        self.has_all = False
+
+
+class FollowerSession:
+    """A following broker in one of its lives."""
+
+    def __init__(self, session_id: int, broker_id: int, broker_epoch: int, now: float) -> None:
+        self.id = session_id
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+        self.fetched_at = now
+        self.turn = 0
+        self.wanted: dict[Key, _Wanted] = {}
+        self.ready: dict[Key, None] = {}
+        """Partitions with records, or with something that went wrong; the one that has waited longest first."""
+        self.news: dict[Key, None] = {}
+        """Partitions whose high watermark or start has moved: told with the next answer, but no reason to give one."""
+        self._waiter: asyncio.Future[None] | None = None
+
+    def has_something(self, key: Key) -> None:
+        if key in self.wanted:
+            self.ready[key] = None
+            self.wake()
+
+    def wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def wait(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        timer = loop.call_later(seconds, self.wake)
+        try:
+            await self._waiter
+        finally:
+            timer.cancel()
+            self._waiter = None
+
+    def forget(self, key: Key) -> None:
+        wanted = self.wanted.pop(key, None)
+        if wanted is not None:
+            wanted.let_go()
+        self.ready.pop(key, None)
+        self.news.pop(key, None)
+
+    def end(self) -> None:
+        for wanted in self.wanted.values():
+            wanted.let_go()
+        self.wanted.clear()
+        self.wake()
+
+
+class ReplicaServer:
+    def __init__(
+        self,
+        store: MetadataStore,
+        replicas: Replicas,
+        clock: Clock,
+        on_progress: Callable[[Replica, Follower], None],
+        throttle: ReplicationThrottle,
+    ) -> None:
+        """`on_progress` is told that a follower has got further."""
+        self._store = store
+        self._replicas = replicas
+        self._clock = clock
+        self._on_progress = on_progress
+        self._throttle = throttle
+        self._sessions: dict[int, FollowerSession] = {}
+        self._ids: Iterator[int] = itertools.count(NO_SESSION + 1)
+
+    async def fetch(self, peer: int, request: FollowerFetch) -> LeaderAnswer:
+        """Raises CallRefused."""
+        session = self._session_of(peer, request)
+        if session is None:
+            return LeaderAnswer(NO_SESSION)
+        session.fetched_at = self._clock.monotonic()
+        for key in request.forgotten:
+            session.forget(key)
+        for position in request.positions:
+            self._take(session, position)
+        if not session.ready and request.max_wait_ms > 0:
+            await session.wait(min(request.max_wait_ms / 1000, WAIT_SECONDS_MAX))
+        if self._sessions.get(peer) is not session:
+            return LeaderAnswer(NO_SESSION)
+        return LeaderAnswer(session.id, tuple(self._portions(session, request.max_bytes)))
+
+    async def wake(self, peer: int, request: Wake) -> Woken:
+        session = self._sessions.get(peer)
+        if session is not None and session.id == request.session_id:
+            session.wake()
+        return Woken()
+
+    def _session_of(self, peer: int, request: FollowerFetch) -> FollowerSession | None:
+        broker = self._store.image.brokers.get(peer)
+        if broker is not None and request.broker_epoch < broker.epoch:
+            raise CallRefused(f"broker {peer} has begun another life (epoch {broker.epoch})")
+        session = self._sessions.get(peer)
+        if request.session_id == NO_SESSION:
+            if session is not None:
+                session.end()
+            now = self._clock.monotonic()
+            session = FollowerSession(next(self._ids), peer, request.broker_epoch, now)
+            self._sessions[peer] = session
+        elif session is None or session.id != request.session_id or session.turn != request.turn:
+            return None
+        session.turn += 1
+        return session
+
+    # -- what the follower says -------------------------------------------------------------------------------------
+
+    def _take(self, session: FollowerSession, position: Position) -> None:
+        key = (position.topic_id, position.partition)
+        wanted = session.wanted.get(key)
+        if wanted is None:
+            wanted = session.wanted[key] = _Wanted(session, key)
+        wanted.position = position
+        wanted.has_all = False
+        session.ready[key] = None  # whatever is wrong, it is told when it is answered
+        try:
+            replica = self._led(session, position)
+            if replica.divergence(position.offset, position.last_epoch) is not None:
+                return
+        except KafkaError:
+            return
+        if not replica.has(position.offset):
+            return
+        if wanted.replica is not replica:
+            wanted.let_go()
+            wanted.replica = replica
+            replica.readers[wanted] = None
+        wanted.follower = replica.follower_fetched(
+            session.broker_id, position.offset, position.log_start_offset, session
+        )
+        self._on_progress(replica, wanted.follower)
+        if position.offset >= replica.log.log_end_offset:
+            wanted.has_all = True
+            del session.ready[key]
+        session.news[key] = None
+
+    def _led(self, session: FollowerSession, position: Position) -> Replica:
+        """Raises UNKNOWN_TOPIC_ID, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH."""
+        replica = self._replicas.by_id(position.topic_id, position.partition)
+        replica.check_epoch(position.leader_epoch)
+        if replica.leading is None or session.broker_id not in replica.leading.followers:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return replica
+
+    # -- what the follower is told ------------------------------------------------------------------------------------
+
+    def _portions(self, session: FollowerSession, max_bytes: int) -> Iterator[Portion]:
+        left = min(max_bytes, ANSWER_BYTES_MAX)
+        is_first = True
+        for key in list(session.ready):
+            if not is_first and left < WORTH_READING_BYTES:
+                break
+            wanted = session.wanted[key]
+            if self._has_to_wait(session, wanted):
+                continue
+            portion = self._portion(session, wanted, left, is_first)
+            if portion is None:
+                continue
+            del session.ready[key]
+            session.news.pop(key, None)
+            left -= len(portion.records)
+            if portion.records and wanted.replica is not None:
+                self._throttle.copied(wanted.replica, session.broker_id, len(portion.records))
+            is_first = is_first and not portion.records
+            yield portion
+        for key in list(session.news):
+            wanted = session.wanted[key]
+            if wanted.replica is not None and key not in session.ready:
+                yield _told(wanted.replica, key)
+        session.news = {key: None for key in session.news if key in session.ready}
+
+    def _has_to_wait(self, session: FollowerSession, wanted: _Wanted) -> bool:
+        if wanted.replica is None:
+            return False
+        seconds = self._throttle.delay(wanted.replica, session.broker_id)
+        if seconds > 0:
+            del session.ready[wanted.key]
+            asyncio.get_running_loop().call_later(seconds, session.has_something, wanted.key)
+        return seconds > 0
+
+    def _portion(self, session: FollowerSession, wanted: _Wanted, left: int, is_first: bool) -> Portion | None:
+        """None when there is something, but no room for it."""
+        position = wanted.position
+        try:
+            replica = self._led(session, position)
+            diverging = replica.divergence(position.offset, position.last_epoch)
+            if diverging is not None:
+                return _told(replica, wanted.key, diverging=diverging)
+            if not replica.has(position.offset):
+                return _told(replica, wanted.key, error=ErrorCode.OFFSET_OUT_OF_RANGE)
+            records = replica.read_for_follower(
+                position.offset, min(left, PARTITION_BYTES_MAX), min_one_batch=is_first
+            )
+        except KafkaError as error:
+            return Portion(*wanted.key, UNKNOWN, UNKNOWN, UNKNOWN, NOTHING, error.code)
+        if not records and position.offset < replica.log.log_end_offset:
+            return None
+        return _told(replica, wanted.key, records)
+
+
+def _told(
+    replica: Replica,
+    key: Key,
+    records: memoryview = NOTHING,
+    error: ErrorCode = ErrorCode.NONE,
+    diverging: tuple[int, int] = (UNKNOWN, UNKNOWN),
+) -> Portion:
+    log = replica.log
+    return Portion(
+        *key, replica.high_watermark, log.log_start_offset, log.log_end_offset, records, error, *diverging
+    )
