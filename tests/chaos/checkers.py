@@ -85,11 +85,12 @@ def duplicated(evidence: Evidence) -> Iterator[Finding]:
 
 
 def reordered(evidence: Evidence) -> Iterator[Finding]:
-    """With one request in flight, what was acknowledged stands in the order of sending."""
-    streams: dict[tuple[str, Place], list[Placed]] = defaultdict(list)
+    """What was acknowledged stands in the order of sending: of each producer, or of each of its keys if it has any."""
+    streams: dict[tuple[str, str | None, Place], list[Placed]] = defaultdict(list)
     for ack in evidence.placed:
-        if evidence.is_ordered(ack.place):
-            streams[ack.id.producer, ack.place].append(ack)
+        sent = evidence.sent.get(ack.id)
+        if sent is not None and evidence.is_ordered(ack.place):
+            streams[ack.id.producer, sent.key, ack.place].append(ack)
     for acks in streams.values():
         for before, after in pairwise(sorted(acks, key=lambda ack: ack.id.number)):
             if after.offset < before.offset:

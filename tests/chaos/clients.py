@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
@@ -39,8 +40,9 @@ from tests.chaos.history import (
 
 REQUEST_TIMEOUT_MS = 4_000
 SOCKET_TIMEOUT_MS = 5_000
-"""Of all clients. Stock ones wait for a paused node for 30 and 60 s: longer than any fault lasts here, so that nothing
-would be seen of who takes over."""
+METADATA_MS = 2_000
+"""Of all clients. A node that is paused or cut off closes no connection: stock clients wait for it for 30 and 60 s, and
+ask who leads every five minutes. Faults are shorter here, and nothing would be seen of who takes over."""
 
 TICK_SECONDS = 0.02
 OUTSTANDING_MAX = 2_000
@@ -116,6 +118,7 @@ class Client:
             "bootstrap.servers": bootstrap,
             "client.id": self.name,
             "socket.timeout.ms": SOCKET_TIMEOUT_MS,
+            "topic.metadata.refresh.interval.ms": METADATA_MS,
             "log_level": 0,
             "error_cb": self._on_error,
         }
@@ -126,8 +129,13 @@ class Client:
             self._journal.add(ClientBroken(at=now(), client=self.name, error=error.str()))
 
 
+class _Unsettled(NamedTuple):
+    sent_at: float
+    key: str | None
+
+
 class Sender(Client):
-    """Sends `rate` records a second."""
+    """Sends `rate` records a second, less when too many are unsettled; with keys, one of each key at a time."""
 
     def __init__(
         self,
@@ -146,7 +154,7 @@ class Sender(Client):
         self._progress = progress
         self._topic = topic
         self._rate = rate
-        self._keys = keys
+        self._has_keys = keys > 0
         self._timeout_s = timeout_s
         settings = settings or {}
         self._definite = DEFINITE_ERRORS_OF_ONE_ATTEMPT if settings.get("retries") == 0 else DEFINITE_ERRORS
@@ -155,7 +163,8 @@ class Sender(Client):
             | {"request.timeout.ms": REQUEST_TIMEOUT_MS, "message.timeout.ms": int(timeout_s * 1000)}
             | dict(settings)
         )
-        self._unsettled: dict[int, float] = {}
+        self._unsettled: dict[int, _Unsettled] = {}
+        self._free_keys = deque(f"{name}/{key}" for key in range(keys))
 
     def _run(self) -> None:
         due_at, number = now(), 0
@@ -163,19 +172,17 @@ class Sender(Client):
             self._producer.poll(0)
             while due_at <= now():
                 due_at += 1 / self._rate  # also when it is not sent: what was missed is not made up for
-                if len(self._unsettled) < OUTSTANDING_MAX:
-                    self._send(number)
+                if len(self._unsettled) < OUTSTANDING_MAX and (self._free_keys or not self._has_keys):
+                    self._send(number, self._free_keys.popleft() if self._has_keys else None)
                     number += 1
         self._producer.flush(2 * self._timeout_s)
         for number in list(self._unsettled):
             self._journal.add(Unknown(at=now(), id=RecordId(self.name, number), error="never settled"))
 
-    def _send(self, number: int) -> None:
-        record = RecordId(self.name, number)
-        key = f"{self.name}/{number % self._keys}" if self._keys else None
-        sent_at = now()
+    def _send(self, number: int, key: str | None) -> None:
+        record, sent_at = RecordId(self.name, number), now()
         self._journal.add(Sent(at=sent_at, id=record, topic=self._topic, key=key))
-        self._unsettled[number] = sent_at
+        self._unsettled[number] = _Unsettled(sent_at, key)
         try:
             self._producer.produce(
                 self._topic,
@@ -184,11 +191,11 @@ class Sender(Client):
                 on_delivery=lambda error, message: self._settle(number, error, message),
             )
         except (BufferError, KafkaException) as refusal:
-            self._unsettled.pop(number)
+            self._take(number)
             self._journal.add(Failed(at=now(), id=record, error=str(refusal)))
 
     def _settle(self, number: int, error: KafkaError | None, message: Any) -> None:
-        at, sent_at, record = now(), self._unsettled.pop(number), RecordId(self.name, number)
+        at, sent_at, record = now(), self._take(number).sent_at, RecordId(self.name, number)
         if error is None:
             place, offset = Place(message.topic(), message.partition()), message.offset()
             known = offset if offset is not None and offset >= 0 else None
@@ -198,6 +205,14 @@ class Sender(Client):
             self._journal.add(Failed(at=at, id=record, error=error.name()))
         else:
             self._journal.add(Unknown(at=at, id=record, error=error.name()))
+
+
+    def _take(self, number: int) -> _Unsettled:
+        """It is settled, and the next of its key may be sent."""
+        unsettled = self._unsettled.pop(number)
+        if unsettled.key is not None:
+            self._free_keys.append(unsettled.key)
+        return unsettled
 
 
 class Member(Client):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import resource
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -127,7 +127,7 @@ class Kind:
     """So that the others have to go on."""
 
 
-KINDS: Mapping[str, Kind] = {
+KINDS: dict[str, Kind] = {
     "kill": Kind(killed),
     "killall": Kind(all_killed, hits_minority=False),
     "pause": Kind(paused),

@@ -49,7 +49,8 @@ class Promised(Event, frozen=True):
     topic: str
     partitions: int
     is_ordered: bool = False
-    """Each producer's records stand in the order they were sent in: one request in flight, or idempotence."""
+    """Each producer's records, of one key if they have any, stand in the order they were sent in: the next is sent when
+    the one before is settled, or they are numbered (idempotence)."""
     is_once: bool = False
     """No record stands there twice, and not even those of unknown outcome are out of order: idempotence."""
     groups: tuple[str, ...] = ()

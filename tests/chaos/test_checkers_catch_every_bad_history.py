@@ -33,7 +33,7 @@ from tests.chaos.history import (
 )
 
 ONCE, ORDERED, LOOSE = "once", "ordered", "loose"
-"""Topics: idempotent producers; one request in flight; neither."""
+"""Topics: idempotent producers; those that send the next of a key when the last is settled; neither."""
 
 PROMISES = (
     Promised(topic=ONCE, partitions=1, is_ordered=True, is_once=True, groups=("g",)),
@@ -215,6 +215,15 @@ def an_idempotent_producers_unacknowledged_record_is_there_twice(story: Story) -
 @bad
 def records_that_were_in_flight_together_are_acknowledged_in_another_order(story: Story) -> str:
     first, second = story.send(0, ORDERED), story.send(1, ORDERED)
+    story.acknowledge(second, 0, ORDERED)
+    story.acknowledge(first, 1, ORDERED)
+    story.end_with(second, first, topic=ORDERED)
+    return "reordered"
+
+
+@bad
+def records_of_one_key_are_acknowledged_in_another_order(story: Story) -> str:
+    first, second = story.send(0, ORDERED, key="k"), story.send(1, ORDERED, key="k")
     story.acknowledge(second, 0, ORDERED)
     story.acknowledge(first, 1, ORDERED)
     story.end_with(second, first, topic=ORDERED)
@@ -461,6 +470,13 @@ def good_histories() -> Iterator[tuple[str, Story]]:
     story.acknowledge(second, 0, ORDERED)
     story.end_with(second, first, topic=ORDERED)
     yield "without idempotence one of unknown outcome may come late", story
+
+    story = Story()
+    first, second = story.send(0, ORDERED, key="k"), story.send(1, ORDERED, key="l")
+    story.acknowledge(second, 0, ORDERED)
+    story.acknowledge(first, 1, ORDERED)
+    story.end_with(second, first, topic=ORDERED)
+    yield "different keys come in any order", story
 
     story = Story()
     record = story.send(0, LOOSE)
