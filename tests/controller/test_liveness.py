@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chronik.controller.liveness import Liveness
+from chronik.controller.liveness import GONE_SECONDS, Liveness
 from chronik.metadata.commands import BrokerStatus, UpdateBrokerStatus
 from chronik.metadata.records import Broker
 
@@ -16,48 +16,55 @@ def brokers(*statuses: BrokerStatus, epoch: int = 7) -> dict[int, Broker]:
     }
 
 
+def changes(
+    liveness: Liveness, known: dict[int, Broker], now: float, **gone_seconds: float
+) -> list[UpdateBrokerStatus]:
+    """`b1=0.7` says that the port of broker 1 has refused for 0.7 s."""
+    return liveness.changes(known, now, {int(name[1:]): seconds for name, seconds in gone_seconds.items()})
+
+
 ONLINE, OFFLINE, MAINTENANCE = BrokerStatus.ONLINE, BrokerStatus.OFFLINE, BrokerStatus.MAINTENANCE
 
 
 def test_a_new_leader_grants_every_broker_a_full_session() -> None:
     liveness = Liveness(SESSION)
     known = brokers(ONLINE, ONLINE)
-    assert liveness.changes(known, 100.0) == []
-    assert liveness.changes(known, 100.0 + SESSION) == []
-    gone = liveness.changes(known, 100.1 + SESSION)
+    assert changes(liveness, known, 100.0) == []
+    assert changes(liveness, known, 100.0 + SESSION) == []
+    gone = changes(liveness, known, 100.1 + SESSION)
     assert gone == [UpdateBrokerStatus(1, OFFLINE, 7), UpdateBrokerStatus(2, OFFLINE, 7)]
 
 
 def test_a_broker_that_is_heard_stays_and_one_that_falls_silent_goes() -> None:
     liveness = Liveness(SESSION)
     known = brokers(ONLINE, ONLINE)
-    liveness.changes(known, 0.0)
+    changes(liveness, known, 0.0)
     liveness.heard(1, 7, 2.0)
-    assert liveness.changes(known, 4.0) == [UpdateBrokerStatus(2, OFFLINE, 7)]
+    assert changes(liveness, known, 4.0) == [UpdateBrokerStatus(2, OFFLINE, 7)]
 
 
 def test_a_broker_that_speaks_again_comes_back() -> None:
     liveness = Liveness(SESSION)
     known = brokers(OFFLINE)
-    assert liveness.changes(known, 0.0) == []
+    assert changes(liveness, known, 0.0) == []
     liveness.heard(1, 7, 1.0)
-    assert liveness.changes(known, 1.5) == [UpdateBrokerStatus(1, ONLINE, 7)]
+    assert changes(liveness, known, 1.5) == [UpdateBrokerStatus(1, ONLINE, 7)]
 
 
 def test_a_word_from_an_earlier_life_does_not_count() -> None:
     liveness = Liveness(SESSION)
     known = brokers(OFFLINE)
     liveness.heard(1, 6, 1.0)
-    assert liveness.changes(known, 1.5) == []
+    assert changes(liveness, known, 1.5) == []
 
 
 def test_maintenance_stays_until_it_is_lifted_but_not_beyond_death() -> None:
     liveness = Liveness(SESSION)
     known = brokers(MAINTENANCE)
-    liveness.changes(known, 0.0)
+    changes(liveness, known, 0.0)
     liveness.heard(1, 7, 1.0)
-    assert liveness.changes(known, 2.0) == []
-    assert liveness.changes(known, 10.0) == [UpdateBrokerStatus(1, OFFLINE, 7)]
+    assert changes(liveness, known, 2.0) == []
+    assert changes(liveness, known, 10.0) == [UpdateBrokerStatus(1, OFFLINE, 7)]
 
 
 def test_what_was_heard_before_does_not_outlive_a_term() -> None:
@@ -65,4 +72,43 @@ def test_what_was_heard_before_does_not_outlive_a_term() -> None:
     known = brokers(ONLINE)
     liveness.heard(1, 7, 0.0)
     liveness.begin()
-    assert liveness.changes(known, 100.0) == []
+    assert changes(liveness, known, 100.0) == []
+
+
+def test_a_broker_whose_port_refuses_goes_long_before_its_session_ends() -> None:
+    liveness = Liveness(SESSION)
+    known = brokers(ONLINE, ONLINE)
+    liveness.heard(1, 7, 0.0)
+    liveness.heard(2, 7, 0.0)
+    assert changes(liveness, known, 0.4, b2=0.35) == []
+    assert changes(liveness, known, 0.6, b2=GONE_SECONDS) == [UpdateBrokerStatus(2, OFFLINE, 7)]
+
+
+def test_a_new_leader_grants_no_session_to_a_port_that_refuses() -> None:
+    liveness = Liveness(SESSION)
+    known = brokers(ONLINE, ONLINE)
+    assert changes(liveness, known, 100.0, b1=1.2) == [UpdateBrokerStatus(1, OFFLINE, 7)]
+
+
+def test_a_broker_that_is_heard_is_alive_whatever_its_port_does() -> None:
+    liveness = Liveness(SESSION)
+    known = brokers(ONLINE)
+    liveness.heard(1, 7, 1.0)
+    assert changes(liveness, known, 1.0 + GONE_SECONDS / 2, b1=60.0) == []
+
+
+def test_one_that_was_gone_has_to_speak_before_it_comes_back() -> None:
+    liveness = Liveness(SESSION)
+    liveness.heard(1, 7, 0.0)
+    assert changes(liveness, brokers(ONLINE), 1.0, b1=0.9) == [UpdateBrokerStatus(1, OFFLINE, 7)]
+    assert changes(liveness, brokers(OFFLINE), 1.1, b1=1.0) == []
+    assert changes(liveness, brokers(OFFLINE), 1.2) == [], "its port answers again, and it has said nothing"
+    liveness.heard(1, 7, 1.3)
+    assert changes(liveness, brokers(OFFLINE), 1.4) == [UpdateBrokerStatus(1, ONLINE, 7)]
+
+
+def test_a_fencing_that_was_not_taken_is_wanted_again() -> None:
+    liveness = Liveness(SESSION)
+    liveness.heard(1, 7, 0.0)
+    for now in (1.0, 1.5, 2.0):
+        assert changes(liveness, brokers(ONLINE), now, b1=now) == [UpdateBrokerStatus(1, OFFLINE, 7)]

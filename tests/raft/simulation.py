@@ -13,6 +13,7 @@ import heapq
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -23,6 +24,7 @@ from chronik.raft.events import (
     Applied,
     ChangeMembership,
     Event,
+    PeerGone,
     PeerUnreachable,
     Persist,
     Persisted,
@@ -199,6 +201,14 @@ class Simulation:
         host.node = None
         host.writing = None
         self.checker.crashed(host)
+        self._tell_gone(host)
+
+    def _tell_gone(self, host: Host) -> None:
+        """Some of the others notice that nobody listens at its port, or believe so."""
+        for other in self.hosts.values():
+            if other is not host and self.random.random() < 0.7:
+                gone = partial(self._after, other, other.life, PeerGone(host.node_id))
+                self._later(self.random.uniform(1, 100), gone)
 
     def _crash_and_return(self, host: Host) -> None:
         self._crash(host)
@@ -328,6 +338,8 @@ class Simulation:
                     self._start(each)
         elif kind == "cut":
             self._cut(self._leader() or host)
+            if self._happens(0.2):
+                self._tell_gone(self._leader() or host)  # which it is not
         elif kind == "heal":
             self.broken_links.clear()
         elif kind == "pause" and host.node is not None:

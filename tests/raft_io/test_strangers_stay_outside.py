@@ -41,6 +41,9 @@ class Inbox:
     def messages_received(self, messages: Sequence[AnyMessage]) -> None:
         self.messages += messages
 
+    def peer_gone(self, peer: int) -> None:
+        pass
+
     def peer_unreachable(self, peer: int) -> None:
         self.unreachable.append(peer)
 

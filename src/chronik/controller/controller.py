@@ -13,10 +13,12 @@ from typing import Final
 
 from chronik.clock import Clock
 from chronik.config import Address
+from chronik.configs.resolver import ConfigResolver
 from chronik.controller.heartbeats import HEARTBEAT, BrokerHeartbeat, HeartbeatAnswer
-from chronik.controller.liveness import Liveness
+from chronik.controller.liveness import GONE_SECONDS, Liveness
 from chronik.controller.membership import Admissions
 from chronik.controller.system_topics import system_topic_changes, system_topics
+from chronik.controller.upkeep import PartitionUpkeep
 from chronik.ids import format_id, new_id
 from chronik.metadata.commands import AddNode, CreateCluster, CreateTopics
 from chronik.metadata.names import SYSTEM_TOPICS
@@ -46,6 +48,7 @@ class Controller:
         raft_addresses: Mapping[int, Address],
         session_seconds: float,
         replication_factor: int,
+        configs: ConfigResolver,
     ) -> None:
         self._store = store
         self._driver = driver
@@ -58,6 +61,7 @@ class Controller:
         self._leads_since = 0.0
         self._looked_at = 0.0
         self._wake = asyncio.Event()
+        self._upkeep = PartitionUpkeep(store, configs, clock)
         self.admissions: Final = Admissions(store, driver)
         HEARTBEAT.serve(driver.transport.calls, self.heartbeat)
 
@@ -66,6 +70,7 @@ class Controller:
         if leads and not self._is_leader:
             self._leads_since = self._clock.monotonic()
             self._liveness.begin()
+            self._upkeep.begin()
         self._is_leader = leads
         self._wake.set()
 
@@ -95,12 +100,13 @@ class Controller:
                     await self._judge()
                     await self.admissions.promote_learners()
                     await self._mend_system_topics()
+                    await self._upkeep.look()
                 except KafkaError as error:
                     logger.info("not decided yet: %s", error)
                 except StoreClosed:
                     return
             try:
-                async with asyncio.timeout(self._session_seconds / LOOKS_PER_SESSION):
+                async with asyncio.timeout(self._seconds_until_next_look()):
                     await self._wake.wait()
             except TimeoutError:
                 continue
@@ -118,8 +124,18 @@ class Controller:
             raise StoreClosed(str(error)) from error
         self._looked_at = self._clock.monotonic()
 
+    def _seconds_until_next_look(self) -> float:
+        """Sooner if a broker is about to have been gone for long enough."""
+        until_gone = [GONE_SECONDS - gone for gone in self._gone_seconds().values() if 0 < gone < GONE_SECONDS]
+        return min([self._session_seconds / LOOKS_PER_SESSION, *until_gone])
+
+    def _gone_seconds(self) -> dict[int, float]:
+        gone_seconds = self._driver.transport.gone_seconds
+        return {broker_id: gone_seconds(broker_id) for broker_id in self._store.image.brokers}
+
     async def _judge(self) -> None:
-        for change in self._liveness.changes(self._store.image.brokers, self._clock.monotonic()):
+        brokers = self._store.image.brokers
+        for change in self._liveness.changes(brokers, self._clock.monotonic(), self._gone_seconds()):
             result = await self._store.propose(change, only_here=True)
             logger.info("broker %d is %s (index %d)", change.broker_id, change.status.value, result.index)
 

@@ -26,6 +26,7 @@ from chronik.raft.events import (
     Campaign,
     ChangeMembership,
     Event,
+    PeerGone,
     PeerUnreachable,
     Persist,
     Persisted,
@@ -316,6 +317,9 @@ class RaftDriver:
 
     def peer_unreachable(self, peer: int) -> None:
         self._feed(PeerUnreachable(peer))
+
+    def peer_gone(self, peer: int) -> None:
+        self._feed(PeerGone(peer))
 
     def _feed(self, *events: Event) -> None:
         if not self._is_running:

@@ -21,6 +21,15 @@ def tick(core: RaftCore) -> None:
         campaign(core, is_hand_over=False)
 
 
+def on_peer_gone(core: RaftCore, peer: int) -> None:
+    """If it led, there is no use in waiting out its silence. Only the waiting is cut short: the leader is forgotten, so
+    that candidates are heard here, and this node asks beforehand as ever, which those who still hear the leader deny.
+    The random rest of the timeout stays, or all who notice at once would stand at once."""
+    if core.leader == peer and core.role is Role.FOLLOWER:
+        core.become_follower(NOBODY, "the leader is gone")
+        core.election_timeout_ticks -= core.config.election_ticks
+
+
 def campaign(core: RaftCore, is_hand_over: bool) -> None:
     if core.role is Role.LEADER:
         return

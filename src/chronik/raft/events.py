@@ -91,6 +91,13 @@ class PeerUnreachable(msgspec.Struct, frozen=True):
     peer: int
 
 
+class PeerGone(msgspec.Struct, frozen=True):
+    """The peer's process has ended, as far as the transport can see: nobody listens at its port. A hint, which may be
+    wrong or come twice."""
+
+    peer: int
+
+
 Event = (
     Tick
     | Received
@@ -104,6 +111,7 @@ Event = (
     | SnapshotTaken
     | SnapshotChunkRead
     | PeerUnreachable
+    | PeerGone
 )
 
 # ------------------------------------------------------------------------------------------------------- instructions

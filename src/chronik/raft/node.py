@@ -16,6 +16,7 @@ from chronik.raft.events import (
     Campaign,
     ChangeMembership,
     Event,
+    PeerGone,
     PeerUnreachable,
     Persisted,
     Propose,
@@ -218,6 +219,10 @@ def _peer_unreachable(core: RaftCore, event: PeerUnreachable) -> None:
     replication.on_peer_unreachable(core, event.peer)
 
 
+def _peer_gone(core: RaftCore, event: PeerGone) -> None:
+    election.on_peer_gone(core, event.peer)
+
+
 Handler = Callable[[RaftCore, Any], None]
 
 _EVENTS: Final[Mapping[type[Any], Handler]] = {
@@ -233,6 +238,7 @@ _EVENTS: Final[Mapping[type[Any], Handler]] = {
     SnapshotTaken: snapshots.on_snapshot_taken,
     SnapshotChunkRead: snapshots.on_chunk_read,
     PeerUnreachable: _peer_unreachable,
+    PeerGone: _peer_gone,
 }
 
 _MESSAGES: Final[Mapping[type[Message], Handler]] = {

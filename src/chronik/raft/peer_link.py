@@ -22,6 +22,11 @@ REDIAL_SECONDS_MIN: Final = 0.05
 REDIAL_SECONDS_MAX: Final = 1.0
 """A node that comes back dials us too, and is dialled at once then: this only matters while it does not."""
 
+EAGER_SECONDS: Final = 5.0
+EAGER_REDIAL_SECONDS_MAX: Final = 0.15
+"""At first it is dialled more often: that its port refuses is how a dead process is told from a slow one, and others
+wait to take over from it."""
+
 WRITE_BYTES: Final = 256 * 1024
 """Frames handed to the socket with one call."""
 
@@ -31,6 +36,9 @@ class LinkOwner(Protocol):
 
     def link_lost(self, peer: int) -> None:
         """Also when it could not be had in the first place."""
+
+    def link_refused(self, peer: int) -> None:
+        """There is nobody at its port. Told at each dial that ends so."""
 
 
 class PeerLink:
@@ -46,10 +54,17 @@ class PeerLink:
         self._connection: PeerConnection | None = None
         self._is_closed = asyncio.Event()
         self._dial_now = asyncio.Event()
+        self._refused_since: float | None = None
 
     @property
     def is_connected(self) -> bool:
         return self._connection is not None and self._connection.is_open
+
+    @property
+    def refused_seconds(self) -> float:
+        """For how long every dial was refused; 0 when the last one was not."""
+        since = self._refused_since
+        return 0.0 if since is None else asyncio.get_running_loop().time() - since
 
     def flush(self) -> None:
         connection = self._connection
@@ -62,13 +77,15 @@ class PeerLink:
 
     async def run(self) -> None:
         """Until cancelled."""
-        delay = REDIAL_SECONDS_MIN
+        loop = asyncio.get_running_loop()
+        delay, lost_at = REDIAL_SECONDS_MIN, loop.time()
         try:
             while True:
                 if await self._connect_once():
-                    delay = REDIAL_SECONDS_MIN
+                    delay, lost_at = REDIAL_SECONDS_MIN, loop.time()
                 await self._pause(delay * (0.5 + self._random.random()))
-                delay = min(2 * delay, REDIAL_SECONDS_MAX)
+                is_eager = loop.time() - lost_at < EAGER_SECONDS
+                delay = min(2 * delay, EAGER_REDIAL_SECONDS_MAX if is_eager else REDIAL_SECONDS_MAX)
         finally:
             if self._connection is not None:
                 self._connection.close("the node stops", logging.DEBUG)
@@ -86,7 +103,9 @@ class PeerLink:
         except (OSError, TimeoutError) as error:
             logger.debug("node %d at %s cannot be reached: %s", self.peer, self.address, error or "too slow")
             self._owner.link_lost(self.peer)
+            self._note_refusal(error)
             return False
+        self._refused_since = None
         self._connection = connection
         try:
             await self._is_closed.wait()
@@ -94,6 +113,15 @@ class PeerLink:
             connection.close("the link is given up", logging.DEBUG)
             self._connection = None
         return connection.has_been_open
+
+    def _note_refusal(self, error: Exception) -> None:
+        """A host name with several addresses ends in another error, and counts as merely silent."""
+        if not isinstance(error, ConnectionRefusedError):
+            self._refused_since = None
+            return
+        if self._refused_since is None:
+            self._refused_since = asyncio.get_running_loop().time()
+        self._owner.link_refused(self.peer)
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

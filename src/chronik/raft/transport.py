@@ -35,6 +35,9 @@ class MessageReceiver(Protocol):
     def peer_unreachable(self, peer: int) -> None:
         """Messages for it were dropped."""
 
+    def peer_gone(self, peer: int) -> None:
+        """Its port refuses, and it holds no connection to us: its process has ended. Told again and again."""
+
 
 class PeerTransport:
     """`bind`, then `start`. `on_fatal` is called when a part of it dies that never should."""
@@ -136,6 +139,12 @@ class PeerTransport:
         """Those to whom something can be sent now."""
         return sorted(node_id for node_id, link in self._links.items() if link.is_connected)
 
+    def gone_seconds(self, peer: int) -> float:
+        """For how long its port has refused every dial; 0 as soon as it does not, or while it holds a connection to us.
+        A process that lives refuses nobody, however busy or cut off it is."""
+        link = self._links.get(peer)
+        return 0.0 if link is None or peer in self._accepted else link.refused_seconds
+
     def queued_bytes(self, peer: int) -> int:
         link = self._links.get(peer)
         return link.queue.size_bytes if link is not None else 0
@@ -176,6 +185,10 @@ class PeerTransport:
     def link_lost(self, peer: int) -> None:
         self.calls.lost(peer)
         self._tell_unreachable(peer)
+
+    def link_refused(self, peer: int) -> None:
+        if self._receiver is not None and peer not in self._accepted:
+            self._receiver.peer_gone(peer)
 
     # --------------------------------------------------------------------------------------- what others have dialled
 

@@ -1,0 +1,50 @@
+"""Partitions that nobody leads: which of them may be led again at the price of records. Pure.
+
+As long as a member of the ISR may come back, waiting loses nothing, so that is what is done, unless the topic's
+`unclean.leader.election.enable` says otherwise. When the disk of the last one is gone, there is nothing to wait for;
+still nobody but its owner can say that what other replicas hold is good enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from chronik.metadata.commands import NO_LEADER, PartitionKey
+from chronik.metadata.elections import elect_uncleanly
+from chronik.metadata.image import Image
+from chronik.metadata.names import SYSTEM_TOPICS
+from chronik.metadata.records import Partition, Topic
+
+
+@dataclass(frozen=True, slots=True)
+class Leaderless:
+    topic: Topic
+    index: int
+    partition: Partition
+
+    @property
+    def key(self) -> PartitionKey:
+        return PartitionKey(self.topic.id, self.index)
+
+    @property
+    def is_lost(self) -> bool:
+        """No disk is left that is known to hold everything that was acknowledged."""
+        return not self.partition.isr
+
+    def __str__(self) -> str:
+        return f"{self.topic.name}-{self.index}"
+
+
+def leaderless_partitions(image: Image) -> Iterator[Leaderless]:
+    """Without the system topics, whose records are in the metadata: see `system_topics`."""
+    for topic in image.topics.values():
+        if topic.name in SYSTEM_TOPICS:
+            continue
+        for index, partition in enumerate(topic.partitions):
+            if partition.leader == NO_LEADER:
+                yield Leaderless(topic, index, partition)
+
+
+def may_be_elected_uncleanly(image: Image, leaderless: Leaderless, is_allowed: Callable[[Topic], bool]) -> bool:
+    return is_allowed(leaderless.topic) and elect_uncleanly(leaderless.partition, image.brokers) != NO_LEADER

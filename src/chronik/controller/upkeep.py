@@ -1,0 +1,99 @@
+"""The controller's care for partitions: leaders for those that may have one, and the preferred ones now and then."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from chronik.clock import Clock
+from chronik.configs.resolver import ConfigResolver
+from chronik.controller.leader_balance import partitions_out_of_balance
+from chronik.controller.leaderless import Leaderless, leaderless_partitions, may_be_elected_uncleanly
+from chronik.metadata.commands import PARTITIONS_PER_COMMAND_MAX, ElectLeaders, PartitionKey
+from chronik.metadata.delta import Delta
+from chronik.metadata.raft_store import RaftStore
+from chronik.metadata.records import Topic
+
+logger = logging.getLogger("chronik.controller")
+
+LOST: Final = (
+    "partition %s is offline, and stays so: the disk of its last in-sync replica is gone. Its replicas are brokers %s. "
+    "To go on with what one of them holds, and lose the rest: chronik topics elect-leaders --unclean --topic %s "
+    "--partition %d. Or delete the topic."
+)
+
+
+class PartitionUpkeep:
+    """Told of every delta; at work where the Raft leader is."""
+
+    def __init__(self, store: RaftStore, configs: ConfigResolver, clock: Clock) -> None:
+        self._store = store
+        self._configs = configs
+        self._clock = clock
+        self._is_look_due = True
+        self._told: set[PartitionKey] = set()
+        self._balanced_at = 0.0
+        store.subscribe(self._follow)
+
+    def begin(self) -> None:
+        """This node leads from now on."""
+        self._is_look_due = True
+        self._told.clear()
+        self._balanced_at = self._clock.monotonic()
+
+    def _follow(self, delta: Delta) -> None:
+        """All partitions are looked at only after something happened that could leave one without a leader."""
+        if delta.topics or delta.brokers or delta.broker_configs:
+            self._is_look_due = True
+
+    async def look(self) -> None:
+        """Raises KafkaError; then the next look does it again."""
+        if self._is_look_due:
+            self._is_look_due = False
+            try:
+                await self._mend_leaderless()
+            except BaseException:
+                self._is_look_due = True
+                raise
+        interval = self._configs.broker_int("leader.imbalance.check.interval.seconds")
+        if self._clock.monotonic() - self._balanced_at >= interval:
+            self._balanced_at = self._clock.monotonic()
+            await self._balance()
+
+    # Partitions without a leader
+
+    async def _mend_leaderless(self) -> None:
+        image = self._store.image
+        found = list(leaderless_partitions(image))
+        electable = [each for each in found if may_be_elected_uncleanly(image, each, self._may_lose_records)]
+        for each in electable:
+            logger.warning("partition %s gets a leader that may lack records: its topic allows it", each)
+        self._tell_of_lost([each for each in found if each.is_lost and each not in electable])
+        await self._elect([each.key for each in electable], unclean=True)
+
+    def _may_lose_records(self, topic: Topic) -> bool:
+        return self._configs.topic(topic.configs, "unclean.leader.election.enable").strip().lower() == "true"
+
+    def _tell_of_lost(self, lost: Sequence[Leaderless]) -> None:
+        """Once: it is for a person to act, who needs no reminder at every look."""
+        for each in lost:
+            if each.key not in self._told:
+                logger.warning(LOST, each, list(each.partition.replicas), each.topic.name, each.index)
+        self._told = {each.key for each in lost}
+
+    # Preferred leaders
+
+    async def _balance(self) -> None:
+        if not self._configs.broker_flag("auto.leader.rebalance.enable"):
+            return
+        percent = self._configs.broker_int("leader.imbalance.per.broker.percentage")
+        keys = partitions_out_of_balance(self._store.image, percent)
+        if keys:
+            logger.info("%d partitions get their preferred leaders again", len(keys))
+            await self._elect(keys, unclean=False)
+
+    async def _elect(self, keys: Sequence[PartitionKey], *, unclean: bool) -> None:
+        for first in range(0, len(keys), PARTITIONS_PER_COMMAND_MAX):
+            some = tuple(keys[first : first + PARTITIONS_PER_COMMAND_MAX])
+            await self._store.propose(ElectLeaders(some, unclean), only_here=True)

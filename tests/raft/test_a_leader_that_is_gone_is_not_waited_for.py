@@ -1,0 +1,57 @@
+"""A port that refuses tells that its process has ended: then nobody waits out the silence, and nobody is disturbed."""
+
+from __future__ import annotations
+
+from chronik.raft.config import RaftConfig
+from chronik.raft.events import PeerGone
+from chronik.raft.membership import NOBODY
+from chronik.raft.messages import VoteRequest
+from chronik.raft.roles import Role
+
+from .lab import Lab
+
+SPREAD = RaftConfig().election_spread_ticks
+
+
+def test_followers_elect_another_within_the_spread_of_the_timeout() -> None:
+    lab = Lab()
+    lab.elect(1)
+    lab.crash(1)
+    for node_id in (2, 3):
+        lab.handle(node_id, PeerGone(1))
+        assert lab[node_id].status.leader == NOBODY
+    for _ in range(SPREAD):
+        for node_id in (2, 3):
+            lab.tick(node_id)
+            lab.settle()
+    assert lab.leader() in (2, 3)
+    assert lab[2].status.term == 2
+
+
+def test_a_false_alarm_at_one_follower_moves_no_term() -> None:
+    lab = Lab()
+    lab.elect(1)
+    lab.cut(1, 3)
+    lab.handle(3, PeerGone(1))
+    lab.tick(3, SPREAD)
+    assert lab.sent_by(3, VoteRequest)
+    assert all(request.is_pre_vote for request in lab.sent_by(3, VoteRequest))
+    lab.settle()
+    lab.heal()
+    lab.tick(1, 2)
+    lab.settle()
+    assert (lab.leader(), lab[3].status.leader, lab[3].status.term) == (1, 1, 1)
+
+
+def test_only_the_leaders_end_counts_and_only_to_a_follower() -> None:
+    lab = Lab()
+    lab.elect(1)
+    lab.handle(3, PeerGone(2))
+    assert lab[3].status.leader == 1
+    lab.handle(1, PeerGone(1))
+    lab.handle(1, PeerGone(2))
+    assert lab.role(1) is Role.LEADER
+    lab.handle(2, PeerGone(1))
+    lab.handle(2, PeerGone(1))
+    assert lab[2].status.leader == NOBODY
+    assert lab.role(2) is Role.FOLLOWER
