@@ -60,24 +60,31 @@ def test_what_is_made_of_configs_is_made_once_for_equal_ones_until_those_of_the_
     assert len(made) == 6
 
 
-def test_the_settings_of_many_topics_with_equal_configs_are_resolved_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_settings_of_many_topics_with_equal_configs_are_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     resolves, asked = resolver(), 0
-    topic = ConfigResolver.topic
+    topic_values = ConfigResolver.topic_values
 
-    def counted(self: ConfigResolver, configs: Mapping[str, str], name: str) -> str:
+    def counted(self: ConfigResolver, configs: Mapping[str, str]) -> Mapping[str, str]:
         nonlocal asked
         asked += 1
-        return topic(self, configs, name)
+        return topic_values(self, configs)
 
-    monkeypatch.setattr(ConfigResolver, "topic", counted)
-    log_config(resolves, {"retention.ms": "5"})
-    incoming_rules(resolves, {"retention.ms": "5"})
-    asked_of_one = asked
-    assert asked_of_one > 10
+    monkeypatch.setattr(ConfigResolver, "topic_values", counted)
     for _ in range(1000):
         assert log_config(resolves, {"retention.ms": "5"}).retention_ms == 5
         assert incoming_rules(resolves, {"retention.ms": "5"}).deletable
-    assert asked == asked_of_one
+    assert asked == 2  # once for each of the two
+
+
+def test_all_values_together_are_those_that_each_key_has() -> None:
+    dynamic: dict[int, Mapping[str, str]] = {1: {"log.retention.ms": "2"}}
+    resolves = resolver(dynamic, log_segment_bytes="5000000")
+    for configs in ({}, {"retention.bytes": "9", "cleanup.policy": "compact"}):
+        expected = {name: resolves.topic(configs, name) for name in TOPIC_KEYS}
+        assert resolves.topic_values(configs) == expected
+    assert resolves.topic_values({})["retention.ms"] == "2"
+    dynamic[1] = {"log.retention.ms": "3"}
+    assert resolves.topic_values({})["retention.ms"] == "3"
 
 
 def test_no_more_is_kept_of_different_configs_than_the_limit() -> None:

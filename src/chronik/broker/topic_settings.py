@@ -33,42 +33,40 @@ def incoming_rules(resolver: ConfigResolver, configs: Mapping[str, str]) -> Inco
 
 
 def _log_config(resolver: ConfigResolver, configs: Mapping[str, str]) -> LogConfig:
-    def number(name: str) -> int:
-        return int(resolver.topic(configs, name))
-
+    values = resolver.topic_values(configs)
     return LogConfig(
-        segment_bytes=number("segment.bytes"),
-        segment_ms=number("segment.ms"),
-        segment_index_bytes=number("segment.index.bytes"),
-        index_interval_bytes=number("index.interval.bytes"),
-        retention_ms=number("retention.ms"),
-        retention_bytes=number("retention.bytes"),
-        cleanup_policy=_policies(resolver, configs),
-        delete_retention_ms=number("delete.retention.ms"),
-        min_compaction_lag_ms=number("min.compaction.lag.ms"),
-        max_compaction_lag_ms=number("max.compaction.lag.ms"),
-        min_cleanable_dirty_ratio=float(resolver.topic(configs, "min.cleanable.dirty.ratio")),
-        file_delete_delay_ms=number("file.delete.delay.ms"),
+        segment_bytes=int(values["segment.bytes"]),
+        segment_ms=int(values["segment.ms"]),
+        segment_index_bytes=int(values["segment.index.bytes"]),
+        index_interval_bytes=int(values["index.interval.bytes"]),
+        retention_ms=int(values["retention.ms"]),
+        retention_bytes=int(values["retention.bytes"]),
+        cleanup_policy=_policies(values),
+        delete_retention_ms=int(values["delete.retention.ms"]),
+        min_compaction_lag_ms=int(values["min.compaction.lag.ms"]),
+        max_compaction_lag_ms=int(values["max.compaction.lag.ms"]),
+        min_cleanable_dirty_ratio=float(values["min.cleanable.dirty.ratio"]),
+        file_delete_delay_ms=int(values["file.delete.delay.ms"]),
         producer_id_expiration_ms=resolver.broker_int("producer.id.expiration.ms"),
     )
 
 
 def _incoming_rules(resolver: ConfigResolver, configs: Mapping[str, str]) -> IncomingRules:
-    compression = resolver.topic(configs, "compression.type")
+    values = resolver.topic_values(configs)
+    compression = values["compression.type"]
     level = _LEVELS.get(compression)
-    policies = _policies(resolver, configs)
+    policies = _policies(values)
     return IncomingRules(
-        max_message_bytes=int(resolver.topic(configs, "max.message.bytes")),
+        max_message_bytes=int(values["max.message.bytes"]),
         compacted="compact" in policies,
         deletable="delete" in policies,
         codec=_CODECS[compression],
-        codec_level=None if level is None else int(resolver.topic(configs, level)),
-        log_append_time=resolver.topic(configs, "message.timestamp.type") == "LogAppendTime",
-        timestamp_before_max_ms=int(resolver.topic(configs, "message.timestamp.before.max.ms")),
-        timestamp_after_max_ms=int(resolver.topic(configs, "message.timestamp.after.max.ms")),
-        min_insync_replicas=int(resolver.topic(configs, "min.insync.replicas")),
+        codec_level=None if level is None else int(values[level]),
+        log_append_time=values["message.timestamp.type"] == "LogAppendTime",
+        timestamp_before_max_ms=int(values["message.timestamp.before.max.ms"]),
+        timestamp_after_max_ms=int(values["message.timestamp.after.max.ms"]),
     )
 
 
-def _policies(resolver: ConfigResolver, configs: Mapping[str, str]) -> frozenset[str]:
-    return frozenset(part.strip() for part in resolver.topic(configs, "cleanup.policy").split(","))
+def _policies(values: Mapping[str, str]) -> frozenset[str]:
+    return frozenset(part.strip() for part in values["cleanup.policy"].split(","))

@@ -55,6 +55,8 @@ class _Known:
     own: Mapping[str, str] | None
     shared: Mapping[str, str] | None
     broker: dict[str, str] = field(default_factory=dict)
+    topic: dict[str, str] = field(default_factory=dict)
+    """All that a topic without configs of its own has; empty until it is asked for."""
     derived: dict[tuple[object, frozenset[tuple[str, str]]], object] = field(default_factory=dict)
 
 
@@ -91,6 +93,13 @@ class ConfigResolver:
             return own
         key = TOPIC_KEYS[name]
         return key.default if key.synonym is None else self.broker(key.synonym)
+
+    def topic_values(self, configs: Mapping[str, str]) -> Mapping[str, str]:
+        """The values of all topic keys, for whoever wants many of them."""
+        defaults = self._known().topic
+        if not defaults:
+            defaults.update((name, self.topic({}, name)) for name in TOPIC_KEYS)
+        return {**defaults, **configs}
 
     def derived(self, make: Callable[[ConfigResolver, Mapping[str, str]], T], configs: Mapping[str, str]) -> T:
         """What `make`, a plain function, makes of a topic's configs: once for all topics that have equal ones, since a

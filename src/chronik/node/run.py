@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -39,6 +40,9 @@ async def _serve(config: NodeConfig, interceptor: Interceptor | None, ready: Rea
     except (ChronikError, OSError) as error:
         print(f"chronik: {error}", file=sys.stderr)
         return EXIT_REFUSED
+    # What is loaded by now stays to the end. Beside 3,000 topics it was two thirds of all that a full collection looked
+    # through, which held the loop for 17 ms.
+    gc.freeze()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
