@@ -31,6 +31,9 @@ RETRY_SECONDS: Final = 0.2
 LOOKS_PER_LAG: Final = 4
 """A follower is found to lag at most a quarter of the time too late that it may lag."""
 
+LOGGED_MAX: Final = 3
+"""Partitions of one command that are named in the log: a node that comes back changes hundreds."""
+
 DECIDED: Final = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED, ErrorCode.INVALID_REQUEST)
 """Errors that say for certain that nothing was changed, and will not be."""
 
@@ -128,19 +131,16 @@ class IsrKeeper:
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             failures = {failure.item: failure.message for failure in result.failures}
-            for item, proposal in enumerate(proposals):
-                if item in failures:
-                    self._refused([proposal], failures[item])
-                else:
-                    isr = [member.broker_id for member in proposal.change.isr]
-                    logger.info("%r: in sync are %s (index %d)", proposal.replica, isr, result.index)
-            if result.failures:
+            for item, message in failures.items():
+                self._refused([proposals[item]], message)
+            _log_agreed([each for item, each in enumerate(proposals) if item not in failures], result.index)
+            if failures:
                 await asyncio.sleep(RETRY_SECONDS)
             return
 
     def _refused(self, proposals: Sequence[_Proposal], reason: str) -> None:
         for proposal in proposals:
-            logger.info("%r: the ISR stays as it is: %s", proposal.replica, reason)
+            logger.debug("%r: the ISR stays as it is: %s", proposal.replica, reason)
             if _is_open(proposal):
                 proposal.leading.refused()
 
@@ -153,3 +153,11 @@ def _is_open(proposal: _Proposal) -> bool:
         and leading.proposed is not None
         and leading.partition_epoch == proposal.change.partition_epoch
     )
+
+
+def _log_agreed(proposals: Sequence[_Proposal], index: int) -> None:
+    for proposal in proposals[:LOGGED_MAX]:
+        isr = [member.broker_id for member in proposal.change.isr]
+        logger.info("%r: in sync are %s (index %d)", proposal.replica, isr, index)
+    if len(proposals) > LOGGED_MAX:
+        logger.info("and %d partitions more (index %d)", len(proposals) - LOGGED_MAX, index)
