@@ -125,9 +125,9 @@ class Controller:
         self._looked_at = self._clock.monotonic()
 
     def _seconds_until_next_look(self) -> float:
-        """Sooner if a broker is about to have been gone for long enough."""
-        until_gone = [GONE_SECONDS - gone for gone in self._gone_seconds().values() if 0 < gone < GONE_SECONDS]
-        return min([self._session_seconds / LOOKS_PER_SESSION, *until_gone])
+        """Often enough to find out who is gone about as soon as that is certain."""
+        until_certain = [GONE_SECONDS - gone for gone in self._gone_seconds().values() if 0 < gone < GONE_SECONDS]
+        return min([self._session_seconds / LOOKS_PER_SESSION, GONE_SECONDS, *until_certain])
 
     def _gone_seconds(self) -> dict[int, float]:
         gone_seconds = self._driver.transport.gone_seconds

@@ -1,30 +1,19 @@
 """The topics that clients and tools expect to exist. Pure: image in, commands out.
 
-Their records live in the metadata log, so that every replica that is online is in sync by definition; and whoever of
-them leads a partition of `__consumer_offsets` coordinates the groups that fall into it.
+Their records live in the metadata log, so that any replica that is online may lead: it lacks nothing. And whoever leads
+a partition of `__consumer_offsets` coordinates the groups that fall into it.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from chronik.controller.placement import Place, place_replicas
 from chronik.ids import new_id
-from chronik.metadata.commands import (
-    NO_LEADER,
-    Command,
-    CreateTopic,
-    IsrChange,
-    IsrMember,
-    PartitionAssignment,
-    SetPartitionLeader,
-    UpdateISR,
-)
+from chronik.metadata.commands import NO_LEADER, CreateTopic, PartitionAssignment, SetPartitionLeader
 from chronik.metadata.image import Image
 from chronik.metadata.names import META_TOPIC, OFFSETS_TOPIC, SYSTEM_TOPICS, TRANSACTIONS_TOPIC
-from chronik.metadata.records import Partition, Topic
 
 PARTITIONS: Final = {OFFSETS_TOPIC: 50, TRANSACTIONS_TOPIC: 50, META_TOPIC: 1}
 
@@ -56,9 +45,9 @@ def _assignment(image: Image, replicas: tuple[int, ...]) -> PartitionAssignment:
     return PartitionAssignment(replicas, online, online[0] if online else NO_LEADER)
 
 
-def system_topic_changes(image: Image, raft_leader: int) -> Iterator[Command]:
-    """What is missing until every online replica is in sync, every partition led, and `__meta` by the Raft leader."""
-    grown: dict[int, list[IsrChange]] = defaultdict(list)
+def system_topic_changes(image: Image, raft_leader: int) -> Iterator[SetPartitionLeader]:
+    """What is missing until every partition with a replica online is led, and `__meta` by the Raft leader. Who of the
+    others is in sync is for the leaders to say, as of any topic."""
     for name in SYSTEM_TOPICS:
         topic = image.topics.get(name)
         if topic is None:
@@ -70,16 +59,6 @@ def system_topic_changes(image: Image, raft_leader: int) -> Iterator[Command]:
                 leader = online[0]
             if leader != partition.leader:
                 yield SetPartitionLeader(topic.id, index, leader, partition.leader_epoch, leader not in partition.isr)
-            elif leader != NO_LEADER and not set(online) <= set(partition.isr):
-                grown[leader].append(_isr_change(image, topic, index, partition, online))
-    for leader, changes in sorted(grown.items()):
-        yield UpdateISR(leader, image.brokers[leader].epoch, tuple(changes))
-
-
-def _isr_change(image: Image, topic: Topic, index: int, partition: Partition, online: list[int]) -> IsrChange:
-    members = [replica for replica in partition.replicas if replica in online or replica in partition.isr]
-    isr = tuple(IsrMember(member, image.brokers[member].epoch) for member in members)
-    return IsrChange(topic.id, index, partition.leader_epoch, partition.partition_epoch, isr)
 
 
 def _is_online(image: Image, broker_id: int) -> bool:
