@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 CLIENTS := .tools/.ready
 SEED ?= 1
 
-.PHONY: help demo test check long fuzz bench bench-cluster clean
+.PHONY: help demo test check long fuzz chaos bench bench-cluster clean
 
 help:
 	@echo "make demo    a broker, records in and out, and what happened"
@@ -16,6 +16,7 @@ help:
 	@echo "make bench   throughput, latency, start time and memory, beside a bare server"
 	@echo "make bench-cluster   what three nodes do: start, failover, metadata, commits, snapshots, idle"
 	@echo "make long    the tests with their full counts (SEED=$(SEED))"
+	@echo "make chaos   three nodes under kills, pauses, cuts and full disks (SECONDS=$(SECONDS) SEED=$(SEED) FAULTS=$(FAULTS) WORKLOAD=$(WORKLOAD))"
 	@echo "make fuzz    malformed frames into the decoder and over a socket (SEED=$(SEED))"
 
 $(READY): pyproject.toml
@@ -53,6 +54,16 @@ long: $(READY) fuzz
 
 fuzz: $(READY)
 	@$(BIN)/python -m tests.fuzz --seed $(SEED)
+
+# What a workload writes a second, and how many copies there are of it: docs/chaos.md
+SECONDS ?= 60
+FAULTS ?= all
+WORKLOAD ?= all
+RATE ?= 120
+REPLICATION ?= 3
+chaos: $(READY)
+	@$(BIN)/python -m tests.chaos.run --seconds $(SECONDS) --seed $(SEED) --faults $(FAULTS) --workload $(WORKLOAD) \
+		--rate $(RATE) --replication $(REPLICATION)
 
 bench: $(READY)
 	@$(BIN)/python -m bench

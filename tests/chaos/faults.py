@@ -10,11 +10,12 @@ from __future__ import annotations
 import random
 import resource
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 
 from chronik.testing.cluster import Cluster, ClusterNode
+from tests.chaos.clients import wait_for
 
 HOLD_SECONDS = (2.0, 6.0)
 """Shorter and longer than a broker's session of 3 s: some faults pass before anybody takes over."""
@@ -22,8 +23,11 @@ HOLD_SECONDS = (2.0, 6.0)
 REST_SECONDS = (0.5, 2.0)
 PATIENT_SHARE = 0.7
 
-DISK_BYTES_LEFT = 32 * 1024
+DISK_BYTES_LEFT = 8 * 1024
 """How far above the size of the node's own log its files may still grow: what it has to say must find room."""
+
+DISK_SECONDS_MAX = 20.0
+"""Until some file has reached its limit: two seconds with the usual load, longer when nobody can write."""
 
 Victims = Sequence[ClusterNode]
 Fault = Callable[[Cluster, Victims, random.Random], AbstractContextManager[str]]
@@ -86,16 +90,19 @@ def cut_one_way(cluster: Cluster, victims: Victims, rng: random.Random) -> Itera
 
 @contextmanager
 def disk_full(cluster: Cluster, victims: Victims, rng: random.Random) -> Iterator[str]:
-    """As a full disk does, a limit on the size of files makes the next write come back short or fail (EFBIG). The soft
-    limit alone is lowered, so that it can be lifted from a node that goes on."""
+    """As a full disk does, a limit on the size of files makes the next write come back short or fail (EFBIG). It begins
+    when the node has noticed, and stopped. The soft limit alone is lowered, so that it can be lifted from a node that
+    goes on."""
     for victim in victims:
         room = len(victim.log.encode()) + DISK_BYTES_LEFT
         resource.prlimit(victim.pid, resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
-    yield f"the disk of {_named(victims)} full"
+    has_stopped = wait_for(lambda: not any(victim.running for victim in victims), DISK_SECONDS_MAX)
+    yield f"the disk of {_named(victims)} full, {'so that it stopped' if has_stopped else 'which nobody noticed'}"
     for victim in victims:
         if victim.running:
-            resource.prlimit(victim.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        if not victim.running:  # it stopped, as it should, or did so before the limit was lifted
+            with suppress(ProcessLookupError):  # it stopped just now
+                resource.prlimit(victim.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        if not victim.running:
             victim.kill()
             victim.start()
 

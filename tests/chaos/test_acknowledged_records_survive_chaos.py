@@ -37,7 +37,6 @@ def acknowledged(outcome: Outcome) -> int:
     return len(Evidence(outcome.events).acknowledged)
 
 
-@pytest.mark.skip(reason="records are not replicated yet")
 def test_nothing_goes_wrong_when_a_minority_is_killed_or_paused(tmp_path: Path, record_property: Summary) -> None:
     steps = count(3, 50)
     options = Options(
