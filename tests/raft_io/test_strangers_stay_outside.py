@@ -22,6 +22,7 @@ from chronik.raft.handshake import (
 )
 from chronik.raft.messages import AnyMessage, Heartbeat, encode_message
 from chronik.raft.peer_frames import (
+    ANSWER_FRAME_BYTES_MAX,
     FRAME_BYTES_MAX,
     HANDSHAKE_BYTES_MAX,
     FrameKind,
@@ -225,15 +226,26 @@ def test_a_stranger_may_send_small_frames_only() -> None:
         too_large.next()
 
 
+def head(size: int, kind: FrameKind) -> bytes:
+    return size.to_bytes(4, "big") + bytes((kind,))
+
+
 def test_a_node_may_send_large_frames_but_not_any() -> None:
-    splitter = FrameSplitter()
-    splitter.trust()
-    splitter.receive(FRAME_BYTES_MAX.to_bytes(4, "big"))
-    assert splitter.next() is None
-    for size in (0, FRAME_BYTES_MAX + 1, 2**32 - 1):
+    for size, kind in ((FRAME_BYTES_MAX, FrameKind.REQUEST), (ANSWER_FRAME_BYTES_MAX, FrameKind.RESPONSE)):
+        splitter = FrameSplitter()
+        splitter.trust()
+        splitter.receive(head(size, kind))
+        assert splitter.next() is None
+    for size, kind in (
+        (0, FrameKind.RAFT),
+        (FRAME_BYTES_MAX + 1, FrameKind.RAFT),
+        (FRAME_BYTES_MAX + 1, FrameKind.REQUEST),
+        (ANSWER_FRAME_BYTES_MAX + 1, FrameKind.RESPONSE),
+        (2**32 - 1, FrameKind.RESPONSE),
+    ):
         refused = FrameSplitter()
         refused.trust()
-        refused.receive(size.to_bytes(4, "big"))
+        refused.receive(head(size, kind))
         with pytest.raises(FrameRefused):
             refused.next()
 

@@ -18,7 +18,7 @@ import msgspec
 from chronik.errors import ChronikError, invariant
 from chronik.raft.messages import BadMessage
 from chronik.raft.peer_connection import PeerConnection
-from chronik.raft.peer_frames import FRAME_BYTES_MAX, FrameKind, encode_frame
+from chronik.raft.peer_frames import ANSWER_FRAME_BYTES_MAX, FRAME_BYTES_MAX, FrameKind, encode_frame, frame_head
 
 logger = logging.getLogger("chronik.raft")
 
@@ -29,6 +29,7 @@ ANSWERS_UNSENT_BYTES_MAX: Final = 64 * 1024 * 1024
 """Answers that a peer asked for and does not read. Beyond it the connection is closed: that peer hangs."""
 
 PAYLOAD_BYTES_MAX: Final = FRAME_BYTES_MAX - 64
+ANSWER_BYTES_MAX: Final = ANSWER_FRAME_BYTES_MAX - 64
 _REQUEST: Final = struct.Struct(">QH")
 _RESPONSE: Final = struct.Struct(">QB")
 
@@ -73,7 +74,7 @@ class PeerCalls:
         self._send = send
         self._handlers: dict[int, Handler] = {}
         self._next_id = 1
-        self._asked: dict[int, dict[int, asyncio.Future[bytes]]] = {}
+        self._asked: dict[int, dict[int, asyncio.Future[memoryview]]] = {}
         self._handling: dict[PeerConnection, set[asyncio.Task[None]]] = {}
 
     def register(self, kind: int, handler: Handler) -> None:
@@ -81,7 +82,7 @@ class PeerCalls:
         invariant(kind not in self._handlers and 0 <= kind < 2**16, f"calls of kind {kind} have a handler")
         self._handlers[kind] = handler
 
-    async def call(self, peer: int, kind: int, payload: bytes, timeout: float) -> bytes:
+    async def call(self, peer: int, kind: int, payload: bytes, timeout: float) -> memoryview:
         """Raises PeerUnavailable, CallTimedOut or CallRefused."""
         invariant(len(payload) <= PAYLOAD_BYTES_MAX, f"a call of {len(payload)} bytes")
         under_way = self._asked.setdefault(peer, {})
@@ -91,7 +92,7 @@ class PeerCalls:
         self._next_id += 1
         if not self._send(peer, encode_frame(FrameKind.REQUEST, _REQUEST.pack(number, kind) + payload)):
             raise PeerUnavailable(f"no connection to node {peer}", may_have_arrived=False)
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
         under_way[number] = answer
         try:
             async with asyncio.timeout(timeout):
@@ -111,13 +112,13 @@ class PeerCalls:
         answer = self._asked.get(peer, {}).get(number)
         if answer is None or answer.done():
             return  # it came too late
-        payload = content[_RESPONSE.size :]
+        payload = memoryview(content)[_RESPONSE.size :]
         if status == Status.OK:
             answer.set_result(payload)
         elif status == Status.OVERLOADED:
             answer.set_exception(PeerUnavailable(f"node {peer} has too much to do", may_have_arrived=False))
         else:
-            answer.set_exception(CallRefused(payload.decode(errors="replace")))
+            answer.set_exception(CallRefused(bytes(payload).decode(errors="replace")))
 
     def lost(self, peer: int) -> None:
         """The connection to the peer is gone."""
@@ -151,7 +152,7 @@ class PeerCalls:
 async def _handle(connection: PeerConnection, number: int, handler: Handler, payload: bytes) -> None:
     try:
         answer = await handler(connection.peer, payload)
-        invariant(len(answer) <= PAYLOAD_BYTES_MAX, f"an answer of {len(answer)} bytes")
+        invariant(len(answer) <= ANSWER_BYTES_MAX, f"an answer of {len(answer)} bytes")
     except CallRefused as error:
         _answer(connection, number, Status.REFUSED, str(error).encode())
     except Exception:
@@ -165,7 +166,9 @@ def _answer(connection: PeerConnection, number: int, status: Status, payload: by
     if connection.unsent_bytes > ANSWERS_UNSENT_BYTES_MAX:
         connection.close("it does not read its answers", logging.WARNING)
     else:
-        connection.send([encode_frame(FrameKind.RESPONSE, _RESPONSE.pack(number, status) + payload)])
+        # In two pieces: an answer may hold megabytes of records, which need not be copied once more.
+        head = frame_head(FrameKind.RESPONSE, _RESPONSE.size + len(payload)) + _RESPONSE.pack(number, status)
+        connection.send([head, payload])
 
 
 class TypedCall(Generic[Request, Answer]):

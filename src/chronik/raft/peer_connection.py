@@ -65,7 +65,7 @@ class PeerConnection(asyncio.Protocol):
 
     def send(self, frames: Sequence[bytes]) -> None:
         if self._transport is not None and not self._is_closing:
-            self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+            self._transport.writelines(frames)
 
     def close(self, reason: str, level: int = logging.INFO) -> None:
         """With one line in the log."""

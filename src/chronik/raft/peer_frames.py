@@ -9,11 +9,16 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from chronik import limits
 from chronik.errors import ChronikError
 from chronik.raft.messages import MESSAGE_BYTES_MAX
 
 FRAME_BYTES_MAX: Final = MESSAGE_BYTES_MAX + 1024
 """The largest Raft message, or a call of the same size, and their heads."""
+
+ANSWER_FRAME_BYTES_MAX: Final = limits.FRAME_BYTES_MAX + FRAME_BYTES_MAX
+"""An answer to a call, which the asking node wanted: a follower must be able to fetch the largest batch that a client
+could send."""
 
 HANDSHAKE_BYTES_MAX: Final = 512
 """Until a node has shown that it knows the secret. The largest step, a hello, has about 330 bytes."""
@@ -41,7 +46,12 @@ class Frame(NamedTuple):
 
 
 def encode_frame(kind: FrameKind, content: bytes) -> bytes:
-    return (len(content) + 1).to_bytes(LENGTH_BYTES, "big") + bytes((kind,)) + content
+    return frame_head(kind, len(content)) + content
+
+
+def frame_head(kind: FrameKind, size: int) -> bytes:
+    """What goes before a content of that size."""
+    return (size + 1).to_bytes(LENGTH_BYTES, "big") + bytes((kind,))
 
 
 class FrameSplitter:
@@ -51,7 +61,7 @@ class FrameSplitter:
 
     def trust(self) -> None:
         """The other end has shown who it is: from now on frames may be large."""
-        self._bytes_max = FRAME_BYTES_MAX
+        self._bytes_max = ANSWER_FRAME_BYTES_MAX
 
     def receive(self, data: bytes) -> None:
         self._received += data
@@ -73,6 +83,8 @@ class FrameSplitter:
             kind = FrameKind(received[LENGTH_BYTES])
         except ValueError:
             raise FrameRefused(f"a frame of kind {received[LENGTH_BYTES]}") from None
+        if size > FRAME_BYTES_MAX and kind is not FrameKind.RESPONSE:
+            raise FrameRefused(f"a {kind.name.lower()} of {size} bytes (1 to {FRAME_BYTES_MAX} are accepted)")
         end = LENGTH_BYTES + size
         if len(received) < end:
             return None
