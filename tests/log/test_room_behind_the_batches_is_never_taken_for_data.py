@@ -99,6 +99,38 @@ def test_a_closed_segment_has_no_room_even_after_a_power_cut() -> None:
         assert values_of(after.log) == [b"a", b"b", b"c", b"d"]
 
 
+def assert_no_power_cut_loses_anything(world: World, values: list[bytes]) -> None:
+    for seed in range(100):
+        assert values_of(world.reopened(world.twin.crash(seed)).log) == values, seed
+
+
+def test_a_kill_after_a_segment_was_closed_brings_its_room_back_in_no_power_cut() -> None:
+    world = world_with_room()
+    world.log.roll()
+    world.append(batch(b"d"))
+    after = world.reopened()
+    commit(after, b"e")
+    assert_no_power_cut_loses_anything(after, [b"a", b"b", b"c", b"d", b"e"])
+
+
+def test_a_kill_while_the_log_was_closed_brings_its_room_back_in_no_power_cut() -> None:
+    class Killed(Exception):
+        pass
+
+    def kill(action: str, path: str) -> None:
+        if action == "sync":
+            raise Killed
+
+    world = world_with_room()
+    world.twin.before_event = kill
+    with pytest.raises(Killed):
+        world.log.close()
+    after = world.reopened()
+    after.log.roll()
+    commit(after, b"d")
+    assert_no_power_cut_loses_anything(after, [b"a", b"b", b"c", b"d"])
+
+
 def test_a_truncated_log_has_no_room_and_grows_on() -> None:
     world = world_with_room()
     world.log.truncate_to(1)

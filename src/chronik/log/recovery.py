@@ -112,6 +112,8 @@ class _Tail:
             return 0
         first = max(0, bisect_right([segment.base_offset for segment in segments], self._synced_offset) - 1)
         log_end, changed = segments[first].base_offset, False
+        if first > 0 and log_end == self._synced_offset:
+            self._sync_length(segments[first - 1])
         for number in range(first, len(segments)):
             segment = segments[number]
             if number > first and segment.base_offset != log_end:
@@ -140,10 +142,14 @@ class _Tail:
         if cut:
             segment.file.truncate(position)
             segment.size = position
-        if cut or offset > self._synced_offset:
-            segment.file.fdatasync()
+        self._sync_length(segment)
         segment.index.flush()
         return offset, cut
+
+    def _sync_length(self, segment: Segment) -> None:
+        """With whatever else a killed process has left unsynced. It may have cut off the segment's room after its last
+        sync: if a power cut brought that back, what is written behind it from now on would not continue the log."""
+        segment.file.fdatasync()
 
     def _walk(self, segment: Segment, position: int, offset: int) -> tuple[int, int, bool]:
         """(position, offset) where the good batches end, and whether that is because of damage."""
