@@ -1,0 +1,138 @@
+"""Short words for what tests say to a cluster about the partitions of its topics, and what they see of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from chronik.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from chronik.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+from chronik.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+)
+from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from chronik.testing.cluster import Cluster, ClusterNode
+from tests.raw import RawClient
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A partition as a client sees it."""
+
+    leader: int
+    replicas: list[int]
+    isr: list[int]
+    error: ErrorCode = ErrorCode.NONE
+
+
+def create(node: ClusterNode, topic: str, *replicas: list[int], **configs: str) -> None:
+    """With its replicas where they are wanted; in names of configs '_' stands for '.'."""
+    wanted = CreatableTopic(
+        name=topic,
+        num_partitions=-1,
+        replication_factor=-1,
+        assignments=[
+            CreatableReplicaAssignment(partition_index=index, broker_ids=ids) for index, ids in enumerate(replicas)
+        ],
+        configs=[CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()],
+    )
+    with RawClient(node.bootstrap) as client:
+        answer = client.ask(CreateTopicsRequest(topics=[wanted]), 7, CreateTopicsResponse).topics[0]
+    assert answer.error_code == ErrorCode.NONE, answer
+
+
+def see(node: ClusterNode, topic: str) -> list[Seen]:
+    """As this very node tells it."""
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    with RawClient(node.bootstrap) as client:
+        partitions = client.ask(request, 12, MetadataResponse).topics[0].partitions
+    return [
+        Seen(each.leader_id, each.replica_nodes, each.isr_nodes, ErrorCode(each.error_code))
+        for each in sorted(partitions, key=lambda each: each.partition_index)
+    ]
+
+
+def wait_until_seen(cluster: Cluster, topic: str, *expected: Seen) -> None:
+    """By every live node; the ISR in any order."""
+
+    def missing() -> str | None:
+        for node in cluster.live:
+            seen = see(node, topic)
+            if [_sorted(each) for each in seen] != [_sorted(each) for each in expected]:
+                return f"node {node.node_id} sees {seen}"
+        return None
+
+    cluster.wait_until(missing, f"{topic} as {list(expected)}")
+
+
+def wait_until_in_sync(cluster: Cluster, topic: str) -> None:
+    """All replicas of all partitions, led, and all live nodes see the same."""
+
+    def missing() -> str | None:
+        views = [see(node, topic) for node in cluster.live]
+        for seen in views:
+            is_whole = seen and all(each.leader >= 0 and sorted(each.isr) == sorted(each.replicas) for each in seen)
+            if not is_whole or seen != views[0]:
+                return f"{topic} is {seen}"
+        return None
+
+    cluster.wait_until(missing, f"all replicas of {topic} in sync")
+
+
+def _sorted(seen: Seen) -> Seen:
+    return Seen(seen.leader, seen.replicas, sorted(seen.isr), seen.error)
+
+
+def reassign(node: ClusterNode, topic: str, version: int = 1, **replicas: list[int] | None) -> list[ErrorCode]:
+    """`p0=[2, 3]` moves partition 0, `p0=None` gives that up."""
+    wanted = [ReassignablePartition(partition_index=int(name[1:]), replicas=ids) for name, ids in replicas.items()]
+    request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=topic, partitions=wanted)])
+    with RawClient(node.bootstrap) as client:
+        response = client.ask(request, version, AlterPartitionReassignmentsResponse)
+    assert response.error_code == ErrorCode.NONE, response
+    return [ErrorCode(each.error_code) for each in response.responses[0].partitions]
+
+
+def under_way(node: ClusterNode) -> dict[tuple[str, int], OngoingPartitionReassignment]:
+    with RawClient(node.bootstrap) as client:
+        response = client.ask(ListPartitionReassignmentsRequest(), 0, ListPartitionReassignmentsResponse)
+    assert response.error_code == ErrorCode.NONE, response
+    return {(topic.name, each.partition_index): each for topic in response.topics for each in topic.partitions}
+
+
+def wait_until_settled(cluster: Cluster) -> None:
+    def missing() -> str | None:
+        moving = {node.node_id: under_way(node) for node in cluster.live}
+        return f"under way: {moving}" if any(moving.values()) else None
+
+    cluster.wait_until(missing, "no reassignment under way")
+
+
+def elect(
+    node: ClusterNode, *partitions: tuple[str, int], unclean: bool = False, version: int = 2
+) -> dict[tuple[str, int], ErrorCode]:
+    """Without partitions: all of them."""
+    wanted = [TopicPartitions(topic=topic, partitions=[index]) for topic, index in partitions]
+    request = ElectLeadersRequest(election_type=int(unclean), topic_partitions=wanted or None)
+    with RawClient(node.bootstrap) as client:
+        response = client.ask(request, version, ElectLeadersResponse)
+    assert response.error_code == ErrorCode.NONE, response
+    return {
+        (topic.topic, each.partition_id): ErrorCode(each.error_code)
+        for topic in response.replica_election_results
+        for each in topic.partition_result
+    }
