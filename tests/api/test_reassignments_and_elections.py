@@ -1,0 +1,113 @@
+"""AlterPartitionReassignments, ListPartitionReassignments and ElectLeaders, as far as one broker can go."""
+
+from __future__ import annotations
+
+import pytest
+
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from chronik.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+from chronik.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsTopics,
+)
+from tests.api import talk
+from tests.raw import RawClient
+
+NONE, INVALID = ErrorCode.NONE, ErrorCode.INVALID_REPLICA_ASSIGNMENT
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def reassign(client: RawClient, *wanted: tuple[str, int, list[int] | None], version: int = 1) -> list[ErrorCode]:
+    topics = [
+        ReassignableTopic(name=name, partitions=[ReassignablePartition(partition_index=index, replicas=replicas)])
+        for name, index, replicas in wanted
+    ]
+    request = AlterPartitionReassignmentsRequest(topics=topics)
+    response = client.ask(request, version, AlterPartitionReassignmentsResponse)
+    assert response.error_code == NONE
+    answers = [(topic.name, part.partition_index) for topic in response.responses for part in topic.partitions]
+    assert answers == [(name, index) for name, index, _ in wanted]
+    parts = [part for topic in response.responses for part in topic.partitions]
+    assert all((part.error_message is None) == (part.error_code == NONE) for part in parts)
+    return [ErrorCode(part.error_code) for part in parts]
+
+
+def elect(
+    client: RawClient, *wanted: TopicPartitions, kind: int = 0, version: int = 2
+) -> dict[tuple[str, int], ErrorCode]:
+    request = ElectLeadersRequest(election_type=kind, topic_partitions=list(wanted))
+    response = client.ask(request, version, ElectLeadersResponse)
+    return {
+        (topic.topic, each.partition_id): ErrorCode(each.error_code)
+        for topic in response.replica_election_results
+        for each in topic.partition_result
+    }
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_each_partition_is_answered_for_itself(client: RawClient, chronik_topic: str, version: int) -> None:
+    wanted: list[tuple[str, int, list[int] | None]] = [
+        (chronik_topic, 0, [1]),
+        (chronik_topic, 0, None),
+        (chronik_topic, 0, []),
+        (chronik_topic, 0, [1, 1]),
+        (chronik_topic, 0, [7]),
+        (chronik_topic, 0, [-1]),
+        (chronik_topic, -1, [1]),
+        (chronik_topic, 1, [1]),
+        ("nothing", 0, [1]),
+    ]
+    cancelled = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+    expected = [NONE, cancelled, INVALID, INVALID, INVALID, INVALID, UNKNOWN, UNKNOWN, UNKNOWN]
+    assert reassign(client, *wanted, version=version) == expected
+
+
+def test_nothing_is_under_way_where_nothing_moves(client: RawClient, chronik_topic: str) -> None:
+    named = [ListPartitionReassignmentsTopics(name=name, partition_indexes=[0, -1, 9]) for name in (chronik_topic, "?")]
+    for topics in (None, [], named):
+        response = client.ask(
+            ListPartitionReassignmentsRequest(topics=topics), 0, ListPartitionReassignmentsResponse
+        )
+        assert (response.error_code, response.topics) == (NONE, [])
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_lone_broker_leads_already(client: RawClient, chronik_topic: str, version: int) -> None:
+    wanted = TopicPartitions(topic=chronik_topic, partitions=[0, 0, -1, 5])
+    expected = {
+        (chronik_topic, 0): ErrorCode.ELECTION_NOT_NEEDED,
+        (chronik_topic, -1): UNKNOWN,
+        (chronik_topic, 5): UNKNOWN,
+    }
+    assert elect(client, wanted, version=version) == expected
+    if version > 0:
+        assert elect(client, wanted, kind=1, version=version) == expected
+
+
+def test_an_election_of_no_known_kind_is_refused(client: RawClient, chronik_topic: str) -> None:
+    request = ElectLeadersRequest(
+        election_type=2, topic_partitions=[TopicPartitions(topic=chronik_topic, partitions=[0])]
+    )
+    response = client.ask(request, 2, ElectLeadersResponse)
+    assert response.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_throttles_are_configs_like_any_other(client: RawClient, chronik_topic: str) -> None:
+    refused = ErrorCode.INVALID_CONFIG
+    for side in ("leader", "follower"):
+        replicas, rate = f"{side}.replication.throttled.replicas", f"{side}.replication.throttled.rate"
+        for legal in ("*", "0:1", "0:1,1:2", ""):
+            assert talk.alter(client, talk.TOPIC, chronik_topic, (replicas, talk.SET, legal)) is NONE
+        for wrong in ("0", "a:b", "*,0:1", "0:-1"):
+            assert talk.alter(client, talk.TOPIC, chronik_topic, (replicas, talk.SET, wrong)) is refused
+        for broker in ("1", ""):
+            assert talk.alter(client, talk.BROKER, broker, (rate, talk.SET, "1000000")) is NONE
+            assert talk.alter(client, talk.BROKER, broker, (rate, talk.SET, "-1")) is refused
+            assert talk.alter(client, talk.BROKER, broker, (rate, talk.DELETE, None)) is NONE

@@ -1,0 +1,70 @@
+"""Who ought to lead, as the controller sees it: preferred leaders, and partitions without any."""
+
+from __future__ import annotations
+
+from chronik.controller.leader_balance import partitions_out_of_balance
+from chronik.controller.leaderless import leaderless_partitions, may_be_elected_uncleanly
+from chronik.metadata.commands import (
+    BrokerStatus,
+    CreateTopic,
+    PartitionKey,
+    Reassignment,
+    ReassignPartitions,
+    UpdateBrokerStatus,
+)
+from chronik.metadata.names import META_TOPIC
+from tests.metadata.world import World, assignment, some_id
+
+
+def out_of_balance(world: World, percent: int = 10) -> list[tuple[bytes, int]]:
+    return [(key.topic_id, key.partition) for key in partitions_out_of_balance(world.image, percent)]
+
+
+def test_brokers_that_lead_what_they_should_are_left_alone() -> None:
+    world = World(1, 2)
+    world.create("orders", assignment(1, 2), assignment(2, 1))
+    assert out_of_balance(world, 0) == []
+
+
+def test_a_broker_gets_back_what_it_should_lead_beyond_a_share() -> None:
+    world = World(1, 2)
+    topic = world.create("orders", *[assignment(1, 2)] * 9, assignment(1, 2, leader=2))
+    assert out_of_balance(world, 10) == [], "exactly a tenth is not more than a tenth"
+    assert out_of_balance(world, 9) == [(topic.id, 9)]
+
+
+def test_only_who_is_online_and_in_sync_gets_anything_back() -> None:
+    world = World(1, 2, 3)
+    topic = world.create("orders", assignment(1, 2, leader=2), assignment(1, 2, isr=(2,), leader=2))
+    assert out_of_balance(world) == [(topic.id, 0)]
+    world.accept(UpdateBrokerStatus(1, BrokerStatus.MAINTENANCE))
+    assert out_of_balance(world) == []
+
+
+def test_what_moves_and_what_the_raft_leader_leads_is_left_alone() -> None:
+    world = World(1, 2, 3)
+    topic = world.create("orders", assignment(1, 2, leader=2))
+    world.accept(CreateTopic(some_id(5), META_TOPIC, (assignment(1, 2, leader=2),), {}, 0, internal=True))
+    assert out_of_balance(world) == [(topic.id, 0)]
+    world.accept(ReassignPartitions((Reassignment(topic.id, 0, (1, 3)),)))
+    assert out_of_balance(world) == []
+
+
+def test_partitions_without_a_leader_are_found_and_those_that_are_lost_told_apart() -> None:
+    world = World(1, 2)
+    topic = world.create("orders", assignment(1, 2), assignment(1, 2, isr=(1,)))
+    world.create("other", assignment(1, 2, isr=(1,)))
+    world.accept(CreateTopic(some_id(5), META_TOPIC, (assignment(1),), {}, 0, internal=True))
+    world.accept(UpdateBrokerStatus(1, BrokerStatus.OFFLINE))
+    waiting, other = leaderless_partitions(world.image)
+    assert waiting.key == PartitionKey(topic.id, 1)
+    assert str(waiting) == "orders-1"
+    assert not waiting.is_lost
+    assert may_be_elected_uncleanly(world.image, waiting, lambda topic: topic.name == "orders")
+    assert not may_be_elected_uncleanly(world.image, other, lambda topic: topic.name == "orders")
+    world.register(1, life=1, disk=77)
+    lost, _ = leaderless_partitions(world.image)
+    assert lost.is_lost
+    world.accept(UpdateBrokerStatus(1, BrokerStatus.OFFLINE))
+    world.accept(UpdateBrokerStatus(2, BrokerStatus.OFFLINE))
+    assert not may_be_elected_uncleanly(world.image, lost, lambda topic: True), "there is nobody"
