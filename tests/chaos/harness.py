@@ -58,8 +58,6 @@ class Options:
     """Records per second of each workload."""
     replication: int = 3
     min_insync: int = 2
-    spares_leaders: bool = False
-    """Only nodes that lead no partition of the workloads are hit."""
     kinds: Mapping[str, Kind] = field(default_factory=lambda: KINDS)
 
     def places(self) -> list[Place]:
@@ -67,7 +65,7 @@ class Options:
 
     @property
     def survives_a_minority(self) -> bool:
-        return self.spares_leaders or self.min_insync < self.replication
+        return self.min_insync < self.replication
 
 
 @dataclass(frozen=True)
@@ -176,15 +174,15 @@ class _Run:
         self._say(f"   over after {now() - began:.1f} s{went}; {self._progress.acknowledged:,} acknowledged")
 
     def _victims(self, step: Step, rng: random.Random) -> list[ClusterNode]:
-        nodes = list(self.cluster.nodes.values())
-        place = rng.choice(self._places)
-        if self.options.spares_leaders:
-            leaders = {standing.leader_of(self.cluster, each) for each in self._places}
-            return [rng.choice([node for node in nodes if node.node_id not in leaders])]
-        if step.target is Target.CONTROLLER:
-            return minority(self.cluster, self.cluster.leader(LEADER_SECONDS_MAX), rng)
-        leader = standing.leader_of(self.cluster, place) if step.target is Target.PARTITION_LEADER else standing.NOBODY
-        return minority(self.cluster, self.cluster.nodes.get(leader) or rng.choice(nodes), rng)
+        place, anyone = rng.choice(self._places), rng.choice(list(self.cluster.nodes.values()))
+        match step.target:
+            case Target.CONTROLLER:
+                first = self.cluster.leader(LEADER_SECONDS_MAX)
+            case Target.PARTITION_LEADER:
+                first = self.cluster.nodes.get(standing.leader_of(self.cluster, place), anyone)
+            case Target.ANY:
+                first = anyone
+        return minority(self.cluster, first, rng)
 
     def _hold(self, seconds: float, began: float, demands_progress: bool) -> float | None:
         """Until the time is over, and longer if need be to see whether all goes on. Says after how long it did."""

@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from chronik.testing.cluster import Cluster
+from tests.chaos import standing
+from tests.chaos.clients import wait_for
 from tests.chaos.evidence import Evidence
-from tests.chaos.faults import KINDS, Kind, Victims
+from tests.chaos.faults import KINDS, Fault, Kind, Victims
 from tests.chaos.harness import Options, Outcome, run_chaos
 from tests.chaos.history import FaultBegan, FaultEnded, of_kind
 from tests.chaos.report import report
@@ -54,48 +57,44 @@ def test_nothing_goes_wrong_when_a_minority_is_killed_or_paused(tmp_path: Path, 
     )
 
 
-def test_nobody_notices_when_nodes_that_lead_nothing_are_killed_or_paused(tmp_path: Path) -> None:
-    options = Options(
-        tmp_path,
-        steps_max=2,
-        faults=("kill", "pause"),
-        workloads=(ONE_PARTITION,),
-        rate=RATE,
-        replication=1,
-        min_insync=1,
-        spares_leaders=True,
-    )
-    outcome = run_chaos(options, print)
-    assert not outcome.findings, told(outcome)
-    assert outcome.steps == 2
-    assert acknowledged(outcome) > 2 * RATE
-    assert all(event.progressed_s is not None for event in of_kind(outcome.events, FaultEnded)), told(outcome)
+# The same run must find out a cluster that does lose records.
+
+
+def losing(tmp_path: Path, fault: Fault, **options: Any) -> Outcome:
+    kinds = KINDS | {"loss": Kind(fault, hits_minority=False)}
+    return run_chaos(Options(tmp_path, steps_max=1, faults=("loss",), kinds=kinds, rate=RATE, **options), print)
+
+
+@contextmanager
+def leader_cut_off(cluster: Cluster, victims: Victims, rng: random.Random) -> Iterator[str]:
+    """Until another one leads."""
+    (place,) = ONE_PARTITION.places()
+    leader = standing.leader_of(cluster, place)
+    other = next(node for node in cluster.nodes.values() if node.node_id != leader)
+    cluster.cut_off(leader)
+    assert wait_for(lambda: standing.ask(other, [place.topic])[place].leader not in (leader, standing.NOBODY), 30)
+    yield f"node {leader}, which leads, cut off"
+    cluster.heal()
+
+
+def test_what_the_leader_alone_acknowledges_is_lost_and_found_out(tmp_path: Path) -> None:
+    """With acks=1 a leader that is cut off acknowledges what nobody will ever have."""
+    careless = replace(ONE_PARTITION, senders=({"acks": 1},))
+    outcome = losing(tmp_path, leader_cut_off, workloads=(careless,))
+    assert {"lost", "not monotonic"} <= {finding.kind for finding in outcome.findings}, told(outcome)
 
 
 @contextmanager
 def wiped(cluster: Cluster, victims: Victims, rng: random.Random) -> Iterator[str]:
-    """Killed, and its records gone when it comes back: what no cluster may do to a single copy."""
-    for victim in victims:
-        victim.kill()
-        shutil.rmtree(victim.data_dir / "topics")
-        (victim.data_dir / "synced-offsets").unlink()
-    yield "records wiped"
-    for victim in victims:
-        victim.start()
+    """The single copy is gone when its node comes back."""
+    node = cluster.nodes[standing.leader_of(cluster, ONE_PARTITION.places()[0])]
+    node.kill()
+    shutil.rmtree(node.data_dir / "topics")
+    (node.data_dir / "synced-offsets").unlink()
+    yield f"records of node {node.node_id} wiped"
+    node.start()
 
 
-def test_a_cluster_that_loses_records_is_found_out(tmp_path: Path) -> None:
-    options = Options(
-        tmp_path,
-        steps_max=1,
-        seed=5,
-        faults=("wipe",),
-        workloads=(ONE_PARTITION,),
-        rate=RATE,
-        replication=1,
-        min_insync=1,
-        kinds=KINDS | {"wipe": Kind(wiped, hits_minority=False)},
-    )
-    outcome = run_chaos(options, print)
-    kinds = {finding.kind for finding in outcome.findings}
-    assert {"lost", "inconsistent", "not monotonic"} <= kinds, told(outcome)
+def test_records_that_are_gone_after_a_restart_are_found_out(tmp_path: Path) -> None:
+    outcome = losing(tmp_path, wiped, workloads=(ONE_PARTITION,), replication=1, min_insync=1)
+    assert {"lost", "inconsistent", "not monotonic"} <= {finding.kind for finding in outcome.findings}, told(outcome)
