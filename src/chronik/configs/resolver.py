@@ -48,16 +48,18 @@ class ConfigEntry:
     """Every place that gives this key a value, the one that holds first."""
 
 
-@dataclass(frozen=True, slots=True)
 class _Known:
     """What was found out while the broker had these dynamic configs. A change replaces them: see `ImageWriter`."""
 
-    own: Mapping[str, str] | None
-    shared: Mapping[str, str] | None
-    broker: dict[str, str] = field(default_factory=dict)
-    topic: dict[str, str] = field(default_factory=dict)
-    """All that a topic without configs of its own has; empty until it is asked for."""
-    derived: dict[tuple[object, frozenset[tuple[str, str]]], object] = field(default_factory=dict)
+    __slots__ = ("broker", "derived", "own", "shared", "topic")
+
+    def __init__(self, own: Mapping[str, str] | None, shared: Mapping[str, str] | None) -> None:
+        self.own = own
+        self.shared = shared
+        self.broker: dict[str, str] = {}
+        self.topic: dict[str, str] = {}
+        """All that a topic without configs of its own has; empty until it is asked for."""
+        self.derived: dict[tuple[object, frozenset[tuple[str, str]]], object] = {}
 
 
 class ConfigResolver:
