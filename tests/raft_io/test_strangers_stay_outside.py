@@ -38,12 +38,13 @@ class Inbox:
     def __init__(self) -> None:
         self.messages: list[AnyMessage] = []
         self.unreachable: list[int] = []
+        self.gone: list[int] = []
 
     def messages_received(self, messages: Sequence[AnyMessage]) -> None:
         self.messages += messages
 
     def peer_gone(self, peer: int) -> None:
-        pass
+        self.gone.append(peer)
 
     def peer_unreachable(self, peer: int) -> None:
         self.unreachable.append(peer)
