@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from chronik.groups import events
 from chronik.groups.requests import LeavingMember
 from chronik.groups.transitions import GroupState
 from chronik.protocol.errors import ErrorCode
@@ -184,3 +185,49 @@ def test_a_static_member_that_restarts_while_its_join_is_parked_waits_as_long_as
     assert lab.waits(restarted)
     lab.join(leader)
     assert lab.joined(restarted).generation == 2
+
+
+def test_a_restart_during_a_rebalance_is_stored_before_the_round_is_closed() -> None:
+    """Else the next coordinator would know the old id only, and fence the process that is alive."""
+    lab = Lab()
+    leader, old = lab.stable("a", "b")
+    newcomer = lab.join()
+    lab.store_answers = False
+    restarted, rejoined = lab.join(instance="b"), lab.join(leader, instance="a")
+    assert lab.group.state is GroupState.PREPARING_REBALANCE
+    (sent,) = lab.unanswered_stores
+    assert isinstance(sent, events.Store)
+    assert sent.group.generation == 1
+    assert {member.member_id for member in sent.group.members} > {leader}
+    assert old not in {member.member_id for member in sent.group.members}
+    lab.pass_time(REBALANCE_MS)
+    assert lab.waits(newcomer)
+    assert lab.waits(restarted)
+    lab.answer_store()
+    assert lab.joined(restarted).generation == 2
+    assert [lab.joined(waiter).error for waiter in (newcomer, restarted, rejoined)] == [ErrorCode.NONE] * 3
+    ids = {member.group_instance_id: member.member_id for member in lab.stored[-1].members}
+    assert ids == {"a": leader, "b": lab.joined(restarted).member_id}
+
+
+def test_a_round_is_closed_also_when_the_new_id_of_a_restarted_instance_could_not_be_stored() -> None:
+    lab = Lab()
+    leader, _ = lab.stable("a", "b")
+    lab.join()
+    lab.store_answers = False
+    restarted = lab.join(instance="b")
+    lab.join(leader, instance="a")
+    lab.answer_store(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert (lab.joined(restarted).error, lab.joined(restarted).generation) == (ErrorCode.NONE, 2)
+
+
+def test_an_instance_that_left_and_came_again_in_one_round_is_stored_under_its_new_id() -> None:
+    lab = Lab()
+    leader, old = lab.stable("a", "b")
+    lab.leave(LeavingMember(old, "b"))
+    assert lab.group.state is GroupState.PREPARING_REBALANCE
+    lab.join(instance="b")
+    stored = {member.group_instance_id: member.member_id for member in lab.stored[-1].members}
+    assert stored["a"] == leader
+    assert stored["b"] != old
+    assert lab.stored[-1].generation == 1

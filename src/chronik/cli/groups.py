@@ -1,4 +1,4 @@
-"""`chronik groups`: list, describe."""
+"""`chronik groups`: list, describe; what changes groups stands in `groups_change`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from chronik.cli.arguments import add_client_arguments, add_json_argument, cluster_of
+from chronik.cli.groups_change import add_delete_arguments, add_reset_arguments
 from chronik.cli.output import print_json, table
 from chronik.client.cluster import Cluster
 from chronik.client.groups import assigned_partitions, committed_offsets, describe_group, list_groups
@@ -24,6 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     describe.add_argument("names", nargs="+", metavar="GROUP")
     add_json_argument(describe)
     add_client_arguments(describe, run_describe)
+    add_delete_arguments(actions.add_parser("delete", help="delete groups that have no members, with their offsets"))
+    add_reset_arguments(actions.add_parser("reset-offsets", help="choose where a group without members goes on"))
 
 
 def run_list(arguments: argparse.Namespace) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from chronik.groups.config import GroupConfig
 from chronik.groups.deadlines import DeadlineKind, Deadlines
 from chronik.groups.events import Answer, Instruction, Reply, Store, StoredGroup
@@ -40,11 +42,16 @@ class ReplacementAwaited:
 
 
 @dataclass(frozen=True, slots=True)
+class NewIdAwaited:
+    """A static member's new id is being stored while its group rebalances; the round is not closed before that."""
+
+
+@dataclass(frozen=True, slots=True)
 class DeletionAwaited:
     waiter: int
 
 
-Awaited = AssignmentAwaited | EmptinessAwaited | ReplacementAwaited | DeletionAwaited
+Awaited = AssignmentAwaited | EmptinessAwaited | ReplacementAwaited | NewIdAwaited | DeletionAwaited
 
 
 class GroupCore:
@@ -68,6 +75,8 @@ class GroupCore:
         """Whether the metadata store knows the group, so that it may outlive its last member."""
         self.awaited: dict[int, Awaited] = {}
         """What happens once the store has answered, by ticket."""
+        self.sent: StoredGroup | None = None
+        """The group as it was last sent to the store, or found there."""
         self.joined_during_delay = False
         self.initial_delay_ms = 0
         self.initial_delay_left_ms = 0
@@ -99,7 +108,31 @@ class GroupCore:
 
     def store(self, awaited: Awaited, assignments: dict[str, bytes] | None = None) -> None:
         """With `assignments`, stores these instead of those in force: they come into force once they are stored."""
-        self.outbox.append(Store(self.ticket(awaited), self.snapshot(assignments)))
+        self._send(awaited, self.snapshot(assignments))
+
+    def store_new_id(self, member: Member) -> None:
+        """A static member has come back while the group rebalances: the last stored generation gets its new id. With
+        the old one, the next coordinator would take the process that is alive for one that was replaced long ago, and
+        fence it."""
+        sent, instance = self.sent, member.group_instance_id
+        if sent is None or instance is None:
+            return
+        old_id = next((each.member_id for each in sent.members if each.group_instance_id == instance), None)
+        if old_id is None:
+            return
+        members = tuple(
+            replace(each, member_id=member.member_id) if each.member_id == old_id else each for each in sent.members
+        )
+        leader = member.member_id if sent.leader == old_id else sent.leader
+        self._send(NewIdAwaited(), replace(sent, members=members, leader=leader))
+
+    @property
+    def is_storing_new_id(self) -> bool:
+        return any(isinstance(awaited, NewIdAwaited) for awaited in self.awaited.values())
+
+    def _send(self, awaited: Awaited, group: StoredGroup) -> None:
+        self.sent = group
+        self.outbox.append(Store(self.ticket(awaited), group))
 
     def snapshot(self, assignments: dict[str, bytes] | None = None) -> StoredGroup:
         members = tuple(

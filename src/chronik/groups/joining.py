@@ -132,6 +132,7 @@ def _add_member(group: GroupCore, event: JoinAsked, member_id: str) -> None:
     # A new member does not heartbeat before it is answered, and its parked connection may be dead: it gets more time
     # than a session, but not for ever.
     group.deadlines.set(DeadlineKind.SESSION, event.now_ms + group.config.new_member_join_timeout_ms, member_id)
+    group.store_new_id(group.roster[member_id])  # it may have left or expired, which is not stored yet
     rebalance_or_complete_join(group, f"member {member_id} joins: {request.reason or 'no reason given'}")
 
 
@@ -179,12 +180,14 @@ def _replace_static_member(group: GroupCore, event: JoinAsked, member: Member, n
     member.is_new = False
     group.restart_session(member)
     reason = f"static member {event.request.group_instance_id} restarts as {new_id}"
+    if group.state is GroupState.STABLE and group.roster.select_protocol() == group.protocol_name:
+        answer = _answer_to_returning(group, event.request, member, leader_before or "")
+        group.store(ReplacementAwaited(new_id, event.waiter, group.generation, answer))
+        return
+    group.store_new_id(member)
     if group.state is GroupState.COMPLETING_REBALANCE:
         # The leader is assigning partitions to the old id at this moment.
         prepare_rebalance(group, reason)
-    elif group.state is GroupState.STABLE and group.roster.select_protocol() == group.protocol_name:
-        answer = _answer_to_returning(group, event.request, member, leader_before or "")
-        group.store(ReplacementAwaited(new_id, event.waiter, group.generation, answer))
     else:
         rebalance_or_complete_join(group, reason)
 

@@ -18,6 +18,7 @@ from chronik.groups.core import (
     DeletionAwaited,
     EmptinessAwaited,
     GroupCore,
+    NewIdAwaited,
     ReplacementAwaited,
 )
 from chronik.groups.deadlines import DeadlineKey, DeadlineKind
@@ -32,7 +33,7 @@ from chronik.groups.membership import (
     leave,
     retry_emptiness,
 )
-from chronik.groups.rebalancing import complete_join, end_initial_delay
+from chronik.groups.rebalancing import complete_join, complete_join_when_all_joined, end_initial_delay
 from chronik.groups.requests import DescribedGroup, DescribedMember, JoinResult, LeaveResult, ListedGroup, SyncResult
 from chronik.groups.roster import Member
 from chronik.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
@@ -75,6 +76,7 @@ class ClassicGroup:
             core.restart_session(core.roster[member.member_id])
         if stored.leader is not None and stored.leader in core.roster:
             core.roster.leader = stored.leader
+        core.sent = core.snapshot()
         return group
 
     def handle(self, event: events.Event) -> list[events.Instruction]:
@@ -144,6 +146,8 @@ class ClassicGroup:
                 emptiness_stored(core, awaited, error)
             case ReplacementAwaited():
                 replacement_stored(core, awaited, error)
+            case NewIdAwaited():
+                complete_join_when_all_joined(core)
             case DeletionAwaited():
                 deletion_stored(core, awaited, error)
 

@@ -208,7 +208,12 @@ def told_as(error: ErrorCode) -> ErrorCode:
             | ErrorCode.THROTTLING_QUOTA_EXCEEDED
         ):
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        case ErrorCode.NOT_LEADER_OR_FOLLOWER | ErrorCode.KAFKA_STORAGE_ERROR | ErrorCode.NOT_CONTROLLER:
+        case (
+            ErrorCode.NOT_LEADER_OR_FOLLOWER
+            | ErrorCode.KAFKA_STORAGE_ERROR
+            | ErrorCode.NOT_CONTROLLER
+            | ErrorCode.STALE_BROKER_EPOCH
+        ):
             return ErrorCode.NOT_COORDINATOR
         case ErrorCode.MESSAGE_TOO_LARGE | ErrorCode.RECORD_LIST_TOO_LARGE:
             return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -6,7 +6,7 @@ whenever one does; every later rebalance waits for the members it had, up to the
 
 from __future__ import annotations
 
-from chronik.groups.config import STATIC_ROUND_DELAY_MS_MIN
+from chronik.groups.config import NEW_ID_DELAY_MS, STATIC_ROUND_DELAY_MS_MIN
 from chronik.groups.core import EmptinessAwaited, GroupCore
 from chronik.groups.deadlines import DeadlineKind
 from chronik.groups.requests import SyncResult
@@ -75,6 +75,9 @@ def end_initial_delay(group: GroupCore) -> None:
 
 def complete_join(group: GroupCore) -> None:
     """Close the round with those who joined. Static members who did not keep their place until their session ends."""
+    if group.is_storing_new_id:
+        group.deadlines.set(DeadlineKind.JOIN, group.now_ms + NEW_ID_DELAY_MS)
+        return
     group.deadlines.cancel(DeadlineKind.JOIN)
     group.deadlines.cancel(DeadlineKind.INITIAL_DELAY)
     for member in list(group.roster):

@@ -1,0 +1,155 @@
+"""`chronik groups delete` and `chronik groups reset-offsets`: what changes a group from outside.
+
+Resetting works as in Kafka's own tool: it shows what it would do, and does it with `--execute`; only for groups
+without members, and never beyond the records that there are.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping
+
+from chronik.cli.arguments import WrongInput, add_client_arguments, add_json_argument, cluster_of
+from chronik.cli.output import print_json, table
+from chronik.client.cluster import Cluster, raise_for
+from chronik.client.groups import Committed, commit_offsets, committed_offsets, describe_group
+from chronik.client.offsets import earliest_offsets, latest_offsets
+from chronik.client.records import TopicPartition
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+
+INACTIVE = ("Empty", "Dead")
+
+
+def add_delete_arguments(delete: argparse.ArgumentParser) -> None:
+    delete.add_argument("names", nargs="+", metavar="GROUP")
+    add_client_arguments(delete, run_delete)
+
+
+def add_reset_arguments(reset: argparse.ArgumentParser) -> None:
+    reset.add_argument("name", metavar="GROUP")
+    reset.add_argument(
+        "-t",
+        "--topic",
+        action="append",
+        metavar="TOPIC[:PARTITION,…]",
+        help="what to reset; may be given more than once (default: all topics that the group has committed for)",
+    )
+    targets = reset.add_mutually_exclusive_group(required=True)
+    targets.add_argument("--to-earliest", action="store_true", help="to the first record")
+    targets.add_argument("--to-latest", action="store_true", help="behind the last record")
+    targets.add_argument("--to-offset", type=_offset, metavar="N", help="to this offset")
+    targets.add_argument("--shift-by", type=int, metavar="N", help="forth, or back if negative")
+    modes = reset.add_mutually_exclusive_group()
+    modes.add_argument("--dry-run", action="store_true", help="show what would be done (the default)")
+    modes.add_argument("--execute", action="store_true", help="do it")
+    add_json_argument(reset)
+    add_client_arguments(reset, run_reset)
+
+
+def run_delete(arguments: argparse.Namespace) -> int:
+    with cluster_of(arguments) as cluster:
+        for name in arguments.names:
+            _delete(cluster, name)
+            print(f"deleted {name}")
+    return 0
+
+
+def _delete(cluster: Cluster, name: str) -> None:
+    def ask() -> None:
+        request = DeleteGroupsRequest(groups_names=[name])
+        (result,) = cluster.coordinator(name).request(request, DeleteGroupsResponse).results
+        raise_for(result.error_code, f"group {name}")
+
+    cluster.retrying(ask, repeatable=False)
+
+
+def run_reset(arguments: argparse.Namespace) -> int:
+    with cluster_of(arguments) as cluster:
+        committed = _committed_while_inactive(cluster, arguments.name)
+        partitions = _chosen(cluster, arguments.topic, committed)
+        new = _new_offsets(cluster, arguments, partitions, committed)
+        if arguments.execute:
+            commit_offsets(cluster, arguments.name, new)
+    rows = [
+        (topic, partition, old.offset if (old := committed.get(TopicPartition(topic, partition))) else None, offset)
+        for (topic, partition), offset in sorted(new.items())
+    ]
+    if arguments.json:
+        names = ("topic", "partition", "committed", "new_offset")
+        print_json([dict(zip(names, row, strict=True)) for row in rows])
+    else:
+        print(table(("TOPIC", "PARTITION", "COMMITTED", "NEW OFFSET"), rows))
+        if not arguments.execute:
+            print("\nNothing was changed; --execute does it.")
+    return 0
+
+
+def _committed_while_inactive(cluster: Cluster, name: str) -> Mapping[TopicPartition, Committed]:
+    """A group that does not exist yet may be given offsets, too."""
+    try:
+        state = describe_group(cluster, name).group_state
+    except KafkaError as error:
+        if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return {}
+    if state not in INACTIVE:
+        raise WrongInput(f"group {name} is {state}: offsets can be reset only while it has no members")
+    return committed_offsets(cluster, name)
+
+
+def _chosen(
+    cluster: Cluster, topics: list[str] | None, committed: Iterable[TopicPartition]
+) -> list[TopicPartition]:
+    if topics is None:
+        chosen = sorted(committed)
+        if not chosen:
+            raise WrongInput("the group has committed nothing: say for which topics with --topic")
+        return chosen
+    found: dict[TopicPartition, None] = {}
+    for text in topics:
+        found |= dict.fromkeys(_partitions(cluster, text))
+    return list(found)
+
+
+def _partitions(cluster: Cluster, text: str) -> list[TopicPartition]:
+    topic, colon, numbers = text.partition(":")
+    known = cluster.retrying(lambda: cluster.partitions(topic))
+    if not colon:
+        return known
+    if not all(number.isdecimal() for number in numbers.split(",")):
+        raise WrongInput(f"--topic {text!r}: expected TOPIC or TOPIC:PARTITION,…")
+    wanted = [TopicPartition(topic, int(number)) for number in numbers.split(",")]
+    for partition in wanted:
+        if partition not in known:
+            raise WrongInput(f"topic {topic} has {len(known)} partitions, and no partition {partition.partition}")
+    return wanted
+
+
+def _new_offsets(
+    cluster: Cluster,
+    arguments: argparse.Namespace,
+    partitions: list[TopicPartition],
+    committed: Mapping[TopicPartition, Committed],
+) -> dict[TopicPartition, int]:
+    if arguments.to_latest:
+        return latest_offsets(cluster, partitions)
+    first = earliest_offsets(cluster, partitions)
+    if arguments.to_earliest:
+        return first
+    last = latest_offsets(cluster, partitions)
+    wanted: dict[TopicPartition, int] = {}
+    for partition in partitions:
+        if arguments.shift_by is None:
+            wanted[partition] = arguments.to_offset
+        elif partition in committed:
+            wanted[partition] = committed[partition].offset + arguments.shift_by
+        else:
+            raise WrongInput(f"{partition}: there is nothing committed that could be shifted")
+    return {each: min(max(offset, first[each]), last[each]) for each, offset in wanted.items()}
+
+
+def _offset(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}: expected an offset from 0 on")
+    return int(text)

@@ -1,0 +1,196 @@
+"""Members as Kafka's consumers are: they look for their coordinator, join, sync, heartbeat, commit what they have read,
+and begin again when they are told to. Some are static, some crash, and some do not notice that they were replaced."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from chronik.groups.requests import (
+    HeartbeatRequest,
+    JoinRequest,
+    JoinResult,
+    LeaveRequest,
+    LeavingMember,
+    OffsetCommitRequest,
+    SyncRequest,
+)
+from chronik.metadata.commands import OffsetToCommit
+from chronik.protocol.errors import ErrorCode
+
+from .world import NODES, PARTITIONS, TOPIC, Gone, Node, World
+
+SESSION_MS: Final = 6_000
+REBALANCE_MS: Final = 10_000
+JOIN_SECONDS: Final = 30.0
+PROCESS_START_SECONDS: Final = 0.1
+
+LOOK_ELSEWHERE: Final = (
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+)
+BEGIN_ANEW: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
+
+
+class Rejoin(Exception):
+    """The member's generation is over."""
+
+
+class Fenced(Exception):
+    """Another process goes by this static name."""
+
+
+class Client:
+    def __init__(self, world: World, group: str, name: str, instance: str | None) -> None:
+        self._world = world
+        self._random = world.random
+        self.group = group
+        self.name = name
+        self.instance = instance
+        self.is_replaced = False
+        """Another process has been started in its place, and it does not know yet: it goes on while it may."""
+        self._coordinator: Node | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self.member_id = ""
+        self.generation = -1
+        self.positions: dict[int, int] | None = None
+
+    # --- its life ---
+
+    async def run(self) -> None:
+        await asyncio.sleep(PROCESS_START_SECONDS)
+        while True:
+            try:
+                await self._live()
+            except Fenced:
+                return  # a real one raises to its user
+            except (Gone, Rejoin):
+                if self.is_replaced:
+                    return
+                await asyncio.sleep(self._random.uniform(0.05, 0.3))
+
+    async def _live(self) -> None:
+        self.positions = None
+        joined = await self._ask(self._join, JOIN_SECONDS)
+        self.member_id, self.generation = joined.member_id, joined.generation
+        assignment = await self._ask(lambda node: self._sync(node, joined), JOIN_SECONDS)
+        self._world.check_told(self.group, self.generation, self.instance or self.member_id, assignment)
+        self.positions = await self._ask(lambda node: self._fetch(node, assignment))
+        while True:
+            await asyncio.sleep(self._random.uniform(0.3, 1.0))
+            if self._world.trouble and self._random.random() < 0.01:
+                await self._ask(self._leave)
+            elif self._random.random() < 0.5:
+                await self._ask(self._beat)
+            else:
+                await self.commit()
+
+    async def commit(self) -> None:
+        assert self.positions is not None
+        # Whatever becomes of it, the next one is further on: that is what a reader does.
+        self.positions = {partition: offset + 1 for partition, offset in self.positions.items()}
+        if self.positions:
+            await self._ask(self._commit)
+
+    # --- its coordinator ---
+
+    async def _ask(self, request: Callable[[Node], Awaitable[Any]], seconds: float = 5.0) -> Any:
+        """Until an answer comes that does not send it elsewhere. Raises Gone, Rejoin or Fenced."""
+        while True:
+            node = self._coordinator or self._find()
+            if node is None:
+                await asyncio.sleep(0.2)
+                continue
+            self._coordinator = node
+            try:
+                answer = await node.ask(request, seconds)
+            except Gone:
+                self._coordinator = None
+                raise
+            if not isinstance(answer, ErrorCode):
+                return answer
+            if answer is ErrorCode.NONE:
+                return None
+            await self._heed(answer)
+
+    def _find(self) -> Node | None:
+        """As any node has it, which may know of old terms only."""
+        alive = [node for node in self._world.nodes.values() if node.is_alive and not node.is_fenced()]
+        if not alive:
+            return None
+        found = self._random.choice(alive).coordinators.node_of(self.group)
+        return self._world.nodes[found] if found in NODES and self._world.nodes[found].is_alive else None
+
+    async def _heed(self, error: ErrorCode) -> None:
+        if error in LOOK_ELSEWHERE:
+            self._coordinator = None
+            await asyncio.sleep(0.1)
+        elif error is ErrorCode.FENCED_INSTANCE_ID:
+            self.positions = None
+            raise Fenced
+        else:
+            if error in BEGIN_ANEW:
+                self._forget()
+            else:
+                assert error in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED), error
+            self.positions = None
+            raise Rejoin
+
+    # --- requests: what they come to, or an error ---
+
+    async def _join(self, node: Node) -> JoinResult | ErrorCode:
+        protocols = (("range", b"subscription"),)
+        names = (self.group, self.member_id, self.instance, self.name, "/host")
+        request = JoinRequest(*names, SESSION_MS, REBALANCE_MS, "consumer", protocols)
+        joined = await node.groups.join(request)
+        if joined.error is ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = joined.member_id
+        return joined if joined.error is ErrorCode.NONE else joined.error
+
+    async def _sync(self, node: Node, joined: JoinResult) -> bytes | ErrorCode:
+        assignments: dict[str, bytes] = {}
+        if joined.leader == joined.member_id and not joined.skip_assignment:
+            members = [member.member_id for member in joined.members]
+            for number, member_id in enumerate(members):
+                assignments[member_id] = bytes(PARTITIONS[number :: len(members)])
+        given = tuple(assignments.items())
+        request = SyncRequest(self.group, self.generation, self.member_id, self.instance, assignments=given)
+        synced = await node.groups.sync(request)
+        return synced.assignment if synced.error is ErrorCode.NONE else synced.error
+
+    async def _fetch(self, node: Node, assignment: bytes) -> dict[int, int] | ErrorCode:
+        """Only one who knows the generation knows what was committed before it."""
+        error = await node.groups.heartbeat(self._heartbeat())
+        if error is not ErrorCode.NONE:
+            return error
+        fetched = await node.groups.fetch_offsets(self.group, [(TOPIC, partition) for partition in assignment])
+        if fetched.error is not ErrorCode.NONE:
+            return fetched.error
+        return {partition: max(at.offset, 0) for (_, partition), at in fetched.offsets.items()}
+
+    def _heartbeat(self) -> HeartbeatRequest:
+        return HeartbeatRequest(self.group, self.generation, self.member_id, self.instance)
+
+    async def _beat(self, node: Node) -> ErrorCode:
+        return await node.groups.heartbeat(self._heartbeat())
+
+    async def _commit(self, node: Node) -> ErrorCode:
+        assert self.positions is not None
+        note = f"{self.generation} {self.member_id}"
+        positions = dict(self.positions)
+        offsets = tuple(OffsetToCommit(TOPIC, index, offset, -1, note) for index, offset in positions.items())
+        request = OffsetCommitRequest(self.group, offsets, self.generation, self.member_id, self.instance)
+        ((_, error), *_) = (await node.groups.commit_offsets(request)).errors
+        if error is ErrorCode.NONE:
+            for partition, offset in positions.items():
+                self._world.check_acknowledged(self.group, partition, offset)
+        return error
+
+    async def _leave(self, node: Node) -> ErrorCode:
+        leaving = LeaveRequest(self.group, (LeavingMember(self.member_id, self.instance),))
+        result = await node.groups.leave(leaving)
+        return ErrorCode.UNKNOWN_MEMBER_ID if result.error is ErrorCode.NONE else result.error

@@ -1,0 +1,469 @@
+"""A cluster in one process and in virtual time: a log of commands, nodes that apply it sooner or later, proposals that
+are late, lost or of unknown outcome, nodes that die or are cut off; and what must hold whatever happens.
+
+Checked with every command that is applied: a commit is of the running term, of no earlier generation, and of a member;
+what is committed never goes back; and a generation has one assignment, which covers every partition once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+from msgspec.structs import replace
+
+from chronik.groups.config import GroupConfig
+from chronik.groups.coordinator import GroupCoordinator
+from chronik.groups.coordinators import Coordinators
+from chronik.metadata.apply import apply
+from chronik.metadata.commands import (
+    NO_EPOCH,
+    BrokerStatus,
+    Command,
+    CommitOffset,
+    CommitOffsetBatch,
+    CreateTopic,
+    DeleteConsumerGroup,
+    Envelope,
+    IsrChange,
+    IsrMember,
+    PartitionAssignment,
+    RegisterBroker,
+    SetPartitionLeader,
+    UpdateBrokerStatus,
+    UpdateConsumerGroup,
+    UpdateISR,
+)
+from chronik.metadata.image import Image
+from chronik.metadata.names import OFFSETS_TOPIC, coordinator_partition
+from chronik.metadata.records import Result
+from chronik.metadata.store import Acks, StoreClosed, Subscriber
+from chronik.protocol.errors import ErrorCode, KafkaError
+
+from .virtual_time import VirtualClock
+
+T = TypeVar("T")
+
+NODES: Final = (1, 2, 3)
+GROUPS: Final = ("orders", "bills")
+TOPIC: Final = "t"
+PARTITIONS: Final = tuple(range(6))
+TERMS: Final = 4
+"""Partitions of `__consumer_offsets`."""
+
+SESSION_SECONDS: Final = 3.0
+PROPOSE_SECONDS: Final = 10.0
+ATTEMPT_SECONDS: Final = 3.0
+CONTROLLER: Final = 0
+CONFIG: Final = GroupConfig(new_member_join_timeout_ms=20_000)
+
+
+class Gone(Exception):
+    """The node died, or the answer did not come."""
+
+
+class Broken(AssertionError):
+    """A promise was not kept."""
+
+
+class World:
+    def __init__(self, seed: int, *, without_epochs: bool = False) -> None:
+        self.random = random.Random(seed)
+        self.clock = VirtualClock(asyncio.get_running_loop())
+        self.trouble = True
+        self.without_epochs = without_epochs
+        self.log: list[Envelope] = []
+        self.image = Image()
+        self.assignments: dict[tuple[str, int], dict[int, str]] = {}
+        self.told: set[tuple[str, int, str, bytes]] = set()
+        self.failovers = self.generations = self.commits = self.refused = 0
+        self._sequence = 0
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.broken: BaseException | None = None
+        self._lay_out()
+        self.nodes = {node_id: Node(self, node_id) for node_id in NODES}
+
+    def _lay_out(self) -> None:
+        for node_id in NODES:
+            life = bytes([node_id]) * 16
+            self.decide(RegisterBroker(node_id, "host", 9092, None, life, life))
+        topics = {TOPIC: len(PARTITIONS), OFFSETS_TOPIC: TERMS}
+        for name, count in topics.items():
+            spread = (NODES[index % len(NODES)] for index in range(count))
+            partitions = tuple(PartitionAssignment(NODES, NODES, leader) for leader in spread)
+            self.decide(CreateTopic(name.encode().ljust(16)[:16], name, partitions, {}, 0))
+
+    def start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.broken = self.broken or error
+
+    # --- the log ---
+
+    def decide(self, command: Command) -> None:
+        """What the controller wants done is done at once."""
+        self._sequence += 1
+        self.append(Envelope(CONTROLLER, bytes(16), self._sequence, self._sequence - 1, command))
+
+    def append(self, envelope: Envelope) -> None:
+        before = self._committed()
+        result = apply(self.image, envelope, self.image.applied_index + 1).result
+        self.log.append(envelope)
+        try:
+            self._check(envelope.command, result, before)
+        except Broken as broken:
+            self.broken = self.broken or broken
+
+    def _committed(self) -> dict[tuple[str, int], int]:
+        return {
+            (group, partition): committed.offset
+            for group in GROUPS
+            for (_, partition), committed in self.image.offsets(group).items()
+        }
+
+    # --- what must hold ---
+
+    def _check(self, command: Command, result: Result, before: dict[tuple[str, int], int]) -> None:
+        if isinstance(command, DeleteConsumerGroup):
+            raise Broken("nobody deletes groups here")
+        for key, offset in self._committed().items():
+            if offset < before.get(key, 0):
+                raise Broken(f"{key} goes back from {before[key]} to {offset}: {command}")
+        if isinstance(command, CommitOffsetBatch) and result.code is ErrorCode.NONE:
+            failed = {failure.item for failure in result.failures}
+            self.refused += len(failed)
+            for item, commit in enumerate(command.commits):
+                if item not in failed:
+                    self._check_commit(commit)
+        elif isinstance(command, UpdateConsumerGroup):
+            if result.code is ErrorCode.NONE:
+                self._check_assignment(command)
+            else:
+                self.refused += 1
+
+    def _check_commit(self, commit: CommitOffset) -> None:
+        group = self.image.groups[commit.group_id]
+        index = coordinator_partition(commit.group_id, TERMS)
+        term = self.image.topics[OFFSETS_TOPIC].partitions[index].leader_epoch
+        if commit.coordinator_epoch != term and not self.without_epochs:
+            raise Broken(f"a commit of term {commit.coordinator_epoch} in term {term}")
+        for offset in commit.offsets:
+            generation, _, member_id = (offset.metadata or "").partition(" ")
+            if int(generation) < group.generation:
+                raise Broken(f"a commit of generation {generation} in generation {group.generation}")
+            members = {member.member_id for member in group.members}
+            if int(generation) == group.generation and member_id not in members:
+                raise Broken(f"{member_id} commits, and is none of {members}")
+        self.commits += 1
+
+    def _check_assignment(self, command: UpdateConsumerGroup) -> None:
+        if not command.members:
+            return
+        owners: dict[int, str] = {}
+        for member in command.members:
+            for partition in member.assignment:
+                if partition in owners:
+                    raise Broken(f"partition {partition} has two owners in {command}")
+                owners[partition] = member.group_instance_id or member.member_id
+        if sorted(owners) != list(PARTITIONS):
+            raise Broken(f"not every partition has an owner in {command}")
+        known = self.assignments.setdefault((command.group_id, command.generation), owners)
+        self.generations += known is owners
+        if known != owners:
+            raise Broken(f"two assignments of generation {command.generation}: {known} and {owners}")
+
+    def check_told(self, group: str, generation: int, name: str, assignment: bytes) -> None:
+        """What a member is told is what was stored."""
+        stored = self.assignments.get((group, generation), {})
+        if {partition for partition, owner in stored.items() if owner == name} != set(assignment):
+            raise Broken(f"{name} is told {list(assignment)} in generation {generation}: {stored}")
+
+    def check_acknowledged(self, group: str, partition: int, offset: int) -> None:
+        committed = self.image.offset(group, TOPIC, partition)
+        if committed is None or committed.offset < offset:
+            raise Broken(f"{group} {partition}: {offset} was acknowledged, and {committed} is committed")
+
+    # --- trouble ---
+
+    async def make_trouble(self, seconds: float) -> None:
+        ends = self.clock.monotonic() + seconds
+        while self.clock.monotonic() < ends:
+            await asyncio.sleep(self.random.uniform(0.5, 4.0))
+            node = self.nodes[self.random.choice(NODES)]
+            match self.random.randrange(4):
+                case 0:
+                    await node.die()
+                case 1:
+                    node.start_being_cut_off(self.random.uniform(0.2, 15.0))
+                case _:
+                    self._move_a_term()
+        self.trouble = False
+        for node in self.nodes.values():
+            node.heal()
+
+    def _move_a_term(self) -> None:
+        topic = self.image.topics[OFFSETS_TOPIC]
+        index = self.random.randrange(TERMS)
+        leader = self.random.choice([*topic.partitions[index].isr])
+        if self.image.brokers[leader].online:
+            self.decide(SetPartitionLeader(topic.id, index, -1))
+            self.decide(SetPartitionLeader(topic.id, index, leader))
+            self.failovers += 1
+
+    def fence(self, node_id: int) -> None:
+        self.failovers += sum(p.leader == node_id for p in self.image.topics[OFFSETS_TOPIC].partitions)
+        self.decide(UpdateBrokerStatus(node_id, BrokerStatus.OFFLINE))
+        self.mend()
+
+    def mend(self) -> None:
+        """What the controller does: every term has a holder, and every broker that is there may be the next."""
+        image = self.image
+        for name in (OFFSETS_TOPIC, TOPIC):
+            for index in range(len(image.topics[name].partitions)):
+                online = [node_id for node_id in NODES if image.brokers[node_id].online]
+                topic = image.topics[name]
+                if topic.partitions[index].leader < 0 and online:
+                    self.decide(SetPartitionLeader(topic.id, index, online[0], unclean=True))
+                partition = image.topics[name].partitions[index]
+                if partition.leader < 0 or set(online) <= set(partition.isr):
+                    continue
+                isr = tuple(IsrMember(each, image.brokers[each].epoch) for each in online)
+                change = IsrChange(topic.id, index, partition.leader_epoch, partition.partition_epoch, isr)
+                self.decide(UpdateISR(partition.leader, image.brokers[partition.leader].epoch, (change,)))
+
+
+class Node:
+    """Its image outlives its death, as its disk does; what it remembers beside that does not."""
+
+    def __init__(self, world: World, node_id: int) -> None:
+        self._world = world
+        self.node_id = node_id
+        self.image = Image()
+        self._applied = 0
+        self._acknowledged_at = 0.0
+        self._is_connected = asyncio.Event()
+        self._is_connected.set()
+        self.store: Store
+        self.groups: GroupCoordinator
+        self.coordinators: Coordinators
+        self._died: asyncio.Future[None]
+        self._life = 0
+
+    async def start(self) -> None:
+        self._life += 1
+        self._died = asyncio.get_running_loop().create_future()
+        self._acknowledged_at = float("-inf")
+        self.store = Store(self._world, self, bytes([self.node_id, self._life]) * 8)
+        self.coordinators = Coordinators(self.store, self.node_id)
+        self.groups = GroupCoordinator(
+            self.store, self._world.clock, CONFIG, self._fail, self.coordinators.owns, is_fenced=self.is_fenced
+        )
+        await self.groups.start()
+        self.store.subscribe(self.groups.follow)
+        self._tasks = [self._world.start_task(work) for work in (self._apply_forever(), self._beat_forever())]
+        self.store.register()
+        self._world.mend()
+
+    def _fail(self, error: BaseException) -> None:
+        self._world.broken = self._world.broken or error
+
+    @property
+    def is_alive(self) -> bool:
+        return not self._died.done()
+
+    def is_fenced(self) -> bool:
+        broker = self.image.brokers.get(self.node_id)
+        is_known = broker is not None and broker.online and broker.incarnation == self.store.incarnation
+        return not is_known or self._world.clock.monotonic() - self._acknowledged_at > SESSION_SECONDS
+
+    async def ask(self, request: Callable[[Node], Awaitable[T]], seconds: float) -> T:
+        """As a client sees it: the request may be lost, or its answer, or the node may die."""
+        random = self._world.random
+        asking: asyncio.Future[Any] = asyncio.ensure_future(self._late(request))
+        is_lost = self._world.trouble and random.random() < 0.01
+        await asyncio.wait([asking, self._died], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if is_lost or not asking.done() or not self.is_alive:
+            asking.add_done_callback(lambda done: done.cancelled() or done.exception())
+            if not self.is_alive:
+                asking.cancel()
+            raise Gone
+        answer: T = asking.result()
+        return answer
+
+    async def _late(self, request: Callable[[Node], Awaitable[T]]) -> T:
+        await asyncio.sleep(self._world.random.uniform(0.0, 0.02))
+        return await request(self)
+
+    # --- trouble ---
+
+    async def die(self) -> None:
+        if not self.is_alive:
+            return
+        self._died.set_result(None)
+        self.store.close_abruptly()
+        for task in self._tasks:
+            task.cancel()
+        await self.groups.close()
+        self._world.start_task(self._come_back())
+
+    async def _come_back(self) -> None:
+        random = self._world.random
+        await asyncio.sleep(random.uniform(0.1, 2.0))
+        self._world.fence(self.node_id)
+        await asyncio.sleep(random.uniform(0.0, 5.0))
+        await self.start()
+
+    def start_being_cut_off(self, seconds: float) -> None:
+        if self.is_alive and self._is_connected.is_set():
+            self._is_connected.clear()
+            self._world.start_task(self._be_cut_off(seconds))
+
+    async def _be_cut_off(self, seconds: float) -> None:
+        """Clients still reach it: until it fences itself, it serves them as if nothing had happened."""
+        patience = self._world.random.uniform(0.5, SESSION_SECONDS)
+        life = self._life
+        await asyncio.sleep(min(patience, seconds))
+        if seconds > patience and life == self._life and self.is_alive:
+            self._world.fence(self.node_id)
+            await asyncio.sleep(seconds - patience)
+        self.heal()
+
+    def heal(self) -> None:
+        self._is_connected.set()
+
+    async def wait_connected(self) -> None:
+        await self._is_connected.wait()
+
+    @property
+    def is_connected(self) -> bool:
+        return self._is_connected.is_set()
+
+    # --- the log ---
+
+    async def _beat_forever(self) -> None:
+        while True:
+            asked_at = self._world.clock.monotonic()
+            await self.wait_connected()
+            broker = self._world.image.brokers[self.node_id]
+            if broker.incarnation == self.store.incarnation:
+                if not broker.online:
+                    self._world.decide(UpdateBrokerStatus(self.node_id, BrokerStatus.ONLINE))
+                    self._world.mend()
+                self._acknowledged_at = asked_at
+            await asyncio.sleep(SESSION_SECONDS / 4)
+
+    async def _apply_forever(self) -> None:
+        """In batches, some time after they were decided."""
+        while True:
+            await asyncio.sleep(self._world.random.choice((0.002, 0.01, 0.05)))
+            await self.wait_connected()
+            for envelope in self._world.log[self._applied :]:
+                result, delta = apply(self.image, envelope, self.image.applied_index + 1)
+                self._applied += 1
+                self.store.publish(delta)
+                self.store.answer(envelope, result)
+
+
+class Store:
+    """The way from one life of a node to the log: as the real one, it sends a command again while it is not answered,
+    under the same id, and gives up after a while without knowing what became of it."""
+
+    def __init__(self, world: World, node: Node, incarnation: bytes) -> None:
+        self._world = world
+        self._node = node
+        self.incarnation = incarnation
+        self._sequence = 0
+        self._answered = 0
+        self._pending: dict[int, asyncio.Future[Result]] = {}
+        self._subscribers: list[Subscriber] = []
+        self._is_closed = False
+
+    @property
+    def image(self) -> Image:
+        return self._node.image
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        self._subscribers.append(subscriber)
+
+    def publish(self, delta: Any) -> None:
+        for subscriber in self._subscribers:
+            subscriber(delta)
+
+    def register(self) -> None:
+        """The first command of every life."""
+        self._sequence = 1
+        node_id = self._node.node_id
+        command = RegisterBroker(node_id, "host", 9092, None, self.incarnation, bytes([node_id]) * 16)
+        self._world.append(Envelope(node_id, self.incarnation, self._sequence, 0, command))
+
+    async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> Result:
+        if self._is_closed:
+            raise StoreClosed("the node is dead")
+        if self._world.without_epochs:
+            command = _without_epoch(command)
+        while self._answered < self._sequence and self._answered + 1 not in self._pending:
+            self._answered += 1
+        self._sequence += 1
+        envelope = Envelope(self._node.node_id, self.incarnation, self._sequence, self._answered, command)
+        answer = self._pending[self._sequence] = asyncio.get_running_loop().create_future()
+        try:
+            result = await self._until_answered(envelope, answer)
+        finally:
+            del self._pending[envelope.sequence]
+        if result.code is not ErrorCode.NONE:
+            raise KafkaError(result.code, result.message)
+        return result
+
+    async def _until_answered(self, envelope: Envelope, answer: asyncio.Future[Result]) -> Result:
+        gives_up_at = self._world.clock.monotonic() + PROPOSE_SECONDS
+        while (left := gives_up_at - self._world.clock.monotonic()) > 0:
+            self._world.start_task(self._deliver(envelope))
+            await asyncio.wait([answer], timeout=min(ATTEMPT_SECONDS, left))
+            if answer.done():
+                return answer.result()
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the outcome is unknown")
+
+    async def _deliver(self, envelope: Envelope) -> None:
+        """Once, twice, late, or never; what a cut link holds back is delivered when it heals."""
+        random = self._world.random
+        fate = random.random() if self._world.trouble else 1.0
+        if fate < 0.03:
+            return
+        await asyncio.sleep(random.uniform(5.0, 20.0) if fate < 0.06 else random.uniform(0.001, 0.02))
+        await self._node.wait_connected()
+        self._world.append(envelope)
+        if fate < 0.1:
+            await asyncio.sleep(random.uniform(0.0, 15.0))
+            self._world.append(envelope)
+
+    def answer(self, envelope: Envelope, result: Result) -> None:
+        answer = self._pending.get(envelope.sequence)
+        if envelope.incarnation == self.incarnation and answer is not None and not answer.done():
+            answer.set_result(result)
+
+    def close_abruptly(self) -> None:
+        self._is_closed = True
+        for answer in self._pending.values():
+            if not answer.done():
+                answer.set_exception(StoreClosed("the node is dead"))
+
+    async def read_barrier(self) -> None: ...
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+def _without_epoch(command: Command) -> Command:
+    if isinstance(command, CommitOffsetBatch):
+        commits = tuple(replace(commit, coordinator_epoch=NO_EPOCH) for commit in command.commits)
+        return replace(command, commits=commits)
+    return replace(command, coordinator_epoch=NO_EPOCH)

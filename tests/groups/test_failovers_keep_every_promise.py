@@ -1,0 +1,37 @@
+"""Coordinators that die, are cut off or lose their term in the middle of everything, with members that go on."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.long import SEED, count
+
+from .failover.story import Story
+
+SHARES = 4
+SEEDS = range(SEED, SEED + count(200, 4000))
+
+
+@pytest.mark.parametrize("share", range(SHARES))
+def test_groups_outlive_their_coordinators(share: int) -> None:
+    told = [Story(seed).tell() for seed in SEEDS[share::SHARES]]
+    assert sum(world.failovers for world in told) > 3 * len(told)
+    assert sum(world.generations for world in told) > 5 * len(told)
+    assert sum(world.commits for world in told) > 50 * len(told)
+    assert sum(world.refused for world in told) > 0, "nothing came too late"
+
+
+def test_without_epochs_a_broken_promise_is_noticed() -> None:
+    noticed = 0
+    for seed in range(1, 21):
+        try:
+            Story(seed, without_epochs=True).tell()
+        except AssertionError:
+            noticed += 1
+    assert noticed > 0
+
+
+def test_the_same_seed_tells_the_same_story() -> None:
+    first, second = Story(7).tell(), Story(7).tell()
+    assert len(first.log) == len(second.log) > 100
+    assert [type(each.command) for each in first.log] == [type(each.command) for each in second.log]
