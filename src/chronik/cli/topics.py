@@ -1,4 +1,4 @@
-"""`chronik topics`: create, list, describe, alter, delete."""
+"""`chronik topics`: create, list, describe, alter, delete; and what is done with partitions (`partition_actions`)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from chronik.cli.arguments import (
     positive,
 )
 from chronik.cli.output import numbers, print_json, table
+from chronik.cli.partition_actions import add_partition_actions
 from chronik.client.admin import (
     BROKER_DEFAULT,
     DYNAMIC_TOPIC_CONFIG,
@@ -65,6 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     delete.add_argument("names", nargs="+", metavar="NAME")
     delete.add_argument("--if-exists", action="store_true", help="a topic that does not exist is no error")
     add_client_arguments(delete, run_delete)
+
+    add_partition_actions(actions)
 
 
 def _add_config_argument(parser: argparse.ArgumentParser) -> None:

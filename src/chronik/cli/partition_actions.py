@@ -1,0 +1,122 @@
+"""`chronik topics reassign`, `reassignments` and `elect-leaders`: where partitions are, and who leads them."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import Any
+
+from chronik.cli.arguments import WrongInput, add_client_arguments, add_json_argument, cluster_of
+from chronik.cli.output import numbers, print_json, table
+from chronik.client.partitions import elect_leaders, list_reassignments, reassign_partitions
+from chronik.client.records import TopicPartition
+from chronik.protocol.errors import ErrorCode, KafkaError
+
+_MOVE = re.compile(r"([0-9]{1,9}):([0-9]{1,9}(?:,[0-9]{1,9})*)")
+
+
+def add_partition_actions(actions: Any) -> None:
+    reassign = actions.add_parser("reassign", help="move partitions to other brokers")
+    reassign.add_argument("name", metavar="NAME")
+    reassign.add_argument(
+        "partitions",
+        nargs="+",
+        metavar="PARTITION:BROKER,…",
+        help="as 0:1,2,3: the brokers that shall hold partition 0, the preferred leader first",
+    )
+    reassign.add_argument("--cancel", action="store_true", help="give up the moves of these partitions (as 0 1 2)")
+    add_client_arguments(reassign, run_reassign)
+
+    moves = actions.add_parser("reassignments", help="which partitions are on their way to other brokers")
+    add_json_argument(moves)
+    add_client_arguments(moves, run_reassignments)
+
+    elect = actions.add_parser("elect-leaders", help="give partitions their preferred leaders")
+    elect.add_argument("--topic", metavar="NAME", help="of this topic alone (otherwise of all)")
+    elect.add_argument("--partition", type=int, action="append", default=[], metavar="N", help="repeatable")
+    elect.add_argument(
+        "--unclean",
+        action="store_true",
+        help="for partitions without a leader: elect a replica that may lack records, which are lost then",
+    )
+    add_client_arguments(elect, run_elect_leaders)
+
+
+def run_reassign(arguments: argparse.Namespace) -> int:
+    parse = _parse_partition if arguments.cancel else _parse_move
+    wanted = {
+        TopicPartition(arguments.name, partition): replicas for partition, replicas in map(parse, arguments.partitions)
+    }
+    with cluster_of(arguments) as cluster:
+        refused = reassign_partitions(cluster, wanted)
+    for partition in wanted:
+        if partition not in refused:
+            print(f"{partition} stays where it was" if arguments.cancel else f"{partition} is on its way")
+    _raise_for(refused)
+    return 0
+
+
+def run_reassignments(arguments: argparse.Namespace) -> int:
+    with cluster_of(arguments) as cluster:
+        moves = list_reassignments(cluster)
+    if arguments.json:
+        print_json(
+            [
+                {
+                    "topic": move.partition.topic,
+                    "partition": move.partition.partition,
+                    "replicas": move.replicas,
+                    "adding": move.adding,
+                    "removing": move.removing,
+                }
+                for move in moves
+            ]
+        )
+    else:
+        rows = (
+            (*move.partition, numbers(move.replicas), numbers(move.adding), numbers(move.removing)) for move in moves
+        )
+        print(table(("TOPIC", "PARTITION", "REPLICAS", "ADDING", "REMOVING"), rows))
+    return 0
+
+
+def run_elect_leaders(arguments: argparse.Namespace) -> int:
+    if arguments.partition and arguments.topic is None:
+        raise WrongInput("--partition needs a --topic")
+    with cluster_of(arguments) as cluster:
+        wanted = None
+        if arguments.topic is not None:
+            named = [TopicPartition(arguments.topic, index) for index in arguments.partition]
+            wanted = named or cluster.partitions(arguments.topic)
+        outcomes = elect_leaders(cluster, wanted, unclean=arguments.unclean)
+    refused = {}
+    for partition, error in outcomes.items():
+        if error is None:
+            print(f"{partition} has a new leader")
+        elif error.code is ErrorCode.ELECTION_NOT_NEEDED:
+            print(f"{partition} needs no election")
+        else:
+            refused[partition] = error
+    if not outcomes:
+        print("no partition needs an election")
+    _raise_for(refused)
+    return 0
+
+
+def _parse_move(text: str) -> tuple[int, list[int] | None]:
+    match = _MOVE.fullmatch(text)
+    if match is None:
+        raise WrongInput(f"{text!r}: expected PARTITION:BROKER,… such as 0:1,2,3")
+    return int(match[1]), [int(broker) for broker in match[2].split(",")]
+
+
+def _parse_partition(text: str) -> tuple[int, list[int] | None]:
+    if not re.fullmatch("[0-9]{1,9}", text):
+        raise WrongInput(f"{text!r}: expected the number of a partition")
+    return int(text), None
+
+
+def _raise_for(refused: dict[TopicPartition, KafkaError]) -> None:
+    if refused:
+        told = "; ".join(f"{partition}: {error.message}" for partition, error in refused.items())
+        raise KafkaError(next(iter(refused.values())).code, told)

@@ -1,0 +1,109 @@
+"""Where partitions are and who leads them: move them to other brokers, see what moves, elect leaders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from chronik.client.cluster import Cluster, raise_for
+from chronik.client.records import TopicPartition
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from chronik.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+from chronik.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+PREFERRED, UNCLEAN = 0, 1
+
+Refusals = dict[TopicPartition, KafkaError]
+
+
+@dataclass(frozen=True)
+class Move:
+    """A reassignment under way."""
+
+    partition: TopicPartition
+    replicas: list[int]
+    adding: list[int]
+    removing: list[int]
+
+
+def reassign_partitions(cluster: Cluster, wanted: Mapping[TopicPartition, Sequence[int] | None]) -> Refusals:
+    """Begins to move partitions to these brokers, or gives up where there are none. Returns what was refused."""
+    request = AlterPartitionReassignmentsRequest(
+        timeout_ms=int(cluster.timeout_s * 1000),
+        topics=[
+            ReassignableTopic(
+                name=partition.topic,
+                partitions=[
+                    ReassignablePartition(
+                        partition_index=partition.partition, replicas=None if replicas is None else list(replicas)
+                    )
+                ],
+            )
+            for partition, replicas in wanted.items()
+        ],
+    )
+    response = cluster.retrying(lambda: cluster.controller().request(request, AlterPartitionReassignmentsResponse))
+    raise_for(response.error_code, "reassignment", response.error_message)
+    return _refusals(
+        (topic.name, each.partition_index, each.error_code, each.error_message)
+        for topic in response.responses
+        for each in topic.partitions
+    )
+
+
+def list_reassignments(cluster: Cluster) -> list[Move]:
+    request = ListPartitionReassignmentsRequest()
+    response = cluster.retrying(lambda: cluster.controller().request(request, ListPartitionReassignmentsResponse))
+    raise_for(response.error_code, "reassignments", response.error_message)
+    moves = [
+        Move(
+            TopicPartition(topic.name, each.partition_index),
+            each.replicas,
+            each.adding_replicas,
+            each.removing_replicas,
+        )
+        for topic in response.topics
+        for each in topic.partitions
+    ]
+    return sorted(moves, key=lambda move: move.partition)
+
+
+def elect_leaders(
+    cluster: Cluster, wanted: Iterable[TopicPartition] | None, *, unclean: bool = False
+) -> dict[TopicPartition, KafkaError | None]:
+    """What became of each; of all partitions (None) only those are told that needed an election."""
+    request = ElectLeadersRequest(
+        election_type=UNCLEAN if unclean else PREFERRED,
+        topic_partitions=None
+        if wanted is None
+        else [TopicPartitions(topic=each.topic, partitions=[each.partition]) for each in wanted],
+        timeout_ms=int(cluster.timeout_s * 1000),
+    )
+    response = cluster.retrying(lambda: cluster.controller().request(request, ElectLeadersResponse))
+    raise_for(response.error_code, "election")
+    results = [
+        (topic.topic, each.partition_id, each.error_code, each.error_message)
+        for topic in response.replica_election_results
+        for each in topic.partition_result
+    ]
+    refused = _refusals(results)
+    asked = [TopicPartition(topic, index) for topic, index, _, _ in results]
+    cluster.forget()
+    return {partition: refused.get(partition) for partition in sorted(asked)}
+
+
+def _refusals(results: Iterable[tuple[str, int, int, str | None]]) -> Refusals:
+    return {
+        TopicPartition(topic, index): KafkaError(ErrorCode(code), message)
+        for topic, index, code, message in results
+        if code
+    }
