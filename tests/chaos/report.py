@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from statistics import median
+from typing import NamedTuple
 
 from tests.chaos.checkers import Finding
 from tests.chaos.evidence import Evidence
 from tests.chaos.harness import Outcome
-from tests.chaos.history import Place, Sent
+from tests.chaos.history import Place
 
 FINDINGS_SHOWN_PER_KIND = 10
 
@@ -27,21 +28,20 @@ def report(outcome: Outcome) -> list[str]:
 
 
 def _table(evidence: Evidence) -> Iterator[str]:
-    columns = ("workload", "sent", "acked", "unknown", "failed", "doubled", "delivered", "gap s", "worst partition s")
-    yield "  ".join(f"{name:>9}" for name in columns)
+    yield _row("workload", "sent", "acked", "unknown", "failed", "doubled", "delivered", "gap s", "worst s")
     for topic in evidence.promised:
-        sent = [event for event in evidence.sent.values() if event.topic == topic]
-        figures: list[str] = [f"{topic:>9}"]
-        for count in _counts(evidence, topic, sent):
-            figures.append(f"{count:>9,}")
-        gaps = longest_gaps(evidence, topic)
-        yield "  ".join([*figures, f"{gaps.whole:>9.1f}", f"{gaps.worst_partition:>9.1f}"])
+        counts = (f"{count:,}" for count in _counts(evidence, topic))
+        yield _row(topic, *counts, *(f"{seconds:.1f}" for seconds in longest_gaps(evidence, topic)))
     yield "(doubled: records at two offsets, which only idempotence rules out; gap: the longest time without any"
-    yield " acknowledgement, and in the partition that had the longest)"
+    yield " acknowledgement; worst: in the partition that had the longest)"
 
 
-def _counts(evidence: Evidence, topic: str, sent: list[Sent]) -> Iterator[int]:
-    ids = {event.id for event in sent}
+def _row(name: str, *figures: str) -> str:
+    return "  ".join([f"{name:<10}", *(f"{figure:>9}" for figure in figures)])
+
+
+def _counts(evidence: Evidence, topic: str) -> Iterator[int]:
+    ids = {event.id for event in evidence.sent.values() if event.topic == topic}
     yield len(ids)
     yield sum(event.id in ids for event in evidence.acknowledged)
     yield sum(record in ids for record in evidence.unknown)
@@ -50,12 +50,11 @@ def _counts(evidence: Evidence, topic: str, sent: list[Sent]) -> Iterator[int]:
     yield sum(event.group is not None and event.place.topic == topic for event in evidence.consumed)
 
 
-class Gaps:
+class Gaps(NamedTuple):
     """The longest times without an acknowledgement while records were sent."""
 
-    def __init__(self, whole: float, worst_partition: float) -> None:
-        self.whole = whole
-        self.worst_partition = worst_partition
+    whole: float
+    worst_partition: float
 
 
 def longest_gaps(evidence: Evidence, topic: str) -> Gaps:

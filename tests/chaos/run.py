@@ -24,6 +24,7 @@ from tests.chaos.report import report
 from tests.chaos.workloads import WORKLOADS
 
 ALL = "all"
+REPORT = "report.txt"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,13 +42,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         replication=parsed.replication,
         min_insync=parsed.min_insync if parsed.min_insync is not None else min(2, parsed.replication),
     )
-    say(f"seed {options.seed}: {', '.join(options.faults)} for {options.seconds:g} s")
+    say(f"seed {options.seed}: {', '.join(options.faults)} for {options.seconds:g} s, in {folder}")
     for step in planned_steps(options):
         say(str(step))
     outcome = run_chaos(options, say)
-    say("")
-    for line in report(outcome):
-        say(line)
+    told = "\n".join(report(outcome))
+    (folder / REPORT).write_text(told + "\n", encoding="utf-8")
+    say(f"\n{told}")
     return _leave(folder, outcome, _command(parsed))
 
 
@@ -55,8 +56,7 @@ def _leave(folder: Path, outcome: Outcome, command: str) -> int:
     if not outcome.findings:
         shutil.rmtree(folder, ignore_errors=True)
         return 0
-    say("")
-    say(f"kept: {folder} (journal, logs and data of the nodes)")
+    say(f"\nkept: {folder} (report, journal, logs and data of the nodes)")
     say(f"judge it again:  .venv/bin/python -m tests.chaos.run --judge {folder}")
     say(f"once more:       {command}")
     return 1
