@@ -1,0 +1,418 @@
+"""What tests of replicated partitions share: clients that number what they write and read, and what all must add up to.
+
+Producers and consumers have stock settings, apart from the numbers they are started with. Each producer numbers its
+records by partition, from 0, so that a lost, doubled or displaced one is told by its number alone.
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from kafka import KafkaConsumer, KafkaProducer
+
+from chronik.client.admin import NewTopic, create_topics
+from chronik.client.cluster import Cluster as ClusterClient
+from chronik.client.consumer import Consumer as PlainConsumer
+from chronik.client.offsets import earliest_offsets, latest_offsets
+from chronik.client.records import ConsumedRecord, TopicPartition
+from chronik.testing.cluster import Cluster, ClusterNode
+from tests.chaos import standing
+from tests.chaos.history import Place
+from tests.chaos.replicas import StoredLog, compare, partition_folder, read_log
+
+DEADLINE_SECONDS = 60.0
+"""For whatever is seconds away at most: a test that fails may take its time."""
+
+READ_SECONDS_MAX = 120.0
+FLUSH_SECONDS_MAX = 60.0
+
+
+class Acknowledged(NamedTuple):
+    number: int
+    offset: int
+
+
+def wait_for(what: str, state: Callable[[], Any], seconds: float = DEADLINE_SECONDS) -> Any:
+    """The first true value of `state`. Raises AssertionError at the deadline."""
+    deadline = time.monotonic() + seconds
+    while not (value := state()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds:g} s: {what}")
+        time.sleep(0.02)
+    return value
+
+
+def make_topic(cluster: Cluster, topic: str, partitions: int = 1, copies: int = 3, **configs: str) -> list[Place]:
+    """Returns when every node knows its leaders. In names of configs '_' stands for '.'."""
+    named = {name.replace("_", "."): value for name, value in configs.items()}
+    with cluster.live[0].cluster() as client:
+        create_topics(client, [NewTopic(topic, partitions, copies, named)])
+    places = [Place(topic, index) for index in range(partitions)]
+    wait_until_in_sync(cluster, places)
+    return places
+
+
+def wait_until_in_sync(cluster: Cluster, places: Iterable[Place], seconds: float = DEADLINE_SECONDS) -> None:
+    places = list(places)
+    cluster.wait_until(lambda: standing.not_in_sync(cluster, places), f"all replicas of {places} in sync", seconds)
+
+
+def leader_of(cluster: Cluster, place: Place) -> ClusterNode:
+    """Once there is one that lives, by the account of a live node."""
+
+    def led_by() -> int:
+        return standing.leader_of(cluster, place)
+
+    live = {node.node_id for node in cluster.live}
+    wait_for(f"a living leader of {place}", lambda: led_by() in live)
+    return cluster.nodes[led_by()]
+
+
+# -- producers ---------------------------------------------------------------------------------------------------------
+
+
+class Load:
+    """Writes `rate` records a second to all partitions in turn, on a thread of its own, until it is told to end."""
+
+    client = ""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, rate: float = 300.0, padding: int = 60) -> None:
+        self.name = f"{self.client}-{topic}"
+        self._bootstrap, self._topic, self._partitions = bootstrap, topic, partitions
+        self._rate, self._padding = rate, b"." * padding
+        self.acknowledged: dict[int, list[Acknowledged]] = defaultdict(list)
+        self.problems: list[str] = []
+        """All that an application would have been told: records that failed, exceptions, errors that end a client."""
+        self.sent: dict[int, int] = defaultdict(int)
+        self._acknowledged_at: dict[int, float] = {}
+        self._gaps: dict[int, float] = defaultdict(float)
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._guarded, name=self.name)
+
+    def _guarded(self) -> None:
+        try:
+            self._run()
+        except Exception as error:  # an application would have seen it
+            self.problems.append(f"{type(error).__name__}: {error}")
+
+    def _run(self) -> None:
+        raise NotImplementedError
+
+    def _numbered(self) -> Iterator[tuple[int, int, bytes]]:
+        """Partition, number and value of each record, when it is due."""
+        due_at = time.monotonic()
+        turn = 0
+        while not self._ending.is_set():
+            due_at += 1 / self._rate
+            if (early := due_at - time.monotonic()) > 0:
+                self._ending.wait(early)
+            partition = turn % self._partitions
+            number = self.sent[partition]
+            self.sent[partition] += 1
+            turn += 1
+            yield partition, number, b"%s/%d " % (self.client.encode(), number) + self._padding
+
+    def _settled(self, partition: int, number: int, offset: int) -> None:
+        now = time.monotonic()
+        self.acknowledged[partition].append(Acknowledged(number, offset))
+        before = self._acknowledged_at.get(partition, now)
+        self._gaps[partition] = max(self._gaps[partition], now - before)
+        self._acknowledged_at[partition] = now
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, list(self.acknowledged.values())))
+
+    def forget_gaps(self) -> None:
+        self._gaps.clear()
+
+    def gap(self, partition: int) -> float:
+        """The longest time without an acknowledgement in a partition, since they were forgotten."""
+        return self._gaps[partition]
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        self._ending.set()
+
+    def join(self) -> None:
+        self._thread.join()
+
+    def wait_until_it_goes_on(self, partitions: Sequence[int] | None = None, records: int = 5) -> None:
+        """Records that are sent from now on are acknowledged, in each partition."""
+        wanted = range(self._partitions) if partitions is None else partitions
+        goal = {partition: self.sent[partition] + records for partition in wanted}
+
+        def waiting() -> list[int]:
+            last = {index: self.acknowledged[index][-1].number for index in wanted if self.acknowledged[index]}
+            return [index for index in wanted if last.get(index, -1) < goal[index]]
+
+        wait_for(f"{self.name} goes on in all of {list(wanted)}", lambda: not waiting() or self.problems)
+        assert not self.problems, self.problems
+
+
+class ConfluentLoad(Load):
+    client = "confluent"
+
+    def __init__(self, *arguments: Any, settings: dict[str, Any] | None = None, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._producer = Producer(
+            {"bootstrap.servers": self._bootstrap, "enable.idempotence": True, "log_level": 0, "error_cb": self._error}
+            | (settings or {})
+        )
+
+    def _error(self, error: KafkaError) -> None:
+        """librdkafka tells of every lost connection here, only to inform; what is fatal is not."""
+        if error.fatal():
+            self.problems.append(str(error))
+
+    def _run(self) -> None:
+        for partition, number, value in self._numbered():
+            self._producer.produce(self._topic, value, partition=partition, on_delivery=self._delivered(number))
+            self._producer.poll(0)
+        left = self._producer.flush(FLUSH_SECONDS_MAX)
+        if left:
+            self.problems.append(f"{left} records were never settled")
+
+    def _delivered(self, number: int) -> Callable[[KafkaError | None, Any], None]:
+        def settle(error: KafkaError | None, message: Any) -> None:
+            if error is not None:
+                self.problems.append(f"record {number} of partition {message.partition()}: {error}")
+            else:
+                self._settled(message.partition(), number, message.offset())
+
+        return settle
+
+
+class KafkaPythonLoad(Load):
+    """kafka-python's own default is idempotent too."""
+
+    client = "kafka-python"
+
+    def _run(self) -> None:
+        producer = KafkaProducer(bootstrap_servers=self._bootstrap.split(","))
+        try:
+            for partition, number, value in self._numbered():
+                future = producer.send(self._topic, value, partition=partition)
+                future.add_callback(self._succeeded, partition, number)
+                future.add_errback(self._failed, partition, number)
+            producer.flush(FLUSH_SECONDS_MAX)
+        finally:
+            producer.close()
+
+    def _succeeded(self, partition: int, number: int, metadata: Any) -> None:
+        self._settled(partition, number, metadata.offset)
+
+    def _failed(self, partition: int, number: int, error: Exception) -> None:
+        self.problems.append(f"record {number} of partition {partition}: {error!r}")
+
+
+# -- consumers ---------------------------------------------------------------------------------------------------------
+
+
+class Follower:
+    """Reads along on a thread of its own; nothing it was ever shown may be missing, doubled or changed later."""
+
+    client = ""
+
+    def __init__(self, bootstrap: str, topic: str, group: str) -> None:
+        self.name = f"{self.client}-reader"
+        self._bootstrap, self._topic, self._group = bootstrap, topic, group
+        self.seen: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
+        """Offset and value of each record, as they came, by partition."""
+        self.problems: list[str] = []
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._guarded, name=self.name)
+
+    def _guarded(self) -> None:
+        try:
+            self._run()
+        except Exception as error:  # an application would have seen it
+            self.problems.append(f"{type(error).__name__}: {error}")
+
+    def _run(self) -> None:
+        raise NotImplementedError
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        self._ending.set()
+
+    def join(self) -> None:
+        self._thread.join()
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, list(self.seen.values())))
+
+    def wait_until_it_goes_on(self, records: int = 5) -> None:
+        goal = self.count + records
+        wait_for(f"{self.name} reads on", lambda: self.count >= goal or self.problems)
+        assert not self.problems, self.problems
+
+    def wait_until_it_has_read(self, ends: dict[int, int]) -> None:
+        def is_there(partition: int) -> bool:
+            return bool(self.seen[partition]) and self.seen[partition][-1][0] + 1 >= ends[partition]
+
+        wait_for(f"{self.name} reads up to {ends}", lambda: all(map(is_there, ends)) or self.problems)
+        assert not self.problems, self.problems
+
+
+class ConfluentFollower(Follower):
+    client = "confluent"
+
+    def _run(self) -> None:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "group.id": self._group,
+                "auto.offset.reset": "earliest",
+                "log_level": 0,
+            }
+        )
+        consumer.subscribe([self._topic])
+        try:
+            while not self._ending.is_set():
+                message = consumer.poll(0.1)
+                if message is None:
+                    continue
+                if message.error() is not None:
+                    raise KafkaException(message.error())
+                self.seen[message.partition()].append((message.offset(), message.value()))
+        finally:
+            consumer.close()
+
+
+class KafkaPythonFollower(Follower):
+    client = "kafka-python"
+
+    def _run(self) -> None:
+        consumer = KafkaConsumer(
+            bootstrap_servers=self._bootstrap.split(","), group_id=self._group, auto_offset_reset="earliest"
+        )
+        for_partitions = consumer.partitions_for_topic(self._topic)  # before it joins, so that it need not join twice
+        assert for_partitions
+        consumer.subscribe([self._topic])
+        try:
+            while not self._ending.is_set():
+                for messages in consumer.poll(timeout_ms=100).values():
+                    for message in messages:
+                        self.seen[message.partition].append((message.offset, message.value))
+        finally:
+            consumer.close()
+
+
+@contextmanager
+def running(*clients: Load | Follower) -> Iterator[None]:
+    """They end when the block does, however it does."""
+    for client in clients:
+        client.start()
+    try:
+        yield
+    finally:
+        for client in clients:
+            client.end()
+        for client in clients:
+            client.join()
+
+
+# -- what it must add up to --------------------------------------------------------------------------------------------
+
+
+def read_all(bootstrap: str, places: Iterable[Place]) -> dict[Place, list[ConsumedRecord]]:
+    """From the start of each log up to where it ends now."""
+    partitions = [TopicPartition(*place) for place in places]
+    found: dict[Place, list[ConsumedRecord]] = {Place(*each): [] for each in partitions}
+    with ClusterClient(bootstrap, client_id="replicated") as client:
+        ends = latest_offsets(client, partitions)
+        consumer = PlainConsumer(client, earliest_offsets(client, partitions))
+        deadline = time.monotonic() + READ_SECONDS_MAX
+        while unread := [each for each, offset in consumer.positions.items() if offset < ends[each]]:
+            assert time.monotonic() < deadline, f"{unread} of {ends} are still unread"
+            for record in consumer.poll(only=unread):
+                found[Place(record.topic, record.partition)].append(record)
+    return found
+
+
+def ends_of(bootstrap: str, places: Iterable[Place]) -> dict[Place, int]:
+    partitions = [TopicPartition(*place) for place in places]
+    with ClusterClient(bootstrap, client_id="replicated") as client:
+        return {Place(*each): end for each, end in latest_offsets(client, partitions).items()}
+
+
+def check_records(bootstrap: str, places: Iterable[Place], loads: Sequence[Load]) -> int:
+    """Nothing acknowledged is lost or elsewhere, nothing is there twice, and what each sent is there in its order.
+
+    Returns how many records there are.
+    """
+    read = read_all(bootstrap, places)
+    for place, records in read.items():
+        by_client: dict[str, list[Acknowledged]] = defaultdict(list)
+        for record in records:
+            assert record.value is not None
+            client, number = record.value.split(b" ")[0].split(b"/")
+            by_client[client.decode()].append(Acknowledged(int(number), record.offset))
+        for load in loads:
+            _check_one(place, load, by_client[load.client])
+    return sum(map(len, read.values()))
+
+
+def _check_one(place: Place, load: Load, found: list[Acknowledged]) -> None:
+    numbers = [each.number for each in found]
+    acknowledged = load.acknowledged[place.partition]
+    lost = sorted(set(acknowledged) - set(found))
+    assert not lost, f"{load.name}: {len(lost)} acknowledged records are not in {place}: {lost[:5]}"
+    doubled = sorted(number for number in set(numbers) if numbers.count(number) > 1) if _has_twice(numbers) else []
+    assert not doubled, f"{load.name}: {len(doubled)} records are in {place} twice: {doubled[:5]}"
+    assert numbers == sorted(numbers), f"{load.name}: records are reordered in {place}"
+
+
+def _has_twice(numbers: list[int]) -> bool:
+    return len(set(numbers)) < len(numbers)
+
+
+def check_follower(bootstrap: str, places: Iterable[Place], follower: Follower) -> None:
+    """What it was shown while it read along is what is there now: whole, in order, and at the same offsets.
+
+    A member of a group may be shown a record again after a rebalance; it is the same one then.
+    """
+    for place, records in read_all(bootstrap, places).items():
+        there = {record.offset: record.value for record in records}
+        shown = follower.seen[place.partition]
+        changed = [offset for offset, value in shown if there.get(offset) != value]
+        assert not changed, f"{follower.name} was shown records of {place} that are others now: {changed[:5]}"
+        missing = sorted(there.keys() - {offset for offset, _ in shown})
+        assert not missing, f"{follower.name} was never shown {len(missing)} records of {place}: {missing[:5]}"
+
+
+def stored(cluster: Cluster, place: Place) -> dict[int, StoredLog]:
+    """What each replica has on disk."""
+    anyone = cluster.live[0]
+    topic_id = standing.topic_ids(anyone, [place.topic])[place.topic]
+    replicas = standing.ask(anyone, [place.topic])[place].replicas
+    return {
+        node_id: read_log(partition_folder(cluster.nodes[node_id].data_dir, topic_id, place.partition))
+        for node_id in replicas
+    }
+
+
+def check_replicas(cluster: Cluster, places: Iterable[Place]) -> None:
+    """From the highest start of a log to the high watermark, all replicas hold the same bytes."""
+    places = list(places)
+    wait_until_in_sync(cluster, places)
+    for place, end in ends_of(cluster.bootstrap, places).items():
+        findings = compare(place, stored(cluster, place), end)
+        assert not findings, findings
+
+
+def median_and_most(seconds: Sequence[float]) -> str:
+    return f"{statistics.median(seconds):.2f} s (median), {max(seconds):.2f} s (most)"
