@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaError as ConfluentError
 from confluent_kafka import Message, Producer
+from kafka import TopicPartition
+from kafka.admin import KafkaAdminClient
 
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.create_partitions import (
@@ -146,6 +148,24 @@ def test_a_topic_can_be_deleted_while_it_moves(cluster: Cluster) -> None:
         assert client.ask(request, 6, DeleteTopicsResponse).responses[0].error_code == NONE
     wait_until_settled(cluster)
     assert see(cluster[2], "doomed") == []
+
+
+def test_a_stock_client_moves_partitions(cluster: Cluster) -> None:
+    create(cluster[1], "stock", [1], [1])
+    moved, unknown = TopicPartition("stock", 0), TopicPartition("stock", 7)
+    admin = KafkaAdminClient(bootstrap_servers=cluster[2].bootstrap)
+    try:
+        answers = admin.alter_partition_reassignments({moved: [2, 3], unknown: [1]})
+        assert answers[moved] is None
+        assert answers[unknown].errno == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        cluster.wait_until(
+            lambda: "under way" if admin.list_partition_reassignments() else None, "no reassignment under way"
+        )
+        (cancelled,) = admin.alter_partition_reassignments({moved: None}).values()
+        assert cancelled.errno == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+    finally:
+        admin.close()
+    wait_until_seen(cluster, "stock", Seen(2, [2, 3], [2, 3]), Seen(1, [1], [1]))
 
 
 def add_partitions(cluster: Cluster, topic: str, total: int) -> ErrorCode:
