@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from chronik.protocol.errors import ErrorCode
@@ -97,9 +98,15 @@ def _sorted(seen: Seen) -> Seen:
     return Seen(seen.leader, seen.replicas, sorted(seen.isr), seen.error)
 
 
-def reassign(node: ClusterNode, topic: str, version: int = 1, **replicas: list[int] | None) -> list[ErrorCode]:
+def reassign(node: ClusterNode, topic: str, **replicas: list[int] | None) -> list[ErrorCode]:
     """`p0=[2, 3]` moves partition 0, `p0=None` gives that up."""
-    wanted = [ReassignablePartition(partition_index=int(name[1:]), replicas=ids) for name, ids in replicas.items()]
+    return reassign_all(node, topic, {int(name[1:]): ids for name, ids in replicas.items()})
+
+
+def reassign_all(
+    node: ClusterNode, topic: str, replicas: Mapping[int, list[int] | None], version: int = 1
+) -> list[ErrorCode]:
+    wanted = [ReassignablePartition(partition_index=index, replicas=ids) for index, ids in replicas.items()]
     request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=topic, partitions=wanted)])
     with RawClient(node.bootstrap) as client:
         response = client.ask(request, version, AlterPartitionReassignmentsResponse)

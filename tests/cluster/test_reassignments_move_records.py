@@ -19,7 +19,16 @@ from chronik.protocol.messages.create_partitions import (
 )
 from chronik.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from chronik.testing.cluster import Cluster
-from tests.cluster.partitions import Seen, create, reassign, see, under_way, wait_until_seen, wait_until_settled
+from tests.cluster.partitions import (
+    Seen,
+    create,
+    reassign,
+    reassign_all,
+    see,
+    under_way,
+    wait_until_seen,
+    wait_until_settled,
+)
 from tests.raw import RawClient
 
 pytestmark = pytest.mark.xdist_group("cluster")
@@ -96,7 +105,7 @@ def test_partitions_move_with_their_records_while_they_are_written(cluster: Clus
             cluster, "moved", Seen(2, [2], [2]), Seen(1, [3, 2, 1], [1, 2, 3]), Seen(1, [1], [1])
         )
         written(cluster, writer, 300)
-        assert reassign(cluster[3], "moved", p0=[3, 1], p1=[2], p2=[2, 3], version=0) == [NONE] * 3
+        assert reassign_all(cluster[3], "moved", {0: [3, 1], 1: [2], 2: [2, 3]}, version=0) == [NONE] * 3
         wait_until_settled(cluster)
         wait_until_seen(cluster, "moved", Seen(3, [3, 1], [1, 3]), Seen(2, [2], [2]), Seen(2, [2, 3], [2, 3]))
         written(cluster, writer, 300)
