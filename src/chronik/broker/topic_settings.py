@@ -65,6 +65,7 @@ def _incoming_rules(resolver: ConfigResolver, configs: Mapping[str, str]) -> Inc
         log_append_time=values["message.timestamp.type"] == "LogAppendTime",
         timestamp_before_max_ms=int(values["message.timestamp.before.max.ms"]),
         timestamp_after_max_ms=int(values["message.timestamp.after.max.ms"]),
+        min_insync_replicas=int(values["min.insync.replicas"]),
     )
 
 
