@@ -90,6 +90,7 @@ class Client:
         self._journal = journal
         self._ending = threading.Event()
         self._failure: BaseException | None = None
+        self._is_broken = False
         self._thread = threading.Thread(target=self._guarded, name=name)
 
     def start(self) -> None:
@@ -125,7 +126,8 @@ class Client:
 
     def _on_error(self, error: KafkaError) -> None:
         """Of the client as a whole: nodes that are away are what it is made for, anything fatal is not."""
-        if error.fatal():
+        if error.fatal() and not self._is_broken:
+            self._is_broken = True
             self._journal.add(ClientBroken(at=now(), client=self.name, error=error.str()))
 
 
@@ -167,6 +169,15 @@ class Sender(Client):
         self._free_keys = deque(f"{name}/{key}" for key in range(keys))
 
     def _run(self) -> None:
+        try:
+            self._keep_sending()
+            self._producer.flush(2 * self._timeout_s)
+        except KafkaException as failure:  # as poll and flush say that the client has given up for good
+            self._on_error(failure.args[0])
+        for number in list(self._unsettled):
+            self._journal.add(Unknown(at=now(), id=RecordId(self.name, number), error="never settled"))
+
+    def _keep_sending(self) -> None:
         due_at, number = now(), 0
         while not self._ending.wait(TICK_SECONDS):
             self._producer.poll(0)
@@ -175,9 +186,6 @@ class Sender(Client):
                 if len(self._unsettled) < OUTSTANDING_MAX and (self._free_keys or not self._has_keys):
                     self._send(number, self._free_keys.popleft() if self._has_keys else None)
                     number += 1
-        self._producer.flush(2 * self._timeout_s)
-        for number in list(self._unsettled):
-            self._journal.add(Unknown(at=now(), id=RecordId(self.name, number), error="never settled"))
 
     def _send(self, number: int, key: str | None) -> None:
         record, sent_at = RecordId(self.name, number), now()

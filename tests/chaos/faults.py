@@ -29,6 +29,9 @@ DISK_BYTES_LEFT = 8 * 1024
 DISK_SECONDS_MAX = 20.0
 """Until some file has reached its limit: two seconds with the usual load, longer when nobody can write."""
 
+LAG_SECONDS = 5.0
+"""A broker's session, and time for the others to write what it does not have."""
+
 Victims = Sequence[ClusterNode]
 Fault = Callable[[Cluster, Victims, random.Random], AbstractContextManager[str]]
 """Yields what was done, in words."""
@@ -108,6 +111,21 @@ def disk_full(cluster: Cluster, victims: Victims, rng: random.Random) -> Iterato
 
 
 @contextmanager
+def overtaken(cluster: Cluster, victims: Victims, rng: random.Random) -> Iterator[str]:
+    """One node is cut off until the others have gone on without it. At the moment it comes back another one is killed:
+    the one that has missed something must not take over from it."""
+    laggard = rng.choice(_others(cluster, victims))
+    cluster.cut_off(laggard)
+    wait_for(lambda: False, LAG_SECONDS)
+    cluster.heal()
+    for victim in victims:
+        victim.kill()
+    yield f"node {laggard} back after {LAG_SECONDS:g} s, and {_named(victims)} killed"
+    for victim in victims:
+        victim.start()
+
+
+@contextmanager
 def mixed(cluster: Cluster, victims: Victims, rng: random.Random) -> Iterator[str]:
     """Two faults at a time, of two nodes: more than what a cluster of three can go on with."""
     with ExitStack() as stack:
@@ -141,6 +159,7 @@ KINDS: dict[str, Kind] = {
     "partition": Kind(cut_off),
     "oneway": Kind(cut_one_way),
     "diskfull": Kind(disk_full),
+    "laggard": Kind(overtaken),
     "mixed": Kind(mixed, hits_minority=False),
 }
 
