@@ -40,7 +40,7 @@ def completed(partition: Partition, brokers: Brokers) -> Partition:
     target = partition.target
     if not partition.is_reassigning or not set(target) <= set(partition.isr):
         return partition
-    return _led(replace(partition, replicas=target, isr=target, adding=(), removing=()), brokers)
+    return _led(partition, replace(partition, replicas=target, isr=target, adding=(), removing=()), brokers)
 
 
 def _followed(before: Partition, changed: Partition, brokers: Brokers) -> Partition:
@@ -53,12 +53,16 @@ def _followed(before: Partition, changed: Partition, brokers: Brokers) -> Partit
     if changed == before:
         return before
     changed = replace(changed, partition_epoch=before.partition_epoch + 1)
-    return completed(_led(changed, brokers), brokers)
+    return completed(_led(before, changed, brokers), brokers)
 
 
-def _led(partition: Partition, brokers: Brokers) -> Partition:
-    """By another one, in a new term, if its leader has left the ISR."""
-    if partition.leader == NO_LEADER or partition.leader in partition.isr:
-        return partition
-    leader = elect(partition, partition.isr, brokers)
-    return replace(partition, leader=leader, leader_epoch=partition.leader_epoch + 1)
+def _led(before: Partition, after: Partition, brokers: Brokers) -> Partition:
+    """By another one, if its leader has left the ISR. In a new term then, and also when any replica has left: one that
+    does not know yet still fetches, from a log that it is about to delete. Should it be added again meanwhile, it would
+    pass for in sync with what it is going to lose. What it says under the old epoch counts for nothing."""
+    if after.leader == NO_LEADER:
+        return after
+    leader = after.leader if after.leader in after.isr else elect(after, after.isr, brokers)
+    if leader == after.leader and set(before.replicas) <= set(after.replicas):
+        return after
+    return replace(after, leader=leader, leader_epoch=after.leader_epoch + 1)

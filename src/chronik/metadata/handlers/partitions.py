@@ -43,10 +43,12 @@ def assign_partition(writer: ImageWriter, command: AssignPartition, index: int) 
         message = "none of the new replicas is in sync: grow the replicas first, shrink them when the new ones are"
         raise Rejected(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     moved = replace(partition, replicas=command.replicas)
-    if partition.leader in isr or partition.leader == NO_LEADER:
+    has_left = not set(partition.replicas) <= set(command.replicas)
+    if partition.leader == NO_LEADER or (partition.leader in isr and not has_left):
         changed = elections.with_isr(moved, isr)
-    else:
-        changed = elections.with_leader(moved, isr, elections.elect(moved, isr, image.brokers))
+    else:  # a replica that has left must not pass for one that is there: see `reassignments`
+        leader = partition.leader if partition.leader in isr else elections.elect(moved, isr, image.brokers)
+        changed = elections.with_leader(moved, isr, leader)
     writer.set_partitions(topic, {command.partition: changed})
     return Result()
 
