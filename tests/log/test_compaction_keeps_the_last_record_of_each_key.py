@@ -106,6 +106,23 @@ def test_every_offset_can_still_be_asked_for_and_leads_on() -> None:
     assert next_offset == 60
 
 
+def test_what_is_left_of_several_leader_epochs_still_ends_where_each_of_them_did() -> None:
+    world = World(config=CONFIG)
+    for number in range(60):
+        epoch = 3 if number < 10 else 5 if number < 45 else 6
+        world.append(batch(b"%d" % number, key=b"k", timestamp=world.clock.now_ms()), epoch)
+    compact_all(world)
+    assert [record.offset for record in records_of(world.log)] == [59]
+    offset = 0
+    while offset < 60:
+        for _, header in iter_batches(world.log.read(offset, 1, 60)):
+            epoch, epoch_end = world.log.epochs.range_at(header.base_offset)
+            assert header.partition_leader_epoch == epoch
+            assert header.next_offset <= epoch_end
+            assert world.log.epoch_end_offset(epoch) >= (epoch, header.next_offset)
+            offset = header.next_offset
+
+
 def test_small_segments_are_merged() -> None:
     world = World(config=CONFIG)
     for number in range(200):

@@ -235,24 +235,11 @@ class _Output:
         self._remove_files()
 
     def _cover(self, end_offset: int) -> None:
-        """An empty batch for the offsets up to `end_offset`, of which no record is left."""
-        base_offset = self._next_offset
-        header = BatchHeader(
-            base_offset=base_offset,
-            batch_length=0,
-            partition_leader_epoch=self._epochs.range_at(base_offset)[0],
-            magic=MAGIC,
-            crc=0,
-            attributes=0,
-            last_offset_delta=end_offset - base_offset - 1,
-            base_timestamp=NO_TIMESTAMP,
-            max_timestamp=NO_TIMESTAMP,
-            producer_id=NO_PRODUCER_ID,
-            producer_epoch=NO_PRODUCER_EPOCH,
-            base_sequence=NO_SEQUENCE,
-            record_count=0,
-        )
-        self._put(seal(header, b""))
+        """Empty batches for the offsets up to `end_offset`, of which no record is left: one for each leader epoch. A
+        follower's log may end at any batch, and the epoch of that batch has to be the one that its leader knows of."""
+        while self._next_offset < end_offset:
+            epoch, epoch_end = self._epochs.range_at(self._next_offset)
+            self._put(seal(_empty_header(self._next_offset, min(end_offset, epoch_end), epoch), b""))
 
     def _put(self, batch: memoryview | bytes) -> None:
         header = parse_header(batch)
@@ -311,3 +298,21 @@ def plan_compaction(
 
 def _short(key: bytes) -> bytes:
     return key if len(key) < KEY_BYTES_MAX else hashlib.blake2b(key, digest_size=KEY_BYTES_MAX).digest()
+
+
+def _empty_header(base_offset: int, end_offset: int, epoch: int) -> BatchHeader:
+    return BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        partition_leader_epoch=epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=0,
+        last_offset_delta=end_offset - base_offset - 1,
+        base_timestamp=NO_TIMESTAMP,
+        max_timestamp=NO_TIMESTAMP,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
+        base_sequence=NO_SEQUENCE,
+        record_count=0,
+    )
