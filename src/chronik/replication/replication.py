@@ -31,11 +31,11 @@ class Replication:
         broker_epoch: Callable[[], int],
     ) -> None:
         self._keeper = IsrKeeper(node_id, store, replicas, configs, clock, broker_epoch)
-        leader_throttle = ReplicationThrottle("leader", store, configs, clock)
+        leader_throttle = ReplicationThrottle("leader", node_id, store, configs, clock)
         server = ReplicaServer(store, replicas, clock, self._keeper.progressed, leader_throttle)
         FETCH.serve(calls, server.fetch)
         WAKE.serve(calls, server.wake)
-        follower_throttle = ReplicationThrottle("follower", store, configs, clock)
+        follower_throttle = ReplicationThrottle("follower", node_id, store, configs, clock)
         self._following = Following(node_id, replicas, calls, clock, broker_epoch, follower_throttle)
         self._checkpoints = OffsetCheckpoints(store, replicas)
 

@@ -1,7 +1,7 @@
 """How fast replicas that are being moved may be copied: Kafka's `leader.` and `follower.replication.throttled.rate`.
 
-Only those named in `leader.` or `follower.replication.throttled.replicas` are held back; who is in sync already is
-usually not among them.
+Only partitions that are named for this broker in `leader.` or `follower.replication.throttled.replicas`, and only
+followers that are not in sync: holding back the others would slow down acks=all, and throw them out of the ISR.
 """
 
 from __future__ import annotations
@@ -19,34 +19,35 @@ EVERY_REPLICA: Final = "*"
 
 
 class ReplicationThrottle:
-    """`side` is "leader" or "follower"."""
+    """`side` is "leader" or "follower": this node's part in the copying."""
 
-    def __init__(self, side: str, store: MetadataStore, configs: ConfigResolver, clock: Clock) -> None:
+    def __init__(self, side: str, node_id: int, store: MetadataStore, configs: ConfigResolver, clock: Clock) -> None:
         self._rate_key = f"{side}.replication.throttled.rate"
         self._replicas_key = f"{side}.replication.throttled.replicas"
+        self._node_id = node_id
         self._store = store
         self._configs = configs
         self._clock = clock
         self._free_at = 0.0
 
-    def delay(self, replica: Replica, broker_id: int) -> float:
-        """Seconds until more may be copied of the replica that is on `broker_id`."""
+    def delay(self, replica: Replica, follower: int) -> float:
+        """Seconds until more of the partition may be copied to the broker `follower`."""
         rate = self._configs.broker_int(self._rate_key)
-        if rate >= LONG_MAX or not self._is_throttled(replica, broker_id):
+        if rate >= LONG_MAX or not self._is_throttled(replica, follower):
             return 0.0
         return max(self._free_at - self._clock.monotonic(), 0.0)
 
-    def copied(self, replica: Replica, broker_id: int, size: int) -> None:
+    def copied(self, replica: Replica, follower: int, size: int) -> None:
         rate = self._configs.broker_int(self._rate_key)
-        if rate < LONG_MAX and self._is_throttled(replica, broker_id):
+        if rate < LONG_MAX and self._is_throttled(replica, follower):
             self._free_at = max(self._free_at, self._clock.monotonic()) + size / max(rate, 1)
 
-    def _is_throttled(self, replica: Replica, broker_id: int) -> bool:
+    def _is_throttled(self, replica: Replica, follower: int) -> bool:
         topic = self._store.image.topics_by_id.get(replica.topic_id)
-        if topic is None:
+        if topic is None or follower in topic.partitions[replica.index].isr:
             return False
         named = _named(topic.configs, self._replicas_key)
-        return EVERY_REPLICA in named or f"{replica.index}:{broker_id}" in named
+        return EVERY_REPLICA in named or f"{replica.index}:{self._node_id}" in named
 
 
 def _named(configs: Mapping[str, str], key: str) -> frozenset[str]:
