@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from chronik.broker.continuation import continued_at, first_offset
 from chronik.broker.flusher import Flusher
 from chronik.broker.in_sync import Follower, FollowerLife, InSync
 from chronik.broker.incoming import Incoming, IncomingRules
@@ -51,8 +52,8 @@ class Replica:
     synced (`flush = "group"`), or what is written (`flush = "os"`)."""
 
     __slots__ = (
-        "_bytes_announced",
         "_bytes_appended",
+        "_bytes_readable",
         "_bytes_synced",
         "_bytes_syncing",
         "_commit_waiters",
@@ -60,6 +61,7 @@ class Replica:
         "_flush_each_append",
         "_flusher",
         "_log",
+        "_marks",
         "_node_id",
         "_open_log",
         "_start_waiters",
@@ -119,7 +121,8 @@ class Replica:
         self._syncing_waiters: list[asyncio.Future[None]] = []  # for the one under way
         self._start_waiters: list[asyncio.Future[None]] = []  # for a follower's log to start elsewhere
         self._bytes_appended = 0
-        self._bytes_announced = 0
+        self._bytes_readable = 0  # of those appended
+        self._marks: deque[tuple[int, int]] = deque()  # (end offset, bytes appended) of what is not readable yet
         self._bytes_syncing = 0
         self._bytes_synced = 0
         self.abandoned = False
@@ -182,7 +185,8 @@ class Replica:
         """From now on batches are written under this epoch."""
         leading.epoch_start_offset = self.log.log_end_offset
         self.log.assign_epoch(self.leader_epoch, self.log.log_end_offset)
-        self._bytes_announced = self._bytes_appended
+        self._marks.clear()
+        self._bytes_readable = self._bytes_appended
         self._advance()
 
     def _end_term(self, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
@@ -225,6 +229,7 @@ class Replica:
     def append(self, incoming: Incoming) -> AppendInfo:
         info = self.log.append(incoming.buffer, incoming.headers, self.leader_epoch)
         if not info.duplicate:
+            self._marks.append((info.last_offset + 1, self._bytes_appended + len(incoming.buffer)))
             self._appended(len(incoming.buffer))
             for reader in self.readers:
                 reader.appended()
@@ -272,6 +277,12 @@ class Replica:
             self._start_waiters.append(waiter)
             await waiter
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def isr_change_refused(self) -> None:
+        """Whom it would have brought in does not count any more: the others may have more than that one."""
+        if self.leading is not None:
+            self.leading.refused()
+            self._advance()
 
     def _starts_moved(self) -> None:
         for waiter in self._start_waiters:
@@ -326,10 +337,17 @@ class Replica:
     def append_from_leader(self, records: Buffer) -> bool:
         """Raises CorruptRecords. Whether there was anything."""
         invariant(self.leading is None, f"{self} follows and leads at once")
-        if self.log.append_as_follower(records) is None:
+        if self.log.append_as_follower(continued_at(records, self.log.log_end_offset)) is None:
             return False
         self._appended(len(records))
         return True
+
+    def has_to_begin_earlier(self, records: Buffer) -> bool:
+        """It has nothing, and was told to begin where the leader's log does: inside of a batch, as it turns out.
+
+        Raises CorruptRecords."""
+        log = self.log
+        return log.log_start_offset == log.log_end_offset > first_offset(records)
 
     def learn(self, high_watermark: int, leader_start: int) -> bool:
         """What the leader says of the log they share; whether this log starts elsewhere now."""
@@ -448,8 +466,11 @@ class Replica:
             code = ErrorCode.NONE if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             while self._commit_waiters and self._commit_waiters[0][0] <= high_watermark:
                 self._commit_waiters.popleft()[1](code)
-        arrived = self._bytes_appended - self._bytes_announced
-        self._bytes_announced = self._bytes_appended
+        before = self._bytes_readable
+        while self._marks and self._marks[0][0] <= high_watermark:
+            self._bytes_readable = self._marks.popleft()[1]
+        # What an earlier leader wrote has no marks, but it is there: whoever waits for anything at all has to look.
+        arrived = max(self._bytes_readable - before, 1)
         for watcher in list(self.watchers):
             watcher.arrived(arrived)
         self._tell_readers()

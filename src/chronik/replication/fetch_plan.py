@@ -17,9 +17,6 @@ RETRY_SECONDS_FIRST: Final = 0.02
 RETRY_SECONDS_MAX: Final = 1.0
 """A partition that went wrong is asked for again after a while: mostly one of the two has not heard of an election."""
 
-OPENED_PER_FETCH_MAX: Final = 64
-"""Logs that are opened for one fetch: opening thousands at once would hold up the loop."""
-
 
 @dataclass(slots=True)
 class Followed:
@@ -29,6 +26,9 @@ class Followed:
     """What the leader says of it is meant for an earlier epoch until it has been asked for in this one."""
     failures: int = 0
     rests_until: float = 0.0
+    cuts: int = 0
+    """How often the log was cut without getting further than before."""
+    cut_at: int = -1
 
 
 class FetchPlan:
@@ -87,10 +87,25 @@ class FetchPlan:
         self.rest(key, now + seconds)
         return seconds
 
+    def cut(self, key: Key, end_offset: int, now: float) -> None:
+        """The log, which had reached `end_offset`, was cut. The leader hears of it at once, but not if that goes on and
+        on: whatever is wrong then, it must not keep both of them from all other partitions."""
+        followed = self.followed[key]
+        followed.cuts = followed.cuts + 1 if end_offset <= followed.cut_at else 0
+        followed.cut_at = max(followed.cut_at, end_offset)
+        self.changed(key)
+        if followed.cuts:
+            self.rest(key, now + min(RETRY_SECONDS_FIRST * 2.0 ** min(followed.cuts, 16), RETRY_SECONDS_MAX))
+
     def rest(self, key: Key, until: float) -> None:
         self.followed[key].rests_until = until
         self._changed.pop(key, None)
         self._resting[key] = None
+
+    def unopened(self) -> list[Replica]:
+        """Whose logs have to be opened before they can be asked for."""
+        replicas = (self.followed[key].replica for key in self._changed)
+        return [replica for replica in replicas if replica.opened_log is None]
 
     def undurable(self) -> list[Replica]:
         """What must be made durable before the leader may be told of it: a leader that follows now had more to do."""
@@ -119,16 +134,10 @@ class FetchPlan:
 
     def _positions(self) -> list[Position]:
         positions = []
-        opened = 0
         for key in list(self._changed):
             followed = self.followed[key]
             replica = followed.replica
-            if replica.opened_log is None:
-                if opened == OPENED_PER_FETCH_MAX:
-                    continue
-                replica.open()
-                opened += 1
-            if not replica.is_all_durable:
+            if replica.opened_log is None or not replica.is_all_durable:
                 continue
             del self._changed[key]
             followed.is_asked_for = True

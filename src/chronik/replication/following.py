@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from chronik.broker.continuation import first_offset
 from chronik.broker.replica import Replica
 from chronik.broker.replicas import Replicas
 from chronik.clock import Clock
@@ -25,6 +26,9 @@ logger = logging.getLogger("chronik.replication")
 
 ANSWER_SECONDS_MAX: Final = WAIT_SECONDS_MAX + 5.0
 """A leader that takes longer hangs. Its partitions are led by others by then, and those are not waited for here."""
+
+OPENING_SECONDS_MAX: Final = 0.02
+"""Spent on opening logs before one fetch: after a crash each may take some reading, and there may be thousands."""
 
 RECONNECT_SECONDS: Final = 0.1
 """How soon a leader is asked again that cannot be reached."""
@@ -138,7 +142,16 @@ class LeaderFetcher:
             if self._plan.answered(answer):
                 await self._take(answer)
 
+    def _open_logs(self) -> None:
+        """As many as take no longer than the loop may be held up; the others before the next fetch."""
+        until = self._clock.monotonic() + OPENING_SECONDS_MAX
+        for replica in self._plan.unopened():
+            replica.open()
+            if self._clock.monotonic() > until:
+                return
+
     async def _fetch(self) -> LeaderAnswer:
+        self._open_logs()
         await _make_durable(self._plan.undurable())
         request = self._plan.request(self._broker_epoch(), self._clock.monotonic())
         self._is_waiting = True
@@ -158,18 +171,24 @@ class LeaderFetcher:
                 continue
             if portion.error or portion.diverging_end >= 0:
                 await self._mend(key, followed, portion)
-            elif self._append(key, followed, portion):
+            elif await self._append(key, followed, portion):
                 written.append(followed.replica)
         await _make_durable(written)
 
-    def _append(self, key: Key, followed: Followed, portion: Portion) -> bool:
+    async def _append(self, key: Key, followed: Followed, portion: Portion) -> bool:
         """Whether there is something to make durable."""
         replica = followed.replica
         try:
+            if portion.records and replica.has_to_begin_earlier(portion.records):
+                await replica.settled()
+                if not self._plan.is_current(key, followed) or replica.leading is not None:
+                    return False
+                replica.restart_at(first_offset(portion.records))  # the start comes back with what is learnt below
             has_written = bool(portion.records) and replica.append_from_leader(portion.records)
         except KafkaError as error:
-            seconds = self._plan.failed(key, self._clock.monotonic())
-            logger.error("%r cannot take what node %d sent: %s (again in %g s)", replica, self._leader, error, seconds)
+            level = logging.DEBUG if followed.failures else logging.ERROR
+            logger.log(level, "%r cannot take what node %d sent, and will ask again: %s", replica, self._leader, error)
+            self._plan.failed(key, self._clock.monotonic())
             return False
         if replica.learn(portion.high_watermark, portion.log_start_offset) or has_written:
             self._plan.changed(key)
@@ -199,7 +218,8 @@ class LeaderFetcher:
         logger.log(
             level, "%r is cut from %d to %d, as its leader has it (committed: %d)", replica, before, end, committed
         )
-        self._plan.changed(key)
+        self._plan.cut(key, before, self._clock.monotonic())
+        await asyncio.sleep(0)  # it waited for the disk, and there may be hundreds to cut
 
     def _start_over(self, replica: Replica, portion: Portion) -> None:
         """The leader's log lies behind this one, or ends before it."""

@@ -142,7 +142,7 @@ class IsrKeeper:
         for proposal in proposals:
             logger.debug("%r: the ISR stays as it is: %s", proposal.replica, reason)
             if _is_open(proposal):
-                proposal.leading.refused()
+                proposal.replica.isr_change_refused()
 
 
 def _is_open(proposal: _Proposal) -> bool:

@@ -1,0 +1,151 @@
+"""What a leader tells of its log when followers get further: who is answered, and who is woken."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from chronik.broker.flusher import Flushable, Flusher
+from chronik.broker.incoming import Incoming, IncomingRules
+from chronik.broker.purgatory import RecordsArrived
+from chronik.broker.replica import Replica
+from chronik.clock import SystemClock
+from chronik.files import FileCache, TwinFiles
+from chronik.log.config import LogConfig
+from chronik.log.partition import PartitionLog
+from chronik.log.synced import SyncedOffsets
+from chronik.metadata.records import Partition, Topic
+from chronik.protocol.batch import validate_produced
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.records import Record, encode_batch
+
+PARTITION = Partition(replicas=(1, 2, 3), isr=(1, 2), leader=1)
+TOPIC = Topic(bytes(15) + b"\1", "topic", (PARTITION,), {}, 0)
+
+
+class SyncsWhenTold:
+    def request(self, log: Flushable) -> None: ...
+
+
+class Life:
+    broker_epoch = 7
+    fetched_at = 0.0
+
+
+def leader(rules: IncomingRules = IncomingRules(max_message_bytes=1000)) -> Replica:  # noqa: B008
+    files = TwinFiles()
+    cache = FileCache(files, 10)
+
+    def open_log(_: Replica) -> PartitionLog:
+        return PartitionLog.open(files, cache, "topics/t/0", LogConfig(), SystemClock())
+
+    flusher = cast(Flusher, SyncsWhenTold())
+    synced = SyncedOffsets(files, "synced-offsets")
+    replica = Replica(1, TOPIC, 0, rules, cast(Callable[[Replica], PartitionLog], open_log), synced, flusher,
+                      flush_each_append=True)
+    replica.assume(PARTITION, 0.0)
+    replica.open()
+    return replica
+
+
+def produce(replica: Replica) -> None:
+    buffer = bytearray(encode_batch([Record(0, -1, b"k", b"v" * 30)]))
+    replica.append(Incoming(buffer, validate_produced(buffer)))
+
+
+def sync(replica: Replica) -> None:
+    ticket = replica.begin_sync()
+    assert ticket is not None
+    ticket.run()
+    replica.complete_sync(ticket)
+
+
+def test_it_is_the_lowest_durable_offset_in_sync_and_the_leaders_own_counts() -> None:
+    replica = leader()
+    produce(replica)
+    replica.follower_fetched(2, 1, 0, Life())
+    assert replica.high_watermark == 0
+    sync(replica)
+    assert replica.high_watermark == 1
+    produce(replica)
+    sync(replica)
+    replica.follower_fetched(3, 2, 0, Life())  # not in sync: it does not count
+    assert replica.high_watermark == 1
+
+
+def test_who_waits_is_answered_when_a_proposed_member_turns_out_not_to_come() -> None:
+    replica = leader()
+    assert replica.leading is not None
+    for follower in (2, 3):
+        replica.follower_fetched(follower, 0, 0, Life())
+    wanted = replica.leading.change(0, 0, 0.0, 10.0, lambda _: True)
+    assert wanted is not None
+    assert [member.broker_id for member in wanted] == [1, 2, 3]
+    replica.leading.propose(wanted)
+    produce(replica)
+    sync(replica)
+    outcomes: list[ErrorCode] = []
+    replica.when_committed(1, outcomes.append)
+    replica.follower_fetched(2, 1, 0, Life())
+    assert outcomes == []  # the cluster may already believe that 3 is in sync
+    replica.isr_change_refused()
+    assert outcomes == [ErrorCode.NONE]
+
+
+def test_a_term_that_ends_tells_everybody_who_waits_for_it() -> None:
+    replica = leader()
+    produce(replica)
+    outcomes: list[ErrorCode] = []
+    replica.when_committed(1, outcomes.append)
+    replica.when_durable(1, outcomes.append)
+    replica.assume(Partition((1, 2, 3), (2, 3), leader=2, leader_epoch=1, partition_epoch=1), 1.0)
+    assert outcomes == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
+    sync(replica)
+    assert outcomes == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
+    assert replica.high_watermark == 0
+
+
+def test_enough_replicas_are_needed_before_and_after() -> None:
+    replica = leader(IncomingRules(max_message_bytes=1000, min_insync_replicas=2))
+    assert replica.has_enough_replicas
+    produce(replica)
+    sync(replica)
+    outcomes: list[ErrorCode] = []
+    replica.when_committed(1, outcomes.append)
+    replica.assume(Partition((1, 2, 3), (1,), leader=1, partition_epoch=1), 1.0)
+    assert outcomes == [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
+    assert not replica.has_enough_replicas
+
+
+def test_a_fetch_is_woken_by_every_record_that_becomes_readable() -> None:
+    async def scenario() -> None:
+        replica = leader()
+        for _ in range(3):
+            produce(replica)
+        sync(replica)
+        for readable in (1, 2, 3):
+            waiting = asyncio.ensure_future(RecordsArrived([replica], 1).wait(60))
+            await asyncio.sleep(0)
+            replica.follower_fetched(2, readable, 0, Life())
+            await asyncio.wait_for(waiting, 10)
+
+    asyncio.run(scenario())
+
+
+def test_a_fetch_that_wants_much_is_woken_when_that_much_is_readable() -> None:
+    async def scenario() -> None:
+        replica = leader()
+        produce(replica)
+        size = replica.log.size
+        produce(replica)
+        sync(replica)
+        waiting = asyncio.ensure_future(RecordsArrived([replica], size + 1).wait(60))
+        await asyncio.sleep(0)
+        replica.follower_fetched(2, 1, 0, Life())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        replica.follower_fetched(2, 2, 0, Life())
+        await asyncio.wait_for(waiting, 10)
+
+    asyncio.run(scenario())
