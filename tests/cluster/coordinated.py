@@ -1,0 +1,167 @@
+"""What tests of groups in a cluster share: who coordinates, what each node itself holds of a group, and its members."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from chronik.client.admin import NewTopic, create_topics
+from chronik.metadata.names import OFFSETS_TOPIC, coordinator_partition
+from chronik.testing.cluster import Cluster, ClusterNode
+from tests.chaos.history import Place
+from tests.chaos.standing import leader_of, not_in_sync
+from tests.clients.catalogue import CLIENTS
+from tests.clients.drivers.wire import Received, Record
+from tests.clients.running import CommandFailed, DriverDied, GroupMember, RunningClient, wait_for
+
+COORDINATED_PARTITIONS = 50
+SETTLED_SECONDS_MAX = 90.0
+"""For whatever takes a session, a rebalance and an election at most, on a machine that does much else."""
+
+Owned = set[tuple[str, int]]
+
+
+def unique(name: str) -> str:
+    return f"{name}-{uuid.uuid4().hex[:8]}"
+
+
+def make_topic(cluster: Cluster, partitions: int) -> str:
+    topic = unique("topic")
+    with cluster.live[0].cluster() as client:
+        create_topics(client, [NewTopic(topic, partitions, 3)])
+    wait_until_whole(cluster, topic, partitions)
+    return topic
+
+
+def wait_until_whole(cluster: Cluster, topic: str, partitions: int) -> None:
+    """All replicas in sync, of the topic and of what coordinators stand by: any node may die then."""
+    places = [Place(topic, index) for index in range(partitions)]
+    places += [Place(OFFSETS_TOPIC, index) for index in range(COORDINATED_PARTITIONS)]
+    cluster.wait_until(lambda: not_in_sync(cluster, places), f"all replicas of {topic} in sync", SETTLED_SECONDS_MAX)
+
+
+def coordinator_of(cluster: Cluster, group: str) -> ClusterNode:
+    """A living one, by the account of a living node."""
+    place = Place(OFFSETS_TOPIC, coordinator_partition(group, COORDINATED_PARTITIONS))
+
+    def found() -> ClusterNode | None:
+        node = cluster.nodes.get(leader_of(cluster, place))
+        return node if node is not None and node.live else None
+
+    node = wait_for(f"a living coordinator of {group}", found, SETTLED_SECONDS_MAX)
+    assert isinstance(node, ClusterNode)
+    return node
+
+
+def offsets_held_by(node: ClusterNode, group: str) -> dict[tuple[str, int], tuple[int, str]]:
+    """Offset and metadata in this very node's image."""
+    view = node.group(group)
+    held: list[dict[str, Any]] = [] if view is None else view["offsets"]
+    # confluent-kafka puts a zero byte behind the metadata that it sends.
+    return {
+        (each["topic"], each["partition"]): (each["offset"], (each["metadata"] or "").rstrip("\0")) for each in held
+    }
+
+
+def wait_until_held_everywhere(
+    cluster: Cluster, group: str, expected: dict[tuple[str, int], tuple[int, str]]
+) -> None:
+    def missing() -> str | None:
+        for node in cluster.live:
+            held = offsets_held_by(node, group)
+            if held != expected:
+                return f"{node!r} holds {held} of {group}"
+        return None
+
+    cluster.wait_until(missing, f"every living node's own image holds {expected}")
+
+
+def generation_of(cluster: Cluster, group: str) -> tuple[int, tuple[str, ...]]:
+    """With the members' ids, as the coordinator itself has stored it."""
+    view = coordinator_of(cluster, group).group(group)
+    assert view is not None
+    return view["generation"], tuple(sorted(view["members"]))
+
+
+# --- drivers of stock clients, as in tests/clients ---
+
+
+TAKES_ONE_ADDRESS = ("kafkajs",)
+"""Clients whose driver does not take a list of addresses to begin with."""
+
+
+@contextmanager
+def started(name: str, cluster: Cluster, group: str | None = None) -> Iterator[RunningClient]:
+    """A client that must begin with one address begins with one that outlives the coordinator of `group`."""
+    bootstrap = cluster.bootstrap
+    if name in TAKES_ONE_ADDRESS and group is not None:
+        coordinator = coordinator_of(cluster, group)
+        bootstrap = next(node.bootstrap for node in cluster.live if node is not coordinator)
+    client = RunningClient(CLIENTS[name], bootstrap)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def crash(client: RunningClient) -> None:
+    """The client is gone without a word, with all its members."""
+    client._process.kill()
+    client._process.wait()
+
+
+class RestartingMember(GroupMember):
+    """Of a client that gives up when it loses its coordinator, says so, and starts anew by itself: what counts is that
+    it reads on."""
+
+    def assignment(self) -> Owned:
+        state = self._client.call("member", member=self._name)
+        self.received += [Received.from_json(fields) for fields in state["records"]]
+        return {(topic, partition) for topic, partition in state["assignment"]}
+
+
+START_ANEW = ("kafkajs",)
+
+
+@contextmanager
+def joined(client: RunningClient, group: str, topic: str, assignor: str | None = None) -> Iterator[GroupMember]:
+    """A member that is gone afterwards; it may have left, or its client crashed, before."""
+    member = client.join(group, [topic], assignor)
+    if client.name in START_ANEW:
+        member = RestartingMember(client, member._name)
+    try:
+        yield member
+    finally:
+        with suppress(CommandFailed, DriverDied):
+            member.leave()
+
+
+def fill(client: RunningClient, topic: str, partitions: int, count: int) -> None:
+    client.produce(topic, [Record(b"k", str(i).encode(), partition=p) for p in range(partitions) for i in range(count)])
+
+
+def places_of(topic: str, partitions: int) -> Owned:
+    return {(topic, partition) for partition in range(partitions)}
+
+
+def offsets_of(topic: str, partitions: int, start: int, end: int) -> set[tuple[str, int, int]]:
+    return {(topic, partition, offset) for partition in range(partitions) for offset in range(start, end)}
+
+
+def wait_until_shared(members: Collection[GroupMember], whole: Owned) -> None:
+    """Every partition has one owner, and every member owns something."""
+
+    def shared() -> bool:
+        owned = [member.assignment() for member in members]
+        return all(owned) and sum(map(len, owned)) == len(whole) and set().union(*owned) == whole
+
+    wait_for(f"{len(members)} members share {len(whole)} partitions", shared, SETTLED_SECONDS_MAX)
+
+
+def wait_until_seen(members: Collection[GroupMember], offsets: set[tuple[str, int, int]]) -> None:
+    def seen() -> bool:
+        return offsets <= set().union(*(member.seen() for member in members))
+
+    wait_for(f"{len(members)} members read {len(offsets)} records", seen, SETTLED_SECONDS_MAX)

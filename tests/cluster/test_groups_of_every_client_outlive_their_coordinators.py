@@ -1,0 +1,165 @@
+"""Stock clients whose coordinator is killed in the middle: their members go on, rebalance, commit and resume."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from chronik.testing.cluster import Cluster
+from tests.clients.catalogue import CLIENTS
+from tests.clients.running import GroupMember, RunningClient
+
+from .coordinated import (
+    START_ANEW,
+    coordinator_of,
+    crash,
+    fill,
+    generation_of,
+    joined,
+    make_topic,
+    offsets_of,
+    places_of,
+    started,
+    unique,
+    wait_until_held_everywhere,
+    wait_until_seen,
+    wait_until_shared,
+    wait_until_whole,
+)
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+PARTITIONS = 6
+RECORDS = 10
+STOCK_CLIENTS = ("confluent", "kafka-python", "aiokafka", "kafkajs", "java-3.9", "java-4")
+COOPERATIVE_CLIENTS = ("confluent", "java-3.9", "java-4")
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Cluster]:
+    with Cluster(3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(running: Cluster) -> Cluster:
+    """Whole again, whatever the test before has left."""
+    running.start()
+    running.wait_until_ready()
+    return running
+
+
+def require(name: str) -> None:
+    if (reason := CLIENTS[name].missing()) is not None:
+        pytest.skip(reason)
+
+
+def kill_coordinator(cluster: Cluster, group: str, topic: str) -> int:
+    """When nothing is lost by it but the coordinator."""
+    wait_until_whole(cluster, topic, PARTITIONS)
+    victim = coordinator_of(cluster, group)
+    victim.kill()
+    return victim.node_id
+
+
+def bring_back(cluster: Cluster, node_id: int) -> None:
+    cluster[node_id].start()
+    cluster.wait_until_ready()
+
+
+@pytest.mark.parametrize("name", STOCK_CLIENTS)
+def test_members_go_on_with_the_next_coordinator(cluster: Cluster, name: str) -> None:
+    require(name)
+    topic, group = make_topic(cluster, PARTITIONS), unique("group")
+    whole = places_of(topic, PARTITIONS)
+    with (
+        started("confluent", cluster) as writer,
+        started(name, cluster, group) as client,
+        joined(client, group, topic) as first,
+    ):
+        fill(writer, topic, PARTITIONS, RECORDS)
+        wait_until_seen([first], offsets_of(topic, PARTITIONS, 0, RECORDS))
+        with joined(client, group, topic) as second:
+            both = [first, second]
+            wait_until_shared(both, whole)
+            expected = commit(client, both, 5, "before")
+            wait_until_held_everywhere(cluster, group, expected)
+            before = generation_of(cluster, group)
+            victim = kill_coordinator(cluster, group, topic)
+            fill(writer, topic, PARTITIONS, RECORDS)
+            wait_until_seen(both, offsets_of(topic, PARTITIONS, RECORDS, 2 * RECORDS))
+            wait_until_shared(both, whole)
+            assert coordinator_of(cluster, group).node_id != victim
+            if name not in START_ANEW:
+                assert generation_of(cluster, group) == before, "a rebalance, though nobody came or went"
+            expected |= commit(client, both, 15, "after")
+            bring_back(cluster, victim)
+            wait_until_held_everywhere(cluster, group, expected)
+        wait_until_shared([first], whole)
+    if client.capabilities["commits"]:
+        resume_from(cluster, name, group, topic, 15)
+
+
+def resume_from(cluster: Cluster, name: str, group: str, topic: str, committed: int) -> None:
+    with started(name, cluster, group) as client, joined(client, group, topic) as resumed:
+        rest = offsets_of(topic, PARTITIONS, committed, 2 * RECORDS)
+        wait_until_seen([resumed], rest)
+        assert resumed.seen() == rest
+
+
+@pytest.mark.parametrize("name", STOCK_CLIENTS)
+def test_a_member_that_crashes_while_its_coordinator_is_killed_is_missed_by_the_next(
+    cluster: Cluster, name: str
+) -> None:
+    require(name)
+    topic, group = make_topic(cluster, PARTITIONS), unique("group")
+    whole = places_of(topic, PARTITIONS)
+    with (
+        started(name, cluster, group) as client,
+        started("confluent", cluster) as other,
+        joined(client, group, topic, "range") as first,
+        joined(other, group, topic, "range") as second,
+    ):
+        wait_until_shared([first, second], whole)
+        wait_until_whole(cluster, topic, PARTITIONS)
+        crash(other)
+        victim = kill_coordinator(cluster, group, topic)
+        wait_until_shared([first], whole)  # when the session of the other has ended, counted from the election
+        bring_back(cluster, victim)
+
+
+@pytest.mark.parametrize("name", COOPERATIVE_CLIENTS)
+def test_a_cooperative_group_whose_coordinator_dies_in_the_rebalance_settles(cluster: Cluster, name: str) -> None:
+    require(name)
+    topic, group = make_topic(cluster, PARTITIONS), unique("group")
+    whole = places_of(topic, PARTITIONS)
+    with (
+        started("confluent", cluster) as writer,
+        started(name, cluster, group) as client,
+        joined(client, group, topic, "cooperative-sticky") as first,
+    ):
+        wait_until_shared([first], whole)
+        wait_until_whole(cluster, topic, PARTITIONS)
+        victim = coordinator_of(cluster, group)
+        with joined(client, group, topic, "cooperative-sticky") as second:
+            victim.kill()
+            wait_until_shared([first, second], whole)
+            fill(writer, topic, PARTITIONS, RECORDS)
+            wait_until_seen([first, second], offsets_of(topic, PARTITIONS, 0, RECORDS))
+            bring_back(cluster, victim.node_id)
+            wait_until_shared([first, second], whole)
+
+
+def commit(
+    client: RunningClient, members: list[GroupMember], offset: int, note: str
+) -> dict[tuple[str, int], tuple[int, str]]:
+    """Every member for what it owns. Nothing by clients that cannot be told to."""
+    if not client.capabilities["commits"]:
+        return {}
+    committed: dict[tuple[str, int], tuple[int, str]] = {}
+    for member in members:
+        owned = sorted(member.assignment())
+        member.commit([(topic, partition, offset, note) for topic, partition in owned])
+        committed |= dict.fromkeys(owned, (offset, note))
+    return committed
