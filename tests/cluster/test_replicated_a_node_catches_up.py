@@ -114,7 +114,7 @@ def test_a_node_that_was_away_catches_up_and_no_memory_grows_with_what_it_missed
     shown = ", ".join(f"{most / MIB:.0f}" for _, most in sorted(memory.most.items()))
     record_property(
         "summary",
-        f"a node that missed {RECORDS:,} records ({megabytes:,.0f} MB) was in sync again {seconds:.1f} s after its start "
+        f"a node that missed {RECORDS:,} records ({megabytes:,.0f} MB) was in sync again after {seconds:.1f} s "
         f"({megabytes / seconds:,.0f} MB/s); most memory of the nodes {shown} MiB, "
         f"grown by {max(memory.growth.values()) / MIB:.0f} MiB at most",
     )

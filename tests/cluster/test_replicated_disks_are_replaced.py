@@ -93,4 +93,4 @@ def test_the_last_in_sync_disk_is_waited_for_and_when_it_is_gone_nobody_leads(
         with RawClient(node.bootstrap) as client:
             answer = produce(client, "shrunk", batch(b"nobody takes it"))
             assert ErrorCode(answer.error_code) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert [log.content for log in replicated.stored(cluster, place)[2].batches][0].endswith(b"on both\x00")
+    assert replicated.stored(cluster, place)[2].batches[0].content.endswith(b"on both\x00")

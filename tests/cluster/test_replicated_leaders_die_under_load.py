@@ -28,6 +28,7 @@ def test_clients_go_on_after_each_kill_and_nothing_is_lost_doubled_or_reordered(
     if LONG:
         loads.append(replicated.KafkaPythonLoad(cluster.bootstrap, "killed", PARTITIONS, rate=100))
         followers.append(replicated.KafkaPythonFollower(cluster.bootstrap, "killed", "two"))
+    clients: list[replicated.Load | replicated.Follower] = [*loads, *followers]
     gaps: list[float] = []
     with replicated.running(*followers):
         with replicated.running(*loads):
@@ -38,7 +39,7 @@ def test_clients_go_on_after_each_kill_and_nothing_is_lost_doubled_or_reordered(
                 place = rng.choice(places)
                 victim = replicated.leader_of(cluster, place)
                 victim.kill()
-                for client in (*loads, *followers):
+                for client in clients:
                     client.wait_until_it_goes_on()
                 gaps.append(loads[0].gap(place.partition))
                 victim.start()
@@ -46,7 +47,7 @@ def test_clients_go_on_after_each_kill_and_nothing_is_lost_doubled_or_reordered(
         ends = replicated.ends_of(cluster.bootstrap, places)
         for follower in followers:
             follower.wait_until_it_has_read({place.partition: end for place, end in ends.items()})
-    for client in (*loads, *followers):
+    for client in clients:
         assert not client.problems, client.problems
     records = replicated.check_records(cluster.bootstrap, places, loads)
     assert records == sum(load.count for load in loads)

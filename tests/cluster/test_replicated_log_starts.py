@@ -169,7 +169,7 @@ def test_replicas_compact_to_the_same_records_also_one_that_was_away_meanwhile(
 ) -> None:
     """What has come together as one gap on its leader, it has a part of."""
     cluster = chronik_cluster_factory(broker=EAGER)
-    [place] = replicated.make_topic(cluster, "compacted", **COMPACTED)
+    [place] = replicated.make_topic(cluster, "compacted", 1, 3, **COMPACTED)
     write_keys(cluster, place, *[b"a", b"b", b"c"] * 30)
     late = next(node for node in cluster.nodes.values() if node is not replicated.leader_of(cluster, place))
     late.kill()
@@ -193,7 +193,7 @@ def test_a_wiped_follower_gets_a_compacted_log_that_two_leaders_wrote(
 ) -> None:
     """The gap at the end of the first segment begins under one leader and ends under the next."""
     cluster = chronik_cluster_factory(broker=EAGER)
-    [place] = replicated.make_topic(cluster, "compacted", **COMPACTED)
+    [place] = replicated.make_topic(cluster, "compacted", 1, 3, **COMPACTED)
     first, second = different_keys(0, 8), different_keys(8, 30)
     write_keys(cluster, place, *first, b"x")
     replace_leader(cluster, place)
