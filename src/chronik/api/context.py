@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from chronik.api.topic_bytes import TopicBytes
 from chronik.broker.fetch_sessions import FetchSessions
 from chronik.broker.producer_ids import ProducerIds
 from chronik.broker.replicas import Replicas
@@ -37,6 +38,7 @@ class Services:
     is_fenced: Callable[[], bool]
     """Whether others may believe that this broker is gone: then it serves no data and no groups."""
     controller_id: Callable[[], int]
+    topic_bytes: TopicBytes = field(default_factory=TopicBytes)
 
     @property
     def image(self) -> Image:

@@ -7,12 +7,16 @@ client has to ask twice. From version 12 on topics may be asked for by id; 10 an
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from typing import cast
 
 from chronik.api import operations
 from chronik.api.context import Context, Services
+from chronik.api.topic_bytes import Form
 from chronik.ids import ZERO_ID
+from chronik.metadata.image import Image
 from chronik.metadata.names import name_fault
 from chronik.metadata.records import Topic
+from chronik.protocol.codec import encode_element
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.metadata import (
     MetadataRequest,
@@ -102,16 +106,19 @@ def _answer(
     services: Services, request: MetadataRequest, context: Context, failures: dict[str, ErrorCode]
 ) -> MetadataResponse:
     response = _response(services, request)
+    form = context.version, request.include_topic_authorized_operations
+    topics: list[MetadataResponseTopic | bytes]
     if request.topics is None or (context.version == 0 and not request.topics):
-        response.topics = [_topic(services, topic, request) for _, topic in sorted(services.image.topics.items())]
+        topics = [_encoded(services, topic, form) for _, topic in sorted(services.image.topics.items())]
     else:
-        response.topics = [_wanted_topic(services, wanted, request, failures) for wanted in request.topics]
+        topics = [_wanted_topic(services, wanted, form, failures) for wanted in request.topics]
+    response.topics = cast(list[MetadataResponseTopic], topics)  # the codec takes what it has encoded before as well
     return response
 
 
 def _wanted_topic(
-    services: Services, wanted: MetadataRequestTopic, request: MetadataRequest, failures: dict[str, ErrorCode]
-) -> MetadataResponseTopic:
+    services: Services, wanted: MetadataRequestTopic, form: Form, failures: dict[str, ErrorCode]
+) -> MetadataResponseTopic | bytes:
     image = services.image
     if wanted.topic_id != ZERO_ID:
         topic = image.topics_by_id.get(wanted.topic_id)
@@ -124,12 +131,21 @@ def _wanted_topic(
         if name_fault(wanted.name) is not None:
             code = ErrorCode.INVALID_TOPIC_EXCEPTION
     if topic is not None:
-        return _topic(services, topic, request)
+        return _encoded(services, topic, form)
     return MetadataResponseTopic(name=wanted.name, topic_id=wanted.topic_id, error_code=code)
 
 
-def _topic(services: Services, topic: Topic, request: MetadataRequest) -> MetadataResponseTopic:
-    brokers = services.image.brokers
+def _encoded(services: Services, topic: Topic, form: Form) -> bytes:
+    version, tells_operations = form
+
+    def encode() -> bytes:
+        return encode_element(MetadataResponse, topic_answer(services.image, topic, tells_operations), version)
+
+    return services.topic_bytes.get(topic.id, form, encode)
+
+
+def topic_answer(image: Image, topic: Topic, tells_operations: bool) -> MetadataResponseTopic:
+    brokers = image.brokers
     answer = MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
@@ -149,6 +165,6 @@ def _topic(services: Services, topic: Topic, request: MetadataRequest) -> Metada
             for index, partition in enumerate(topic.partitions)
         ],
     )
-    if request.include_topic_authorized_operations:
+    if tells_operations:
         answer.topic_authorized_operations = operations.ON_TOPIC
     return answer

@@ -138,6 +138,7 @@ class Node:
         await store.start()
         self._undo.append(_later(synced_offsets.close))
         self._undo.append(_later(cache.close))
+        store.subscribe(services.topic_bytes.follow)
         store.subscribe(replicas.apply)
         self._undo.append(_later(replicas.close))
         self._undo.append(_later(flusher.close))

@@ -11,7 +11,7 @@ import struct
 from typing import Any, Final, TypeVar, cast
 
 from chronik.protocol.apis import APIS
-from chronik.protocol.compile import decoder, encoder
+from chronik.protocol.compile import Encoder, decoder, element_encoder, encoder
 from chronik.protocol.headers import (
     RequestHeader,
     decode_request_header,
@@ -44,6 +44,7 @@ __all__ = [
     "decode_request_header",
     "decode_response",
     "encode",
+    "encode_element",
     "encode_request",
     "encode_response",
 ]
@@ -93,6 +94,12 @@ def encode(message: Struct, version: int) -> bytes:
     return b"".join(_encode(message, version, bytearray()))
 
 
+def encode_element(message: type[Response], element: Struct, version: int) -> bytes:
+    """An element of one of the response's own arrays. There, these bytes may be given in its place."""
+    encode_into = element_encoder(message, type(element), version)
+    return b"".join(_encode_with(encode_into, element, version, bytearray()))
+
+
 def decode(cls: type[M], version: int, data: Chunk) -> M:
     """What `encode` gave. Its records are slices of `data`."""
     budget = REQUEST_ELEMENTS_MAX if issubclass(cls, Request) else RESPONSE_ELEMENTS_MAX
@@ -110,8 +117,11 @@ def _decode(cls: type[M], version: int, frame: memoryview, position: int, budget
 
 
 def _encode(message: Struct, version: int, out: bytearray) -> list[Chunk]:
+    return _encode_with(encoder(type(message), version), message, version, out)
+
+
+def _encode_with(encode_into: Encoder, message: Struct, version: int, out: bytearray) -> list[Chunk]:
     chunks: list[Chunk] = []
-    encode_into = encoder(type(message), version)
     try:
         chunks.append(encode_into(message, out, chunks))
     except (TypeError, AttributeError, ValueError, struct.error, UnencodableMessage) as error:

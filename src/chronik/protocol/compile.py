@@ -27,6 +27,14 @@ def encoder(cls: type[Struct], version: int) -> Encoder:
     return cast(Encoder, EncoderSource(cls, version).function("encode", f"<{cls.__name__} v{version}>"))
 
 
+@cache
+def element_encoder(message: type[Struct], element: type[Struct], version: int) -> Encoder:
+    """Of an element of an array, as it stands in `message`."""
+    _require(message, version)
+    name = f"<{element.__name__} in {message.__name__} v{version}>"
+    return cast(Encoder, EncoderSource(element, version, message).function("encode", name))
+
+
 def _require(cls: type[Struct], version: int) -> None:
     if not cls.__schema__.versions.covers(version):
         raise UnsupportedVersion(cls.__schema__.api_key, version, correlation_id=-1)

@@ -5,13 +5,15 @@ An encoder is `encode(message, out, chunks) -> out`: it appends to the bytearray
 
 A value that cannot be encoded makes Python raise (None has no length, struct refuses what does not fit); `codec` turns
 that into UnencodableMessage and names the field. So encoders check only what Python would let pass: the size of ids.
+
+In a response's own arrays (not those further in) an element may be given as the bytes that were made of it before.
 """
 
 from __future__ import annotations
 
 from chronik.protocol import wire
 from chronik.protocol.compile_source import LENGTH_FORMATS, Source, run_name
-from chronik.protocol.schema import ARRAY_FORMATS, FIXED_FORMATS, Field, Request, Struct
+from chronik.protocol.schema import ARRAY_FORMATS, FIXED_FORMATS, Field, Request, Response, Struct
 
 _RUNTIME: dict[str, object] = {
     "UnencodableMessage": wire.UnencodableMessage,
@@ -26,10 +28,13 @@ _FORMATS = FIXED_FORMATS | {"bool": "b"}
 
 
 class EncoderSource(Source):
-    def __init__(self, cls: type[Struct], version: int) -> None:
-        super().__init__("encode(message, out, chunks)", version, cls.__schema__.flexible.covers(version), _RUNTIME)
+    def __init__(self, cls: type[Struct], version: int, message: type[Struct] | None = None) -> None:
+        """Of a whole message; or of a part of it, whose `message` says how lengths are written."""
+        flexible = (message or cls).__schema__.flexible.covers(version)
+        super().__init__("encode(message, out, chunks)", version, flexible, _RUNTIME)
         self._depth = 0
         self._refuses_unsupported = issubclass(cls, Request)
+        self._takes_encoded = issubclass(cls, Response)
         self._struct(cls, "message")
         self._flush()
         self.add("return out")
@@ -171,6 +176,9 @@ class EncoderSource(Source):
         element = f"element_{self._depth}"
         with self.block(f"for {element} in {variable}:"):
             if isinstance(field.element, type):
+                if self._takes_encoded and self._depth == 1:
+                    with self.block(f"if {element}.__class__ is bytes:"):
+                        self.add(f"out += {element}", "continue")
                 self._struct(field.element, element)
                 self._flush()
             else:
