@@ -14,7 +14,7 @@ from tests.chaos.history import Place
 from tests.chaos.standing import leader_of, not_in_sync
 from tests.clients.catalogue import CLIENTS
 from tests.clients.drivers.wire import Received, Record
-from tests.clients.running import CommandFailed, DriverDied, GroupMember, RunningClient, wait_for
+from tests.clients.running import CommandFailed, GroupMember, RunningClient, wait_for
 
 COORDINATED_PARTITIONS = 50
 SETTLED_SECONDS_MAX = 90.0
@@ -134,8 +134,9 @@ def joined(client: RunningClient, group: str, topic: str, assignor: str | None =
     try:
         yield member
     finally:
-        with suppress(CommandFailed, DriverDied):
-            member.leave()
+        if client._process.poll() is None:
+            with suppress(CommandFailed):
+                member.leave()
 
 
 def fill(client: RunningClient, topic: str, partitions: int, count: int) -> None:

@@ -117,9 +117,9 @@ def test_a_member_that_crashes_while_its_coordinator_is_killed_is_missed_by_the_
     whole = places_of(topic, PARTITIONS)
     with (
         started(name, cluster, group) as client,
-        started("confluent", cluster) as other,
-        joined(client, group, topic, "range") as first,
-        joined(other, group, topic, "range") as second,
+        started(name, cluster, group) as other,
+        joined(client, group, topic) as first,
+        joined(other, group, topic) as second,
     ):
         wait_until_shared([first, second], whole)
         wait_until_whole(cluster, topic, PARTITIONS)
