@@ -1,0 +1,249 @@
+"""What must hold, whatever happens: looked at again and again while the simulation runs, and once more at its end.
+
+What a leader has shown below its high watermark, acknowledged with acks=all, or given to a consumer, is committed: from
+then on every member of the ISR has it on its disk, at the same offset and unchanged, until it is deleted by request.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from chronik.broker.replica import Replica
+from chronik.metadata.image import Image
+from chronik.protocol.batch import iter_batches
+
+from .host import Host, Process
+
+Key = tuple[bytes, int]
+READ_BYTES = 1 << 20
+
+
+class Violation(AssertionError):
+    """A promise is broken."""
+
+
+class Batch(NamedTuple):
+    """The checksum tells batches apart: every one holds something that no other holds."""
+
+    base_offset: int
+    next_offset: int
+    epoch: int
+    crc: int
+    producer_id: int
+    base_sequence: int
+
+
+class View:
+    """What one replica holds, read as far as it was written; and how much of what is committed was found in it."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._log = replica.log
+        self._truncations = self._log._truncations
+        self.batches: list[Batch] = []
+        self.compared = 0
+
+    def refresh(self) -> list[Batch]:
+        """Returns what is new in it."""
+        log = self._log
+        if log._truncations != self._truncations:
+            self._truncations = log._truncations
+            self.batches, self.compared = [], 0
+        offset = self.batches[-1].next_offset if self.batches else log.log_start_offset
+        known = len(self.batches)
+        while log.log_start_offset <= offset < log.log_end_offset:
+            data = log.read(offset, READ_BYTES, log.log_end_offset)
+            for _, header in iter_batches(data):
+                offset = header.next_offset
+                self.batches.append(
+                    Batch(
+                        header.base_offset,
+                        header.next_offset,
+                        header.partition_leader_epoch,
+                        header.crc,
+                        header.producer_id,
+                        header.base_sequence,
+                    )
+                )
+        return self.batches[known:]
+
+
+class Committed:
+    """What is committed of one partition, in order."""
+
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+        self.by_offset: dict[int, Batch] = {}
+        self.deleted_before = 0
+        self.written: dict[tuple[int, int], int] = {}
+        """What the batch at (epoch, offset) is, wherever it was seen."""
+        self.watermarks: dict[int, int] = {}
+        """The highest one that was seen in each epoch."""
+
+    @property
+    def end(self) -> int:
+        return self.batches[-1].next_offset if self.batches else 0
+
+
+class Checker:
+    def __init__(self, image: Image, hosts: Mapping[int, Host]) -> None:
+        self._image = image
+        self._hosts = hosts
+        self.partitions: defaultdict[Key, Committed] = defaultdict(Committed)
+        self._views: dict[Replica, View] = {}
+        self.acknowledged = 0
+        self.consumed = 0
+        self.elections = 0
+        self.looks = 0
+
+    # -- what clients lived to see --------------------------------------------------------------------------------------
+
+    def was_acknowledged(self, key: Key, offset: int, crc: int) -> None:
+        """With acks=all and without an error. Its leader may be gone by the time the client hears of it."""
+        self.acknowledged += 1
+        known = self.partitions[key].by_offset.get(offset)
+        if known is None:
+            raise Violation(f"{key}: offset {offset} was acknowledged and never below a high watermark")
+        if known.crc != crc:
+            raise Violation(f"{key}: offset {offset} was acknowledged and holds {known}")
+
+    def was_consumed(self, key: Key, replica: Replica, data: memoryview) -> None:
+        committed = self.partitions[key]
+        self.shows(key, replica)
+        for _, header in iter_batches(data):
+            self.consumed += 1
+            if header.next_offset > replica.high_watermark:
+                raise Violation(f"{replica!r}: {header} was read above the high watermark {replica.high_watermark}")
+            known = committed.by_offset.get(header.base_offset)
+            if header.base_offset >= committed.deleted_before and (known is None or known.crc != header.crc):
+                raise Violation(f"{replica!r}: a consumer read {header}, but committed is {known}")
+
+    def deletes(self, key: Key, offset: int) -> None:
+        committed = self.partitions[key]
+        committed.deleted_before = max(committed.deleted_before, offset)
+
+    # -- what the nodes hold --------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """At everything there is."""
+        self.looks += 1
+        for host in self._hosts.values():
+            process = host.process
+            if process is not None and process.is_booted:
+                for replica in process.replicas:
+                    if replica.opened_log is not None and not replica.abandoned:
+                        self._scan(replica)
+        self.check_in_sync()
+
+    def moved(self, replica: Replica) -> None:
+        """Its high watermark."""
+        process = self._hosts[replica._node_id].process
+        if process is not None and process.is_booted and not process.is_fenced:
+            self.shows((replica.topic_id, replica.index), replica)
+
+    def _scan(self, replica: Replica) -> View:
+        view = self._views.get(replica)
+        if view is None or view._log is not replica.log:
+            view = self._views[replica] = View(replica)
+        written = self.partitions[replica.topic_id, replica.index].written
+        for batch in view.refresh():
+            crc = written.setdefault((batch.epoch, batch.base_offset), batch.crc)
+            if crc != batch.crc:
+                raise Violation(
+                    f"{replica!r}: epoch {batch.epoch} holds different data at offset {batch.base_offset} on two nodes"
+                )
+        return view
+
+    def shows(self, key: Key, replica: Replica) -> None:
+        """Everything below a leader's high watermark counts as committed."""
+        committed = self.partitions[key]
+        watermark = replica.high_watermark
+        before = committed.watermarks.get(replica.leader_epoch, 0)
+        if watermark < before:
+            raise Violation(f"{replica!r}: the high watermark went back from {before} to {watermark}")
+        committed.watermarks[replica.leader_epoch] = watermark
+        if watermark <= committed.end:
+            return
+        for batch in self._scan(replica).batches:
+            if committed.end <= batch.base_offset and batch.next_offset <= watermark:
+                if batch.base_offset > max(committed.end, committed.deleted_before):
+                    raise Violation(f"{replica!r}: offset {committed.end} is missing below the high watermark")
+                committed.batches.append(batch)
+                committed.by_offset[batch.base_offset] = batch
+        if committed.end < watermark and watermark > committed.deleted_before:
+            raise Violation(f"{replica!r}: the high watermark {watermark} is not where a batch ends")
+
+    def check_in_sync(self) -> None:
+        for topic in self._image.topics.values():
+            for index, partition in enumerate(topic.partitions):
+                key = (topic.id, index)
+                for member in partition.isr:
+                    process = self._hosts[member].process
+                    if process is not None and process.is_registered:
+                        self._check_member(key, process, process.replicas.get(topic.name, index))
+
+    def _check_member(self, key: Key, process: Process, replica: Replica | None) -> None:
+        committed = self.partitions[key]
+        if replica is None or replica.topic_id != key[0]:
+            topic = process.store.image.topics_by_id.get(key[0])
+            is_known = topic is not None and process.host.id in topic.partitions[key[1]].replicas
+            if committed.end > committed.deleted_before and is_known:
+                raise Violation(f"node {process.host.id} is in sync and has no replica of {key}")
+            return
+        if replica.opened_log is None:
+            return  # nobody has asked for it yet
+        view = self._scan(replica)
+        held = {batch.base_offset: batch for batch in view.batches} if view.compared < len(committed.batches) else {}
+        for batch in committed.batches[view.compared :]:
+            if batch.base_offset >= max(committed.deleted_before, replica.log.log_start_offset):
+                own = held.get(batch.base_offset)
+                if own is None or own.crc != batch.crc or own.next_offset > replica.durable_end:
+                    raise Violation(
+                        f"{replica!r}: node {process.host.id} is in sync, but has {own} where {batch} is committed"
+                        f" (durable up to {replica.durable_end})"
+                    )
+            elif batch.base_offset >= committed.deleted_before:
+                raise Violation(
+                    f"{replica!r}: node {process.host.id} is in sync, but its log starts at"
+                    f" {replica.log.log_start_offset}, and {batch} is committed"
+                )
+        view.compared = len(committed.batches)
+
+    # -- at the end -----------------------------------------------------------------------------------------------------
+
+    def check_end(self) -> None:
+        self.look()
+        for topic in self._image.topics.values():
+            for index, partition in enumerate(topic.partitions):
+                replicas = [self._replica(member, topic.name, index) for member in partition.isr]
+                self._check_identical(replicas)
+        for committed in self.partitions.values():
+            _check_sequences(committed.batches)
+
+    def _replica(self, member: int, topic: str, index: int) -> Replica:
+        process = self._hosts[member].process
+        replica = None if process is None else process.replicas.get(topic, index)
+        if replica is None:
+            raise Violation(f"node {member} is in sync and has no replica of {topic}-{index}")
+        return replica
+
+    def _check_identical(self, replicas: list[Replica]) -> None:
+        start = max(replica.log.log_start_offset for replica in replicas)
+        end = max(replica.high_watermark for replica in replicas)
+        contents = [
+            [batch for batch in self._scan(replica).batches if start <= batch.base_offset < end]
+            for replica in replicas
+        ]
+        if any(content != contents[0] for content in contents):
+            raise Violation(f"{replicas[0]!r}: replicas in sync are not the same: {contents}")
+
+
+def _check_sequences(batches: Iterable[Batch]) -> None:
+    """An idempotent producer's batches are there once each, and in order."""
+    last: dict[int, int] = {}
+    for batch in batches:
+        if batch.producer_id >= 0:
+            if batch.base_sequence <= last.get(batch.producer_id, -1):
+                raise Violation(f"{batch} comes after sequence {last[batch.producer_id]} of its producer")
+            last[batch.producer_id] = batch.base_sequence

@@ -1,0 +1,158 @@
+"""One log of commands that everybody agrees on, as Raft would keep it, and nodes that lag behind it.
+
+The nodes' stores are the real ones: only what carries a proposal to the log, and the log's entries to a node, is not.
+Proposals get lost, or come to hold long after their proposer has given them up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import random
+from collections.abc import Callable
+from typing import Final, cast
+
+from chronik.metadata.apply import apply
+from chronik.metadata.commands import Command, Envelope, decode_command, encode_command
+from chronik.metadata.delta import difference
+from chronik.metadata.image import Image
+from chronik.metadata.raft_store import RaftStore
+from chronik.metadata.records import Result
+from chronik.metadata.snapshot import SnapshotLoader, encode_snapshot
+from chronik.raft.entries import Entry, EntryKind
+from chronik.raft.forwarding import Forwarder
+from chronik.raft.membership import NOBODY
+from chronik.raft.outcomes import Committed, NotLeader, OutcomeUnknown, Until
+
+CONTROLLER_ID = 0
+"""Under which the controller's own commands stand in the log."""
+
+_NOBODYS_CONTEXT: Final = contextvars.Context()
+
+
+class Consensus:
+    def __init__(self, loop: asyncio.AbstractEventLoop, chance: random.Random) -> None:
+        self.loop = loop
+        self.chance = chance
+        self.image = Image()
+        self.log: list[bytes] = []
+        self.followers: dict[int, VirtualStore] = {}
+        self.on_committed: Callable[[], None] = lambda: None
+        self.loss = chance.choice((0.0, 0.05, 0.2))
+        self.lag_seconds_max = chance.choice((0.01, 0.1, 0.6))
+        self._sequence = 0
+        self._incarnation = chance.getrandbits(128).to_bytes(16, "big")
+
+    def heal(self) -> None:
+        self.loss = 0.0
+        self.lag_seconds_max = 0.02
+
+    def commit(self, data: bytes) -> Result:
+        self.log.append(data)
+        result, _ = apply(self.image, decode_command(data), len(self.log))
+        for store in self.followers.values():
+            store.has_more.set()
+        self.on_committed()
+        return result
+
+    def command(self, command: Command) -> Result:
+        """The controller's: decided where the log is."""
+        self._sequence += 1
+        return self.commit(
+            encode_command(Envelope(CONTROLLER_ID, self._incarnation, self._sequence, self._sequence - 1, command))
+        )
+
+    def entries(self, first: int, last: int) -> list[Entry]:
+        return [Entry(index, 1, EntryKind.COMMAND, self.log[index - 1]) for index in range(first, last + 1)]
+
+    def is_lost(self) -> bool:
+        return self.chance.random() < self.loss
+
+    def is_late(self) -> bool:
+        return self.chance.random() < self.loss / 2
+
+
+class _Lane:
+    """A node's way to the log, in place of the forwarder."""
+
+    def __init__(self, store: VirtualStore, consensus: Consensus) -> None:
+        self._store = store
+        self._consensus = consensus
+
+    async def propose(self, data: bytes, timeout: float, until: Until) -> Committed:
+        consensus = self._consensus
+        if self._store.is_cut_off() and consensus.chance.random() < 0.3:
+            raise NotLeader(NOBODY)
+        if not (self._store.is_cut_off() or consensus.is_lost()):
+            late = 20.0 if consensus.is_late() else 0.05
+            # In nobody's context: it comes to hold even if its proposer is dead by then.
+            consensus.loop.call_later(
+                consensus.chance.uniform(0.001, late), consensus.commit, data, context=_NOBODYS_CONTEXT
+            )
+        applied: asyncio.Future[None] = consensus.loop.create_future()
+        self._store.awaited.setdefault(data, []).append(applied)
+        try:
+            async with asyncio.timeout(timeout):
+                await applied
+        except TimeoutError:
+            raise OutcomeUnknown("no majority answered in time") from None
+        return Committed(self._store.image.applied_index, 1)
+
+
+class VirtualStore(RaftStore):
+    def __init__(
+        self, node_id: int, incarnation: bytes, consensus: Consensus, is_cut_off: Callable[[], bool]
+    ) -> None:
+        super().__init__(node_id, incarnation)
+        self._consensus = consensus
+        self._forwarder = cast(Forwarder, _Lane(self, consensus))
+        self.is_cut_off = is_cut_off
+        self.has_more = asyncio.Event()
+        self.awaited: dict[bytes, list[asyncio.Future[None]]] = {}
+        consensus.followers[node_id] = self
+
+    def begin(self, index: int) -> None:
+        """What this node's disk holds of the log is applied, silently, and then told at once."""
+        self.machine.apply(self._consensus.entries(1, index))
+        self._started = True
+        self._publish(difference(Image(), self.image))
+
+    async def keep_applying(self) -> None:
+        consensus, chance = self._consensus, self._consensus.chance
+        while True:
+            if self.image.applied_index == len(consensus.log):
+                self.has_more.clear()
+                await self.has_more.wait()
+            await asyncio.sleep(chance.uniform(0.0005, consensus.lag_seconds_max))
+            behind = len(consensus.log) - self.image.applied_index
+            if self.is_cut_off() or behind == 0:
+                await asyncio.sleep(0.05)
+            elif behind > 3 and chance.random() < 0.2:
+                self._install_snapshot()
+            else:
+                self._apply(chance.randint(1, behind))
+
+    def _apply(self, count: int) -> None:
+        first = self.image.applied_index + 1
+        entries = self._consensus.entries(first, first + count - 1)
+        self.machine.apply(entries)
+        for entry in entries:
+            self._tell(entry.data)
+
+    def _tell(self, data: bytes) -> None:
+        for waiter in self.awaited.pop(data, ()):
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _install_snapshot(self) -> None:
+        """As ImageMachine does it, but in one turn: its slices are measured by the wall's clock."""
+        loader = SnapshotLoader()
+        authority = self._consensus.image
+        for chunk in encode_snapshot(authority.freeze()):
+            loader.add(chunk)
+        authority.thaw()
+        before, self.machine.image = self.image, loader.finish()
+        self._publish(difference(before, self.image))
+        self._restored()
+        for data in [data for data in self.awaited if data in self._consensus.log]:
+            self._tell(data)

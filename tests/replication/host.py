@@ -1,0 +1,198 @@
+"""A machine of the cluster: its disk, its clock, and the process on it while there is one.
+
+The process is what a node is made of, without sockets: replicas, the flusher, replication, registration, and the
+handler of Produce.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, cast
+
+from chronik.api import produce
+from chronik.api.context import Context, Pipelined, Services
+from chronik.broker.flusher import Flushable, Flusher
+from chronik.broker.replica import Replica
+from chronik.broker.replicas import Replicas
+from chronik.configs.resolver import ConfigResolver
+from chronik.exchange import Peer
+from chronik.files import FileCache
+from chronik.log.sync import SyncTicket
+from chronik.log.synced import SyncedOffsets
+from chronik.metadata.commands import RegisterBroker
+from chronik.metadata.image import Image
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from chronik.replication.checkpoints import OffsetCheckpoints
+from chronik.replication.replication import Replication
+
+from .consensus import Consensus, VirtualStore
+from .disk import TwinDisk
+from .network import Network, VirtualCalls
+from .virtual_loop import Life, SlowDisk, VirtualClock, VirtualLoop
+
+PRODUCE_VERSION = 9
+
+
+class VirtualFlusher(Flusher):
+    def __init__(self, disk: SlowDisk, loop: VirtualLoop) -> None:
+        super().__init__(loop.failures.append)
+        self._threads = cast(Any, disk)
+
+    def _may_wait_for(self, log: Flushable, ticket: SyncTicket) -> bool:
+        """The real one judges by the wall's clock."""
+        return False
+
+
+@dataclass
+class Host:
+    id: int
+    directory_id: bytes
+    clock: VirtualClock
+    files: TwinDisk
+    sync_seconds_max: float
+    process: Process | None = None
+    index: int = 0
+    """How much of the metadata log its disk holds."""
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and not self.process.life.is_paused
+
+
+@dataclass
+class _Services:
+    """As much of a node's as Produce asks for."""
+
+    replicas: Replicas
+    store: VirtualStore
+    clock: VirtualClock
+
+    @property
+    def image(self) -> Image:
+        return self.store.image
+
+
+class Process:
+    """Everything is made when `boot` runs, in the context of its own life."""
+
+    def __init__(
+        self, host: Host, loop: VirtualLoop, chance: random.Random, network: Network, consensus: Consensus
+    ) -> None:
+        self.host = host
+        self.life = Life()
+        self.loop = loop
+        self.epoch = -1
+        self.chance = chance
+        self.network = network
+        self.consensus = consensus
+        self.is_booted = False
+        self.is_cut_off = False
+        """From whoever keeps the metadata log."""
+
+    def boot(self, static: dict[str, str], incarnation: bytes) -> None:
+        host = self.host
+        self.store = VirtualStore(host.id, incarnation, self.consensus, lambda: self.is_cut_off)
+        configs = ConfigResolver(self.store, host.id, static)
+        self.calls = VirtualCalls(host.id, self.network, self.life)
+        self.synced_offsets = SyncedOffsets(host.files, "synced-offsets")
+        disk = SlowDisk(lambda: self.chance.uniform(0.0002, host.sync_seconds_max))
+        self.replicas = Replicas(
+            host.id,
+            self.store,
+            configs,
+            FileCache(host.files),
+            self.synced_offsets,
+            host.clock,
+            VirtualFlusher(disk, self.loop),
+            flush_each_append=True,
+        )
+        replication = Replication(
+            host.id, self.store, self.replicas, configs, self.calls, host.clock, lambda: self.epoch
+        )
+        replication._checkpoints = OffsetCheckpoints(self.store, self.replicas, 2.0)
+        self.store.begin(host.index)
+        self.store.subscribe(self.replicas.apply)
+        jobs = [*replication.jobs(), self.replicas.keep_removing, self.store.keep_applying, self._register]
+        for job in [*jobs, self._keep_synced_offsets]:
+            self._supervise(cast(Coroutine[Any, Any, None], job()))
+        self._services = cast(Services, _Services(self.replicas, self.store, host.clock))
+        self.is_booted = True
+
+    def _supervise(self, job: Coroutine[Any, Any, None]) -> None:
+        self.loop.create_task(job).add_done_callback(self._job_ended)
+
+    def _job_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.loop.failures.append(error)
+
+    async def _register(self) -> None:
+        host = self.host
+        await asyncio.sleep(self.chance.choice((0.0, 0.05, 0.5)))
+        while True:
+            try:
+                result = await self.store.propose(
+                    RegisterBroker(host.id, "host", 9092, None, self.store.incarnation, host.directory_id)
+                )
+            except KafkaError:
+                await asyncio.sleep(0.2)
+                continue
+            self.epoch = result.value
+            self.replicas.begin()
+            return
+
+    async def _keep_synced_offsets(self) -> None:
+        while True:
+            await asyncio.sleep(self.chance.uniform(0.5, 5.0))
+            self.synced_offsets.sync()
+
+    # -- what clients ask -----------------------------------------------------------------------------------------------
+
+    @property
+    def is_fenced(self) -> bool:
+        """As far as the image tells. That a broker also fences itself when nobody answers its heartbeats is not needed
+        for anything to be safe, so here it does not."""
+        broker = self.store.image.brokers.get(self.host.id)
+        return broker is None or broker.fenced or broker.epoch != self.epoch
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether the cluster knows this life, and it knows that."""
+        broker = self.consensus.image.brokers.get(self.host.id)
+        return self.epoch >= 0 and broker is not None and broker.epoch == self.epoch
+
+    async def produce(self, topic: str, index: int, records: bytes, acks: int) -> tuple[ErrorCode, int]:
+        request = ProduceRequest(
+            acks=acks,
+            timeout_ms=3000,
+            topic_data=[
+                TopicProduceData(
+                    name=topic,
+                    partition_data=[PartitionProduceData(index=index, records=memoryview(bytearray(records)))],
+                )
+            ],
+        )
+        if self.is_fenced:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
+        outcome = produce.handle(self._services, request, Context(PRODUCE_VERSION, "client", Peer("host", 1, 1)))
+        response = await outcome.response if isinstance(outcome, Pipelined) else outcome
+        assert isinstance(response, ProduceResponse)
+        answer = response.responses[0].partition_responses[0]
+        return ErrorCode(answer.error_code), answer.base_offset
+
+    def led(self, topic: str, index: int) -> Replica | None:
+        """The replica, if this node believes that it leads the partition and may serve it."""
+        if not self.is_booted or self.is_fenced:
+            return None
+        try:
+            return self.replicas.by_name(topic, index)
+        except KafkaError:
+            return None

@@ -1,0 +1,30 @@
+"""Replays seeds of the simulation: `python -m tests.replication.simulate --seed 7 [--count 1]`."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from .world import World
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=1)
+    arguments = parser.parse_args()
+    for seed in range(arguments.seed, arguments.seed + arguments.count):
+        begun = time.perf_counter()
+        world = World(seed)
+        world.run()
+        checker = world.checker
+        print(
+            f"seed {seed}: {len(world.hosts)} nodes, {world.loop.steps} steps, {world.loop.time():.1f} s of virtual"
+            f" time, {time.perf_counter() - begun:.2f} s, {world.faults} faults, {len(world.consensus.log)} commands,"
+            f" {world.network.carried} calls, {checker.acknowledged} acknowledged, {checker.consumed} consumed,"
+            f" trace {world.trace_hash()}"
+        )
+
+
+if __name__ == "__main__":
+    main()

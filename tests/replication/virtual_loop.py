@@ -1,0 +1,138 @@
+"""An event loop on virtual time: nothing sleeps, no thread runs, and the same work always happens in the same order.
+
+Whatever a node does carries the node's `Life` in its context, from task to callback to timer. So a life can be paused,
+and all that it would have done happens when it goes on; or ended between any two steps, as by `kill -9`, and then
+nothing of it happens any more: no cleaning up, no goodbye.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from typing import Any
+
+
+class Life:
+    """One process: from its start until it is killed."""
+
+    def __init__(self) -> None:
+        self.is_paused = False
+        self.is_over = False
+        self.held: list[asyncio.Handle] = []
+        self.context = contextvars.copy_context()
+        self.context.run(_LIFE.set, self)
+
+
+_LIFE: contextvars.ContextVar[Life | None] = contextvars.ContextVar("life", default=None)
+
+
+class SlowDisk(Executor):
+    """Stands for the threads that wait for a disk."""
+
+    def __init__(self, seconds: Callable[[], float]) -> None:
+        self.seconds = seconds
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    def __init__(self) -> None:
+        super().__init__()
+        self._now = 0.0
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self.failures: list[BaseException] = []
+        """What went wrong where nobody waits for it."""
+        self.is_ending = False
+        self.steps = 0
+        self.set_task_factory(self._make_task)
+
+    def time(self) -> float:
+        return self._now
+
+    def _make_task(self, loop: asyncio.AbstractEventLoop, coro: Any, **kwargs: Any) -> asyncio.Task[Any]:
+        """Tasks are held on to: a life that is over must not be cleaned up whenever the garbage is collected."""
+        task = asyncio.Task(coro, loop=loop, **kwargs)
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+        return task
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Executor | None, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        future = self.create_future()
+
+        def run() -> None:
+            if future.cancelled():
+                return
+            try:
+                future.set_result(func(*args))
+            except Exception as error:
+                future.set_exception(error)
+
+        self.call_later(executor.seconds() if isinstance(executor, SlowDisk) else 0.001, run)
+        return future
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if not self.is_ending:
+            self.failures.append(context.get("exception") or AssertionError(context["message"]))
+
+    def go_on(self, life: Life) -> None:
+        life.is_paused = False
+        held, life.held = life.held, []
+        self._ready_handles().extend(held)
+
+    def _ready_handles(self) -> Any:
+        base: Any = self
+        return base._ready
+
+    def _run_once(self) -> None:
+        base: Any = self
+        ready, scheduled = base._ready, base._scheduled
+        if not ready:
+            if not scheduled:
+                raise AssertionError("everybody waits, and nothing will ever happen")
+            self._now = max(self._now, scheduled[0].when())
+        while scheduled and scheduled[0].when() <= self._now:
+            timer = heapq.heappop(scheduled)
+            timer._scheduled = False
+            ready.append(timer)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle.cancelled():
+                continue
+            life = handle._context.get(_LIFE)
+            if life is not None and (life.is_paused or life.is_over) and not self.is_ending:
+                life.held.append(handle)
+                continue
+            self.steps += 1
+            handle._run()
+
+    def run(self, story: Coroutine[Any, Any, None], lives: list[Life]) -> None:
+        """Runs `story`, and afterwards ends what is left of all `lives`."""
+        try:
+            self.run_until_complete(story)
+        finally:
+            self.is_ending = True
+            for life in lives:
+                self._ready_handles().extend(life.held)
+            while tasks := list(self._tasks):
+                for task in tasks:
+                    task.cancel()
+                self.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            self.close()
+
+
+class VirtualClock:
+    """A node's clock, which need not agree with others about the time, nor about how fast it passes."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, skew_seconds: float = 0.0, rate: float = 1.0) -> None:
+        self._loop = loop
+        self._skew_seconds = skew_seconds
+        self._rate = rate
+
+    def now_ms(self) -> int:
+        return 1_700_000_000_000 + int((self._loop.time() * self._rate + self._skew_seconds) * 1000)
+
+    def monotonic(self) -> float:
+        return self._loop.time() * self._rate + self._skew_seconds

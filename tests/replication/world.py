@@ -1,0 +1,446 @@
+"""A cluster in one process, on virtual time, and everything that goes wrong in one: all from one seed.
+
+Nodes are killed, lose their power or their disks, pause, have slow disks and clocks that disagree; calls are lost,
+delayed and cut off, one way or both; the metadata comes late, and proposals are lost or come to hold long afterwards;
+brokers are fenced, rightly and wrongly, leaders moved, partitions reassigned, topics made and deleted, while clients
+write and read. `Checker` looks all the time. Then the faults stop, and everything must be in sync again within a bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final
+
+from chronik.broker.replica import Replica
+from chronik.metadata.commands import (
+    NO_LEADER,
+    BrokerStatus,
+    CreateTopic,
+    DeleteTopic,
+    ElectLeaders,
+    PartitionAssignment,
+    PartitionKey,
+    Reassignment,
+    ReassignPartitions,
+    SetPartitionLeader,
+    UpdateBrokerStatus,
+)
+from chronik.metadata.records import Partition, Topic
+from chronik.protocol.errors import ErrorCode
+
+from .checker import Checker, Key, Violation
+from .clients import ALL, PATIENCE_SECONDS, Consumer, Producer
+from .consensus import Consensus
+from .disk import TwinDisk
+from .host import Host, Process
+from .network import Network
+from .virtual_loop import Life, VirtualClock, VirtualLoop
+
+FAULTY_SECONDS: Final = 8.0
+"""Some twenty faults long."""
+CALM_SECONDS_MAX: Final = 40.0
+"""The bound for liveness: a hanging call, a registration that has to be repeated, and a look of the leaders' at who is
+in sync, one after the other."""
+LOOK_SECONDS: Final = 0.25
+
+STATIC: Final = {"replica.lag.time.max.ms": "1500"}
+CONFIGS: Final = {"segment.bytes": "1500"}
+"""Segments so small that logs have several."""
+
+UNKNOWN: Final = ErrorCode.REQUEST_TIMED_OUT
+
+
+class World:
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.chance = random.Random(seed)
+        self.loop = VirtualLoop()
+        self.network = Network(self.loop, self.chance)
+        self.consensus = Consensus(self.loop, self.chance)
+        self.lives: list[Life] = []
+        self.hosts: dict[int, Host] = {}
+        for node_id in range(1, self.chance.choice((3, 3, 4, 5)) + 1):
+            clock = VirtualClock(self.loop, self.chance.uniform(0, 1000), self.chance.uniform(0.97, 1.03))
+            slowness = self.chance.choice((0.002, 0.02, 0.2))
+            self.hosts[node_id] = Host(node_id, self.new_id(), clock, TwinDisk(), slowness)
+        self.checker = Checker(self.consensus.image, self.hosts)
+        self.consensus.on_committed = self._committed
+        self.produce_seconds_max = self.chance.choice((0.1, 0.3))
+        self.deletes_records = self.chance.random() < 0.25
+        self.have_clients_left = False
+        self.is_calm = False
+        self.replacing: Host | None = None
+        """The host whose disk was replaced, until its new life is registered."""
+        self._trace = hashlib.blake2b(digest_size=16)
+        self._topics_made = 0
+        self.faults = 0
+
+    def new_id(self) -> bytes:
+        return self.chance.getrandbits(128).to_bytes(16, "big")
+
+    def note(self, *what: object) -> None:
+        self._trace.update(f"{self.loop.time():.6f} {what}\n".encode())
+
+    def trace_hash(self) -> str:
+        return self._trace.hexdigest()
+
+    # -- the whole story ------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Raises Violation, or whatever a part of a node has raised."""
+        original = Replica._commit
+        moved = self.checker.moved
+
+        def commit(replica: Replica, high_watermark: int) -> None:
+            original(replica, high_watermark)
+            moved(replica)
+
+        Replica._commit = commit  # type: ignore[method-assign]
+        try:
+            self.loop.run(self._story(), self.lives)
+        finally:
+            Replica._commit = original  # type: ignore[method-assign]
+
+    async def _story(self) -> None:
+        for host in self.hosts.values():
+            self.start(host)
+        await self._until(lambda: all(self._is_up(host) for host in self.hosts.values()), 30.0, "nodes to register")
+        for _ in range(2):
+            self._make_topic()
+        began_at = self.loop.time()
+        actors = [self._keep_breaking(), self._keep_controlling(), self._keep_looking(), Consumer(self).run()]
+        producers = [Producer(self, number, is_idempotent=number % 2 == 0) for number in range(1, 4)]
+        self._tasks = [self.loop.create_task(actor) for actor in actors]
+        self._tasks += [self.loop.create_task(producer.run()) for producer in producers]
+        await self._until(lambda: self.loop.time() >= began_at + FAULTY_SECONDS, FAULTY_SECONDS + 1, "faults")
+        self._calm_down()
+        await self._until(self._is_in_sync, CALM_SECONDS_MAX, "everything to be in sync")
+        await self._write_once_more()
+        self.have_clients_left = True
+        self.checker.check_end()
+
+    async def _until(self, is_done: Callable[[], bool], seconds: float, what: str) -> None:
+        deadline = self.loop.time() + seconds
+        while not is_done():
+            self._fail_if_broken()
+            if self.loop.time() > deadline:
+                raise Violation(f"waited {seconds} s for {what}: {self.summary()}")
+            await asyncio.sleep(0.05)
+        self._fail_if_broken()
+
+    def _fail_if_broken(self) -> None:
+        if self.loop.failures:
+            raise self.loop.failures[0]
+        for task in getattr(self, "_tasks", ()):
+            if task.done() and task.exception() is not None:
+                raise task.exception()
+
+    async def _write_once_more(self) -> None:
+        producer = Producer(self, 99, is_idempotent=False)
+        for topic in list(self.consensus.image.topics.values()):
+            for index in range(len(topic.partitions)):
+                deadline = self.loop.time() + 10.0
+                while not await producer.send((topic.id, index), topic.name, ALL):
+                    if self.loop.time() > deadline:
+                        raise Violation(f"{topic.name}-{index} takes nothing: {self.summary()}")
+                    await asyncio.sleep(0.1)
+        await self._until(self._is_in_sync, CALM_SECONDS_MAX, "everything to be in sync")
+
+    def _is_in_sync(self) -> bool:
+        for topic in self.consensus.image.topics.values():
+            for index, partition in enumerate(topic.partitions):
+                if set(partition.isr) != set(partition.replicas) or partition.is_reassigning:
+                    return False
+                leader = self.hosts[partition.leader].process if partition.leader != NO_LEADER else None
+                replica = leader.led(topic.name, index) if leader is not None else None
+                if replica is None or replica.high_watermark < replica.log.log_end_offset:
+                    return False
+        return all(
+            self._is_up(host) and host.process.store.image.applied_index == len(self.consensus.log)
+            for host in self.hosts.values()
+            if host.process is not None
+        )
+
+    def summary(self) -> str:
+        image = self.consensus.image
+        partitions = [
+            f"{topic.name}-{index} {partition}"
+            for topic in image.topics.values()
+            for index, partition in enumerate(topic.partitions)
+        ]
+        brokers = [f"{broker.id} {broker.status.value} {broker.epoch}" for broker in image.brokers.values()]
+        return f"{partitions}; {brokers}; {len(self.consensus.log)} commands"
+
+    def _committed(self) -> None:
+        self.note(self.consensus.image.applied_index, self.consensus.image.state_hash)
+        self.checker.check_in_sync()
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            self.checker.look()
+            self.note(self.loop.steps, self.network.carried, self.checker.acknowledged)
+
+    # -- hosts ----------------------------------------------------------------------------------------------------------
+
+    def start(self, host: Host) -> None:
+        process = host.process = Process(host, self.loop, self.chance, self.network, self.consensus)
+        self.lives.append(process.life)
+        boot = partial(process.boot, STATIC, self.new_id())
+        self.loop.call_soon(boot, context=process.life.context)
+
+    def _is_up(self, host: Host) -> bool:
+        return host.process is not None and host.process.is_registered and host.process.epoch >= 0
+
+    def kill(self, host: Host, *, loses_power: bool) -> None:
+        process = host.process
+        if process is None:
+            return
+        process.life.is_over = True
+        host.process = None
+        if process.is_booted:
+            self.consensus.followers.pop(host.id, None)
+            applied = process.store.image.applied_index
+            host.index = self.chance.randint(0, applied) if self.chance.random() < 0.3 else applied
+            self.network.process_died(process.calls, is_noticed=not loses_power)
+        if loses_power:
+            host.files = host.files.crash(self.chance.getrandbits(32))
+        self.note("killed", host.id, loses_power)
+
+    def replace_disk(self, host: Host) -> None:
+        self.kill(host, loses_power=True)
+        host.files, host.directory_id, host.index = TwinDisk(), self.new_id(), 0
+        self.replacing = host
+
+    def _may_replace_disk_of(self, host: Host) -> bool:
+        """Where another disk has everything, and nothing happens to it meanwhile."""
+        if self.replacing is not None or not all(map(self._is_up, self.hosts.values())):
+            return False
+        return all(
+            len(partition.isr) >= 2 or host.id not in partition.isr
+            for topic in self.consensus.image.topics.values()
+            for partition in topic.partitions
+        )
+
+    # -- faults ---------------------------------------------------------------------------------------------------------
+
+    async def _keep_breaking(self) -> None:
+        while not self.is_calm:
+            await asyncio.sleep(self.chance.uniform(0.1, 0.8))
+            if self.is_calm:
+                return
+            if self.replacing is not None:
+                if not self._is_up(self.replacing):
+                    continue
+                self.replacing = None
+            fault = self.chance.choice(
+                (self._kill, self._kill, self._cut_power, self._replace, self._pause, self._cut, self._cut, self._isolate)
+            )
+            self.faults += 1
+            fault(self.chance.choice(list(self.hosts.values())))
+
+    def _kill(self, host: Host) -> None:
+        self.kill(host, loses_power=False)
+        self._later(self.chance.choice((0.01, 0.5, 2.0)), partial(self._start_again, host))
+
+    def _cut_power(self, host: Host) -> None:
+        self.kill(host, loses_power=True)
+        self._later(self.chance.choice((0.01, 0.5, 2.0)), partial(self._start_again, host))
+
+    def _replace(self, host: Host) -> None:
+        if self._may_replace_disk_of(host):
+            self.replace_disk(host)
+            self._later(self.chance.choice((0.01, 0.3)), partial(self._start_again, host))
+
+    def _start_again(self, host: Host) -> None:
+        if host.process is None:
+            self.start(host)
+
+    def _pause(self, host: Host) -> None:
+        process = host.process
+        if process is not None:
+            process.life.is_paused = True
+            self._later(self.chance.uniform(0.1, 3.0), partial(self.loop.go_on, process.life))
+
+    def _cut(self, host: Host) -> None:
+        links = {(host.id, other) for other in self.hosts if other != host.id and self.chance.random() < 0.7}
+        kind = self.chance.randrange(3)
+        links = links if kind == 0 else {(b, a) for a, b in links} if kind == 1 else links | {(b, a) for a, b in links}
+        self.network.cut |= links
+        self._later(self.chance.uniform(0.2, 3.0), lambda: self.network.cut.difference_update(links))
+
+    def _isolate(self, host: Host) -> None:
+        """It hears nothing of the metadata log, and nobody there hears of it; clients and peers still do."""
+        process = host.process
+        if process is not None:
+            process.is_cut_off = True
+            self._later(self.chance.uniform(0.2, 3.0), lambda: setattr(process, "is_cut_off", False))
+
+    def _later(self, seconds: float, action: Callable[[], Any]) -> None:
+        self.loop.call_later(seconds, action)
+
+    def _calm_down(self) -> None:
+        self.is_calm = True
+        self.network.heal()
+        self.consensus.heal()
+        for host in self.hosts.values():
+            if host.process is None:
+                self.start(host)
+            else:
+                host.process.is_cut_off = False
+                self.loop.go_on(host.process.life)
+            host.sync_seconds_max = 0.005
+
+    # -- the controller -------------------------------------------------------------------------------------------------
+
+    async def _keep_controlling(self) -> None:
+        while True:
+            await asyncio.sleep(self.chance.uniform(0.05, 0.4))
+            for host in self.hosts.values():
+                self._judge(host)
+            if not self.is_calm and self.replacing is None:
+                decide = self.chance.choice(
+                    (self._move_leader, self._move_leader, self._prefer, self._reassign, self._topics, self._delete)
+                )
+                decide()
+
+    def _judge(self, host: Host) -> None:
+        """Fences who is away, after a while, and now and then who is not."""
+        broker = self.consensus.image.brokers.get(host.id)
+        if broker is None:
+            return
+        is_heard = host.is_running and self._is_up(host)
+        if is_heard and broker.fenced:
+            self._set_status(host, BrokerStatus.ONLINE)
+        elif self.is_calm or self.replacing is not None:
+            return
+        elif not broker.fenced and self.chance.random() < (0.02 if is_heard else 0.3):
+            self._set_status(host, BrokerStatus.OFFLINE)
+
+    def _set_status(self, host: Host, status: BrokerStatus) -> None:
+        self.consensus.command(UpdateBrokerStatus(host.id, status, self.consensus.image.brokers[host.id].epoch))
+
+    def _move_leader(self) -> None:
+        for topic, index, partition in self._some_partitions():
+            self.consensus.command(SetPartitionLeader(topic.id, index, self.chance.choice(partition.replicas)))
+
+    def _prefer(self) -> None:
+        for topic, index, _ in self._some_partitions():
+            self.consensus.command(ElectLeaders((PartitionKey(topic.id, index),)))
+
+    def _reassign(self) -> None:
+        for topic, index, partition in self._some_partitions():
+            if partition.is_reassigning and self.chance.random() < 0.5:
+                replicas = None
+            else:
+                wanted = self.chance.sample(sorted(self.hosts), self.chance.randint(2, 3))
+                replicas = tuple(node for node in wanted if self._may_hold(node, topic, index, partition))
+            if replicas is None or len(replicas) >= 2:
+                self.consensus.command(ReassignPartitions((Reassignment(topic.id, index, replicas),)))
+
+    def _may_hold(self, node: int, topic: Topic, index: int, partition: Partition) -> bool:
+        return True
+
+    def _topics(self) -> None:
+        topics = list(self.consensus.image.topics.values())
+        if len(topics) < 3:
+            self._make_topic()
+        elif self.chance.random() < 0.5:
+            topic = self.chance.choice(topics)
+            self.note("deleted", topic.name)
+            self.consensus.command(DeleteTopic(topic.id))
+
+    def _make_topic(self) -> None:
+        online = [broker.id for broker in self.consensus.image.brokers.values() if broker.online]
+        assignments: list[PartitionAssignment] = []
+        for _ in range(self.chance.randint(1, 2)):
+            replicas = tuple(self.chance.sample(sorted(self.hosts), 3))
+            isr = tuple(replica for replica in replicas if replica in online)
+            if not isr:
+                return
+            assignments.append(PartitionAssignment(replicas, isr, isr[0]))
+        self._topics_made += 1
+        name = f"topic-{self.chance.choice('abc')}"
+        self.consensus.command(CreateTopic(self.new_id(), name, tuple(assignments), CONFIGS, 0))
+
+    def _delete(self) -> None:
+        """Records, where this seed deletes some."""
+        for topic, index, partition in self._some_partitions() if self.deletes_records else ():
+            host = self.hosts.get(partition.leader)
+            process = host.process if host is not None and host.is_running else None
+            replica = process.led(topic.name, index) if process is not None else None
+            if process is None or replica is None or replica.topic_id != topic.id or not replica.high_watermark:
+                continue
+            batches = self.checker.partitions[topic.id, index].batches
+            ends = [batch.next_offset for batch in batches if batch.next_offset <= replica.high_watermark]
+            if ends:
+                offset = self.chance.choice(ends[: len(ends) // 2 + 1])
+                self.checker.deletes((topic.id, index), offset)
+                delete = partial(self._delete_before, replica, offset)
+                self.loop.call_soon(delete, context=process.life.context)
+
+    def _delete_before(self, replica: Replica, offset: int) -> None:
+        if replica.leads:
+            self.loop.create_task(replica.delete_records_before(offset))
+
+    def _some_partitions(self) -> list[tuple[Topic, int, Partition]]:
+        """One, at most."""
+        partitions = [
+            (topic, index, partition)
+            for topic in self.consensus.image.topics.values()
+            for index, partition in enumerate(topic.partitions)
+        ]
+        return self.chance.sample(partitions, min(1, len(partitions)))
+
+    # -- what clients need ----------------------------------------------------------------------------------------------
+
+    def some_partition(self) -> tuple[Key, str] | None:
+        found = [((topic.id, index), topic.name) for topic, index, _ in self._some_partitions()]
+        return found[0] if found else None
+
+    def exists(self, key: Key) -> bool:
+        return key[0] in self.consensus.image.topics_by_id
+
+    async def ask_leader(
+        self, key: Key, ask: Callable[[Process], Coroutine[Any, Any, tuple[ErrorCode, int]]]
+    ) -> tuple[ErrorCode, int]:
+        """Of whoever leads, or of another node, as clients with old metadata do."""
+        topic = self.consensus.image.topics_by_id.get(key[0])
+        if topic is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1
+        leader = topic.partitions[key[1]].leader
+        if leader == NO_LEADER or (not self.is_calm and self.chance.random() < 0.1):
+            leader = self.chance.choice(list(self.hosts))
+        process = self.hosts[leader].process
+        if process is None or not process.is_booted:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
+        answer: asyncio.Future[tuple[ErrorCode, int]] = self.loop.create_future()
+
+        def arrive() -> None:
+            self.loop.create_task(_answer(self.loop, ask(process), answer, self.network.delay))
+
+        self.loop.call_later(self.network.delay(), arrive, context=process.life.context)
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                return await answer
+        except TimeoutError:
+            return UNKNOWN, -1
+
+
+async def _answer(
+    loop: asyncio.AbstractEventLoop,
+    work: Coroutine[Any, Any, tuple[ErrorCode, int]],
+    answer: asyncio.Future[tuple[ErrorCode, int]],
+    delay: Callable[[], float],
+) -> None:
+    result = await work
+
+    def arrive() -> None:
+        if not answer.done():
+            answer.set_result(result)
+
+    loop.call_later(delay(), arrive)
