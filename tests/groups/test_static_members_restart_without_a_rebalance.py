@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from chronik.groups import events
+from chronik.groups.config import NEW_ID_DELAY_MS
 from chronik.groups.requests import LeavingMember
 from chronik.groups.transitions import GroupState
 from chronik.protocol.errors import ErrorCode
@@ -210,7 +211,7 @@ def test_a_restart_during_a_rebalance_is_stored_before_the_round_is_closed() -> 
     assert ids == {"a": leader, "b": lab.joined(restarted).member_id}
 
 
-def test_a_round_is_closed_also_when_the_new_id_of_a_restarted_instance_could_not_be_stored() -> None:
+def test_a_new_id_that_could_not_be_stored_is_sent_again_before_the_round_is_closed() -> None:
     lab = Lab()
     leader, _ = lab.stable("a", "b")
     lab.join()
@@ -218,7 +219,26 @@ def test_a_round_is_closed_also_when_the_new_id_of_a_restarted_instance_could_no
     restarted = lab.join(instance="b")
     lab.join(leader, instance="a")
     lab.answer_store(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert lab.waits(restarted)
+    lab.pass_time(NEW_ID_DELAY_MS)
+    assert lab.waits(restarted)
+    lab.answer_store()
     assert (lab.joined(restarted).error, lab.joined(restarted).generation) == (ErrorCode.NONE, 2)
+    ids = {member.group_instance_id: member.member_id for member in lab.stored[-1].members}
+    assert ids == {"a": leader, "b": lab.joined(restarted).member_id}
+
+
+def test_a_restart_that_is_overtaken_by_a_rebalance_is_stored_before_the_round_is_closed() -> None:
+    lab = Lab()
+    leader, _ = lab.stable("a", "b")
+    lab.store_answers = False
+    restarted = lab.join(instance="b")
+    newcomer = lab.join()
+    lab.join(leader, instance="a")
+    assert lab.waits(newcomer)
+    lab.answer_store()
+    lab.pass_time(NEW_ID_DELAY_MS)
+    assert [lab.joined(waiter).generation for waiter in (restarted, newcomer)] == [2, 2]
 
 
 def test_an_instance_that_left_and_came_again_in_one_round_is_stored_under_its_new_id() -> None:
@@ -231,3 +251,22 @@ def test_an_instance_that_left_and_came_again_in_one_round_is_stored_under_its_n
     assert stored["a"] == leader
     assert stored["b"] != old
     assert lab.stored[-1].generation == 1
+
+
+def test_a_static_member_of_an_emptied_group_joins_only_when_its_old_id_is_gone_from_the_store() -> None:
+    lab = Lab()
+    (old,) = lab.stable("a")
+    lab.store_answers = False
+    lab.leave(LeavingMember(old, "a"))
+    waiter = lab.join(instance="a")
+    lab.pass_time(REBALANCE_MS)
+    assert lab.waits(waiter)
+    lab.answer_store(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    lab.pass_time(REBALANCE_MS)
+    assert lab.waits(waiter)
+    (again,) = lab.unanswered_stores
+    assert isinstance(again, events.Store)
+    assert again.group.members == ()
+    lab.answer_store()
+    lab.pass_time(REBALANCE_MS)
+    assert lab.joined(waiter).error is ErrorCode.NONE

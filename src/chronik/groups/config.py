@@ -28,7 +28,7 @@ STATIC_ROUND_DELAY_MS_MIN: Final = 1_000
 """Between two rounds in which none of the static members came, whatever rebalance timeout (0 is legal) they chose."""
 
 NEW_ID_DELAY_MS: Final = 100
-"""A round whose time is up while a static member's new id is being stored looks again after this."""
+"""A round whose time is up while a static member's old id is still in the store looks again after this."""
 
 EMPTINESS_RETRY_DELAY_MS: Final = 10_000
 """A group whose emptiness could not be stored tries again after this: until then its offsets cannot expire."""

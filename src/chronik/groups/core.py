@@ -54,6 +54,9 @@ class DeletionAwaited:
 Awaited = AssignmentAwaited | EmptinessAwaited | ReplacementAwaited | NewIdAwaited | DeletionAwaited
 
 
+_ID_CHANGES = EmptinessAwaited | ReplacementAwaited | NewIdAwaited
+
+
 class GroupCore:
     """Changed by the handlers of this package only, and only while an event is being handled."""
 
@@ -77,6 +80,8 @@ class GroupCore:
         """What happens once the store has answered, by ticket."""
         self.sent: StoredGroup | None = None
         """The group as it was last sent to the store, or found there."""
+        self.ids_are_behind = False
+        """Whether the store may still know a static member under an id that is over."""
         self.joined_during_delay = False
         self.initial_delay_ms = 0
         self.initial_delay_left_ms = 0
@@ -126,12 +131,22 @@ class GroupCore:
         leader = member.member_id if sent.leader == old_id else sent.leader
         self._send(NewIdAwaited(), replace(sent, members=members, leader=leader))
 
+    def store_ids(self) -> bool:
+        """Whether the store knows the static members of this round under no ids but their own. If not, it is on its
+        way to; what could not be stored is sent again."""
+        if not self.ids_are_behind or all(member.group_instance_id is None for member in self.roster):
+            return True
+        if self.sent is not None and not self.is_storing_ids:
+            self._send(NewIdAwaited(), self.sent)
+        return False
+
     @property
-    def is_storing_new_id(self) -> bool:
-        return any(isinstance(awaited, NewIdAwaited) for awaited in self.awaited.values())
+    def is_storing_ids(self) -> bool:
+        return any(isinstance(awaited, _ID_CHANGES) for awaited in self.awaited.values())
 
     def _send(self, awaited: Awaited, group: StoredGroup) -> None:
         self.sent = group
+        self.ids_are_behind |= isinstance(awaited, _ID_CHANGES)
         self.outbox.append(Store(self.ticket(awaited), group))
 
     def snapshot(self, assignments: dict[str, bytes] | None = None) -> StoredGroup:

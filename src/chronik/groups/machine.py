@@ -139,6 +139,7 @@ class ClassicGroup:
         core = self._core
         if error is None:
             core.is_stored = True
+            core.ids_are_behind = core.is_storing_ids
         match awaited:
             case AssignmentAwaited():
                 assignment_stored(core, awaited, error)
@@ -147,9 +148,11 @@ class ClassicGroup:
             case ReplacementAwaited():
                 replacement_stored(core, awaited, error)
             case NewIdAwaited():
-                complete_join_when_all_joined(core)
+                pass  # the round that waits for it is told below, or looks again a little later and sends it once more
             case DeletionAwaited():
                 deletion_stored(core, awaited, error)
+        if error is None:
+            complete_join_when_all_joined(core)  # it may have waited until static members' ids were stored
 
     def _let_go(self) -> None:
         """Everybody who waits is sent to look for the new coordinator."""

@@ -75,7 +75,7 @@ def end_initial_delay(group: GroupCore) -> None:
 
 def complete_join(group: GroupCore) -> None:
     """Close the round with those who joined. Static members who did not keep their place until their session ends."""
-    if group.is_storing_new_id:
+    if not group.store_ids():
         group.deadlines.set(DeadlineKind.JOIN, group.now_ms + NEW_ID_DELAY_MS)
         return
     group.deadlines.cancel(DeadlineKind.JOIN)

@@ -39,6 +39,7 @@ from chronik.metadata.commands import (
 from chronik.metadata.image import Image
 from chronik.metadata.names import OFFSETS_TOPIC, coordinator_partition
 from chronik.metadata.records import Result
+from chronik.metadata.sessions import answer_known
 from chronik.metadata.store import Acks, StoreClosed, Subscriber
 from chronik.protocol.errors import ErrorCode, KafkaError
 
@@ -115,8 +116,12 @@ class World:
 
     def append(self, envelope: Envelope) -> None:
         before = self._committed()
+        session = self.image.session(envelope.node_id)
+        is_known = answer_known(session, envelope.incarnation, envelope.sequence) is not None
         result = apply(self.image, envelope, self.image.applied_index + 1).result
         self.log.append(envelope)
+        if is_known:
+            return  # it is answered again, and changes nothing
         try:
             self._check(envelope.command, result, before)
         except Broken as broken:
