@@ -45,6 +45,7 @@ class Housekeeping:
 
     async def _open_all(self) -> None:
         """Recovers every partition soon after the start, one at a time, so that the first request need not wait."""
+        await self._replicas.began.wait()
         for replica in self._replicas:
             if not replica.abandoned:
                 replica.open()

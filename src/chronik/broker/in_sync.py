@@ -118,6 +118,10 @@ class InSync:
             and follower.offset >= max(high_watermark, self.epoch_start_offset)
         )
 
+    def has_lost_something(self, follower: Follower, high_watermark: int) -> bool:
+        """It is said to be in sync, and asks for what is committed: its disk has not kept its promise."""
+        return follower.id in self.isr and UNKNOWN < follower.offset < high_watermark
+
     def change(
         self,
         high_watermark: int,
@@ -137,7 +141,8 @@ class InSync:
                     members.append(IsrMember(replica, NO_EPOCH))
                 continue
             if replica in self.isr:
-                belongs = now - follower.caught_up_at(leader_end) <= lag_seconds_max
+                is_late = now - follower.caught_up_at(leader_end) > lag_seconds_max
+                belongs = not is_late and not self.has_lost_something(follower, high_watermark)
             else:
                 belongs = self.may_join(follower, high_watermark) and is_alive(replica)
             if belongs:

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 ANY_EPOCH = -1
 
+UNCOUNTED_BYTES = 2**31
+"""As many as any fetch can wait for."""
+
 WhenSafe = Callable[[ErrorCode], None]
 """Told NONE, or why nobody can promise that the records are safe."""
 
@@ -119,7 +122,7 @@ class Replica:
         self._durable_waiters: deque[tuple[int, WhenSafe]] = deque()
         self._sync_waiters: list[asyncio.Future[None]] = []  # for the next sync to begin
         self._syncing_waiters: list[asyncio.Future[None]] = []  # for the one under way
-        self._start_waiters: list[asyncio.Future[None]] = []  # for a follower's log to start elsewhere
+        self._start_waiters: dict[asyncio.Future[None], None] = {}  # for a follower's log to start elsewhere
         self._bytes_appended = 0
         self._bytes_readable = 0  # of those appended
         self._marks: deque[tuple[int, int]] = deque()  # (end offset, bytes appended) of what is not readable yet
@@ -168,6 +171,7 @@ class Replica:
         self.leader = partition.leader
         if self.leading is not None and self.leader_epoch == partition.leader_epoch:
             self.leading.update(partition, now)
+            self._starts_moved()
             if self._log is not None:
                 self._advance()
         elif self.leader_epoch != partition.leader_epoch:
@@ -274,8 +278,11 @@ class Replica:
             if low_watermark >= offset:
                 return low_watermark
             waiter = asyncio.get_running_loop().create_future()
-            self._start_waiters.append(waiter)
-            await waiter
+            self._start_waiters[waiter] = None
+            try:
+                await waiter
+            finally:
+                self._start_waiters.pop(waiter, None)
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def isr_change_refused(self) -> None:
@@ -284,11 +291,14 @@ class Replica:
             self.leading.refused()
             self._advance()
 
+    def brokers_changed(self) -> None:
+        """Whoever waits for a follower has to look whether it is still alive."""
+        self._starts_moved()
+
     def _starts_moved(self) -> None:
         for waiter in self._start_waiters:
             if not waiter.done():
                 waiter.set_result(None)
-        self._start_waiters = []
 
     # What followers ask of their leader
 
@@ -349,17 +359,15 @@ class Replica:
         log = self.log
         return log.log_start_offset == log.log_end_offset > first_offset(records)
 
-    def learn(self, high_watermark: int, leader_start: int) -> bool:
-        """What the leader says of the log they share; whether this log starts elsewhere now."""
+    def learn(self, high_watermark: int, leader_start: int) -> None:
+        """What the leader says of the log they share."""
         log = self.log
         self.high_watermark = max(self.high_watermark, min(high_watermark, log.log_end_offset))
         start = min(leader_start, log.log_end_offset)
-        if start <= log.log_start_offset:
-            return False
-        log.delete_records_before(start)
-        self.high_watermark = max(self.high_watermark, start)
-        self.sync_soon()
-        return True
+        if start > log.log_start_offset:
+            log.delete_records_before(start)
+            self.high_watermark = max(self.high_watermark, start)
+            self.sync_soon()
 
     def truncate_to(self, offset: int) -> None:
         """Cuts off what the leader does not have. No sync may be under way. Waits for the disk."""
@@ -409,7 +417,11 @@ class Replica:
         self._durable_waiters.append((offset, when_safe))
 
     async def make_durable(self) -> None:
-        """Returns when everything that the log holds now is synced: a sync that began later has ended."""
+        """Returns when everything that the log holds now is synced: a sync that began later has ended.
+
+        Raises UNKNOWN_TOPIC_OR_PARTITION when the partition goes away."""
+        if self.abandoned:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if self.log.needs_sync:
             waiter = asyncio.get_running_loop().create_future()
             self._sync_waiters.append(waiter)
@@ -469,8 +481,8 @@ class Replica:
         before = self._bytes_readable
         while self._marks and self._marks[0][0] <= high_watermark:
             self._bytes_readable = self._marks.popleft()[1]
-        # What an earlier leader wrote has no marks, but it is there: whoever waits for anything at all has to look.
-        arrived = max(self._bytes_readable - before, 1)
+        # What an earlier leader wrote has no marks, but it is there: whoever waits has to look.
+        arrived = self._bytes_readable - before or UNCOUNTED_BYTES
         for watcher in list(self.watchers):
             watcher.arrived(arrived)
         self._tell_readers()

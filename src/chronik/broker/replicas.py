@@ -7,7 +7,7 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from chronik.broker.flusher import Flusher
 from chronik.broker.replica import Replica
@@ -70,6 +70,9 @@ class Replicas:
         self._leaving: set[tuple[bytes, int]] = set()
         """Partitions whose files are still being let go of: until then they cannot be here again."""
         self._removal_due = asyncio.Event()
+        self.began: Final = asyncio.Event()
+        """This life of the broker is registered. Before that a node of a cluster goes once more through what it had
+        applied in its last life: roles that are over, and partitions that left and have come back since."""
         self.listeners: list[Callable[[Replica], None]] = []
         """Told of each replica that has come, changed its role, or gone."""
         self.stopping = False
@@ -105,6 +108,11 @@ class Replicas:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
+    def led(self, topic_id: bytes, index: int) -> Replica | None:
+        """One that this node leads, open or not."""
+        replica = self._by_id.get((topic_id, index))
+        return replica if replica is not None and replica.leads else None
+
     def get(self, topic: str, index: int) -> Replica | None:
         topic_id = self._topic_ids.get(topic)
         return None if topic_id is None else self._by_id.get((topic_id, index))
@@ -112,15 +120,27 @@ class Replicas:
     # Following the image
 
     def apply(self, delta: Delta) -> None:
+        if not self.began.is_set():
+            return
         for change in delta.topics:
             if change.new is None:
                 assert change.old is not None
                 self._delete(change.old)
             else:
                 self._update(change.new)
+        if delta.brokers:
+            for replica in self._by_id.values():
+                replica.brokers_changed()
         if delta.broker_configs:
             for topic in self._store.image.topics.values():
                 self._reconfigure(topic)
+
+    def begin(self) -> None:
+        """The image has this life of the broker: its partitions take their roles."""
+        self.began.set()
+        for topic in list(self._store.image.topics.values()):
+            self._update(topic)
+        self._tidy_folders()
 
     def _update(self, topic: Topic) -> None:
         self._topic_ids[topic.name] = topic.id
@@ -199,7 +219,7 @@ class Replicas:
             lower_recovery_point=lambda offset: self._synced_offsets.lower(*key, offset),
         )
 
-    def tidy_folders(self) -> None:
+    def _tidy_folders(self) -> None:
         """At the start: folders of no topic or partition that belongs here are set aside, never deleted; those of
         deleted topics are removed."""
         files = self._cache.files
@@ -209,8 +229,10 @@ class Replicas:
                 self._set_aside_unknown(name)
                 continue
             for index in files.list_folder(f"{TOPICS_FOLDER}/{name}"):
-                if index.isdigit() and (known[name], int(index)) not in self._by_id:
+                key = (known[name], int(index) if index.isdigit() else -1)
+                if index.isdigit() and key not in self._by_id and key not in self._leaving:
                     self._set_aside_unknown(f"{name}/{index}")
+                    self._synced_offsets.remove(*key)  # should it come here again, it comes with nothing
         if files.list_folder(DELETED_FOLDER):
             self._removal_due.set()
 

@@ -88,7 +88,7 @@ class Controller:
             self._liveness.heard(beat.broker_id, beat.broker_epoch, self._clock.monotonic())
             if broker is not None and broker.fenced:
                 self._wake.set()
-        return HeartbeatAnswer(is_leader=True, is_known=is_known)
+        return HeartbeatAnswer(is_leader=True, is_known=is_known, index=self._store.image.applied_index)
 
     async def run(self) -> None:
         while True:

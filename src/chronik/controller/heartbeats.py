@@ -22,6 +22,8 @@ class HeartbeatAnswer(msgspec.Struct, frozen=True, array_like=True):
     is_leader: bool
     is_known: bool = False
     """Whether that epoch is the broker's current registration; if not, it has to register again."""
+    index: int = 0
+    """What the leader had applied: the broker may have been fenced by then, and must know it before it serves."""
 
 
 HEARTBEAT: Final = TypedCall(HEARTBEAT_KIND, BrokerHeartbeat, HeartbeatAnswer)

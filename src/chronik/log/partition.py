@@ -58,6 +58,7 @@ class PartitionLog:
         "folder",
         "log_end_offset",
         "log_start_offset",
+        "missing_from",
         "synced_offset",
     )
 
@@ -78,6 +79,9 @@ class PartitionLog:
         self.log_start_offset = recovered.log_start_offset
         self.log_end_offset = recovered.log_end_offset
         self.synced_offset = recovered.log_end_offset
+        self.missing_from = recovered.missing_from
+        """From here on the disk had lost what was synced once, when the log was opened: those offsets stay empty,
+        unless the log is cut there and filled again by replication."""
         self._files = files
         self._cache = cache
         self._clock = clock
@@ -375,7 +379,7 @@ class PartitionLog:
         if offset >= self.log_end_offset:
             return self.log_end_offset
         invariant(offset >= self.log_start_offset, "truncation below the log's start")
-        self._prepare_truncation()
+        self._prepare_truncation(offset)
         number = self._segments.number_of(offset)
         segment = self._segments.all[number]
         position, end_offset = self._boundary(segment, offset)
@@ -392,7 +396,7 @@ class PartitionLog:
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drops everything; the next batch gets `offset`. Waits for the disk."""
-        self._prepare_truncation()
+        self._prepare_truncation(0)
         if offset < self.synced_offset:
             self._lower_recovery_point(offset)
         self._segments.drop_from(0, self.config.file_delete_delay_ms)
@@ -403,7 +407,9 @@ class PartitionLog:
         self.log_start_offset = self.log_end_offset = self.synced_offset = offset
         self._truncate_beside_the_segments(0)
 
-    def _prepare_truncation(self) -> None:
+    def _prepare_truncation(self, offset: int) -> None:
+        if self.missing_from is not None and offset <= self.missing_from:
+            self.missing_from = None
         invariant(self._ticket is None, "truncation while a sync is under way")
         self._segments.swaps.settle(self.config.file_delete_delay_ms)
         self._truncations += 1
@@ -411,7 +417,8 @@ class PartitionLog:
     def _boundary(self, segment: Segment, offset: int) -> tuple[int, int]:
         """(position, base offset) of the batch that contains `offset`."""
         for piece in segment.walk_from(offset, self.epochs):
-            if piece.next_offset > offset:
+            is_rest = piece.batch is None and piece.base_offset >= offset  # of a batch that is not whole
+            if piece.next_offset > offset or is_rest:
                 return piece.position, piece.base_offset
         return segment.size, segment.end_offset
 

@@ -34,6 +34,8 @@ class Recovered:
     start_file: OffsetFile
     names: set[str]
     """Of the files that were found."""
+    missing_from: int | None = None
+    """Where the log ends that was found, if more than that was synced once."""
 
 
 def recover(
@@ -45,7 +47,8 @@ def recover(
     start_file = OffsetFile(files, f"{folder}/{names.LOG_START}")
     if not present:
         # Where nothing was ever written. If something was, and is gone, its offsets must not be given out again.
-        return Recovered([], synced_offset, synced_offset, epochs, start_file, present)
+        missing_from = 0 if synced_offset > 0 else None
+        return Recovered([], synced_offset, synced_offset, epochs, start_file, present, missing_from)
     # A process that was killed between a rename and its sync left names that a power cut could still take back.
     files.sync_folder(folder)
     stored_start = start_file.load()
@@ -73,14 +76,15 @@ def recover(
         log_start = max(log_start, synced_offset)
     elif not is_start_known:
         log_start = segments[0].base_offset
-    if log_end < max(synced_offset, log_start):
+    missing_from = log_end if log_end < max(synced_offset, log_start) else None
+    if missing_from is not None:
         # What was synced, or deleted, is missing. Its offsets must not be given out again: a new segment begins.
         log_end = max(synced_offset, log_start)
         segments.append(Segment(cache, folder, log_end))
     if epochs.drop_from(log_end):
         epochs.rewrite()
     epochs.forget_before(log_start)
-    return Recovered(segments, log_start, log_end, epochs, start_file, present)
+    return Recovered(segments, log_start, log_end, epochs, start_file, present, missing_from)
 
 
 class _EpochsMissing(Exception):

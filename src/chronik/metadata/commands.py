@@ -107,8 +107,9 @@ class AllocateProducerIds(Base, frozen=True, tag=5):
 class RegisterBroker(Base, frozen=True, tag=10):
     """A broker has started. The result's `value` is its broker epoch: the log index of the registration.
 
-    A new incarnation may have lost what it had not synced, so it leaves every ISR that has other members, and the
-    leader epoch of every partition it led goes up: the same epoch and offset never hold different data.
+    A new incarnation may have lost what it had not synced, so the leader epoch of every partition it led goes up: the
+    same epoch and offset never hold different data. Unless it `is_durable`, and had synced whatever it acknowledged, it
+    leaves every ISR that has other members, too.
     """
 
     broker_id: BrokerId
@@ -117,6 +118,7 @@ class RegisterBroker(Base, frozen=True, tag=10):
     rack: str | None
     incarnation: Id
     directory_id: Id
+    is_durable: bool = False
 
 
 class UpdateBrokerStatus(Base, frozen=True, tag=11):

@@ -58,6 +58,16 @@ def after_restart(partition: Partition, broker_id: int, brokers: Brokers) -> Par
     return with_isr(partition, isr)
 
 
+def after_durable_restart(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
+    """`broker_id` runs anew, and has everything that it ever acknowledged: were all of an ISR killed at once, and each
+    left it on its return, the last would be waited for although the others have all that it has."""
+    if broker_id not in partition.isr:
+        return partition
+    if partition.leader in (broker_id, NO_LEADER):
+        return with_leader(partition, partition.isr, elect(partition, partition.isr, brokers))
+    return with_isr(partition, partition.isr)
+
+
 def after_disk_loss(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
     """`broker_id` runs on an empty disk; an ISR of it alone is lost, and the partition stays offline."""
     if broker_id not in partition.isr:

@@ -150,6 +150,7 @@ class Clustered:
             self._config.rack,
             self._folder.directory_id,
             self._session_seconds,
+            is_durable=self._config.flush == "group",
         )
 
     async def leave(self) -> None:

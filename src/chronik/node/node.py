@@ -148,8 +148,8 @@ class Node:
         self._undo.append(groups.close)
         store.subscribe(groups.follow)
         if standing.is_up_to_date:
-            replicas.tidy_folders()
-        self._supervise([*housekeeping.tasks(), *standing.jobs(replicas.tidy_folders)])
+            replicas.begin()
+        self._supervise([*housekeeping.tasks(), *standing.jobs(replicas.begin)])
         self._undo.append(self._end_tasks)
         self._undo.append(listener.stop)
         # First those who only wait are answered, or stopping would take as long as the longest of them waits.

@@ -20,6 +20,7 @@ from chronik.metadata.store import StoreClosed
 from chronik.protocol.errors import KafkaError
 from chronik.raft.driver import RaftDriver
 from chronik.raft.membership import NOBODY
+from chronik.raft.outcomes import DriverStopped, OutcomeUnknown
 from chronik.raft.peer_calls import CallRefused, CallTimedOut, PeerUnavailable
 
 logger = logging.getLogger("chronik.node")
@@ -39,6 +40,8 @@ class Registration:
         rack: str | None,
         directory_id: bytes,
         session_seconds: float,
+        *,
+        is_durable: bool,
     ) -> None:
         self._store = store
         self._driver = driver
@@ -48,6 +51,7 @@ class Registration:
         self._address = address
         self._rack = rack
         self._directory_id = directory_id
+        self._is_durable = is_durable
         self._session_seconds = session_seconds
         self._acknowledged_at = float("-inf")
         self.epoch = -1
@@ -86,6 +90,7 @@ class Registration:
                         rack=self._rack,
                         incarnation=self._store.incarnation,
                         directory_id=self._directory_id,
+                        is_durable=self._is_durable,
                     )
                 )
             except KafkaError as error:
@@ -113,8 +118,17 @@ class Registration:
             if answer is not None and answer.is_leader:
                 if not answer.is_known:
                     return
-                self._acknowledged_at = asked_at
+                if await self._has_applied(answer.index):
+                    self._acknowledged_at = asked_at
             await asyncio.sleep(self._session_seconds / HEARTBEATS_PER_SESSION)
+
+    async def _has_applied(self, index: int) -> bool:
+        """A broker that was paused may have been fenced meanwhile, and learn of it only with the entries that come."""
+        try:
+            await self._driver.wait_applied(index, self._session_seconds / 2)
+        except (OutcomeUnknown, DriverStopped):
+            return False
+        return True
 
     async def _beat(self) -> HeartbeatAnswer | None:
         leader = self._driver.leader

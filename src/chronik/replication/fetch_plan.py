@@ -29,6 +29,8 @@ class Followed:
     cuts: int = 0
     """How often the log was cut without getting further than before."""
     cut_at: int = -1
+    told_start: int = -1
+    """Where the leader believes that this log starts."""
 
 
 class FetchPlan:
@@ -107,6 +109,11 @@ class FetchPlan:
         replicas = (self.followed[key].replica for key in self._changed)
         return [replica for replica in replicas if replica.opened_log is None]
 
+    def incomplete(self) -> list[Replica]:
+        """Whose disks have lost what was synced once: the leader must not take them for logs that have it."""
+        replicas = (self.followed[key].replica for key in self._changed)
+        return [replica for replica in replicas if replica.opened_log and replica.opened_log.missing_from is not None]
+
     def undurable(self) -> list[Replica]:
         """What must be made durable before the leader may be told of it: a leader that follows now had more to do."""
         replicas = (self.followed[key].replica for key in self._changed)
@@ -137,11 +144,12 @@ class FetchPlan:
         for key in list(self._changed):
             followed = self.followed[key]
             replica = followed.replica
-            if replica.opened_log is None or not replica.is_all_durable:
+            if replica.opened_log is None or replica.log.missing_from is not None or not replica.is_all_durable:
                 continue
             del self._changed[key]
             followed.is_asked_for = True
             log = replica.log
+            followed.told_start = log.log_start_offset
             positions.append(
                 Position(
                     *key, followed.leader_epoch, replica.durable_end, replica.last_epoch, log.log_start_offset

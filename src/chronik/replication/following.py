@@ -18,14 +18,14 @@ from chronik.clock import Clock
 from chronik.metadata.commands import NO_LEADER
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.raft.peer_calls import CallRefused, CallTimedOut, PeerCalls, PeerUnavailable
-from chronik.replication.fetch_plan import WAIT_SECONDS_MAX, FetchPlan, Followed
+from chronik.replication.fetch_plan import FetchPlan, Followed
 from chronik.replication.messages import FETCH, WAKE, Key, LeaderAnswer, Portion, Wake
 from chronik.replication.throttle import ReplicationThrottle
 
 logger = logging.getLogger("chronik.replication")
 
-ANSWER_SECONDS_MAX: Final = WAIT_SECONDS_MAX + 5.0
-"""A leader that takes longer hangs. Its partitions are led by others by then, and those are not waited for here."""
+ANSWER_SECONDS_MAX: Final = 30.0
+"""Time for the largest batch on a slow line. A leader that hangs holds up nothing: soon others lead its partitions."""
 
 OPENING_SECONDS_MAX: Final = 0.02
 """Spent on opening logs before one fetch: after a crash each may take some reading, and there may be thousands."""
@@ -150,8 +150,22 @@ class LeaderFetcher:
             if self._clock.monotonic() > until:
                 return
 
+    async def _cut_where_it_is_missing(self, replica: Replica) -> None:
+        await replica.settled()
+        if not replica.abandoned and replica.leading is None and replica.log.missing_from is not None:
+            end = replica.log.log_end_offset
+            logger.error(
+                "%r: offsets %d to %d were synced once and are gone from this disk: they are fetched again",
+                replica,
+                replica.log.missing_from,
+                end - 1,
+            )
+            replica.truncate_to(replica.log.missing_from)
+
     async def _fetch(self) -> LeaderAnswer:
         self._open_logs()
+        for replica in self._plan.incomplete():
+            await self._cut_where_it_is_missing(replica)
         await _make_durable(self._plan.undurable())
         request = self._plan.request(self._broker_epoch(), self._clock.monotonic())
         self._is_waiting = True
@@ -190,7 +204,8 @@ class LeaderFetcher:
             logger.log(level, "%r cannot take what node %d sent, and will ask again: %s", replica, self._leader, error)
             self._plan.failed(key, self._clock.monotonic())
             return False
-        if replica.learn(portion.high_watermark, portion.log_start_offset) or has_written:
+        replica.learn(portion.high_watermark, portion.log_start_offset)
+        if has_written or replica.log.log_start_offset != followed.told_start:
             self._plan.changed(key)
         if has_written:
             self._throttle.copied(replica, self._node_id, len(portion.records))

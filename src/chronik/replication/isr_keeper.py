@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 from chronik.broker.in_sync import Follower, InSync
 from chronik.broker.replica import Replica
 from chronik.broker.replicas import Replicas
 from chronik.clock import Clock
 from chronik.configs.resolver import ConfigResolver
-from chronik.metadata.commands import IsrChange, IsrMember, UpdateISR
+from chronik.metadata.commands import NO_EPOCH, IsrChange, IsrMember, SetPartitionLeader, UpdateISR
 from chronik.metadata.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 
@@ -38,10 +39,13 @@ DECIDED: Final = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTER
 """Errors that say for certain that nothing was changed, and will not be."""
 
 
-class _Proposal(NamedTuple):
+@dataclass(slots=True)
+class _Proposal:
     replica: Replica
     leading: InSync
     change: IsrChange
+    is_doubtful: bool = False
+    """An attempt at it ended without an answer: that one may still come to be applied."""
 
 
 class IsrKeeper:
@@ -65,9 +69,16 @@ class IsrKeeper:
 
     def progressed(self, replica: Replica, follower: Follower) -> None:
         leading = replica.leading
-        if leading is not None and leading.proposed is None and leading.may_join(follower, replica.high_watermark):
-            self._to_look_at[replica] = None
-            self._wake.set()
+        if leading is None or leading.proposed is not None:
+            return
+        if leading.may_join(follower, replica.high_watermark) or leading.has_lost_something(
+            follower, replica.high_watermark
+        ):
+            self._look_at(replica)
+
+    def _look_at(self, replica: Replica) -> None:
+        self._to_look_at[replica] = None
+        self._wake.set()
 
     async def run(self) -> None:
         looked_at = self._clock.monotonic()
@@ -98,6 +109,26 @@ class IsrKeeper:
         proposals = [proposal for replica in replicas if (proposal := self._proposal(replica)) is not None]
         for first in range(0, len(proposals), CHANGES_PER_COMMAND_MAX):
             await self._agree(proposals[first : first + CHANGES_PER_COMMAND_MAX])
+        for proposal in proposals:
+            self._look_at(proposal.replica)  # followers that came up meanwhile
+        for replica in replicas:
+            if replica.leads and replica.opened_log is not None and replica.opened_log.missing_from is not None:
+                await self._hand_over(replica)
+
+    async def _hand_over(self, replica: Replica) -> None:
+        """This disk has lost records that others in sync still have: one of them has to lead."""
+        leading = replica.leading
+        heirs = [member for member in leading.isr if member != self._node_id] if leading is not None else []
+        heir = next(filter(self._is_alive, heirs), None)
+        if heir is None:
+            return
+        try:
+            command = SetPartitionLeader(replica.topic_id, replica.index, heir, replica.leader_epoch)
+            result = await self._store.propose(command)
+        except KafkaError as error:
+            logger.info("%r, of which this disk has lost something, is not handed over yet: %s", replica, error)
+            return
+        logger.error("%r: this disk has lost records, broker %d leads now (index %d)", replica, heir, result.index)
 
     def _proposal(self, replica: Replica) -> _Proposal | None:
         leading, log = replica.leading, replica.opened_log
@@ -124,25 +155,33 @@ class IsrKeeper:
             try:
                 result = await self._store.propose(UpdateISR(self._node_id, self._broker_epoch(), changes))
             except KafkaError as error:
-                if error.code in DECIDED:
-                    self._refused(proposals, str(error))
-                else:
-                    logger.info("%d changes of ISRs are not decided yet: %s", len(proposals), error)
+                logger.info("%d changes of ISRs are not decided: %s", len(proposals), error)
+                for proposal in proposals:
+                    if error.code in DECIDED:
+                        self._refused(proposal, str(error))
+                    else:
+                        proposal.is_doubtful = True
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             failures = {failure.item: failure.message for failure in result.failures}
             for item, message in failures.items():
-                self._refused([proposals[item]], message)
+                self._refused(proposals[item], message)
             _log_agreed([each for item, each in enumerate(proposals) if item not in failures], result.index)
             if failures:
                 await asyncio.sleep(RETRY_SECONDS)
-            return
 
-    def _refused(self, proposals: Sequence[_Proposal], reason: str) -> None:
-        for proposal in proposals:
-            logger.debug("%r: the ISR stays as it is: %s", proposal.replica, reason)
-            if _is_open(proposal):
-                proposal.replica.isr_change_refused()
+    def _refused(self, proposal: _Proposal, reason: str) -> None:
+        """Unless an earlier attempt may still be under way somewhere. Then the ISR is proposed as it is: that raises
+        the partition's epoch, and whatever was proposed before can never be applied."""
+        logger.debug("%r: the ISR stays as it is: %s", proposal.replica, reason)
+        if not _is_open(proposal):
+            return
+        if not proposal.is_doubtful:
+            proposal.replica.isr_change_refused()
+            return
+        leading = proposal.leading
+        unchanged = tuple(IsrMember(member, NO_EPOCH) for member in leading.isr)
+        proposal.change = self._change(proposal.replica, leading, unchanged)
 
 
 def _is_open(proposal: _Proposal) -> bool:

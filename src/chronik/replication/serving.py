@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from chronik.broker.in_sync import Follower
@@ -18,7 +19,7 @@ from chronik.broker.replicas import Replicas
 from chronik.clock import Clock
 from chronik.limits import KIB, MIB
 from chronik.metadata.store import MetadataStore
-from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.errors import CorruptRecords, ErrorCode, KafkaError
 from chronik.raft.peer_calls import CallRefused
 from chronik.replication.messages import (
     NO_SESSION,
@@ -33,6 +34,8 @@ from chronik.replication.messages import (
 )
 from chronik.replication.throttle import ReplicationThrottle
 
+logger = logging.getLogger("chronik.replication")
+
 PARTITION_BYTES_MAX: Final = 1 * MIB
 """Of one partition in one answer, unless a single batch is larger. Kafka's `replica.fetch.max.bytes`."""
 
@@ -44,13 +47,16 @@ WAIT_SECONDS_MAX: Final = 10.0
 WORTH_READING_BYTES: Final = 4 * KIB
 """With less room than this left in an answer the rest is kept for the next."""
 
+OPENING_SECONDS_MAX: Final = 0.02
+"""Spent on opening logs in one turn of the loop."""
+
 NOTHING: Final = memoryview(b"")
 
 
 class _Wanted:
     """One partition of a session."""
 
-    __slots__ = ("_session", "follower", "has_all", "key", "position", "replica")
+    __slots__ = ("_session", "damaged_at", "follower", "has_all", "key", "position", "replica")
 
     def __init__(self, session: FollowerSession, key: Key) -> None:
         self._session = session
@@ -60,6 +66,10 @@ class _Wanted:
         self.follower: Follower | None = None
         self.has_all = False
         """It has said that it has everything: whatever is appended is news."""
+        self.damaged_at = UNKNOWN
+
+    def __repr__(self) -> str:
+        return repr(self.replica)
 
     def appended(self) -> None:
         if self.has_all:
@@ -69,7 +79,7 @@ class _Wanted:
             self._session.has_something(self.key)
 
     def moved(self, *, is_urgent: bool) -> None:
-        if is_urgent:
+        if is_urgent and self.has_all:
             self._session.has_something(self.key)
         else:
             self._session.news[self.key] = None
@@ -161,6 +171,7 @@ class ReplicaServer:
         session.fetched_at = self._clock.monotonic()
         for key in request.forgotten:
             session.forget(key)
+        await self._open_logs(request.positions)
         for position in request.positions:
             self._take(session, position)
         if not session.ready and request.max_wait_ms > 0:
@@ -169,16 +180,27 @@ class ReplicaServer:
             return LeaderAnswer(NO_SESSION)
         return LeaderAnswer(session.id, tuple(self._portions(session, request.max_bytes)))
 
+    async def _open_logs(self, positions: Sequence[Position]) -> None:
+        """A bit at a time: after a start a follower asks for all of them at once, and each may take some reading."""
+        until = self._clock.monotonic() + OPENING_SECONDS_MAX
+        for position in positions:
+            replica = self._replicas.led(position.topic_id, position.partition)
+            if replica is not None and replica.opened_log is None:
+                replica.open()
+                if self._clock.monotonic() > until:
+                    await asyncio.sleep(0)
+                    until = self._clock.monotonic() + OPENING_SECONDS_MAX
+
     async def wake(self, peer: int, request: Wake) -> Woken:
         session = self._sessions.get(peer)
-        if session is not None and session.id == request.session_id:
+        if session is not None and request.session_id in (NO_SESSION, session.id):
             session.wake()
         return Woken()
 
     def _session_of(self, peer: int, request: FollowerFetch) -> FollowerSession | None:
         broker = self._store.image.brokers.get(peer)
-        if broker is not None and request.broker_epoch < broker.epoch:
-            raise CallRefused(f"broker {peer} has begun another life (epoch {broker.epoch})")
+        if request.broker_epoch < (0 if broker is None else broker.epoch):
+            raise CallRefused(f"broker {peer} is not registered, or has begun another life")
         session = self._sessions.get(peer)
         if request.session_id == NO_SESSION:
             if session is not None:
@@ -186,7 +208,11 @@ class ReplicaServer:
             now = self._clock.monotonic()
             session = FollowerSession(next(self._ids), peer, request.broker_epoch, now)
             self._sessions[peer] = session
-        elif session is None or session.id != request.session_id or session.turn != request.turn:
+        elif (
+            session is None
+            or (session.id, session.turn) != (request.session_id, request.turn)
+            or session.broker_epoch != request.broker_epoch
+        ):
             return None
         session.turn += 1
         return session
@@ -279,6 +305,11 @@ class ReplicaServer:
             records = replica.read_for_follower(
                 position.offset, min(left, PARTITION_BYTES_MAX), min_one_batch=is_first
             )
+        except CorruptRecords as error:
+            if wanted.damaged_at != position.offset:
+                wanted.damaged_at = position.offset
+                logger.error("%s: node %d cannot follow, this disk is damaged: %s", wanted, session.broker_id, error)
+            return Portion(*wanted.key, UNKNOWN, UNKNOWN, UNKNOWN, NOTHING, error.code)
         except KafkaError as error:
             return Portion(*wanted.key, UNKNOWN, UNKNOWN, UNKNOWN, NOTHING, error.code)
         if not records and position.offset < replica.log.log_end_offset:

@@ -47,7 +47,8 @@ def register_broker(writer: ImageWriter, command: RegisterBroker, index: int) ->
     if known is not None and known.directory_id != command.directory_id:
         _update_partitions(writer, command.broker_id, elections.after_disk_loss)
     else:
-        _update_partitions(writer, command.broker_id, elections.after_restart)
+        restarted = elections.after_durable_restart if command.is_durable else elections.after_restart
+        _update_partitions(writer, command.broker_id, restarted)
     return Result(value=index)
 
 
