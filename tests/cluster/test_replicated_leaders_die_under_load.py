@@ -9,9 +9,10 @@ import pytest
 
 from chronik.testing.plugin import ClusterFactory
 from tests.cluster import replicated
+from tests.cluster.replicated import sockets_let_go  # noqa: F401 - a fixture
 from tests.long import LONG, SEED, count
 
-pytestmark = pytest.mark.xdist_group("cluster")
+pytestmark = [pytest.mark.xdist_group("cluster"), *replicated.KAFKA_PYTHON_LEAVES_SOCKETS]
 
 KILLS = count(4, 20)
 PARTITIONS = 3
