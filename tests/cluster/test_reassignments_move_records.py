@@ -159,6 +159,43 @@ def test_a_topic_can_be_deleted_while_it_moves(cluster: Cluster) -> None:
     assert see(cluster[2], "doomed") == []
 
 
+def test_a_partition_that_went_and_came_back_is_still_there_after_a_crash(cluster: Cluster) -> None:
+    """A node that starts learns again what it knew when it died, and must not do again what it did then."""
+    create(cluster[1], "returned", [3], min_insync_replicas="1")
+    values = write_hundred(cluster, "returned")
+    for home in (1, 3):
+        assert reassign(cluster[1], "returned", p0=[home]) == [NONE]
+        wait_until_seen(cluster, "returned", Seen(home, [home], [home]))
+    cluster[3].kill()
+    cluster.wait_until_listed([1, 2])
+    cluster[3].start()
+    wait_until_seen(cluster, "returned", Seen(3, [3], [3]))
+    assert [record.value for record in cluster[1].records("returned")] == values
+
+
+def test_a_partition_that_left_a_broker_while_it_was_away_comes_back_whole(cluster: Cluster) -> None:
+    """Nothing of what the broker held then may pass for what it holds now."""
+    create(cluster[1], "recalled", [3, 1], min_insync_replicas="1")
+    values = write_hundred(cluster, "recalled")
+    cluster[3].kill()
+    wait_until_seen(cluster, "recalled", Seen(1, [3, 1], [1]))
+    assert reassign(cluster[1], "recalled", p0=[1]) == [NONE]
+    cluster[3].start()
+    cluster.wait_until_ready()
+    assert reassign(cluster[1], "recalled", p0=[3]) == [NONE]
+    wait_until_seen(cluster, "recalled", Seen(3, [3], [3]))
+    assert [record.value for record in cluster[1].records("recalled")] == values
+
+
+def write_hundred(cluster: Cluster, topic: str) -> list[bytes]:
+    values = [b"%d" % number for number in range(100)]
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    for value in values:
+        producer.produce(topic, value)
+    assert producer.flush(30) == 0
+    return values
+
+
 def test_a_stock_client_moves_partitions(cluster: Cluster) -> None:
     create(cluster[1], "stock", [1], [1])
     moved, unknown = TopicPartition("stock", 0), TopicPartition("stock", 7)
