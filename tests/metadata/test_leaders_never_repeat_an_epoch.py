@@ -61,6 +61,33 @@ def test_a_restarted_broker_leaves_every_isr_that_has_others() -> None:
     assert alone == Partition((1, 2, 3), (1,), 1, 1, 1)
 
 
+def test_a_restarted_broker_that_had_synced_everything_stays_in_sync_and_leads_in_new_epochs() -> None:
+    world = World(1, 2, 3)
+    world.create("orders", assignment(1, 2, 3), assignment(2, 1, 3), assignment(2, 1, 3, isr=(2, 3)))
+    world.register(1, life=1, durable=True)
+    led, followed, outside = world.image.topics["orders"].partitions
+    assert led == Partition((1, 2, 3), (1, 2, 3), 1, 1, 1)
+    assert followed == Partition((2, 1, 3), (2, 1, 3), 2, 0, 1)  # what was proposed for its earlier life is void
+    assert outside == Partition((2, 1, 3), (2, 3), 2, 0, 0)
+
+
+def test_when_all_were_killed_those_that_come_back_need_not_wait_for_the_rest() -> None:
+    world = World(1, 2, 3)
+    world.create("orders", assignment(3, 1, 2))
+    for broker in (1, 2):
+        world.register(broker, life=1, durable=True)
+    world.accept(UpdateBrokerStatus(3, OFFLINE))
+    assert world.partition("orders").leader == 1
+    assert world.partition("orders").isr == (1, 2)
+
+
+def test_a_durable_broker_with_another_disk_has_nothing() -> None:
+    world = World(1, 2)
+    world.create("orders", assignment(1, 2))
+    world.register(1, life=1, disk=77, durable=True)
+    assert world.partition("orders") == Partition((1, 2), (2,), 2, 1, 1)
+
+
 def test_a_broker_with_another_disk_leads_nothing_and_its_lone_partitions_stay_offline() -> None:
     world = World(1, 2)
     world.create("orders", assignment(1, 2), assignment(1, 2, isr=(1,)), assignment(2, 1))

@@ -66,10 +66,10 @@ class World:
         assert not self.delta
         return result.code, result.message
 
-    def register(self, broker: int, *, life: int = 0, disk: int | None = None) -> int:
+    def register(self, broker: int, *, life: int = 0, disk: int | None = None, durable: bool = False) -> int:
         incarnation = some_id(1000 * (life + 1) + broker)
         directory = some_id(broker if disk is None else disk)
-        return self.accept(RegisterBroker(broker, f"host{broker}", 9092, None, incarnation, directory)).value
+        return self.accept(RegisterBroker(broker, f"host{broker}", 9092, None, incarnation, directory, durable)).value
 
     def create(self, name: str, *partitions: PartitionAssignment, number: int | None = None) -> Topic:
         topic_id = some_id(len(self.envelopes) + 1_000_000 if number is None else number)

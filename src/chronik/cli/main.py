@@ -17,7 +17,7 @@ COMMANDS = {
     "cluster": "start and stop a cluster on this machine, and see how a cluster stands",
     "metadata": "what one node answers: brokers, topics, leaders, in-sync replicas",
     "topics": "create, list, describe, alter and delete topics",
-    "groups": "list and describe consumer groups",
+    "groups": "list, describe, delete and rewind consumer groups",
     "produce": "write lines from stdin to a topic",
     "consume": "write the records of a topic to stdout",
     "bench": "measure throughput and latency",

@@ -97,7 +97,13 @@ class Node:
         topics = TopicController(store, configs, self._clock)
         coordinators = Coordinators(store, config.node_id)
         groups = GroupCoordinator(
-            store, self._clock, _group_config(configs), self._fail, coordinators.owns, Acks(config.offset_acks)
+            store,
+            self._clock,
+            _group_config(configs),
+            self._fail,
+            coordinators.owns,
+            Acks(config.offset_acks),
+            is_fenced=lambda: standing.is_fenced,
         )
         flusher = Flusher(self._fail)
         cache = FileCache(files, OPEN_FILES_MAX)
