@@ -55,7 +55,8 @@ def sockets_let_go() -> Iterator[None]:
 
 
 READ_SECONDS_MAX = 120.0
-FLUSH_SECONDS_MAX = 60.0
+FLUSH_SECONDS_MAX = 30.0
+CLOSE_SECONDS_MAX = 5.0
 
 
 UNKNOWN = -1
@@ -236,7 +237,7 @@ class KafkaPythonLoad(Load):
                 future.add_errback(self._failed, partition, number)
             producer.flush(FLUSH_SECONDS_MAX)
         finally:
-            producer.close()
+            producer.close(timeout=CLOSE_SECONDS_MAX)
 
     def _succeeded(self, partition: int, number: int, metadata: Any) -> None:
         self._settled(partition, number, metadata.offset)
