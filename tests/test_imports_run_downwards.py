@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "chronik"
 FLOORS = (
     {"__main__"},
     {"cli"},
-    {"bench", "testing"},
+    {"bench", "pipeline", "testing"},
     {"node"},
     {"console"},
     {"server"},
