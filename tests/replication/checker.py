@@ -54,6 +54,8 @@ class View:
         known = len(self.batches)
         while log.log_start_offset <= offset < log.log_end_offset:
             data = log.read(offset, READ_BYTES, log.log_end_offset)
+            if not data:
+                raise Violation(f"{log.folder}: nothing can be read at {offset}, and the log ends at {log.log_end_offset}")
             for _, header in iter_batches(data):
                 offset = header.next_offset
                 self.batches.append(
@@ -94,8 +96,11 @@ class Checker:
         self._views: dict[Replica, View] = {}
         self.acknowledged = 0
         self.consumed = 0
-        self.elections = 0
         self.looks = 0
+
+    @property
+    def highest_epoch(self) -> int:
+        return max((epoch for committed in self.partitions.values() for epoch in committed.watermarks), default=0)
 
     # -- what clients lived to see --------------------------------------------------------------------------------------
 

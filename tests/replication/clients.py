@@ -38,9 +38,9 @@ class Producer:
             await asyncio.sleep(self._chance.uniform(0.01, world.produce_seconds_max))
             wanted = world.some_partition()
             if wanted is not None:
-                await self.send(*wanted)
+                await self.send(wanted[0])
 
-    async def send(self, key: Key, topic: str, acks: int | None = None) -> bool:
+    async def send(self, key: Key, acks: int | None = None) -> bool:
         """Whether it is known to be there."""
         count = self._chance.randint(1, 3)
         sequence = self._sequences.get(key, 0)
@@ -51,9 +51,7 @@ class Producer:
         if acks is None:
             acks = ALL if self._is_idempotent else self._chance.choice((LEADER, ALL))
         while not self._world.have_clients_left:
-            code, offset = await self._world.ask_leader(
-                key, partial(_produce, topic=topic, index=key[1], data=data, acks=acks)
-            )
+            code, offset = await self._world.ask_leader(key, partial(_produce, key=key, data=data, acks=acks))
             if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
                 raise Violation(f"{key}: what came before sequence {sequence} of producer {self._number} is lost")
             if code is ErrorCode.NONE:
@@ -67,8 +65,16 @@ class Producer:
         return False
 
 
-async def _produce(process: Process, topic: str, index: int, data: bytes, acks: int) -> tuple[ErrorCode, int]:
-    return await process.produce(topic, index, data, acks)
+async def _produce(process: Process, key: Key, data: bytes, acks: int) -> tuple[ErrorCode, int]:
+    code, offset = await process.produce(*key, data, acks)
+    if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not _leads(process, key):
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # it has missed its own end, and what others have written since
+    return code, offset
+
+
+def _leads(process: Process, key: Key) -> bool:
+    topic = process.consensus.image.topics_by_id.get(key[0])
+    return topic is not None and topic.partitions[key[1]].leader == process.host.id
 
 
 class Consumer:

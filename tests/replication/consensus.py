@@ -24,6 +24,8 @@ from chronik.raft.forwarding import Forwarder
 from chronik.raft.membership import NOBODY
 from chronik.raft.outcomes import Committed, NotLeader, OutcomeUnknown, Until
 
+from .virtual_loop import Life
+
 CONTROLLER_ID = 0
 """Under which the controller's own commands stand in the log."""
 
@@ -85,9 +87,11 @@ class _Lane:
             raise NotLeader(NOBODY)
         if not (self._store.is_cut_off() or consensus.is_lost()):
             late = 20.0 if consensus.is_late() else 0.05
-            # In nobody's context: it comes to hold even if its proposer is dead by then.
+            # In nobody's context: it comes to hold even if its proposer is dead by then. But not a registration: one
+            # that overtakes that of the next life shuts it out.
+            context = self._store.life.context if self._store.is_registering else _NOBODYS_CONTEXT
             consensus.loop.call_later(
-                consensus.chance.uniform(0.001, late), consensus.commit, data, context=_NOBODYS_CONTEXT
+                consensus.chance.uniform(0.001, late), consensus.commit, data, context=context
             )
         applied: asyncio.Future[None] = consensus.loop.create_future()
         self._store.awaited.setdefault(data, []).append(applied)
@@ -101,15 +105,22 @@ class _Lane:
 
 class VirtualStore(RaftStore):
     def __init__(
-        self, node_id: int, incarnation: bytes, consensus: Consensus, is_cut_off: Callable[[], bool]
+        self, node_id: int, incarnation: bytes, consensus: Consensus, life: Life, is_cut_off: Callable[[], bool]
     ) -> None:
         super().__init__(node_id, incarnation)
         self._consensus = consensus
         self._forwarder = cast(Forwarder, _Lane(self, consensus))
+        self.life = life
         self.is_cut_off = is_cut_off
         self.has_more = asyncio.Event()
         self.awaited: dict[bytes, list[asyncio.Future[None]]] = {}
         consensus.followers[node_id] = self
+
+    @property
+    def is_registering(self) -> bool:
+        """Nothing else is proposed before."""
+        broker = self.image.brokers.get(self._node_id)
+        return broker is None or broker.incarnation != self.incarnation
 
     def begin(self, index: int) -> None:
         """What this node's disk holds of the log is applied, silently, and then told at once."""

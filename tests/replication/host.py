@@ -39,7 +39,8 @@ from .disk import TwinDisk
 from .network import Network, VirtualCalls
 from .virtual_loop import Life, SlowDisk, VirtualClock, VirtualLoop
 
-PRODUCE_VERSION = 9
+PRODUCE_VERSION = 13
+"""By topic id: a topic may be deleted and made again under its name."""
 
 
 class VirtualFlusher(Flusher):
@@ -100,7 +101,7 @@ class Process:
 
     def boot(self, static: dict[str, str], incarnation: bytes) -> None:
         host = self.host
-        self.store = VirtualStore(host.id, incarnation, self.consensus, lambda: self.is_cut_off)
+        self.store = VirtualStore(host.id, incarnation, self.consensus, self.life, lambda: self.is_cut_off)
         configs = ConfigResolver(self.store, host.id, static)
         self.calls = VirtualCalls(host.id, self.network, self.life)
         self.synced_offsets = SyncedOffsets(host.files, "synced-offsets")
@@ -169,13 +170,13 @@ class Process:
         broker = self.consensus.image.brokers.get(self.host.id)
         return self.epoch >= 0 and broker is not None and broker.epoch == self.epoch
 
-    async def produce(self, topic: str, index: int, records: bytes, acks: int) -> tuple[ErrorCode, int]:
+    async def produce(self, topic_id: bytes, index: int, records: bytes, acks: int) -> tuple[ErrorCode, int]:
         request = ProduceRequest(
             acks=acks,
             timeout_ms=3000,
             topic_data=[
                 TopicProduceData(
-                    name=topic,
+                    topic_id=topic_id,
                     partition_data=[PartitionProduceData(index=index, records=memoryview(bytearray(records)))],
                 )
             ],

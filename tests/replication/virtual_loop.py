@@ -12,7 +12,7 @@ import contextvars
 import heapq
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
-from typing import Any
+from typing import Any, Final
 
 
 class Life:
@@ -27,6 +27,11 @@ class Life:
 
 
 _LIFE: contextvars.ContextVar[Life | None] = contextvars.ContextVar("life", default=None)
+
+_NOBODYS_CONTEXT: Final = contextvars.Context()
+
+_NEEDED_TO_END: Final = (asyncio.Task, asyncio.TaskGroup)
+"""Whose callbacks run when all is over, so that every task is told to end. Nothing else of a life happens any more."""
 
 
 class SlowDisk(Executor):
@@ -54,8 +59,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Tasks are held on to: a life that is over must not be cleaned up whenever the garbage is collected."""
         task = asyncio.Task(coro, loop=loop, **kwargs)
         self._tasks[task] = None
-        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+        task.add_done_callback(self._forget, context=_NOBODYS_CONTEXT)
+        if self.is_ending:
+            task.cancel()
         return task
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.pop(task, None)
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Executor | None, func: Callable[..., Any], *args: Any
@@ -102,7 +112,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if handle.cancelled():
                 continue
             life = handle._context.get(_LIFE)
-            if life is not None and (life.is_paused or life.is_over) and not self.is_ending:
+            if life is not None and self.is_ending:
+                if isinstance(getattr(handle._callback, "__self__", None), _NEEDED_TO_END):
+                    handle._run()
+                continue
+            if life is not None and (life.is_paused or life.is_over):
                 life.held.append(handle)
                 continue
             self.steps += 1

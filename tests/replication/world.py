@@ -40,7 +40,7 @@ from .host import Host, Process
 from .network import Network
 from .virtual_loop import Life, VirtualClock, VirtualLoop
 
-FAULTY_SECONDS: Final = 8.0
+FAULTY_SECONDS: Final = 12.0
 """Some twenty faults long."""
 CALM_SECONDS_MAX: Final = 40.0
 """The bound for liveness: a hanging call, a registration that has to be repeated, and a look of the leaders' at who is
@@ -70,6 +70,7 @@ class World:
         self.checker = Checker(self.consensus.image, self.hosts)
         self.consensus.on_committed = self._committed
         self.produce_seconds_max = self.chance.choice((0.1, 0.3))
+        self.fault_seconds_max = self.chance.choice((0.8, 2.5))
         self.deletes_records = self.chance.random() < 0.25
         self.have_clients_left = False
         self.is_calm = False
@@ -113,7 +114,7 @@ class World:
             self._make_topic()
         began_at = self.loop.time()
         actors = [self._keep_breaking(), self._keep_controlling(), self._keep_looking(), Consumer(self).run()]
-        producers = [Producer(self, number, is_idempotent=number % 2 == 0) for number in range(1, 4)]
+        producers = [Producer(self, number, is_idempotent=number % 2 == 0) for number in range(1, 6)]
         self._tasks = [self.loop.create_task(actor) for actor in actors]
         self._tasks += [self.loop.create_task(producer.run()) for producer in producers]
         await self._until(lambda: self.loop.time() >= began_at + FAULTY_SECONDS, FAULTY_SECONDS + 1, "faults")
@@ -144,7 +145,7 @@ class World:
         for topic in list(self.consensus.image.topics.values()):
             for index in range(len(topic.partitions)):
                 deadline = self.loop.time() + 10.0
-                while not await producer.send((topic.id, index), topic.name, ALL):
+                while not await producer.send((topic.id, index), ALL):
                     if self.loop.time() > deadline:
                         raise Violation(f"{topic.name}-{index} takes nothing: {self.summary()}")
                     await asyncio.sleep(0.1)
@@ -230,7 +231,7 @@ class World:
 
     async def _keep_breaking(self) -> None:
         while not self.is_calm:
-            await asyncio.sleep(self.chance.uniform(0.1, 0.8))
+            await asyncio.sleep(self.chance.uniform(0.1, self.fault_seconds_max))
             if self.is_calm:
                 return
             if self.replacing is not None:

@@ -1,0 +1,48 @@
+"""Replication simulated, seed by seed: see `world` for what goes wrong and `checker` for what must hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from chronik.broker.in_sync import InSync
+from tests.long import SEED, count
+
+from .world import World
+
+SEEDS = count(200, 10_000)
+PART = 25
+"""Seeds per test, so that they are spread over the workers."""
+FIRST = (SEED - 1) * SEEDS + 1
+
+
+def run(seed: int) -> World:
+    world = World(seed)
+    try:
+        world.run()
+    except Exception as error:
+        replay = f"python -m tests.replication.simulate --seed {seed}"
+        raise AssertionError(f"seed {seed} breaks a promise: {error!r} (to replay it: {replay})") from error
+    return world
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, PART))
+def test_every_promise_holds_and_everything_is_in_sync_when_the_faults_stop(first: int) -> None:
+    worlds = [run(seed) for seed in range(first, first + PART)]
+    assert sum(world.faults for world in worlds) > 8 * PART
+    assert sum(world.checker.acknowledged for world in worlds) > 30 * PART
+    assert sum(world.checker.consumed for world in worlds) > 20 * PART
+    assert sum(world.checker.highest_epoch for world in worlds) > 2 * PART
+    assert sum(len(world.consensus.log) for world in worlds) > 40 * PART
+
+
+def test_the_same_seed_tells_the_same_story() -> None:
+    first, second, other = run(FIRST), run(FIRST), run(FIRST + 1)
+    assert first.loop.steps == second.loop.steps > 1000
+    assert first.trace_hash() == second.trace_hash() != other.trace_hash()
+
+
+def test_a_seed_that_fails_says_how_to_replay_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(InSync, "high_watermark", lambda leading, own_end: own_end)
+    with pytest.raises(AssertionError, match=r"python -m tests\.replication\.simulate --seed"):
+        for seed in range(FIRST, FIRST + PART):
+            run(seed)
