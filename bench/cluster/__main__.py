@@ -24,11 +24,15 @@ from chronik.errors import ChronikError
 SECTIONS: Final = {
     "up": "bench.cluster.availability:measure_up",
     "leaderless": "bench.cluster.availability:measure_leaderless",
+    "gap": "bench.cluster.service_gap:measure_service_gap",
+    "replication": "bench.cluster.replication:measure_replication",
+    "catch-up": "bench.cluster.catch_up:measure_catch_up",
     "metadata": "bench.cluster.metadata:measure_metadata",
     "commands": "bench.cluster.commands:measure_commands",
     "commits": "bench.cluster.commits:measure_commits",
     "snapshots": "bench.cluster.snapshots:measure_snapshots",
     "idle": "bench.cluster.idle:measure_idle",
+    "idle-partitions": "bench.cluster.idle:measure_idle_partitions",
     "before": "bench.cluster.before:measure_before_and_now",
 }
 
@@ -44,7 +48,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--long", action="store_true", help=f"idle for {IDLE_SECONDS_LONG:g} s")
     parser.add_argument("--topics", type=int, default=3000, metavar="N", help="among which one is read")
     parser.add_argument("--offsets", type=int, default=1_000_000, metavar="N", help="of which snapshots are taken")
-    parser.add_argument("--megabytes", type=int, default=300, metavar="N", help="written to the standalone broker")
+    parser.add_argument("--megabytes", type=int, default=300, metavar="N", help="written in one measurement")
     parser.add_argument("--folder", type=Path, default=ROOT / "build", metavar="DIR", help="for data and the JSON")
     parser.add_argument("--only", action="append", choices=SECTIONS, metavar="SECTION", help=", ".join(SECTIONS))
     arguments = parser.parse_args(argv)

@@ -22,7 +22,7 @@ class Plan:
     topics: int
     offsets: int
     megabytes: int
-    """Written in one measurement of the standalone broker."""
+    """Written in one measurement of throughput."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,13 @@ from typing import Final
 
 from bench.cluster.figures import Figure, Plan
 from bench.cluster.nodes import running_cluster
+from bench.cluster.replicas import create_partitions
 from chronik.bench.measures import MEGABYTE, cpu_seconds, resident_bytes
 from chronik.testing.cluster import Cluster
 
 CPU_PERCENT_MAX: Final = 3.0
+PARTITIONS: Final = 1000
+PARTITIONS_CPU_PERCENT_MAX: Final = 5.0
 SETTLED_SECONDS: Final = 2.0
 
 
@@ -35,6 +38,20 @@ def measure_idle(plan: Plan) -> list[Figure]:
         Figure(f"idle CPU of a node {busy}, % of a core", cpu_crowded, below=CPU_PERCENT_MAX),
         Figure(f"terms begun in {plan.idle_seconds:g} s {busy}", terms_crowded, below=1),
         Figure("memory of an idle node, MB", resident_mb),
+    ]
+
+
+def measure_idle_partitions(plan: Plan) -> list[Figure]:
+    """One value per node, each of which has a replica of every partition."""
+    with running_cluster(plan) as cluster:
+        create_partitions(cluster, PARTITIONS)
+        time.sleep(SETTLED_SECONDS)
+        cpu, _ = _watch(cluster, plan.idle_seconds)
+        resident_mb = [resident_bytes(node.pid) / MEGABYTE for node in cluster.live]
+    having = f"with {PARTITIONS:,} partitions of three replicas"
+    return [
+        Figure(f"idle CPU of a node {having}, % of a core", cpu, below=PARTITIONS_CPU_PERCENT_MAX),
+        Figure(f"memory of an idle node {having}, MB", resident_mb),
     ]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bench.cluster.figures import Plan
 from bench.servers import RETRY_SECONDS, START_SECONDS_MAX, answers_api_versions
@@ -47,11 +47,12 @@ class PlainNode(ClusterNode):
 
 
 @contextmanager
-def fresh_cluster(plan: Plan) -> Iterator[Cluster]:
-    """Not started yet. On the disk of `plan.folder`, for a temporary folder may be in memory, where syncs are free."""
+def fresh_cluster(plan: Plan, **config: Any) -> Iterator[Cluster]:
+    """Not started yet. On the disk of `plan.folder`, for a temporary folder may be in memory, where syncs are free.
+    `config` is added to that of every node."""
     os.sync()  # what was measured before must not slow this
     with tempfile.TemporaryDirectory(prefix="cluster-", dir=plan.folder, ignore_cleanup_errors=True) as folder:
-        cluster = Cluster(NODES, Path(folder))
+        cluster = Cluster(NODES, Path(folder), **config)
         cluster.nodes = {node_id: PlainNode(node) for node_id, node in cluster.nodes.items()}
         try:
             yield cluster
@@ -60,8 +61,8 @@ def fresh_cluster(plan: Plan) -> Iterator[Cluster]:
 
 
 @contextmanager
-def running_cluster(plan: Plan) -> Iterator[Cluster]:
-    with fresh_cluster(plan) as cluster:
+def running_cluster(plan: Plan, **config: Any) -> Iterator[Cluster]:
+    with fresh_cluster(plan, **config) as cluster:
         start(cluster)
         cluster.wait_until_ready()
         yield cluster

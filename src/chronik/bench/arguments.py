@@ -6,6 +6,7 @@ import argparse
 import os
 
 from chronik.bench.clients import DEFAULT_TOPIC
+from chronik.client.admin import BROKER_DEFAULT
 from chronik.client.cluster import DEFAULT_BOOTSTRAP, Cluster
 
 BOOTSTRAP_VARIABLE = "CHRONIK_BOOTSTRAP_SERVER"
@@ -27,6 +28,16 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
 def add_load_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic", default=DEFAULT_TOPIC, metavar="NAME", help="(default: %(default)s)")
     parser.add_argument("--pid", type=positive, metavar="PID", help="of the broker, if it runs here: tells its CPU too")
+
+
+def add_replication_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--replication-factor",
+        type=positive,
+        default=BROKER_DEFAULT,
+        metavar="N",
+        help="if the topic is to be created (default: the broker's)",
+    )
 
 
 def cluster_of(arguments: argparse.Namespace) -> Cluster:

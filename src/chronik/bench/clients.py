@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from chronik.client.admin import NewTopic, create_topics, delete_topics
+from chronik.client.admin import BROKER_DEFAULT, NewTopic, create_topics, delete_topics
 from chronik.client.cluster import Cluster
 from chronik.protocol.errors import ErrorCode
 
@@ -29,18 +29,20 @@ def unique_name(what: str) -> str:
     return f"chronik-bench-{what}-{uuid.uuid4().hex[:8]}"
 
 
-def ensure_topic(cluster: Cluster, name: str, partitions: int) -> int:
+def ensure_topic(cluster: Cluster, name: str, partitions: int, replication_factor: int = BROKER_DEFAULT) -> int:
     """Creates the topic unless it is there; how many partitions it has."""
     (topic,) = cluster.metadata([name]).topics
     if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        create_topics(cluster, [NewTopic(name, partitions)])
+        create_topics(cluster, [NewTopic(name, partitions, replication_factor)])
     return len(cluster.retrying(lambda: cluster.partitions(name)))
 
 
 @contextmanager
-def temporary_topics(cluster: Cluster, names: list[str]) -> Iterator[None]:
+def temporary_topics(
+    cluster: Cluster, names: list[str], partitions: int = 1, replication_factor: int = BROKER_DEFAULT
+) -> Iterator[None]:
     """The topics, which go away again. One request creates them all."""
-    create_topics(cluster, [NewTopic(name, 1) for name in names])
+    create_topics(cluster, [NewTopic(name, partitions, replication_factor) for name in names])
     try:
         yield
     finally:

@@ -13,6 +13,8 @@ MEASUREMENTS = {
     "produce": "records per second that one producer gets acknowledged",
     "consume": "records per second that one consumer reads",
     "round-trip": "milliseconds from producing a record to consuming it",
+    "acks": "milliseconds until a single record is acknowledged",
+    "gaps": "seconds for which a topic takes no record, or gives none, while its brokers come and go",
     "topics": "seconds to create many topics, by one request and by many threads",
     "metadata": "Metadata requests per second for one topic among many",
     "commits": "offsets per second that many groups commit, and how long a commit takes",

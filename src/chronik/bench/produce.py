@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from chronik.bench.arguments import add_load_arguments, cluster_of, positive
+from chronik.bench.arguments import add_load_arguments, add_replication_argument, cluster_of, positive
 from chronik.bench.clients import client_config, ensure_topic
 from chronik.bench.errors import BenchFailed
 from chronik.bench.librdkafka import Producer
@@ -55,11 +55,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--acks", choices=("all", "1", "0"), default=ProduceLoad.acks)
     parser.add_argument("--codec", choices=CODECS, default=ProduceLoad.codec)
     parser.add_argument("--partitions", type=positive, default=1, metavar="N", help="if the topic is to be created")
+    add_replication_argument(parser)
 
 
 def run(arguments: argparse.Namespace) -> list[ProduceResult]:
     with cluster_of(arguments) as cluster:
-        ensure_topic(cluster, arguments.topic, arguments.partitions)
+        ensure_topic(cluster, arguments.topic, arguments.partitions, arguments.replication_factor)
     load = ProduceLoad(
         arguments.bootstrap_server,
         arguments.topic,

@@ -1,0 +1,72 @@
+"""How fast a node that was away gets what was written meanwhile."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from bench.cluster.figures import Figure, Plan
+from bench.cluster.nodes import running_cluster
+from bench.cluster.replicas import replicated_topic, wait_until_in_sync
+from chronik.bench import produce
+from chronik.bench.errors import BenchFailed
+from chronik.bench.measures import MEGABYTE
+from chronik.bench.produce import ProduceLoad
+from chronik.testing.cluster import Cluster, ClusterNode
+
+PARTITIONS: Final = 6
+RECORD_BYTES: Final = 1000
+POLL_SECONDS: Final = 0.01
+BEGIN_SECONDS_MAX: Final = 60.0
+
+
+class CaughtUp(NamedTuple):
+    megabytes: float
+    copying_seconds: float
+    """From when its files begin to grow until it is in sync."""
+    all_seconds: float
+    """From its start."""
+
+
+def measure_catch_up(plan: Plan) -> list[Figure]:
+    with running_cluster(plan) as nodes:
+        rounds = [_catch_up_once(nodes, plan) for _ in range(plan.rounds)]
+    return [
+        Figure("a node that was away catches up, MB/s", [each.megabytes / each.copying_seconds for each in rounds]),
+        Figure(
+            f"from its start until it has {plan.megabytes:,} MB and is in sync, s",
+            [each.all_seconds for each in rounds],
+        ),
+    ]
+
+
+def _catch_up_once(nodes: Cluster, plan: Plan) -> CaughtUp:
+    with replicated_topic(nodes, "away", PARTITIONS) as topic:
+        away = next(node for node in nodes.live if node is not nodes.leader())
+        away.stop()
+        records = plan.megabytes * MEGABYTE // RECORD_BYTES
+        produce.measure(ProduceLoad(nodes.bootstrap, topic, records, RECORD_BYTES))
+        os.sync()  # the disk is to do nothing but this
+        before_bytes = _bytes_in(away.data_dir)
+        began = time.perf_counter()
+        away.start()
+        _wait_until_it_grows(away, before_bytes)
+        grew = time.perf_counter()
+        wait_until_in_sync(nodes)
+        ended = time.perf_counter()
+        copied = _bytes_in(away.data_dir) - before_bytes
+    return CaughtUp(copied / MEGABYTE, ended - grew, ended - began)
+
+
+def _wait_until_it_grows(node: ClusterNode, before_bytes: int) -> None:
+    deadline = time.monotonic() + BEGIN_SECONDS_MAX
+    while _bytes_in(node.data_dir) < before_bytes + MEGABYTE:  # the metadata of a start is less
+        if time.monotonic() > deadline:
+            raise BenchFailed(f"node {node.node_id} copied nothing within {BEGIN_SECONDS_MAX:g} s")
+        time.sleep(POLL_SECONDS)
+
+
+def _bytes_in(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*.log"))

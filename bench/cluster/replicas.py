@@ -1,0 +1,72 @@
+"""Topics with replicas on all nodes: where they are led, and whether all of them have everything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from bench.cluster.nodes import NODES
+from chronik.bench.arguments import CLIENT_ID
+from chronik.bench.clients import unique_name
+from chronik.bench.errors import BenchFailed
+from chronik.client.admin import NewTopic, create_topics, delete_topics
+from chronik.client.cluster import Cluster
+from chronik.protocol.messages.metadata import MetadataResponsePartition
+from chronik.testing.cluster import Cluster as Nodes
+from chronik.testing.cluster import ClusterNode
+
+PARTITIONS_PER_TOPIC: Final = 100
+IN_SYNC_SECONDS_MAX: Final = 120.0
+
+
+def client_of(nodes: Nodes) -> Cluster:
+    return Cluster(nodes.bootstrap, client_id=CLIENT_ID)
+
+
+def create_partitions(nodes: Nodes, count: int) -> None:
+    """With a replica on each node, in several topics."""
+    sizes = [min(PARTITIONS_PER_TOPIC, count - first) for first in range(0, count, PARTITIONS_PER_TOPIC)]
+    with client_of(nodes) as cluster:
+        create_topics(cluster, [NewTopic(unique_name("many"), size, NODES) for size in sizes])
+    wait_until_in_sync(nodes)
+
+
+@contextmanager
+def replicated_topic(nodes: Nodes, what: str, partitions: int, copies: int = NODES) -> Iterator[str]:
+    """Its name; it goes away again, whatever nodes were restarted meanwhile."""
+    topic = unique_name(what)
+    with client_of(nodes) as cluster:
+        create_topics(cluster, [NewTopic(topic, partitions, copies)])
+    wait_until_in_sync(nodes)
+    yield topic
+    with client_of(nodes) as cluster:
+        delete_topics(cluster, [topic])
+
+
+def wait_until_in_sync(nodes: Nodes) -> None:
+    """Returns when every live node, asked directly, has every partition led and all its replicas in sync."""
+
+    def missing() -> str | None:
+        for node in nodes.live:
+            with Cluster(node.bootstrap, client_id=CLIENT_ID) as cluster:
+                for topic in cluster.metadata(None).topics:
+                    for partition in topic.partitions:
+                        if not is_whole(partition):
+                            return f"node {node.node_id}: {topic.name}-{partition.partition_index} is not in sync"
+        return None
+
+    nodes.wait_until(missing, "all replicas in sync", IN_SYNC_SECONDS_MAX)
+
+
+def is_whole(partition: MetadataResponsePartition) -> bool:
+    return partition.leader_id >= 0 and len(partition.isr_nodes) == len(partition.replica_nodes)
+
+
+def partition_led_by(nodes: Nodes, topic: str, leader: ClusterNode) -> int:
+    """Raises BenchFailed."""
+    with client_of(nodes) as cluster:
+        for partition in cluster.retrying(lambda: cluster.topic(topic)).partitions:
+            if partition.leader_id == leader.node_id:
+                return partition.partition_index
+    raise BenchFailed(f"node {leader.node_id} leads no partition of {topic}")

@@ -1,0 +1,64 @@
+"""For how long a partition is without service after kill -9 of its leader, as stock clients see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from bench.cluster.figures import Figure, Plan
+from bench.cluster.nodes import NODES, running_cluster
+from bench.cluster.replicas import create_partitions, partition_led_by, replicated_topic, wait_until_in_sync
+from chronik.bench.service_watch import Service, ServiceWatch
+from chronik.testing.cluster import Cluster, ClusterNode
+
+GAP_SECONDS_MAX: Final = 3.0
+PARTITIONS: Final = 1000
+BEFORE_SECONDS: Final = 1.0
+AFTER_SECONDS: Final = 3.0
+"""Watched after service has come back: it must not go away once more."""
+
+GIVEN_UP_SECONDS: Final = 60.0
+
+
+def measure_service_gap(plan: Plan) -> list[Figure]:
+    """Rounds in which the killed node is the controller too, and rounds in which it is not."""
+    figures: list[Figure] = []
+    with running_cluster(plan) as nodes:
+        figures += _figures(nodes, plan, "")
+        create_partitions(nodes, PARTITIONS)
+        figures += _figures(nodes, plan, f", {PARTITIONS:,} partitions")
+    return figures
+
+
+def _figures(nodes: Cluster, plan: Plan, where: str) -> Iterator[Figure]:
+    rounds = {"controller": _rounds(nodes, plan, True), "another node": _rounds(nodes, plan, False)}
+    for killed, seen in rounds.items():
+        whose = f"kill -9 of a leader, {killed}{where}"
+        without_ack = [service.longest_without_ack_seconds for service in seen]
+        without_record = [service.longest_without_record_seconds for service in seen]
+        yield Figure(f"{whose}: without an ack, s", without_ack, below=GAP_SECONDS_MAX)
+        yield Figure(f"{whose}: without a record consumed, s", without_record, below=GAP_SECONDS_MAX)
+
+
+def _rounds(nodes: Cluster, plan: Plan, is_controller: bool) -> list[Service]:
+    return [_kill_once(nodes, is_controller) for _ in range(plan.rounds)]
+
+
+def _kill_once(nodes: Cluster, is_controller: bool) -> Service:
+    controller = nodes.leader()
+    killed = controller if is_controller else next(node for node in nodes.live if node is not controller)
+    with replicated_topic(nodes, "gap", NODES) as topic:  # as many partitions as nodes: each leads one of them
+        seen = _watch_while_killed(nodes, topic, killed)
+        killed.start()
+        nodes.wait_until_ready()
+        wait_until_in_sync(nodes)
+    return seen
+
+
+def _watch_while_killed(nodes: Cluster, topic: str, killed: ClusterNode) -> Service:
+    with ServiceWatch(nodes.bootstrap, topic, partition_led_by(nodes, topic, killed)) as watch:
+        watch.go_on_for(BEFORE_SECONDS)
+        killed.kill()
+        watch.wait_until_served(GIVEN_UP_SECONDS)
+        watch.go_on_for(AFTER_SECONDS)
+    return watch.seen()

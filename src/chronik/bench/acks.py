@@ -1,0 +1,71 @@
+"""`chronik bench acks`: one record at a time, from the call of produce until the broker acknowledges it."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+from chronik.bench.arguments import add_replication_argument, cluster_of, positive
+from chronik.bench.clients import client_config, temporary_topics, unique_name
+from chronik.bench.errors import BenchFailed, ClientMissing
+from chronik.bench.measures import Latency
+
+ACK_SECONDS_MAX: Final = 30.0
+WARM_UP_RECORDS: Final = 100  # connections are made, and every code path has run
+
+
+@dataclass(frozen=True, slots=True)
+class AcksResult:
+    records: int
+    record_bytes: int
+    acks: str
+    latency: Latency
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--records", type=positive, default=2000, metavar="N")
+    parser.add_argument("--size", type=positive, default=100, metavar="BYTES", help="of a record's value")
+    parser.add_argument("--acks", choices=("all", "1"), default="all")
+    add_replication_argument(parser)
+
+
+def run(arguments: argparse.Namespace) -> list[AcksResult]:
+    topic = unique_name("acks")
+    copies: int = arguments.replication_factor
+    with cluster_of(arguments) as cluster, temporary_topics(cluster, [topic], replication_factor=copies):
+        return [measure(arguments.bootstrap_server, topic, arguments.records, arguments.size, arguments.acks)]
+
+
+def measure(bootstrap: str, topic: str, records: int, size: int = 100, acks: str = "all") -> AcksResult:
+    """On partition 0. Raises BenchFailed."""
+    try:
+        import confluent_kafka
+    except ImportError as error:
+        raise ClientMissing from error
+    producer = confluent_kafka.Producer(client_config(bootstrap, linger_ms="0", acks=acks))
+    value = b"x" * size
+    try:
+        for _ in range(WARM_UP_RECORDS):
+            _send(producer, topic, value)
+        seconds = [_send(producer, topic, value) for _ in range(records)]
+    finally:
+        producer.purge()
+        producer.flush(ACK_SECONDS_MAX)
+    return AcksResult(records, size, acks, Latency.of(seconds))
+
+
+def _send(producer: Any, topic: str, value: bytes) -> float:
+    reports: list[Any] = []
+    began = time.perf_counter()
+    producer.produce(topic, value, partition=0, on_delivery=lambda error, _: reports.append(error))
+    deadline = began + ACK_SECONDS_MAX
+    while not reports and time.perf_counter() < deadline:
+        producer.poll(ACK_SECONDS_MAX)
+    seconds = time.perf_counter() - began
+    if not reports:
+        raise BenchFailed(f"a record was not acknowledged within {ACK_SECONDS_MAX:g} s")
+    if reports[0] is not None:
+        raise BenchFailed(f"a record was not acknowledged: {reports[0].str()}")
+    return seconds
