@@ -203,10 +203,10 @@ class Checker:
         for batch in committed.batches[view.compared :]:
             if batch.base_offset >= max(committed.deleted_before, replica.log.log_start_offset):
                 own = held.get(batch.base_offset)
-                if own is None or own.crc != batch.crc or own.next_offset > replica.durable_end:
+                if own is None or own.crc != batch.crc or own.next_offset > replica.log.synced_offset:
                     raise Violation(
                         f"{replica!r}: node {process.host.id} is in sync, but has {own} where {batch} is committed"
-                        f" (durable up to {replica.durable_end})"
+                        f" (synced up to {replica.log.synced_offset})"
                     )
             elif batch.base_offset >= committed.deleted_before:
                 raise Violation(

@@ -19,6 +19,7 @@ from chronik.metadata.image import Image
 from chronik.metadata.raft_store import RaftStore
 from chronik.metadata.records import Result
 from chronik.metadata.snapshot import SnapshotLoader, encode_snapshot
+from chronik.metadata.store import Acks
 from chronik.raft.entries import Entry, EntryKind
 from chronik.raft.forwarding import Forwarder
 from chronik.raft.membership import NOBODY
@@ -28,6 +29,10 @@ from .virtual_loop import Life
 
 CONTROLLER_ID = 0
 """Under which the controller's own commands stand in the log."""
+
+LATE_SECONDS_MAX: Final = 6.0
+PROPOSE_SECONDS: Final = 1.5
+"""Shorter than the real store's patience, so that proposers often give up what still comes to hold later."""
 
 _NOBODYS_CONTEXT: Final = contextvars.Context()
 
@@ -71,7 +76,7 @@ class Consensus:
         return self.chance.random() < self.loss
 
     def is_late(self) -> bool:
-        return self.chance.random() < self.loss / 2
+        return self.chance.random() < self.loss
 
 
 class _Lane:
@@ -86,7 +91,7 @@ class _Lane:
         if self._store.is_cut_off() and consensus.chance.random() < 0.3:
             raise NotLeader(NOBODY)
         if not (self._store.is_cut_off() or consensus.is_lost()):
-            late = 20.0 if consensus.is_late() else 0.05
+            late = LATE_SECONDS_MAX if consensus.is_late() else 0.05
             # In nobody's context: it comes to hold even if its proposer is dead by then. But not a registration: one
             # that overtakes that of the next life shuts it out.
             context = self._store.life.context if self._store.is_registering else _NOBODYS_CONTEXT
@@ -115,6 +120,11 @@ class VirtualStore(RaftStore):
         self.has_more = asyncio.Event()
         self.awaited: dict[bytes, list[asyncio.Future[None]]] = {}
         consensus.followers[node_id] = self
+
+    async def propose(
+        self, command: Command, timeout: float = PROPOSE_SECONDS, *, acks: Acks = Acks.ALL, only_here: bool = False
+    ) -> Result:
+        return await super().propose(command, timeout, acks=acks, only_here=only_here)
 
     @property
     def is_registering(self) -> bool:

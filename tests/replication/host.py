@@ -119,7 +119,7 @@ class Process:
         replication = Replication(
             host.id, self.store, self.replicas, configs, self.calls, host.clock, lambda: self.epoch
         )
-        replication._checkpoints = OffsetCheckpoints(self.store, self.replicas, 2.0)
+        replication._checkpoints = OffsetCheckpoints(self.store, self.replicas, self.chance.choice((1.0, 30.0)))
         self.store.begin(host.index)
         self.store.subscribe(self.replicas.apply)
         jobs = [*replication.jobs(), self.replicas.keep_removing, self.store.keep_applying, self._register]

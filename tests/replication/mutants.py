@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from chronik.broker.in_sync import UNKNOWN, Follower, InSync
 from chronik.broker.replica import Replica
 from chronik.broker.replicas import Replicas
+from chronik.files import Buffer
 from chronik.log.partition import PartitionLog
 from chronik.log.producers import ProducerStates
 from chronik.metadata import elections, reassignments
@@ -58,8 +59,15 @@ def _durable_when_written_by_leaders(replica: Replica, log: PartitionLog) -> int
     return log.synced_offset if replica.leading is None else log.log_end_offset
 
 
-def _durable_when_written_by_followers(replica: Replica, log: PartitionLog) -> int:
-    return log.synced_offset if replica.leading is not None else log.log_end_offset
+def _claims_what_is_written(patch: pytest.MonkeyPatch) -> None:
+    original = Replica.append_from_leader
+
+    def append(replica: Replica, records: Buffer) -> bool:
+        has_written = original(replica, records)
+        replica.durable_end = replica.log.log_end_offset
+        return has_written
+
+    patch.setattr(Replica, "append_from_leader", append)
 
 
 def _takes_any_answer(plan: FetchPlan, key: Key) -> Followed | None:
@@ -124,7 +132,7 @@ MUTANTS: Final = (
     Mutant("counts progress although the logs differ", instead(Replica, "divergence", lambda *_: None)),
     Mutant("counts what is not durable", instead(Replica, "_durable_end_of", _durable_when_written)),
     Mutant("commits what the leader has not synced", instead(Replica, "_durable_end_of", _durable_when_written_by_leaders)),
-    Mutant("claims what a follower has not synced", instead(Replica, "_durable_end_of", _durable_when_written_by_followers)),
+    Mutant("claims what a follower has not synced", _claims_what_is_written),
     Mutant("gives up an ISR change whose outcome is unknown", instead(isr_keeper, "DECIDED", tuple(ErrorCode))),
     Mutant("takes answers to questions of an earlier epoch", instead(FetchPlan, "answerable", _takes_any_answer)),
     Mutant("serves followers of any epoch", instead(Replica, "check_epoch", lambda *_: None)),

@@ -304,10 +304,16 @@ class World:
             for host in self.hosts.values():
                 self._judge(host)
             if not self.is_calm and self.replacing is None:
-                decide = self.chance.choice(
-                    (self._move_leader, self._move_leader, self._prefer, self._reassign, self._topics, self._delete)
-                )
-                decide()
+                self.chance.choice(
+                    (
+                        self._move_leader,
+                        self._prefer,
+                        self._reassign,
+                        self._drop_and_add,
+                        self._topics,
+                        self._delete,
+                    )
+                )()
 
     def _judge(self, host: Host) -> None:
         """Fences who is away, after a while, and now and then who is not."""
@@ -335,16 +341,25 @@ class World:
 
     def _reassign(self) -> None:
         for topic, index, partition in self._some_partitions():
-            if partition.is_reassigning and self.chance.random() < 0.5:
-                replicas = None
-            else:
-                wanted = self.chance.sample(sorted(self.hosts), self.chance.randint(2, 3))
-                replicas = tuple(node for node in wanted if self._may_hold(node, topic, index, partition))
-            if replicas is None or len(replicas) >= 2:
-                self.consensus.command(ReassignPartitions((Reassignment(topic.id, index, replicas),)))
+            replicas: tuple[int, ...] | None = None
+            if not partition.is_reassigning or self.chance.random() < 0.5:
+                replicas = tuple(self.chance.sample(sorted(self.hosts), self.chance.randint(2, 3)))
+            self._reassign_to(topic, index, replicas)
 
-    def _may_hold(self, node: int, topic: Topic, index: int, partition: Partition) -> bool:
-        return True
+    def _drop_and_add(self) -> None:
+        """A replica leaves, and is back before it may have heard of it."""
+        for topic, index, partition in self._some_partitions():
+            others = [replica for replica in partition.replicas if replica != partition.leader]
+            if len(others) > 1 and not partition.is_reassigning:
+                dropped = self.chance.choice(others)
+                if self.chance.random() < 0.5:
+                    self._isolate(self.hosts[dropped])
+                self._reassign_to(topic, index, tuple(node for node in partition.replicas if node != dropped))
+                back = partial(self._reassign_to, topic, index, partition.replicas)
+                self._later(self.chance.uniform(0.001, 0.3), back)
+
+    def _reassign_to(self, topic: Topic, index: int, replicas: tuple[int, ...] | None) -> None:
+        self.consensus.command(ReassignPartitions((Reassignment(topic.id, index, replicas),)))
 
     def _topics(self) -> None:
         topics = list(self.consensus.image.topics.values())
