@@ -93,6 +93,17 @@ def wait_until_in_sync(cluster: Cluster, places: Iterable[Place], seconds: float
     cluster.wait_until(lambda: standing.not_in_sync(cluster, places), f"all replicas of {places} in sync", seconds)
 
 
+def wait_until_all_vote(cluster: Cluster) -> None:
+    """A node on a new disk begins as a learner: until it votes, the cluster has no node to spare."""
+
+    def missing() -> str | None:
+        members = cluster.leader().status()["members"]
+        voters = {member["id"] for member in members if member["voter"]}
+        return None if voters == set(cluster.nodes) else f"members: {members}"
+
+    cluster.wait_until(missing, "all nodes vote")
+
+
 def leader_of(cluster: Cluster, place: Place) -> ClusterNode:
     """Once there is one that lives, by the account of a live node."""
 
