@@ -1,0 +1,67 @@
+"""Rows to land in tables, and what a table then holds, read without delta-rs's own reader."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from chronik.pipeline.tables.columns import HEADERS_TYPE, Kind, Partitioning, batch_of, own_columns, schema_of
+from chronik.pipeline.tables.committer import Snapshot, TableSpec
+from chronik.pipeline.tables.delta import DeltaCommitter
+from chronik.pipeline.tables.parquet import PartitionedWriter
+from chronik.pipeline.tables.progress import Landed, Span
+from chronik.pipeline.tables.storage import Storage
+
+SPEC = TableSpec("orders", "AAAAAAAAAAAAAAAAAAAAAQ")
+NOON_2024_05_01_MS = 1_714_564_800_000
+
+
+def opened(folder: Path, spec: TableSpec = SPEC) -> DeltaCommitter:
+    return DeltaCommitter.open_or_create(str(folder), spec)
+
+
+def batch(span: Span, schema: pa.Schema | None = None, *, timestamps_ms: Sequence[int] | None = None) -> pa.RecordBatch:
+    """One record per offset, told apart by its value."""
+    offsets = range(span.start, span.end)
+    values: list[bytes | None] = [b"value %d/%d" % (span.partition, offset) for offset in offsets]
+    columns = own_columns(
+        partition=span.partition,
+        offsets=pa.array(offsets, pa.int64()),
+        timestamps_ms=pa.array(timestamps_ms or [NOON_2024_05_01_MS + offset for offset in offsets], pa.int64()),
+        keys=pa.array([b"key" for _ in offsets], pa.binary()),
+        values=pa.array(values, pa.binary()),
+        headers=pa.nulls(len(offsets), HEADERS_TYPE),
+    )
+    return batch_of(columns, schema or schema_of(Kind.RAW))
+
+
+def landed(
+    folder: Path, *spans: Span, schema: pa.Schema | None = None, partitioning: Partitioning = Partitioning.DATE
+) -> Landed:
+    schema = schema or schema_of(Kind.RAW, partitioning)
+    with PartitionedWriter(Storage(str(folder)), schema, partitioning.columns) as writer:
+        for span in spans:
+            writer.write(batch(span, schema))
+    return Landed(spans, writer.files)
+
+
+def rows(snapshot: Snapshot) -> pa.Table:
+    """The rows of a snapshot, its partition columns among them."""
+    fields = [snapshot.schema.field(name) for name in snapshot.partition_by]
+    partitioning = ds.partitioning(pa.schema(fields), flavor="hive")
+    found = ds.dataset(list(snapshot.file_uris), schema=snapshot.schema, partitioning=partitioning, format="parquet")
+    return found.to_table()
+
+
+def offsets(snapshot: Snapshot) -> list[tuple[int, int]]:
+    if not snapshot.file_uris:
+        return []
+    table = rows(snapshot)
+    return sorted(zip(table["_partition"].to_pylist(), table["_offset"].to_pylist(), strict=True))
+
+
+def every(*spans: Span) -> list[tuple[int, int]]:
+    return sorted((span.partition, offset) for span in spans for offset in range(span.start, span.end))
