@@ -50,9 +50,9 @@ class View:
         if log._truncations != self._truncations:
             self._truncations = log._truncations
             self.batches, self.compared = [], 0
-        offset = self.batches[-1].next_offset if self.batches else log.log_start_offset
+        offset = max(self.batches[-1].next_offset if self.batches else 0, log.log_start_offset)
         known = len(self.batches)
-        while log.log_start_offset <= offset < log.log_end_offset:
+        while offset < log.log_end_offset:
             data = log.read(offset, READ_BYTES, log.log_end_offset)
             if not data:
                 raise Violation(f"{log.folder}: nothing can be read at {offset}, and the log ends at {log.log_end_offset}")

@@ -1,0 +1,125 @@
+"""One leader with real replicas on a twin of a disk, and followers that are played by the test."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from chronik.broker.in_sync import Follower
+from chronik.broker.incoming import accept_produced
+from chronik.broker.replica import Replica
+from chronik.broker.replicas import Replicas
+from chronik.configs.resolver import ConfigResolver
+from chronik.files import FileCache
+from chronik.log.synced import SyncedOffsets
+from chronik.metadata.commands import Command, CreateTopic, PartitionAssignment, RegisterBroker
+from chronik.metadata.records import Partition
+from chronik.protocol.records import Record, encode_batch
+from chronik.replication.messages import NO_SESSION, FollowerFetch, Key, LeaderAnswer, Position
+from chronik.replication.serving import ReplicaServer
+from chronik.replication.throttle import ReplicationThrottle
+
+from .consensus import Consensus, VirtualStore
+from .disk import TwinDisk
+from .host import VirtualFlusher
+from .virtual_loop import Life, SlowDisk, VirtualClock, VirtualLoop
+
+TOPIC_ID = b"t" * 16
+LEADER, FOLLOWER, OTHER = 1, 2, 3
+
+
+class Rig:
+    """Node 1 leads every partition of the topic; 2 and 3 follow. All are in the ISR."""
+
+    def __init__(self, *, partitions: int = 1, configs: dict[str, str] | None = None) -> None:
+        self.loop = VirtualLoop()
+        self.clock = VirtualClock(self.loop)
+        self.consensus = Consensus(self.loop, random.Random(1))
+        self.consensus.heal()
+        for node in (LEADER, FOLLOWER, OTHER):
+            self.consensus.command(RegisterBroker(node, "host", 9092, None, bytes([node]) * 16, bytes([node]) * 16))
+        assignment = PartitionAssignment((LEADER, FOLLOWER, OTHER), (LEADER, FOLLOWER, OTHER), LEADER)
+        self.consensus.command(CreateTopic(TOPIC_ID, "topic", (assignment,) * partitions, configs or {}, 0))
+        self.progress: list[tuple[Replica, Follower]] = []
+
+    def run(self, story: Callable[[Rig], Coroutine[Any, Any, None]]) -> None:
+        async def begin_and_tell() -> None:
+            self._begin()
+            await story(self)
+
+        self.loop.run(begin_and_tell(), [])
+        if self.loop.failures:
+            raise self.loop.failures[0]
+
+    def _begin(self) -> None:
+        self.store = VirtualStore(LEADER, b"l" * 16, self.consensus, Life(), lambda: False)
+        self.configs = ConfigResolver(self.store, LEADER, {"leader.replication.throttled.rate": "100"})
+        files = TwinDisk()
+        self.replicas = Replicas(
+            LEADER,
+            self.store,
+            self.configs,
+            FileCache(files),
+            SyncedOffsets(files, "synced-offsets"),
+            self.clock,
+            VirtualFlusher(SlowDisk(lambda: 0.001), self.loop),
+            flush_each_append=True,
+        )
+        throttle = ReplicationThrottle("leader", LEADER, self.store, self.configs, self.clock)
+        self.server = ReplicaServer(
+            self.store, self.replicas, self.clock, lambda *progress: self.progress.append(progress), throttle
+        )
+        self.store.begin(len(self.consensus.log))
+        self.store.subscribe(self.replicas.apply)
+        self.replicas.begin()
+
+    def command(self, command: Command) -> None:
+        """Decided, and applied on the leader at once."""
+        assert not self.consensus.command(command).code
+        self.store._apply(1)
+
+    def partition(self, index: int = 0) -> Partition:
+        return self.store.image.topics["topic"].partitions[index]
+
+    def replica(self, index: int = 0) -> Replica:
+        return self.replicas.by_id(TOPIC_ID, index)
+
+    def epoch_of(self, node: int) -> int:
+        return self.store.image.brokers[node].epoch
+
+    def append(self, value: bytes = b"value", index: int = 0) -> int:
+        """A batch of one record; returns its offset."""
+        replica = self.replica(index)
+        batch = bytearray(encode_batch([Record(0, 0, None, value)]))
+        return replica.append(accept_produced(memoryview(batch), replica.rules, 13, 0)).base_offset
+
+    def at(self, offset: int, index: int = 0, *, last_epoch: int = -1, leader_epoch: int | None = None) -> Position:
+        """A follower's position in a partition."""
+        epoch = self.partition(index).leader_epoch if leader_epoch is None else leader_epoch
+        return Position(TOPIC_ID, index, epoch, offset, last_epoch, 0)
+
+
+class PlayedFollower:
+    """Asks as a follower does, one turn after the other."""
+
+    def __init__(self, rig: Rig, node: int = FOLLOWER) -> None:
+        self._rig = rig
+        self._node = node
+        self.session_id = NO_SESSION
+        self.turn = 0
+
+    async def fetch(
+        self,
+        *positions: Position,
+        wait_ms: int = 0,
+        max_bytes: int = 1 << 20,
+        forgotten: tuple[Key, ...] = (),
+        broker_epoch: int | None = None,
+    ) -> LeaderAnswer:
+        epoch = self._rig.epoch_of(self._node) if broker_epoch is None else broker_epoch
+        request = FollowerFetch(epoch, self.session_id, self.turn, positions, forgotten, wait_ms, max_bytes)
+        answer = await self._rig.server.fetch(self._node, request)
+        self.turn = 0 if answer.session_id == NO_SESSION else 1 if not self.session_id else self.turn + 1
+        self.session_id = answer.session_id
+        return answer

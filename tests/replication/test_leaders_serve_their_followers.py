@@ -1,0 +1,284 @@
+"""Sessions, turns, budgets and throttles: what a leader makes of what its followers ask."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from chronik.metadata.commands import BrokerStatus, RegisterBroker, SetPartitionLeader, UpdateBrokerStatus
+from chronik.protocol.batch import iter_batches
+from chronik.protocol.errors import ErrorCode
+from chronik.raft.peer_calls import CallRefused
+from chronik.replication.messages import NO_SESSION, Portion, Wake
+
+from .rig import FOLLOWER, OTHER, TOPIC_ID, PlayedFollower, Rig
+
+
+def offsets(portion: Portion) -> list[int]:
+    return [header.base_offset for _, header in iter_batches(portion.records)]
+
+
+def test_a_fetch_is_answered_with_what_was_written_since_the_one_before() -> None:
+    async def story(rig: Rig) -> None:
+        rig.append()
+        rig.append()
+        follower = PlayedFollower(rig)
+        first = await follower.fetch(rig.at(0))
+        assert offsets(first.portions[0]) == [0, 1]
+        rig.append()
+        second = await follower.fetch(rig.at(2, last_epoch=0))
+        assert offsets(second.portions[0]) == [2]
+
+    Rig().run(story)
+
+
+def test_a_partition_that_the_follower_does_not_name_is_answered_when_there_is_news_of_it() -> None:
+    async def story(rig: Rig) -> None:
+        follower = PlayedFollower(rig)
+        await follower.fetch(rig.at(0), rig.at(0, 1))
+        rig.append(index=1)
+        answer = await follower.fetch()
+        assert [(portion.partition, offsets(portion)) for portion in answer.portions] == [(1, [0])]
+        assert not [portion for portion in (await follower.fetch()).portions if portion.records]
+
+    Rig(partitions=2).run(story)
+
+
+def test_a_fetch_waits_for_records_and_no_longer_than_it_may() -> None:
+    async def story(rig: Rig) -> None:
+        follower = PlayedFollower(rig)
+        await follower.fetch(rig.at(0))
+        rig.loop.call_later(0.2, rig.append)
+        answer = await follower.fetch(wait_ms=500)
+        assert rig.loop.time() == pytest.approx(0.2)
+        assert offsets(answer.portions[0]) == [0]
+        began = rig.loop.time()
+        await follower.fetch(rig.at(1, last_epoch=0), wait_ms=500)
+        assert rig.loop.time() == pytest.approx(began + 0.5)
+
+    Rig().run(story)
+
+
+def test_a_waiting_fetch_can_be_woken() -> None:
+    async def story(rig: Rig) -> None:
+        follower = PlayedFollower(rig)
+        await follower.fetch(rig.at(0))
+        waiting = asyncio.ensure_future(follower.fetch(wait_ms=500))
+        await asyncio.sleep(0.1)
+        await rig.server.wake(FOLLOWER, Wake(follower.session_id))
+        answer = await waiting
+        assert rig.loop.time() == pytest.approx(0.1)
+        assert not [portion for portion in answer.portions if portion.records]
+
+    Rig().run(story)
+
+
+def test_a_lost_turn_ends_the_session() -> None:
+    async def story(rig: Rig) -> None:
+        follower = PlayedFollower(rig)
+        await follower.fetch(rig.at(0))
+        follower.turn += 1
+        assert (await follower.fetch()).session_id == NO_SESSION
+        assert (await follower.fetch(rig.at(0))).session_id != NO_SESSION
+
+    Rig().run(story)
+
+
+def test_a_session_that_begins_ends_the_one_before_and_the_fetch_that_waits_in_it() -> None:
+    async def story(rig: Rig) -> None:
+        earlier = PlayedFollower(rig)
+        await earlier.fetch(rig.at(0))
+        waiting = asyncio.ensure_future(earlier.fetch(wait_ms=500))
+        await asyncio.sleep(0.1)
+        await PlayedFollower(rig).fetch(rig.at(0))
+        assert (await waiting).session_id == NO_SESSION
+        assert rig.loop.time() < 0.5
+
+    Rig().run(story)
+
+
+def test_sessions_of_two_followers_do_not_touch_each_other() -> None:
+    async def story(rig: Rig) -> None:
+        first, second = PlayedFollower(rig, FOLLOWER), PlayedFollower(rig, OTHER)
+        await first.fetch(rig.at(0))
+        await second.fetch(rig.at(0))
+        rig.append()
+        assert offsets((await first.fetch()).portions[0]) == [0]
+        assert offsets((await second.fetch()).portions[0]) == [0]
+
+    Rig().run(story)
+
+
+def test_an_earlier_life_of_a_broker_and_one_that_is_not_registered_are_refused() -> None:
+    async def story(rig: Rig) -> None:
+        follower = PlayedFollower(rig)
+        earlier = rig.epoch_of(FOLLOWER)
+        rig.command(RegisterBroker(FOLLOWER, "host", 9092, None, b"n" * 16, bytes([FOLLOWER]) * 16))
+        with pytest.raises(CallRefused, match="another life"):
+            await follower.fetch(rig.at(0), broker_epoch=earlier)
+        with pytest.raises(CallRefused, match="not registered"):
+            await follower.fetch(rig.at(0), broker_epoch=-1)
+        assert (await follower.fetch(rig.at(0))).session_id != NO_SESSION
+
+    Rig().run(story)
+
+
+def test_a_session_belongs_to_one_life_of_a_broker() -> None:
+    async def story(rig: Rig) -> None:
+        follower = PlayedFollower(rig)
+        await follower.fetch(rig.at(0))
+        rig.command(RegisterBroker(FOLLOWER, "host", 9092, None, b"n" * 16, bytes([FOLLOWER]) * 16))
+        assert (await follower.fetch()).session_id == NO_SESSION
+
+    Rig().run(story)
+
+
+def test_a_follower_of_another_epoch_is_told_so_and_its_progress_does_not_count() -> None:
+    async def story(rig: Rig) -> None:
+        rig.append()
+        rig.command(SetPartitionLeader(TOPIC_ID, 0, FOLLOWER))
+        rig.command(SetPartitionLeader(TOPIC_ID, 0, 1))
+        leading = rig.replica().leading
+        assert leading is not None
+        follower = PlayedFollower(rig)
+        behind = await follower.fetch(rig.at(1, last_epoch=0, leader_epoch=0))
+        ahead = await follower.fetch(rig.at(1, last_epoch=0, leader_epoch=9))
+        assert behind.portions[0].error == ErrorCode.FENCED_LEADER_EPOCH
+        assert ahead.portions[0].error == ErrorCode.UNKNOWN_LEADER_EPOCH
+        assert leading.followers[FOLLOWER].offset == -1
+        await follower.fetch(rig.at(1, last_epoch=0))
+        assert leading.followers[FOLLOWER].offset == 1
+
+    Rig().run(story)
+
+
+def test_a_log_that_differs_is_told_where_and_its_progress_does_not_count() -> None:
+    async def story(rig: Rig) -> None:
+        rig.append()
+        rig.command(SetPartitionLeader(TOPIC_ID, 0, FOLLOWER))
+        rig.command(SetPartitionLeader(TOPIC_ID, 0, 1))  # in epoch 2, which starts at offset 1
+        rig.append()
+        follower = PlayedFollower(rig)
+        answer = await follower.fetch(rig.at(2, last_epoch=1))
+        portion = answer.portions[0]
+        assert (portion.diverging_epoch, portion.diverging_end) == (0, 1)
+        assert not portion.records
+        assert rig.progress == []
+        assert offsets((await follower.fetch(rig.at(1, last_epoch=0))).portions[0]) == [1]
+        assert len(rig.progress) == 1
+
+    Rig().run(story)
+
+
+def test_an_offset_that_the_leader_does_not_have_is_out_of_range() -> None:
+    async def story(rig: Rig) -> None:
+        rig.append()
+        rig.append()
+        await rig.replica().make_durable()
+        rig.replica().log.delete_records_before(1)
+        answer = await PlayedFollower(rig).fetch(rig.at(0))
+        portion = answer.portions[0]
+        assert portion.error == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert (portion.log_start_offset, portion.log_end_offset) == (1, 2)
+
+    Rig().run(story)
+
+
+def test_who_is_no_replica_of_a_partition_gets_nothing_of_it() -> None:
+    async def story(rig: Rig) -> None:
+        rig.append()
+        rig.command(RegisterBroker(4, "host", 9092, None, b"4" * 16, b"4" * 16))
+        answer = await PlayedFollower(rig, 4).fetch(rig.at(0))
+        assert answer.portions[0].error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert not answer.portions[0].records
+
+    Rig().run(story)
+
+
+def test_a_waiting_fetch_is_told_at_once_that_the_term_has_ended() -> None:
+    async def story(rig: Rig) -> None:
+        follower = PlayedFollower(rig)
+        await follower.fetch(rig.at(0))
+        rig.loop.call_later(0.1, rig.command, UpdateBrokerStatus(1, BrokerStatus.OFFLINE))
+        answer = await follower.fetch(wait_ms=500)
+        assert rig.loop.time() == pytest.approx(0.1)
+        assert answer.portions[0].error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    Rig().run(story)
+
+
+def test_one_batch_that_is_larger_than_the_answer_may_be_is_sent_all_the_same() -> None:
+    async def story(rig: Rig) -> None:
+        rig.append(b"x" * 20_000)
+        rig.append()
+        answer = await PlayedFollower(rig).fetch(rig.at(0), max_bytes=1000)
+        assert offsets(answer.portions[0]) == [0]
+
+    Rig().run(story)
+
+
+def test_an_answer_keeps_to_its_size_and_what_found_no_room_comes_with_the_next() -> None:
+    async def story(rig: Rig) -> None:
+        for index in (0, 1, 2):
+            rig.append(b"x" * 20_000, index)
+        follower = PlayedFollower(rig)
+        positions = [rig.at(0, index) for index in (0, 1, 2)]
+        first = await follower.fetch(*positions, max_bytes=25_000)
+        second = await follower.fetch(max_bytes=25_000)
+        third = await follower.fetch(max_bytes=25_000)
+        told = [[portion.partition for portion in answer.portions if portion.records] for answer in (first, second, third)]
+        assert told == [[0], [1], [2]]
+
+    Rig(partitions=3).run(story)
+
+
+def test_a_forgotten_partition_is_not_spoken_of_again() -> None:
+    async def story(rig: Rig) -> None:
+        follower = PlayedFollower(rig)
+        await follower.fetch(rig.at(0), rig.at(0, 1))
+        await follower.fetch(forgotten=((TOPIC_ID, 1),))
+        rig.append(index=1)
+        rig.append(index=0)
+        answer = await follower.fetch()
+        assert [portion.partition for portion in answer.portions] == [0]
+        assert not rig.replica(1).readers
+
+    Rig(partitions=2).run(story)
+
+
+def test_who_is_not_in_sync_is_throttled_and_who_is_in_sync_is_not() -> None:
+    async def story(rig: Rig) -> None:
+        rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.OFFLINE))
+        rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.ONLINE))
+        assert rig.partition().isr == (1, OTHER)
+        for _ in range(2):
+            rig.append(b"x" * 932)  # 1,000 bytes on disk: at 100 a second that takes ten
+        slow, quick = PlayedFollower(rig, FOLLOWER), PlayedFollower(rig, OTHER)
+        assert offsets((await slow.fetch(rig.at(0), max_bytes=1000)).portions[0]) == [0]
+        began = rig.loop.time()
+        answer = await slow.fetch(rig.at(1, last_epoch=0))
+        while not any(portion.records for portion in answer.portions):
+            assert rig.loop.time() < began + 20
+            answer = await slow.fetch(wait_ms=500)
+        assert rig.loop.time() > began + 9
+        assert offsets((await quick.fetch(rig.at(0))).portions[0]) == [0, 1]
+
+    Rig(configs={"leader.replication.throttled.replicas": "*"}).run(story)
+
+
+def test_the_high_watermark_is_what_all_in_sync_replicas_have_made_durable() -> None:
+    async def story(rig: Rig) -> None:
+        rig.append()
+        rig.append()
+        replica = rig.replica()
+        await replica.make_durable()
+        first, second = PlayedFollower(rig, FOLLOWER), PlayedFollower(rig, OTHER)
+        await first.fetch(rig.at(2, last_epoch=0))
+        assert replica.high_watermark == 0
+        await second.fetch(rig.at(1, last_epoch=0))
+        assert replica.high_watermark == 1
+        rig.command(UpdateBrokerStatus(OTHER, BrokerStatus.OFFLINE))
+        assert replica.high_watermark == 2
+
+    Rig().run(story)
