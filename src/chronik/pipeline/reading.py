@@ -1,0 +1,36 @@
+"""One range as Arrow record batches, whatever way its bytes come: what every task of a source or a job does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pyarrow as pa
+
+from chronik.client.cluster import Cluster
+from chronik.pipeline.batches import visible_batches
+from chronik.pipeline.decode import decode
+from chronik.pipeline.fetching import fetched_portions
+from chronik.pipeline.options import ReadSettings, Transport
+from chronik.pipeline.ranges import OffsetRange
+from chronik.pipeline.schema import record_batch, wanted_of
+from chronik.pipeline.segments import segment_portions
+
+CLIENT_ID = "chronik-pipeline"
+
+
+def read_range(target: OffsetRange, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
+    """Its records in order, of the columns that `settings` names; aborted ones are left out if committed are read.
+
+    Raises DataLoss, OptionError, CorruptRecords, ClientError or KafkaError.
+    """
+    transport = segment_portions if settings.transport is Transport.SEGMENTS else fetched_portions
+    wanted = wanted_of(settings.columns)
+    with (
+        Cluster(settings.bootstrap, client_id=CLIENT_ID) as cluster,
+        closing(transport(cluster, target, settings)) as portions,
+    ):
+        for portion in portions:
+            visible = visible_batches(portion.buffer, portion.batches, portion.aborted)
+            for columns in decode(portion.buffer, visible, target.start, target.end, wanted):
+                yield record_batch(target.source, columns, settings.columns)

@@ -1,0 +1,164 @@
+"""A range of a partition from segment files: for tasks on a broker's own machine, or over a copy of its data folder.
+
+Files know nothing of the broker's rules. So ranges are planned with the broker (up to the high watermark, or the last
+stable offset), records before the log's start are not read although they may still be there, and which transactions
+were aborted is learnt from the markers behind them.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from chronik.client.cluster import Cluster
+from chronik.client.records import TopicPartition
+from chronik.ids import format_id
+from chronik.log.names import LOG, offset_name, offsets_of
+from chronik.pipeline.batches import Aborted, StoredBatch, is_abort, stored_batches
+from chronik.pipeline.errors import OptionError
+from chronik.pipeline.options import IsolationLevel, ReadSettings
+from chronik.pipeline.portions import PORTION_BYTES, Portion, report_loss
+from chronik.pipeline.positions import Positions
+from chronik.pipeline.ranges import OffsetRange
+from chronik.protocol.errors import CorruptRecords
+
+TOPICS_FOLDER: Final = "topics"
+
+LISTINGS_MAX: Final = 20
+"""A file may go away between listing and opening it, when retention or compaction takes it. Not so often in a row."""
+
+
+def segment_portions(cluster: Cluster, target: OffsetRange, settings: ReadSettings) -> Generator[Portion]:
+    """As `fetched_portions`, from the folders that `settings` names. Raises OptionError if none has the partition."""
+    topic_id = cluster.retrying(lambda: cluster.topic(target.topic)).topic_id
+    folder = partition_folder(settings.segment_dirs, target.source, topic_id)
+    log_start = Positions(cluster, settings.isolation).earliest([target.source])[target.source]
+    start = max(target.start, min(log_start, target.end))
+    if start > target.start:
+        why = f"the partition now starts at {log_start}"
+        report_loss(target, target.start, start, why, fail=settings.fail_on_data_loss)
+    committed_only = settings.isolation is IsolationLevel.READ_COMMITTED
+    aborted = aborted_transactions(folder, start, target.end) if committed_only else ()
+    position = start
+    for portion in read_segments(folder, start, target.end):
+        yield portion._replace(aborted=_that_concern(aborted, portion))
+        position = portion.next_offset
+    if position < target.end:
+        report_loss(target, position, target.end, f"{folder} ends there", fail=settings.fail_on_data_loss)
+
+
+def partition_folder(data_dirs: Sequence[str], partition: TopicPartition, topic_id: bytes) -> Path:
+    """Where one of the data folders has the partition: by topic id as Chronik does, or by name as Kafka does."""
+    for data_dir in data_dirs:
+        for name in (f"{TOPICS_FOLDER}/{format_id(topic_id)}/{partition.partition}", str(partition)):
+            folder = Path(data_dir) / name
+            if folder.is_dir():
+                return folder
+    raise OptionError(f"segmentDirs: none of {', '.join(data_dirs)} has {partition} (topic id {format_id(topic_id)})")
+
+
+def read_segments(folder: Path, start: int, end: int) -> Iterator[Portion]:
+    """The batches from the one that holds `start` to the last that begins before `end`, as far as there are any."""
+    position, listings = start, 0
+    while position < end:
+        try:
+            for portion in _from_files(folder, position, end):
+                yield portion
+                position, listings = portion.next_offset, 0
+            return
+        except FileNotFoundError:
+            listings += 1
+            if listings >= LISTINGS_MAX:
+                raise
+
+
+def _from_files(folder: Path, start: int, end: int) -> Iterator[Portion]:
+    bases = offsets_of(os.listdir(folder), LOG)
+    for base in bases[max(0, bisect_right(bases, start) - 1) :]:
+        if base >= end:
+            return
+        with (folder / offset_name(base, LOG)).open("rb", buffering=0) as file:
+            yield from _from_file(file.fileno(), start, end)
+
+
+def _from_file(descriptor: int, start: int, end: int) -> Iterator[Portion]:
+    at, size = 0, PORTION_BYTES
+    while True:
+        buffer = os.pread(descriptor, size, at)
+        batches = _whole_batches(buffer)
+        if not batches:
+            if len(buffer) < size or _is_room(buffer):
+                return
+            size *= 2  # one batch that is longer than that
+            continue
+        last = batches[-1]
+        at += last.position + last.size
+        size = PORTION_BYTES
+        chosen = [each for each in batches if each.last_offset >= start and _first_offset(each) < end]
+        if chosen:
+            yield Portion(buffer, chosen)
+        if last.last_offset >= end - 1:
+            return
+
+
+def _whole_batches(buffer: bytes) -> list[StoredBatch]:
+    """Behind the last batch of a segment that is written to there may be room, which is zeros."""
+    batches: list[StoredBatch] = []
+    try:
+        for batch in stored_batches(buffer):
+            batches.append(batch)
+    except CorruptRecords:
+        behind = batches[-1].position + batches[-1].size if batches else 0
+        if not _is_room(buffer[behind:]):
+            raise
+    return batches
+
+
+def _is_room(data: bytes) -> bool:
+    return not any(data[:12])
+
+
+def _first_offset(batch: StoredBatch) -> int:
+    return batch.last_offset if batch.header is None else batch.header.base_offset
+
+
+class AbortedSpan(NamedTuple):
+    producer_id: int
+    first_offset: int
+    """Of the first batch in the range."""
+    marker_offset: int
+
+
+def aborted_transactions(folder: Path, start: int, end: int) -> tuple[AbortedSpan, ...]:
+    """Those that have records in the range, found by reading on until all of them have ended.
+
+    A transaction that is still open when the log ends counts as neither: a range that was planned up to the last stable
+    offset has none of it.
+    """
+    open_since: dict[int, int] = {}
+    aborted: list[AbortedSpan] = []
+    for portion in read_segments(folder, start, 2**63 - 1):
+        for batch in portion.batches:
+            header = batch.header
+            if header is None or not header.is_transactional:
+                continue
+            if not header.is_control:
+                if header.base_offset < end:
+                    open_since.setdefault(header.producer_id, header.base_offset)
+            elif (first := open_since.pop(header.producer_id, None)) is not None and is_abort(portion.buffer, batch):
+                aborted.append(AbortedSpan(header.producer_id, first, header.base_offset))
+        if portion.next_offset >= end and not open_since:
+            break
+    return tuple(aborted)
+
+
+def _that_concern(aborted: Sequence[AbortedSpan], portion: Portion) -> tuple[Aborted, ...]:
+    first = _first_offset(portion.batches[0])
+    return tuple(
+        Aborted(each.first_offset, each.producer_id)
+        for each in aborted
+        if each.marker_offset >= first and each.first_offset < portion.next_offset
+    )

@@ -1,0 +1,58 @@
+"""The Spark data source `chronik`. Spark finds it by the name of this module: nothing has to be registered.
+
+    spark.read.format("chronik").option("bootstrap.servers", "localhost:9092").option("subscribe", "events").load()
+
+Every Python worker of Spark imports this module while it looks for data sources, so that it imports nothing else before
+it is used. The options stand in `chronik.pipeline.options` and `chronik.pipeline.sink`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+__all__ = ["DefaultSource"]
+
+
+class DefaultSource(DataSource):  # type: ignore[misc]
+    @classmethod
+    def name(cls) -> str:
+        return "chronik"
+
+    def schema(self) -> str:
+        from chronik.pipeline.options import source_columns
+        from chronik.pipeline.schema import spark_schema
+
+        return spark_schema(source_columns(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from chronik.pipeline.options import parse_source_options
+        from chronik.pipeline.source import ChronikReader
+
+        return ChronikReader(parse_source_options(self.options, streaming=False))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from chronik.pipeline.options import parse_source_options
+        from chronik.pipeline.stream import ChronikStreamReader
+
+        return ChronikStreamReader(parse_source_options(self.options, streaming=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from chronik.pipeline.sink import ChronikWriter, sink_settings
+
+        return ChronikWriter(sink_settings(self.options, schema, overwrite=overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from chronik.pipeline.sink import ChronikStreamWriter, sink_settings
+
+        return ChronikStreamWriter(sink_settings(self.options, schema))
