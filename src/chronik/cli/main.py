@@ -20,6 +20,7 @@ COMMANDS = {
     "groups": "list, describe, delete and rewind consumer groups",
     "produce": "write lines from stdin to a topic",
     "consume": "write the records of a topic to stdout",
+    "pipeline": "topics as tables, on Spark",
     "bench": "measure throughput and latency",
     "demo": "a broker, records in and out, and what happened",
 }

@@ -1,0 +1,105 @@
+"""`chronik pipeline`: topics as tables, on Spark. Each action imports what it needs when it is called."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+
+from chronik.cli.arguments import add_debug_argument, add_json_argument
+from chronik.cli.output import print_json, table
+
+EXIT_OK, EXIT_WRONG = 0, 1
+
+MARKS = {"good": "ok", "doubtful": "?", "wrong": "WRONG"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    _add_doctor_arguments(actions.add_parser("doctor", help="what is wrong with this set-up, and what to do about it"))
+    _add_server_arguments(actions.add_parser("server", help="a Spark that stays, so that queries start quickly"))
+
+
+def add_master_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--master", metavar="URL", help="spark://HOST:PORT, local[N]; also CHRONIK_SPARK_MASTER (default: this machine)"
+    )
+
+
+# doctor
+
+
+def _add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=run_doctor)
+    add_master_argument(parser)
+    parser.add_argument("-b", "--bootstrap-server", metavar="HOST:PORT", help="see whether a broker answers there")
+    parser.add_argument("--table-root", metavar="DIR", help="see whether tables can be made there")
+    add_json_argument(parser)
+    add_debug_argument(parser)
+
+
+def run_doctor(arguments: argparse.Namespace) -> int:
+    from chronik.pipeline.doctor import State, examine
+
+    findings = list(
+        examine(master=arguments.master, bootstrap=arguments.bootstrap_server, table_root=arguments.table_root)
+    )
+    wrong = [finding for finding in findings if finding.state is State.WRONG]
+    if arguments.json:
+        print_json({"ready": not wrong, "findings": [asdict(finding) for finding in findings]})
+        return EXIT_WRONG if wrong else EXIT_OK
+    for finding in findings:
+        print(f"{MARKS[finding.state]:<5}  {finding.says}")
+        if finding.do:
+            print(f"       -> {finding.do}")
+    print(f"\n{len(wrong)} wrong: the pipeline will not run like this." if wrong else "\nThe pipeline can run.")
+    return EXIT_WRONG if wrong else EXIT_OK
+
+
+# server
+
+
+def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    start = actions.add_parser("start", help="start it, or say where it is")
+    add_master_argument(start)
+    stop = actions.add_parser("stop", help="stop it")
+    status = actions.add_parser("status", help="say whether it runs")
+    for action, run in ((start, run_server_start), (stop, run_server_stop), (status, run_server_status)):
+        action.set_defaults(run=run)
+        add_json_argument(action)
+        add_debug_argument(action)
+
+
+def run_server_start(arguments: argparse.Namespace) -> int:
+    from chronik.pipeline.connect import ensure_server
+    from chronik.pipeline.doctor import require
+
+    require("pyspark", "grpcio")
+    ensure_server(arguments.master)
+    return run_server_status(arguments)
+
+
+def run_server_stop(arguments: argparse.Namespace) -> int:
+    from chronik.pipeline.connect import stop_server
+
+    stopped = stop_server()
+    if arguments.json:
+        print_json({"stopped": stopped})
+    else:
+        print("stopped" if stopped else "there was none")
+    return EXIT_OK
+
+
+def run_server_status(arguments: argparse.Namespace) -> int:
+    from chronik.pipeline.connect import running_server
+
+    server = running_server()
+    if arguments.json:
+        # The token lets its holder run code: it stays in a file that only the user can read.
+        found = None if server is None else {"pid": server.pid, "port": server.port, "master": server.master}
+        print_json({"running": server is not None, "server": found})
+    elif server is None:
+        print("no server is running")
+    else:
+        print(table(("PID", "PORT", "MASTER", "LOG"), [(server.pid, server.port, server.master, server.log)]))
+    return EXIT_OK if server is not None else EXIT_WRONG
