@@ -80,18 +80,23 @@ def _from_files(folder: Path, start: int, end: int) -> Iterator[Portion]:
     for base in bases[max(0, bisect_right(bases, start) - 1) :]:
         if base >= end:
             return
-        with (folder / offset_name(base, LOG)).open("rb", buffering=0) as file:
-            yield from _from_file(file.fileno(), start, end)
+        path = folder / offset_name(base, LOG)
+        with path.open("rb", buffering=0) as file:
+            left_over = yield from _from_file(file.fileno(), start, end)
+        # Only of the last file a batch may be there in part: it is being written, and no range reaches it yet.
+        if left_over and base != bases[-1]:
+            raise CorruptRecords(f"{path}: what follows the batches is none")
 
 
-def _from_file(descriptor: int, start: int, end: int) -> Iterator[Portion]:
+def _from_file(descriptor: int, start: int, end: int) -> Generator[Portion, None, bool]:
+    """Whether anything is left over behind the last whole batch. As far as `end` needs it, the file is read."""
     at, size = 0, PORTION_BYTES
     while True:
         buffer = os.pread(descriptor, size, at)
         batches = _whole_batches(buffer)
         if not batches:
             if len(buffer) < size or _is_room(buffer):
-                return
+                return not _is_room(buffer)
             size *= 2  # one batch that is longer than that
             continue
         last = batches[-1]
@@ -101,7 +106,7 @@ def _from_file(descriptor: int, start: int, end: int) -> Iterator[Portion]:
         if chosen:
             yield Portion(buffer, chosen)
         if last.last_offset >= end - 1:
-            return
+            return False
 
 
 def _whole_batches(buffer: bytes) -> list[StoredBatch]:

@@ -37,9 +37,10 @@ class ChronikStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self._options = options
         self._cluster: Cluster | None = None
         self._progress: Progress | None = None
+        self._told: dict[str, Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_cluster": None, "_progress": None}
+        return {"_options": self._options, "_cluster": None, "_progress": None, "_told": None}
 
     # Where micro-batches end
 
@@ -54,6 +55,9 @@ class ChronikStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        # Spark asks when the micro-batch before is done. It confirms that with `commit` only when another one follows, so
+        # that the last of a query that ends by itself would never be told.
+        self._tell_group(start)
         # Spark hands one limit over, so the minimum beside a maximum is our own affair.
         records_min = None if isinstance(limit, ReadAllAvailable) else self._options.records_per_trigger_min
         records_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -76,13 +80,17 @@ class ChronikStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     # When one is done
 
     def commit(self, end: dict[str, Any]) -> None:
+        self._tell_group(end)
+
+    def _tell_group(self, offset: dict[str, Any]) -> None:
         """Tells the group how far the stream is. The checkpoint is what counts: a failure here only makes lag tools
-        show old figures until the next one."""
-        offsets = reached(end)
-        if self._options.group is None or not offsets:
+        show old figures until the next time."""
+        offsets = reached(offset)
+        if self._options.group is None or not offsets or offset == self._told:
             return
         try:
             commit_offsets(self._connected(), self._options.group, offsets)
+            self._told = offset
         except (ClientError, KafkaError) as error:
             logger.warning("group %s is not told how far the stream is: %s", self._options.group, error)
 

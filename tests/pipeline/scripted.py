@@ -1,0 +1,86 @@
+"""A cluster that answers fetches with what a test says, for brokers that do what ours does not (yet)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from chronik.client.cluster import Cluster
+from chronik.client.records import TopicPartition
+from chronik.pipeline.batches import Aborted, stored_batches
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from chronik.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from chronik.protocol.records import Record, encode_batch
+
+PARTITION = TopicPartition("t", 0)
+
+Answer = Callable[[int, int], PartitionData]
+"""What a fetch from an offset with a byte limit is answered with."""
+
+
+class ScriptedCluster(Cluster):
+    def __init__(self, answer: Answer, log_start: int = 0, log_end: int = 10**6) -> None:
+        super().__init__("127.0.0.1:1", timeout_s=0)
+        self._answer = answer
+        self._bounds = {-2: log_start, -1: log_end}
+        self.fetched_from: list[int] = []
+
+    def leader_id(self, of: TopicPartition) -> int:
+        return 0
+
+    def broker(self, node_id: int) -> Any:
+        return self
+
+    def request(self, request: Any, kind: type[Any], *, wait_s: float = 0.0) -> Any:
+        if isinstance(request, ListOffsetsRequest):
+            offset = self._bounds[request.topics[0].partitions[0].timestamp]
+            found = ListOffsetsPartitionResponse(partition_index=0, error_code=0, offset=offset)
+            return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[found])])
+        assert isinstance(request, FetchRequest)
+        wanted = request.topics[0].partitions[0]
+        self.fetched_from.append(wanted.fetch_offset)
+        data = self._answer(wanted.fetch_offset, wanted.partition_max_bytes)
+        return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[data])])
+
+
+def holding(
+    batches: Sequence[bytes], end: int, *, aborted: Iterable[Aborted] = (), per_answer: int = 2, log_start: int = 0
+) -> Answer:
+    """A partition of these batches that ends at `end`, of which each answer holds a few, from the offset on."""
+    listed = [AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset) for each in aborted]
+
+    def answer(offset: int, _: int) -> PartitionData:
+        if not log_start <= offset <= end:
+            return PartitionData(error_code=ErrorCode.OFFSET_OUT_OF_RANGE, high_watermark=end)
+        chosen = [each for each in batches if list(stored_batches(each))[-1].last_offset >= offset][:per_answer]
+        return PartitionData(
+            high_watermark=end,
+            last_stable_offset=end,
+            log_start_offset=log_start,
+            aborted_transactions=listed,
+            records=memoryview(b"".join(chosen)),
+        )
+
+    return answer
+
+
+def batch(*offsets: int, producer_id: int = -1, transactional: bool = False) -> bytes:
+    return encode_batch(
+        [Record(offset, 1000 + offset, b"k%d" % offset, b"v%d" % offset) for offset in offsets],
+        producer_id=producer_id,
+        producer_epoch=0 if producer_id >= 0 else -1,
+        base_sequence=0 if producer_id >= 0 else -1,
+        transactional=transactional,
+    )

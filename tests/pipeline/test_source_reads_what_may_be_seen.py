@@ -1,0 +1,174 @@
+"""Over Fetch and from segment files: transactions, gaps, data loss, and brokers that answer slowly or in pieces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chronik.client.cluster import Cluster
+from chronik.pipeline.batches import Aborted, visible_batches
+from chronik.pipeline.decode import decode
+from chronik.pipeline.errors import DataLoss
+from chronik.pipeline.fetching import fetched_portions
+from chronik.pipeline.options import IsolationLevel, ReadSettings
+from chronik.pipeline.portions import PORTION_BYTES
+from chronik.pipeline.ranges import OffsetRange
+from chronik.pipeline.segments import aborted_transactions, read_segments
+from chronik.protocol.control_records import TransactionMarker, encode_marker_batch
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.fetch import PartitionData
+from tests.pipeline.scripted import ScriptedCluster, batch, holding
+
+COMMITTED = ReadSettings("unused", isolation=IsolationLevel.READ_COMMITTED)
+TOLERANT = ReadSettings("unused", fail_on_data_loss=False)
+
+
+def marker(offset: int, producer_id: int, *, committed: bool) -> bytes:
+    return encode_marker_batch(
+        TransactionMarker(committed, 0), timestamp=1, producer_id=producer_id, producer_epoch=0, base_offset=offset
+    )
+
+
+# Producer 1 commits 0-1 and aborts 5, producer 2 aborts 2 and 6, 8 and 10 belong to nobody's transaction.
+TRANSACTIONS = [
+    batch(0, 1, producer_id=1, transactional=True),
+    batch(2, producer_id=2, transactional=True),
+    marker(3, 1, committed=True),
+    batch(4),
+    batch(5, producer_id=1, transactional=True),
+    batch(6, producer_id=2, transactional=True),
+    marker(7, 2, committed=False),
+    batch(8),
+    marker(9, 1, committed=False),
+    batch(10),
+    batch(11, producer_id=2, transactional=True),
+    marker(12, 2, committed=True),
+]
+ABORTED = [Aborted(2, 2), Aborted(5, 1)]
+SEEN_COMMITTED = [0, 1, 4, 8, 10, 11]
+SEEN_ALL = [0, 1, 2, 4, 5, 6, 8, 10, 11]
+
+
+def offsets_read(cluster: Cluster, start: int, end: int, settings: ReadSettings) -> list[int]:
+    offsets: list[int] = []
+    for portion in fetched_portions(cluster, OffsetRange("t", 0, start, end), settings):
+        visible = visible_batches(portion.buffer, portion.batches, portion.aborted)
+        for columns in decode(portion.buffer, visible, start, end):
+            offsets += columns.offset.to_pylist()
+    return offsets
+
+
+@pytest.mark.parametrize("per_answer", [1, 3, 100])
+def test_aborted_records_and_control_records_are_left_out(per_answer: int) -> None:
+    def answering(offset: int, _: int) -> PartitionData:
+        # A broker lists the aborted transactions that reach into what it returns.
+        data = holding(TRANSACTIONS, 13, per_answer=per_answer)(offset, 0)
+        ends = {2: 7, 5: 9}
+        told = [each for each in ABORTED if ends[each.first_offset] >= offset]
+        return holding(TRANSACTIONS, 13, per_answer=per_answer, aborted=told)(offset, 0) if told else data
+
+    assert offsets_read(ScriptedCluster(answering), 0, 13, COMMITTED) == SEEN_COMMITTED
+
+
+def test_without_a_list_of_aborted_transactions_only_control_records_are_left_out() -> None:
+    assert offsets_read(ScriptedCluster(holding(TRANSACTIONS, 13)), 0, 13, TOLERANT) == SEEN_ALL
+
+
+def test_gaps_that_compaction_left_are_passed_over_also_at_the_end() -> None:
+    compacted = ScriptedCluster(holding([batch(3, 7), batch(20), batch(41, 45)], 60))
+    assert offsets_read(compacted, 0, 43, TOLERANT) == [3, 7, 20, 41]
+    assert offsets_read(compacted, 0, 60, ReadSettings("unused")) == [3, 7, 20, 41, 45]
+
+
+def test_a_broker_that_is_not_up_to_date_yet_is_waited_for() -> None:
+    answers = [holding([], 0), holding([], 5), holding([batch(*range(10))], 10)]
+
+    def answering(offset: int, limit: int) -> PartitionData:
+        return (answers.pop(0) if len(answers) > 1 else answers[0])(0, limit)
+
+    cluster = ScriptedCluster(answering)
+    assert offsets_read(cluster, 0, 10, ReadSettings("unused")) == list(range(10))
+    assert cluster.fetched_from[:3] == [0, 0, 0]
+
+
+def test_records_that_never_come_are_lost_data() -> None:
+    settings = ReadSettings("unused", poll_timeout_s=0.05)
+    with pytest.raises(DataLoss, match=r"t-0: offsets 5 to 9 cannot be read: nothing came in 0.05 s"):
+        offsets_read(ScriptedCluster(holding([batch(*range(5))], 5)), 0, 10, settings)
+
+
+def test_what_retention_has_deleted_fails_the_task_or_is_passed_over() -> None:
+    cluster = ScriptedCluster(holding([batch(6, 7), batch(8)], 9, log_start=6), log_start=6)
+    with pytest.raises(DataLoss, match=r"t-0: offsets 2 to 5 cannot be read: the partition now starts at 6"):
+        offsets_read(cluster, 2, 9, ReadSettings("unused"))
+    assert offsets_read(cluster, 2, 9, TOLERANT) == [6, 7, 8]
+    assert offsets_read(cluster, 2, 5, TOLERANT) == []
+
+
+def test_what_was_truncated_fails_the_task_or_is_passed_over() -> None:
+    cluster = ScriptedCluster(holding([batch(*range(4))], 4), log_end=4)
+    with pytest.raises(DataLoss, match=r"t-0: offsets 6 to 8 cannot be read: the partition now ends at 4"):
+        offsets_read(cluster, 6, 9, ReadSettings("unused"))
+    assert offsets_read(cluster, 6, 9, TOLERANT) == []
+
+
+def test_a_partition_that_was_deleted_is_lost_data() -> None:
+    def gone(offset: int, _: int) -> PartitionData:
+        return PartitionData(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, high_watermark=-1)
+
+    with pytest.raises(DataLoss, match="no longer exists"):
+        offsets_read(ScriptedCluster(gone), 0, 1, ReadSettings("unused"))
+
+
+def test_any_other_error_is_the_broker_s_own() -> None:
+    def refused(offset: int, _: int) -> PartitionData:
+        return PartitionData(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, high_watermark=-1)
+
+    with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED"):
+        offsets_read(ScriptedCluster(refused), 0, 1, TOLERANT)
+
+
+def test_a_batch_that_an_old_broker_cuts_is_asked_for_in_full() -> None:
+    whole = batch(0, 1)
+    # As if the batch were twice as long as a portion.
+    head = whole[:8] + (2 * PORTION_BYTES).to_bytes(4, "big") + whole[12:30]
+
+    def answering(offset: int, limit: int) -> PartitionData:
+        cut = head.ljust(limit, b"x") if limit < 2 * PORTION_BYTES else whole
+        return PartitionData(high_watermark=2, records=memoryview(cut))
+
+    assert offsets_read(ScriptedCluster(answering), 0, 2, ReadSettings("unused")) == [0, 1]
+
+
+# Segment files
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two segments, the second one with room reserved behind its last batch."""
+    (tmp_path / f"{0:020d}.log").write_bytes(b"".join(TRANSACTIONS[:6]))
+    (tmp_path / f"{7:020d}.log").write_bytes(b"".join(TRANSACTIONS[6:]) + bytes(5000))
+    (tmp_path / f"{0:020d}.index").write_bytes(b"no matter")
+    return tmp_path
+
+
+@pytest.mark.parametrize("start", range(14))
+@pytest.mark.parametrize("end", [0, 3, 6, 7, 8, 13])
+def test_segment_files_give_the_same_as_fetches(folder: Path, start: int, end: int) -> None:
+    aborted = aborted_transactions(folder, start, end)
+    seen: list[int] = []
+    committed: list[int] = []
+    for portion in read_segments(folder, start, end):
+        for offsets, listed in ((seen, ()), (committed, [Aborted(a.first_offset, a.producer_id) for a in aborted])):
+            for columns in decode(portion.buffer, visible_batches(portion.buffer, portion.batches, listed), start, end):
+                offsets += columns.offset.to_pylist()
+    assert seen == [offset for offset in SEEN_ALL if start <= offset < end]
+    assert committed == [offset for offset in SEEN_COMMITTED if start <= offset < end]
+
+
+def test_damage_in_a_segment_is_not_taken_for_its_end(folder: Path) -> None:
+    path = folder / f"{0:020d}.log"
+    path.write_bytes(path.read_bytes()[: len(TRANSACTIONS[0])] + b"\x07" * 500)
+    with pytest.raises(KafkaError, match="CORRUPT_MESSAGE"):
+        list(read_segments(folder, 0, 7))
