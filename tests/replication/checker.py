@@ -55,7 +55,7 @@ class View:
         while offset < log.log_end_offset:
             data = log.read(offset, READ_BYTES, log.log_end_offset)
             if not data:
-                raise Violation(f"{log.folder}: nothing can be read at {offset}, and the log ends at {log.log_end_offset}")
+                raise Violation(f"{log.folder}: nothing can be read at {offset} of {log.log_end_offset}")
             for _, header in iter_batches(data):
                 offset = header.next_offset
                 self.batches.append(
@@ -102,7 +102,7 @@ class Checker:
     def highest_epoch(self) -> int:
         return max((epoch for committed in self.partitions.values() for epoch in committed.watermarks), default=0)
 
-    # -- what clients lived to see --------------------------------------------------------------------------------------
+    # -- what clients lived to see ------------------------------------------------------------------------------------
 
     def was_acknowledged(self, key: Key, offset: int, crc: int) -> None:
         """With acks=all and without an error. Its leader may be gone by the time the client hears of it."""
@@ -128,7 +128,7 @@ class Checker:
         committed = self.partitions[key]
         committed.deleted_before = max(committed.deleted_before, offset)
 
-    # -- what the nodes hold --------------------------------------------------------------------------------------------
+    # -- what the nodes hold ------------------------------------------------------------------------------------------
 
     def look(self) -> None:
         """At everything there is."""
@@ -215,7 +215,7 @@ class Checker:
                 )
         view.compared = len(committed.batches)
 
-    # -- at the end -----------------------------------------------------------------------------------------------------
+    # -- at the end ---------------------------------------------------------------------------------------------------
 
     def check_end(self) -> None:
         self.look()

@@ -46,8 +46,9 @@ class Producer:
         sequence = self._sequences.get(key, 0)
         self._sent += 1
         records = [Record(offset, 0, None, b"%d/%d" % (self._number, self._sent)) for offset in range(count)]
-        producer = {"producer_id": self._number, "producer_epoch": 0, "base_sequence": sequence}
-        data = encode_batch(records, **(producer if self._is_idempotent else {}))
+        data = encode_batch(records)
+        if self._is_idempotent:
+            data = encode_batch(records, producer_id=self._number, producer_epoch=0, base_sequence=sequence)
         if acks is None:
             acks = ALL if self._is_idempotent else self._chance.choice((LEADER, ALL))
         while not self._world.have_clients_left:

@@ -44,6 +44,8 @@ class Consensus:
         self.image = Image()
         self.log: list[bytes] = []
         self.followers: dict[int, VirtualStore] = {}
+        self.silenced: set[bytes] = set()
+        """Lives of which nothing arrives any more."""
         self.on_committed: Callable[[], None] = lambda: None
         self.loss = chance.choice((0.0, 0.05, 0.2))
         self.lag_seconds_max = chance.choice((0.01, 0.1, 0.6))
@@ -54,7 +56,11 @@ class Consensus:
         self.loss = 0.0
         self.lag_seconds_max = 0.02
 
-    def commit(self, data: bytes) -> Result:
+    def arrive(self, data: bytes) -> None:
+        if decode_command(data).incarnation not in self.silenced:
+            self._commit(data)
+
+    def _commit(self, data: bytes) -> Result:
         self.log.append(data)
         result, _ = apply(self.image, decode_command(data), len(self.log))
         for store in self.followers.values():
@@ -65,7 +71,7 @@ class Consensus:
     def command(self, command: Command) -> Result:
         """The controller's: decided where the log is."""
         self._sequence += 1
-        return self.commit(
+        return self._commit(
             encode_command(Envelope(CONTROLLER_ID, self._incarnation, self._sequence, self._sequence - 1, command))
         )
 
@@ -96,7 +102,7 @@ class _Lane:
             # that overtakes that of the next life shuts it out.
             context = self._store.life.context if self._store.is_registering else _NOBODYS_CONTEXT
             consensus.loop.call_later(
-                consensus.chance.uniform(0.001, late), consensus.commit, data, context=context
+                consensus.chance.uniform(0.001, late), consensus.arrive, data, context=context
             )
         applied: asyncio.Future[None] = consensus.loop.create_future()
         self._store.awaited.setdefault(data, []).append(applied)

@@ -155,7 +155,7 @@ class Process:
             await asyncio.sleep(self.chance.uniform(0.5, 5.0))
             self.synced_offsets.sync()
 
-    # -- what clients ask -----------------------------------------------------------------------------------------------
+    # -- what clients ask ---------------------------------------------------------------------------------------------
 
     @property
     def is_fenced(self) -> bool:

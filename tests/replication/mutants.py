@@ -16,7 +16,7 @@ from chronik.files import Buffer
 from chronik.log.partition import PartitionLog
 from chronik.log.producers import ProducerStates
 from chronik.metadata import elections, reassignments
-from chronik.metadata.commands import IsrChange
+from chronik.metadata.commands import NO_LEADER, IsrChange
 from chronik.metadata.handlers import partitions
 from chronik.metadata.records import Partition
 from chronik.metadata.writer import ImageWriter
@@ -55,7 +55,7 @@ def _durable_when_written(replica: Replica, log: PartitionLog) -> int:
     return log.log_end_offset
 
 
-def _durable_when_written_by_leaders(replica: Replica, log: PartitionLog) -> int:
+def _durable_if_led(replica: Replica, log: PartitionLog) -> int:
     return log.synced_offset if replica.leading is None else log.log_end_offset
 
 
@@ -95,7 +95,7 @@ def _keeps_the_epoch(partition: Partition, isr: tuple[int, ...], leader: int) ->
 
 def _elects_anybody(partition: Partition, isr: tuple[int, ...], brokers: elections.Brokers) -> int:
     online = [replica for replica in partition.replicas if replica in brokers and brokers[replica].online]
-    return online[0] if online else elections.NO_LEADER
+    return online[0] if online else NO_LEADER
 
 
 def _compares_no_partition_epoch(patch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def _compares_no_partition_epoch(patch: pytest.MonkeyPatch) -> None:
 
 
 def _keeps_the_term_when_replicas_leave(before: Partition, after: Partition, brokers: elections.Brokers) -> Partition:
-    if after.leader == elections.NO_LEADER or after.leader in after.isr:
+    if after.leader == NO_LEADER or after.leader in after.isr:
         return after
     return replace(
         after, leader=elections.elect(after, after.isr, brokers), leader_epoch=after.leader_epoch + 1
@@ -131,7 +131,7 @@ MUTANTS: Final = (
     Mutant("commits what it alone has", instead(InSync, "high_watermark", lambda leading, own_end: own_end)),
     Mutant("counts progress although the logs differ", instead(Replica, "divergence", lambda *_: None)),
     Mutant("counts what is not durable", instead(Replica, "_durable_end_of", _durable_when_written)),
-    Mutant("commits what the leader has not synced", instead(Replica, "_durable_end_of", _durable_when_written_by_leaders)),
+    Mutant("commits what the leader has not synced", instead(Replica, "_durable_end_of", _durable_if_led)),
     Mutant("claims what a follower has not synced", _claims_what_is_written),
     Mutant("gives up an ISR change whose outcome is unknown", instead(isr_keeper, "DECIDED", tuple(ErrorCode))),
     Mutant("takes answers to questions of an earlier epoch", instead(FetchPlan, "answerable", _takes_any_answer)),

@@ -51,14 +51,14 @@ class Network:
         else:
             arrive = partial(self._arrive, asker, target, kind, payload, answer)
             self._loop.call_later(self.delay(), arrive, context=target.life.context)
-        target.asked[answer] = None
+        target.awaited[answer] = None
         try:
             async with asyncio.timeout(timeout):
                 return await answer
         except TimeoutError:
             raise CallTimedOut(f"node {peer} did not answer within {timeout:g} s") from None
         finally:
-            target.asked.pop(answer, None)
+            target.awaited.pop(answer, None)
 
     def _break_later(self, answer: asyncio.Future[bytes], seconds_max: float = SILENCE_SECONDS_MAX) -> None:
         """A connection loses nothing without breaking, and that is noticed: at once, or by the silence."""
@@ -87,7 +87,7 @@ class Network:
     def process_died(self, calls: VirtualCalls, *, is_noticed: bool) -> None:
         """Its kernel closes the connections, unless the machine is gone too."""
         self.endpoints.pop(calls.node_id, None)
-        for answer in calls.asked:
+        for answer in calls.awaited:
             self._break_later(answer, self.delay() if is_noticed else SILENCE_SECONDS_MAX)
 
 
@@ -98,7 +98,7 @@ class VirtualCalls(PeerCalls):
         super().__init__(lambda peer, frame: False)
         self.node_id = node_id
         self.life = life
-        self.asked: dict[asyncio.Future[bytes], None] = {}
+        self.awaited: dict[asyncio.Future[bytes], None] = {}
         self._network = network
         network.endpoints[node_id] = self
 
@@ -106,8 +106,8 @@ class VirtualCalls(PeerCalls):
     def handlers(self) -> Mapping[int, Handler]:
         return self._handlers
 
-    async def call(self, peer: int, kind: int, payload: bytes, timeout: float) -> bytes:
-        return await self._network.ask(self, peer, kind, payload, timeout)
+    async def call(self, peer: int, kind: int, payload: bytes, timeout: float) -> memoryview:
+        return memoryview(await self._network.ask(self, peer, kind, payload, timeout))
 
 
 def _succeed(answer: asyncio.Future[bytes], payload: bytes) -> None:

@@ -16,25 +16,14 @@ from functools import partial
 from typing import Any, Final
 
 from chronik.broker.replica import Replica
-from chronik.metadata.commands import (
-    NO_LEADER,
-    BrokerStatus,
-    CreateTopic,
-    DeleteTopic,
-    ElectLeaders,
-    PartitionAssignment,
-    PartitionKey,
-    Reassignment,
-    ReassignPartitions,
-    SetPartitionLeader,
-    UpdateBrokerStatus,
-)
+from chronik.metadata.commands import NO_LEADER
 from chronik.metadata.records import Partition, Topic
 from chronik.protocol.errors import ErrorCode
 
 from .checker import Checker, Key, Violation
 from .clients import ALL, PATIENCE_SECONDS, Consumer, Producer
 from .consensus import Consensus
+from .controller import Controller
 from .disk import TwinDisk
 from .host import Host, Process
 from .network import Network
@@ -46,10 +35,6 @@ CALM_SECONDS_MAX: Final = 40.0
 """The bound for liveness: a hanging call, a registration that has to be repeated, and a look of the leaders' at who is
 in sync, one after the other."""
 LOOK_SECONDS: Final = 0.25
-
-STATIC: Final = {"replica.lag.time.max.ms": "1500"}
-CONFIGS: Final = {"segment.bytes": "1500"}
-"""Segments so small that logs have several."""
 
 UNKNOWN: Final = ErrorCode.REQUEST_TIMED_OUT
 
@@ -69,15 +54,19 @@ class World:
             self.hosts[node_id] = Host(node_id, self.new_id(), clock, TwinDisk(), slowness)
         self.checker = Checker(self.consensus.image, self.hosts)
         self.consensus.on_committed = self._committed
+        self._controller = Controller(self)
         self.produce_seconds_max = self.chance.choice((0.1, 0.3))
         self.fault_seconds_max = self.chance.choice((0.8, 2.5))
+        self._static = {
+            "replica.lag.time.max.ms": "1500",
+            "min.insync.replicas": self.chance.choice(("1", "2")),
+        }
         self.deletes_records = self.chance.random() < 0.25
         self.have_clients_left = False
         self.is_calm = False
         self.replacing: Host | None = None
         """The host whose disk was replaced, until its new life is registered."""
         self._trace = hashlib.blake2b(digest_size=16)
-        self._topics_made = 0
         self.faults = 0
 
     def new_id(self) -> bytes:
@@ -89,7 +78,7 @@ class World:
     def trace_hash(self) -> str:
         return self._trace.hexdigest()
 
-    # -- the whole story ------------------------------------------------------------------------------------------------
+    # -- the whole story ----------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Raises Violation, or whatever a part of a node has raised."""
@@ -100,20 +89,21 @@ class World:
             original(replica, high_watermark)
             moved(replica)
 
-        Replica._commit = commit  # type: ignore[method-assign]
+        patched: Any = Replica
+        patched._commit = commit
         try:
             self.loop.run(self._story(), self.lives)
         finally:
-            Replica._commit = original  # type: ignore[method-assign]
+            patched._commit = original
 
     async def _story(self) -> None:
         for host in self.hosts.values():
             self.start(host)
-        await self._until(lambda: all(self._is_up(host) for host in self.hosts.values()), 30.0, "nodes to register")
+        await self._until(lambda: all(self.is_up(host) for host in self.hosts.values()), 30.0, "nodes to register")
         for _ in range(2):
-            self._make_topic()
+            self._controller.make_topic()
         began_at = self.loop.time()
-        actors = [self._keep_breaking(), self._keep_controlling(), self._keep_looking(), Consumer(self).run()]
+        actors = [self._keep_breaking(), self._controller.run(), self._keep_looking(), Consumer(self).run()]
         producers = [Producer(self, number, is_idempotent=number % 2 == 0) for number in range(1, 6)]
         self._tasks = [self.loop.create_task(actor) for actor in actors]
         self._tasks += [self.loop.create_task(producer.run()) for producer in producers]
@@ -161,7 +151,7 @@ class World:
                 if replica is None or replica.high_watermark < replica.log.log_end_offset:
                     return False
         return all(
-            self._is_up(host) and host.process.store.image.applied_index == len(self.consensus.log)
+            self.is_up(host) and host.process.store.image.applied_index == len(self.consensus.log)
             for host in self.hosts.values()
             if host.process is not None
         )
@@ -186,15 +176,15 @@ class World:
             self.checker.look()
             self.note(self.loop.steps, self.network.carried, self.checker.acknowledged)
 
-    # -- hosts ----------------------------------------------------------------------------------------------------------
+    # -- hosts --------------------------------------------------------------------------------------------------------
 
     def start(self, host: Host) -> None:
         process = host.process = Process(host, self.loop, self.chance, self.network, self.consensus)
         self.lives.append(process.life)
-        boot = partial(process.boot, STATIC, self.new_id())
+        boot = partial(process.boot, self._static, self.new_id())
         self.loop.call_soon(boot, context=process.life.context)
 
-    def _is_up(self, host: Host) -> bool:
+    def is_up(self, host: Host) -> bool:
         return host.process is not None and host.process.is_registered and host.process.epoch >= 0
 
     def kill(self, host: Host, *, loses_power: bool) -> None:
@@ -213,13 +203,17 @@ class World:
         self.note("killed", host.id, loses_power)
 
     def replace_disk(self, host: Host) -> None:
+        process = host.process
+        if process is not None and process.is_booted:
+            # It may be about to take everybody else out of an ISR: nobody could do without its disk then.
+            self.consensus.silenced.add(process.store.incarnation)
         self.kill(host, loses_power=True)
         host.files, host.directory_id, host.index = TwinDisk(), self.new_id(), 0
         self.replacing = host
 
     def _may_replace_disk_of(self, host: Host) -> bool:
         """Where another disk has everything, and nothing happens to it meanwhile."""
-        if self.replacing is not None or not all(map(self._is_up, self.hosts.values())):
+        if self.replacing is not None or not all(map(self.is_up, self.hosts.values())):
             return False
         return all(
             len(partition.isr) >= 2 or host.id not in partition.isr
@@ -227,7 +221,7 @@ class World:
             for partition in topic.partitions
         )
 
-    # -- faults ---------------------------------------------------------------------------------------------------------
+    # -- faults -------------------------------------------------------------------------------------------------------
 
     async def _keep_breaking(self) -> None:
         while not self.is_calm:
@@ -235,27 +229,25 @@ class World:
             if self.is_calm:
                 return
             if self.replacing is not None:
-                if not self._is_up(self.replacing):
+                if not self.is_up(self.replacing):
                     continue
                 self.replacing = None
-            fault = self.chance.choice(
-                (self._kill, self._kill, self._cut_power, self._replace, self._pause, self._cut, self._cut, self._isolate)
-            )
+            faults = (self._kill, self._cut_power, self._replace, self._pause, self._cut, self.isolate)
             self.faults += 1
-            fault(self.chance.choice(list(self.hosts.values())))
+            self.chance.choices(faults, (2, 1, 1, 1, 2, 1))[0](self.chance.choice(list(self.hosts.values())))
 
     def _kill(self, host: Host) -> None:
         self.kill(host, loses_power=False)
-        self._later(self.chance.choice((0.01, 0.5, 2.0)), partial(self._start_again, host))
+        self.later(self.chance.choice((0.01, 0.5, 2.0)), partial(self._start_again, host))
 
     def _cut_power(self, host: Host) -> None:
         self.kill(host, loses_power=True)
-        self._later(self.chance.choice((0.01, 0.5, 2.0)), partial(self._start_again, host))
+        self.later(self.chance.choice((0.01, 0.5, 2.0)), partial(self._start_again, host))
 
     def _replace(self, host: Host) -> None:
         if self._may_replace_disk_of(host):
             self.replace_disk(host)
-            self._later(self.chance.choice((0.01, 0.3)), partial(self._start_again, host))
+            self.later(self.chance.choice((0.01, 0.3)), partial(self._start_again, host))
 
     def _start_again(self, host: Host) -> None:
         if host.process is None:
@@ -265,23 +257,23 @@ class World:
         process = host.process
         if process is not None:
             process.life.is_paused = True
-            self._later(self.chance.uniform(0.1, 3.0), partial(self.loop.go_on, process.life))
+            self.later(self.chance.uniform(0.1, 3.0), partial(self.loop.go_on, process.life))
 
     def _cut(self, host: Host) -> None:
         links = {(host.id, other) for other in self.hosts if other != host.id and self.chance.random() < 0.7}
         kind = self.chance.randrange(3)
         links = links if kind == 0 else {(b, a) for a, b in links} if kind == 1 else links | {(b, a) for a, b in links}
         self.network.cut |= links
-        self._later(self.chance.uniform(0.2, 3.0), lambda: self.network.cut.difference_update(links))
+        self.later(self.chance.uniform(0.2, 3.0), lambda: self.network.cut.difference_update(links))
 
-    def _isolate(self, host: Host) -> None:
+    def isolate(self, host: Host) -> None:
         """It hears nothing of the metadata log, and nobody there hears of it; clients and peers still do."""
         process = host.process
         if process is not None:
             process.is_cut_off = True
-            self._later(self.chance.uniform(0.2, 3.0), lambda: setattr(process, "is_cut_off", False))
+            self.later(self.chance.uniform(0.2, 3.0), lambda: setattr(process, "is_cut_off", False))
 
-    def _later(self, seconds: float, action: Callable[[], Any]) -> None:
+    def later(self, seconds: float, action: Callable[[], Any]) -> None:
         self.loop.call_later(seconds, action)
 
     def _calm_down(self) -> None:
@@ -296,114 +288,9 @@ class World:
                 self.loop.go_on(host.process.life)
             host.sync_seconds_max = 0.005
 
-    # -- the controller -------------------------------------------------------------------------------------------------
+    # -- what clients need --------------------------------------------------------------------------------------------
 
-    async def _keep_controlling(self) -> None:
-        while True:
-            await asyncio.sleep(self.chance.uniform(0.05, 0.4))
-            for host in self.hosts.values():
-                self._judge(host)
-            if not self.is_calm and self.replacing is None:
-                self.chance.choice(
-                    (
-                        self._move_leader,
-                        self._prefer,
-                        self._reassign,
-                        self._drop_and_add,
-                        self._topics,
-                        self._delete,
-                    )
-                )()
-
-    def _judge(self, host: Host) -> None:
-        """Fences who is away, after a while, and now and then who is not."""
-        broker = self.consensus.image.brokers.get(host.id)
-        if broker is None:
-            return
-        is_heard = host.is_running and self._is_up(host)
-        if is_heard and broker.fenced:
-            self._set_status(host, BrokerStatus.ONLINE)
-        elif self.is_calm or self.replacing is not None:
-            return
-        elif not broker.fenced and self.chance.random() < (0.02 if is_heard else 0.3):
-            self._set_status(host, BrokerStatus.OFFLINE)
-
-    def _set_status(self, host: Host, status: BrokerStatus) -> None:
-        self.consensus.command(UpdateBrokerStatus(host.id, status, self.consensus.image.brokers[host.id].epoch))
-
-    def _move_leader(self) -> None:
-        for topic, index, partition in self._some_partitions():
-            self.consensus.command(SetPartitionLeader(topic.id, index, self.chance.choice(partition.replicas)))
-
-    def _prefer(self) -> None:
-        for topic, index, _ in self._some_partitions():
-            self.consensus.command(ElectLeaders((PartitionKey(topic.id, index),)))
-
-    def _reassign(self) -> None:
-        for topic, index, partition in self._some_partitions():
-            replicas: tuple[int, ...] | None = None
-            if not partition.is_reassigning or self.chance.random() < 0.5:
-                replicas = tuple(self.chance.sample(sorted(self.hosts), self.chance.randint(2, 3)))
-            self._reassign_to(topic, index, replicas)
-
-    def _drop_and_add(self) -> None:
-        """A replica leaves, and is back before it may have heard of it."""
-        for topic, index, partition in self._some_partitions():
-            others = [replica for replica in partition.replicas if replica != partition.leader]
-            if len(others) > 1 and not partition.is_reassigning:
-                dropped = self.chance.choice(others)
-                if self.chance.random() < 0.5:
-                    self._isolate(self.hosts[dropped])
-                self._reassign_to(topic, index, tuple(node for node in partition.replicas if node != dropped))
-                back = partial(self._reassign_to, topic, index, partition.replicas)
-                self._later(self.chance.uniform(0.001, 0.3), back)
-
-    def _reassign_to(self, topic: Topic, index: int, replicas: tuple[int, ...] | None) -> None:
-        self.consensus.command(ReassignPartitions((Reassignment(topic.id, index, replicas),)))
-
-    def _topics(self) -> None:
-        topics = list(self.consensus.image.topics.values())
-        if len(topics) < 3:
-            self._make_topic()
-        elif self.chance.random() < 0.5:
-            topic = self.chance.choice(topics)
-            self.note("deleted", topic.name)
-            self.consensus.command(DeleteTopic(topic.id))
-
-    def _make_topic(self) -> None:
-        online = [broker.id for broker in self.consensus.image.brokers.values() if broker.online]
-        assignments: list[PartitionAssignment] = []
-        for _ in range(self.chance.randint(1, 2)):
-            replicas = tuple(self.chance.sample(sorted(self.hosts), 3))
-            isr = tuple(replica for replica in replicas if replica in online)
-            if not isr:
-                return
-            assignments.append(PartitionAssignment(replicas, isr, isr[0]))
-        self._topics_made += 1
-        name = f"topic-{self.chance.choice('abc')}"
-        self.consensus.command(CreateTopic(self.new_id(), name, tuple(assignments), CONFIGS, 0))
-
-    def _delete(self) -> None:
-        """Records, where this seed deletes some."""
-        for topic, index, partition in self._some_partitions() if self.deletes_records else ():
-            host = self.hosts.get(partition.leader)
-            process = host.process if host is not None and host.is_running else None
-            replica = process.led(topic.name, index) if process is not None else None
-            if process is None or replica is None or replica.topic_id != topic.id or not replica.high_watermark:
-                continue
-            batches = self.checker.partitions[topic.id, index].batches
-            ends = [batch.next_offset for batch in batches if batch.next_offset <= replica.high_watermark]
-            if ends:
-                offset = self.chance.choice(ends[: len(ends) // 2 + 1])
-                self.checker.deletes((topic.id, index), offset)
-                delete = partial(self._delete_before, replica, offset)
-                self.loop.call_soon(delete, context=process.life.context)
-
-    def _delete_before(self, replica: Replica, offset: int) -> None:
-        if replica.leads:
-            self.loop.create_task(replica.delete_records_before(offset))
-
-    def _some_partitions(self) -> list[tuple[Topic, int, Partition]]:
+    def some_partitions(self) -> list[tuple[Topic, int, Partition]]:
         """One, at most."""
         partitions = [
             (topic, index, partition)
@@ -412,10 +299,8 @@ class World:
         ]
         return self.chance.sample(partitions, min(1, len(partitions)))
 
-    # -- what clients need ----------------------------------------------------------------------------------------------
-
     def some_partition(self) -> tuple[Key, str] | None:
-        found = [((topic.id, index), topic.name) for topic, index, _ in self._some_partitions()]
+        found = [((topic.id, index), topic.name) for topic, index, _ in self.some_partitions()]
         return found[0] if found else None
 
     def exists(self, key: Key) -> bool:
