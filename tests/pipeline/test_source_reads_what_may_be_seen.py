@@ -54,7 +54,7 @@ def offsets_read(cluster: Cluster, start: int, end: int, settings: ReadSettings)
     offsets: list[int] = []
     for portion in fetched_portions(cluster, OffsetRange("t", 0, start, end), settings):
         visible = visible_batches(portion.buffer, portion.batches, portion.aborted)
-        for columns in decode(portion.buffer, visible, start, end):
+        for columns in decode(portion.buffer, visible, portion.start, end):
             offsets += columns.offset.to_pylist()
     return offsets
 
@@ -99,7 +99,7 @@ def test_records_that_never_come_are_lost_data() -> None:
 
 
 def test_what_retention_has_deleted_fails_the_task_or_is_passed_over() -> None:
-    cluster = ScriptedCluster(holding([batch(6, 7), batch(8)], 9, log_start=6), log_start=6)
+    cluster = ScriptedCluster(holding([batch(4, 5, 6, 7), batch(8)], 9, log_start=6), log_start=6)
     with pytest.raises(DataLoss, match=r"t-0: offsets 2 to 5 cannot be read: the partition now starts at 6"):
         offsets_read(cluster, 2, 9, ReadSettings("unused"))
     assert offsets_read(cluster, 2, 9, TOLERANT) == [6, 7, 8]

@@ -100,7 +100,7 @@ class _RangeReader:
         batches = [batch for batch in stored_batches(raw) if batch.last_offset >= position]
         if batches:
             aborted = tuple(Aborted(each.first_offset, each.producer_id) for each in data.aborted_transactions or ())
-            return Portion(raw, batches, aborted)
+            return Portion(raw, batches, position, aborted)
         if len(raw) >= self._portion_bytes:
             if self._portion_bytes >= PORTION_BYTES_MAX:
                 raise CorruptRecords(f"{self._target.source}: a batch of more than {PORTION_BYTES_MAX} bytes")

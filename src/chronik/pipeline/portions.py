@@ -23,6 +23,9 @@ class Portion(NamedTuple):
 
     buffer: Bytes
     batches: list[StoredBatch]
+    start: int
+    """Records before this offset are not to be seen: they are in the first batch, but not in the partition any more, or
+    were in the portion before."""
     aborted: tuple[Aborted, ...] = ()
 
     @property

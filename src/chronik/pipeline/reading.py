@@ -32,5 +32,5 @@ def read_range(target: OffsetRange, settings: ReadSettings) -> Iterator[pa.Recor
     ):
         for portion in portions:
             visible = visible_batches(portion.buffer, portion.batches, portion.aborted)
-            for columns in decode(portion.buffer, visible, target.start, target.end, wanted):
+            for columns in decode(portion.buffer, visible, portion.start, target.end, wanted):
                 yield record_batch(target.source, columns, settings.columns)

@@ -104,7 +104,7 @@ def _from_file(descriptor: int, start: int, end: int) -> Generator[Portion, None
         size = PORTION_BYTES
         chosen = [each for each in batches if each.last_offset >= start and _first_offset(each) < end]
         if chosen:
-            yield Portion(buffer, chosen)
+            yield Portion(buffer, chosen, start)
         if last.last_offset >= end - 1:
             return False
 

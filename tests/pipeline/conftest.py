@@ -1,0 +1,27 @@
+"""One Spark session for all tests of a worker: starting one takes seconds, and half a gigabyte."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All that use the session run in the same worker, so that there is one."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    from chronik.pipeline.runtime import session
+
+    with session("local[2]", **{"spark.sql.shuffle.partitions": "2"}) as spark:
+        spark.sparkContext.setLogLevel("FATAL")  # tests make queries fail, and Spark tells every failure three times
+        yield spark
