@@ -4,6 +4,7 @@ and deleted, records deleted. Often in haste, and sometimes wrongly: nothing of 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,7 @@ from chronik.metadata.commands import (
     UpdateBrokerStatus,
 )
 from chronik.metadata.records import Topic
+from chronik.protocol.errors import KafkaError
 
 from .host import Host
 
@@ -139,4 +141,9 @@ class Controller:
 
     def _delete_before(self, replica: Replica, offset: int) -> None:
         if replica.leads:
-            self._world.loop.create_task(replica.delete_records_before(offset))
+            self._world.loop.create_task(_delete_before(replica, offset))
+
+
+async def _delete_before(replica: Replica, offset: int) -> None:
+    with suppress(KafkaError):  # it was deleted itself meanwhile
+        await replica.delete_records_before(offset)
