@@ -16,7 +16,7 @@ from chronik.files import Buffer
 from chronik.log.partition import PartitionLog
 from chronik.log.producers import ProducerStates
 from chronik.metadata import elections, reassignments
-from chronik.metadata.commands import NO_LEADER, IsrChange
+from chronik.metadata.commands import NO_EPOCH, NO_LEADER, IsrChange
 from chronik.metadata.handlers import partitions
 from chronik.metadata.records import Partition
 from chronik.metadata.writer import ImageWriter
@@ -108,6 +108,11 @@ def _compares_no_partition_epoch(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(partitions, "_with_changed_isr", changed)
 
 
+def _compares_no_broker_epoch(patch: pytest.MonkeyPatch) -> None:
+    original = partitions._refuse_member
+    patch.setattr(partitions, "_refuse_member", lambda writer, broker, _epoch: original(writer, broker, NO_EPOCH))
+
+
 def _keeps_the_term_when_replicas_leave(before: Partition, after: Partition, brokers: elections.Brokers) -> Partition:
     if after.leader == NO_LEADER or after.leader in after.isr:
         return after
@@ -140,7 +145,8 @@ MUTANTS: Final = (
     Mutant("never cuts its log", instead(LeaderFetcher, "_mend", _mends_nothing)),
     Mutant("tells waiting producers that all is well when its term ends", _says_that_all_is_well),
     Mutant("takes up the roles of its earlier lives", _takes_roles_of_earlier_lives),
-    Mutant("takes a broker of any life for in sync", instead(partitions, "_refuse_member", lambda *_: None)),
+    Mutant("takes a broker that is away for in sync", instead(partitions, "_refuse_member", lambda *_: None)),
+    Mutant("takes a broker of any life for in sync", _compares_no_broker_epoch),
     Mutant("changes ISRs whatever the partition epoch is", _compares_no_partition_epoch),
     Mutant("leaves a restarted broker in sync", instead(elections, "after_disk_loss", lambda partition, *_: partition)),
     Mutant("keeps the epoch when the leader changes", instead(elections, "with_leader", _keeps_the_epoch)),

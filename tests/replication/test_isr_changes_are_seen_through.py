@@ -5,7 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from chronik.metadata.commands import BrokerStatus, Command, SetPartitionLeader, UpdateBrokerStatus, UpdateISR
+from chronik.metadata.commands import (
+    BrokerStatus,
+    Command,
+    RegisterBroker,
+    SetPartitionLeader,
+    UpdateBrokerStatus,
+    UpdateISR,
+)
 from chronik.metadata.records import Result
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.replication.isr_keeper import IsrKeeper
@@ -115,6 +122,23 @@ def test_a_change_that_is_refused_lets_the_high_watermark_go_on() -> None:
         assert replica.leading is not None
         assert replica.leading.proposed is None
         assert replica.high_watermark == 2
+
+    Rig().run(story)
+
+
+def test_a_follower_that_has_restarted_since_it_caught_up_is_not_taken_in() -> None:
+    async def story(rig: Rig) -> None:
+        keeping = Keeping(rig)
+
+        def restart_first(command: Command) -> Result:
+            rig.command(RegisterBroker(FOLLOWER, "host", 9092, None, b"n" * 16, b"another disk".ljust(16)))
+            return keeping.decide(command)
+
+        keeping.fates = [restart_first]
+        await keeping.begin()
+        await asyncio.sleep(0.1)
+        assert len(keeping.proposed) == 1
+        assert rig.partition().isr == (1, OTHER)
 
     Rig().run(story)
 
