@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronik.pipeline.tables.columns import (
@@ -37,6 +37,7 @@ RAW = schema_of(Kind.RAW)
 DAY_MS = 86_400_000
 
 
+@settings(deadline=None)
 @given(st.lists(INT64, min_size=1, max_size=20))
 def test_any_timestamp_comes_back_as_it_was(timestamps_ms: list[int]) -> None:
     found = batch(Span(0, 0, len(timestamps_ms)), timestamps_ms=timestamps_ms)
@@ -63,6 +64,7 @@ def test_a_date_is_one_between_1970_and_9999_or_none(timestamp_ms: int, day: dat
     assert found["_timestamp_ms"] == (timestamp_ms if day is None else None)
 
 
+@settings(deadline=None)
 @given(st.lists(st.none() | st.binary(max_size=20), max_size=20), st.integers(0, 5))
 def test_checksums_are_those_of_the_values_and_null_without_one(values: list[bytes | None], start: int) -> None:
     for kind in (pa.binary(), pa.large_binary()):

@@ -124,28 +124,26 @@ def _start(master: str, folder: Path) -> Server:
     options = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
     submit = str(Path(variables["SPARK_HOME"]) / "bin" / "spark-submit")
     log = folder / "server.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [submit, "--master", master, "--class", SERVER_CLASS, *options],
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C ends the command, not the server
-            cwd=folder,
-        )
-    server = Server(process.pid, _started(process.pid) or "", port, token, master, str(log))
+    pid = _spawn([submit, "--master", master, "--class", SERVER_CLASS, *options], variables, folder, log)
+    server = Server(pid, _started(pid) or "", port, token, master, str(log))
     try:
-        _wait(lambda: process.poll() is not None or _answers(port), START_SECONDS_MAX)
-        if process.poll() is not None or not _answers(port):
+        _wait(lambda: not server.alive or _answers(port), START_SECONDS_MAX)
+        if not server.alive or not _answers(port):
             end = log.read_bytes()[-LOG_BYTES_SHOWN:].decode(errors="replace").strip()
             raise ServerFailed(f"the Spark Connect server did not start ({log}): {end}")
         _write(_record_of(folder), json.dumps(asdict(server)))
     except BaseException:
-        process.kill()
-        process.wait()
+        _end(server)
         raise
     return server
+
+
+def _spawn(command: list[str], variables: dict[str, str], folder: Path, log: Path) -> int:
+    """A process that outlives this one: of a session of its own, so that Ctrl-C ends the command and not the server."""
+    within = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', str(folder), *command]
+    to_log = (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    files = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), to_log, (os.POSIX_SPAWN_DUP2, 1, 2)]
+    return os.posix_spawn(within[0], within, variables, file_actions=files, setsid=True)
 
 
 def _write(path: Path, text: str) -> None:
@@ -185,11 +183,16 @@ def _free_port() -> int:
 
 def _started(pid: int) -> str | None:
     """When a process started, as the system writes it; None when there is none, or only its remains."""
-    with contextlib.suppress(ChildProcessError, OSError):
-        os.waitpid(pid, os.WNOHANG)  # one of our own that ended is gone, not a zombie that looks alive
+    try:
+        ended, _ = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return None
+        ours = True  # its remains are ours to clear away, once its last thread is gone
+    except ChildProcessError:
+        ours = False
     try:
         words = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        return None if words[0] == "Z" else words[19]
+        return None if words[0] == "Z" and not ours else words[19]
     except OSError:
         pass
     if Path("/proc/self/stat").exists():

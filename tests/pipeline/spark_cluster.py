@@ -1,0 +1,163 @@
+"""A standalone Spark cluster to test against: one master and some workers, real processes, from the pip package.
+
+    with SparkCluster(workers=2) as cluster:
+        spark = session(cluster.url, **cluster.conf)
+        cluster.workers[0].kill()
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from chronik.pipeline.runtime import LOOPBACK, environment
+from chronik.testing.ports import ReservedPorts
+
+READY_SECONDS_MAX = 240.0
+"""24 s on a quiet machine."""
+
+STOP_SECONDS_MAX = 20.0
+POLL_SECONDS = 0.1
+ASK_SECONDS_MAX = 5.0
+LOG_BYTES_SHOWN = 3000
+DAEMON_MEMORY = "256m"
+
+MASTER_CLASS = "org.apache.spark.deploy.master.Master"
+WORKER_CLASS = "org.apache.spark.deploy.worker.Worker"
+
+
+class SparkDaemon:
+    """A master or a worker, and with it the executors that it starts: they are of its process group."""
+
+    def __init__(self, name: str, folder: Path, *arguments: str) -> None:
+        self.name = name
+        self.log = folder / f"{name}.log"
+        variables = os.environ | environment("spark://") | {
+            "SPARK_LOCAL_IP": LOOPBACK,
+            "SPARK_DAEMON_MEMORY": DAEMON_MEMORY,
+            "CHRONIK_SPARK_LOG": "warn",
+        }
+        with self.log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [str(Path(variables["SPARK_HOME"]) / "bin" / "spark-class"), *arguments],
+                env=variables,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """Like a machine that is gone: the daemon and its executors at once."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait(STOP_SECONDS_MAX)
+
+    def last_words(self) -> str:
+        return self.log.read_bytes()[-LOG_BYTES_SHOWN:].decode(errors="replace")
+
+
+class SparkCluster:
+    def __init__(self, workers: int = 2, *, cores: int = 1, memory: str = "1g") -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="chronik-spark-"))
+        self._cores, self._memory = cores, memory
+        self._reserved = ReservedPorts(2)
+        self._port, self._http_port = self._reserved.ports
+        self._count = workers
+        self._master: SparkDaemon | None = None
+        self.workers: list[SparkDaemon] = []
+
+    @property
+    def url(self) -> str:
+        return f"spark://{LOOPBACK}:{self._port}"
+
+    @property
+    def conf(self) -> dict[str, str]:
+        """For sessions: everything on this machine, and executors that fit two of them."""
+        return {
+            "spark.driver.host": LOOPBACK,
+            "spark.driver.bindAddress": LOOPBACK,
+            "spark.executor.cores": str(self._cores),
+            "spark.executor.memory": "512m",
+            "spark.ui.enabled": "false",
+        }
+
+    def __enter__(self) -> SparkCluster:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        ports = ("--port", str(self._port), "--webui-port", str(self._http_port))
+        self._master = SparkDaemon("master", self._folder, MASTER_CLASS, "--host", LOOPBACK, *ports)
+        self._wait(lambda: self.status() is not None, "the master answers")
+        for _ in range(self._count):
+            self.add_worker()
+        self.wait_for_workers(self._count)
+
+    def add_worker(self) -> SparkDaemon:
+        size = ("--cores", str(self._cores), "--memory", self._memory)
+        place = ("--host", LOOPBACK, "--webui-port", "0", "--work-dir", str(self._folder / "work"))
+        name = f"worker{len(self.workers) + 1}"
+        worker = SparkDaemon(name, self._folder, WORKER_CLASS, *size, *place, self.url)
+        self.workers.append(worker)
+        return worker
+
+    def status(self) -> dict[str, Any] | None:
+        """What the master says of itself; None while it does not."""
+        try:
+            address = f"http://{LOOPBACK}:{self._http_port}/json/"
+            with urllib.request.urlopen(address, timeout=ASK_SECONDS_MAX) as answer:
+                found: dict[str, Any] = json.load(answer)
+                return found
+        except (OSError, ValueError):
+            return None
+
+    def alive_workers(self) -> int:
+        return sum(worker["state"] == "ALIVE" for worker in (self.status() or {"workers": []})["workers"])
+
+    def wait_for_workers(self, count: int) -> None:
+        self._wait(lambda: self.alive_workers() >= count, f"{count} workers are there")
+
+    def close(self) -> None:
+        for daemon in (*self.workers, *([self._master] if self._master else [])):
+            daemon.kill()
+        self._reserved.release()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _wait(self, done: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        daemons = [each for each in (self._master, *self.workers) if each is not None]
+        while not done():
+            for daemon in daemons:
+                assert daemon.running, f"{daemon.name} ended before {what}:\n{daemon.last_words()}"
+            assert time.monotonic() < deadline, f"not in time: {what}\n{daemons[-1].last_words()}"
+            time.sleep(POLL_SECONDS)
