@@ -81,12 +81,21 @@ def only_vectorised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decode_module, "records_of", refuse)
 
 
-@pytest.mark.usefixtures("only_vectorised")
-@pytest.mark.parametrize("lanes_min", [1, 10**9], ids=["side by side", "one by one"])
-def test_all_records_come_out_as_they_went_in(lanes_min: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walking, "LANES_MIN", lanes_min)
+WAYS = {
+    "one by one": {"WALKS_MIN": 10**9},
+    "side by side": {"WALKS_MIN": 0},
+    "cut": {"WALKS_MIN": 0, "RECORDS_PER_WALK": 2},
+    "cut at wrong places": {"WALKS_MIN": 0, "RECORDS_PER_WALK": 2, "CHAIN_RECORDS": 1, "WINDOW_RECORDS": 20},
+}
 
-    @settings(deadline=None, max_examples=30)
+
+@pytest.mark.usefixtures("only_vectorised")
+@pytest.mark.parametrize("limits", WAYS.values(), ids=WAYS)
+def test_all_records_come_out_as_they_went_in(limits: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in limits.items():
+        monkeypatch.setattr(walking, name, value)
+
+    @settings(deadline=None, max_examples=25)
     @given(batches())
     def check(encoded: list[bytes]) -> None:
         buffer = b"".join(encoded)
@@ -95,6 +104,23 @@ def test_all_records_come_out_as_they_went_in(lanes_min: int, monkeypatch: pytes
         assert records_of(decoded(buffer)) == truth
 
     check()
+
+
+@pytest.mark.usefixtures("only_vectorised")
+@pytest.mark.parametrize(
+    "payload",
+    [b"", b"x" * 90, bytes(90), encode_batch([Record(number, 0, b"k") for number in range(20)])[HEADER_BYTES:], None],
+    ids=["none", "text", "zeros", "records inside", "of many sizes"],
+)
+def test_long_batches_are_read_whatever_is_in_their_records(payload: bytes | None) -> None:
+    """A value may look like records, so that a walk may begin where none begins."""
+    count = 3 * walking.RECORDS_PER_WALK * walking.WALKS_MIN // 8
+    records = [
+        Record(offset, offset // 3, b"k%d" % offset, b"y" * (offset * 7919 % 300) if payload is None else payload)
+        for offset in range(8 * count)
+    ]
+    buffer = b"".join(encode_batch(records[first : first + count]) for first in range(0, len(records), count))
+    assert records_of(decoded(buffer)) == records
 
 
 @pytest.mark.usefixtures("only_vectorised")

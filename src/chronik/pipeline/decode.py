@@ -139,7 +139,8 @@ def _decode_together(opened: Sequence[Opened], start: int, end: int, wanted: Wan
     joined = b"".join([*(body for _, body in opened), PADDING])
     data = np.frombuffer(joined, np.uint8)
     batches = _batches(opened)
-    starts = record_starts(data, batches.body_start, batches.record_count, [body for _, body in opened])
+    bodies = [body for _, body in opened]
+    starts = record_starts(data, batches.body_start, batches.body_end, batches.record_count, bodies)
     fields = _read_fields(data, starts, batches)
     # Only reading all headers shows where the fields of a record end: that is checked whether they are wanted or not.
     headers = _read_headers(data, fields)

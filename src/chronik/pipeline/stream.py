@@ -55,8 +55,8 @@ class ChronikStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        # Spark asks when the micro-batch before is done. It confirms that with `commit` only when another one follows, so
-        # that the last of a query that ends by itself would never be told.
+        # Spark asks when the micro-batch before is done. It confirms that with `commit` only when another one follows:
+        # of a query that ends by itself the last one would never be told.
         self._tell_group(start)
         # Spark hands one limit over, so the minimum beside a maximum is our own affair.
         records_min = None if isinstance(limit, ReadAllAvailable) else self._options.records_per_trigger_min

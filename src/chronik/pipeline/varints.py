@@ -21,47 +21,53 @@ PADDING: Final = bytes(16)
 """Behind the data, so that a position there reads zeros and not a field that belongs to somebody else."""
 
 
+# Of the last byte only the bits that complete 32 or 64 may be set.
+_LAST_BYTE_MAX: Final = {BYTES_MAX_32: 0x0F, BYTES_MAX_64: 0x01}
+
+# The first byte of a varint to its value, where it is below 0x80 and so the only one.
+_ONE_BYTE: Final = np.array([byte >> 1 ^ -(byte & 1) for byte in range(0x100)], np.int64)
+
+
 class Unreadable(Exception):
     """Something that the vectorised way does not read; the way record by record says what it is."""
 
 
 def read_varints(data: ByteArray, at: IntArray) -> tuple[IntArray, IntArray]:
     """The 32-bit values at these positions, and the positions behind them. Raises Unreadable."""
-    raw, after = _read(data, at, BYTES_MAX_32)
-    if raw.size and int(raw.max()) >> 32:
-        raise Unreadable("a varint of more than 32 bits")
-    return _unzigzag(raw), after
+    return _read(data, at, BYTES_MAX_32)
 
 
 def read_varlongs(data: ByteArray, at: IntArray) -> tuple[IntArray, IntArray]:
     """The 64-bit values at these positions, and the positions behind them. Raises Unreadable."""
-    raw, after = _read(data, at, BYTES_MAX_64)
-    return _unzigzag(raw), after
+    return _read(data, at, BYTES_MAX_64)
 
 
-def _read(data: ByteArray, at: IntArray, bytes_max: int) -> tuple[npt.NDArray[np.uint64], IntArray]:
+def _read(data: ByteArray, at: IntArray, bytes_max: int) -> tuple[IntArray, IntArray]:
     first = data.take(at, mode="clip")
-    raw = first.astype(np.uint64)
+    values = _ONE_BYTE.take(first)
     after = at + 1
-    lanes = np.flatnonzero(first & 0x80)
-    if not lanes.size:
-        return raw, after
-    everywhere = lanes.size == at.size  # then nothing has to be picked out and put back
-    rest: Any = slice(None) if everywhere else lanes
-    raw[rest] &= np.uint64(0x7F)
+    longer = np.flatnonzero(first & 0x80)
+    if longer.size == at.size:  # then nothing has to be picked out and put back
+        return _read_longer(data, at, first, bytes_max)
+    if longer.size:
+        values[longer], after[longer] = _read_longer(data, at[longer], first[longer], bytes_max)
+    return values, after
+
+
+def _read_longer(data: ByteArray, at: IntArray, first: ByteArray, bytes_max: int) -> tuple[IntArray, IntArray]:
+    """As `_read`, where every value takes two bytes or more."""
+    raw = (first & 0x7F).astype(np.uint64)
+    after = at + 2
+    rest: Any = slice(None)
     for index in range(1, bytes_max):
         byte = data.take(at[rest] + index, mode="clip")
-        if index == BYTES_MAX_64 - 1 and byte.max() > 1:
+        if index == bytes_max - 1 and byte.max(initial=0) > _LAST_BYTE_MAX[bytes_max]:
             break
         raw[rest] |= (byte & 0x7F).astype(np.uint64) << np.uint64(7 * index)
-        after[rest] += 1
         longer = np.flatnonzero(byte & 0x80)
         if not longer.size:
-            return raw, after
+            signs = (raw & np.uint64(1)).view(np.int64)
+            return (raw >> np.uint64(1)).view(np.int64) ^ -signs, after
         rest = longer if isinstance(rest, slice) else rest[longer]
-    raise Unreadable(f"a varint of more than {bytes_max} bytes")
-
-
-def _unzigzag(raw: npt.NDArray[np.uint64]) -> IntArray:
-    signs = (raw & np.uint64(1)).view(np.int64)
-    return (raw >> np.uint64(1)).view(np.int64) ^ -signs
+        after[rest] += 1
+    raise Unreadable(f"a varint that does not fit into {bytes_max} bytes")
