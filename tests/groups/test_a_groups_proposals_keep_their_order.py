@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from chronik.groups.proposals import Proposals
+from chronik.groups.proposals import WAVE_ENTRIES_MAX, Proposals
 from chronik.metadata.commands import (
     Command,
     CommitOffset,
@@ -13,8 +13,10 @@ from chronik.metadata.commands import (
     OffsetToCommit,
 )
 from chronik.metadata.image import Image
+from chronik.metadata.raft_store import COMMANDS_UNDER_WAY_MAX
 from chronik.metadata.records import Result
 from chronik.metadata.store import Acks
+from chronik.protocol.errors import ErrorCode
 
 
 class SlowStore:
@@ -70,6 +72,29 @@ def test_commits_of_a_group_are_never_under_way_side_by_side() -> None:
             for offset in each.offsets
         ]
         assert offsets == [0, 1, 2]
+        proposals.close()
+        await running
+
+    asyncio.run(asyncio.wait_for(scenario(), 10))
+
+
+def test_however_many_groups_are_stored_at_once_the_store_is_not_overrun() -> None:
+    async def scenario() -> None:
+        store = SlowStore()
+        proposals = Proposals(store)
+        running = asyncio.create_task(proposals.run())
+        count = COMMANDS_UNDER_WAY_MAX + 1_000
+        outcomes: list[ErrorCode | None] = []
+        for number in range(count):
+            proposals.submit(DeleteConsumerGroup(f"group-{number}"), outcomes.append)
+        most = 0
+        while len(outcomes) < count:
+            await asyncio.sleep(0)
+            most = max(most, len(store.under_way))
+            while store.under_way:
+                store.end_newest()
+        assert most == WAVE_ENTRIES_MAX < COMMANDS_UNDER_WAY_MAX / 2
+        assert outcomes == [None] * count
         proposals.close()
         await running
 

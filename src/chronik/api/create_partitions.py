@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from functools import partial
 
+from chronik.api.admission import refuse_system_topic
 from chronik.api.context import Context, Services
 from chronik.controller.second_look import with_second_look
 from chronik.protocol.errors import ErrorCode, KafkaError
@@ -41,5 +42,6 @@ def failure(request: CreatePartitionsRequest, code: ErrorCode) -> CreatePartitio
 
 
 async def _create(services: Services, topic: CreatePartitionsTopic, validate_only: bool) -> None:
+    refuse_system_topic(services, topic.name)
     given = None if topic.assignments is None else [tuple(each.broker_ids) for each in topic.assignments]
     await services.topics.add_partitions(topic.name, topic.count, given, validate_only=validate_only)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+from chronik.api.admission import refuse_system_topic
 from chronik.api.context import Context, Services
 from chronik.controller.second_look import with_second_look
 from chronik.ids import ZERO_ID
@@ -70,5 +71,6 @@ async def _delete_found(services: Services, wanted: DeleteTopicState) -> Topic:
         topic = services.image.topics_by_id.get(wanted.topic_id)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+    refuse_system_topic(services, topic.name)
     await services.topics.delete(topic)
     return topic

@@ -1,15 +1,21 @@
 """OffsetFetch, versions 0 to 10: a group's committed positions with their metadata.
 
 Up to version 7 for one group, from 8 on for many; null topics ask for all. Version 10 names topics by id.
+
+Every node holds all offsets, so a node that does not coordinate the group answers too, once a majority has confirmed
+that it knows of every commit. Kafka's brokers send such a client away, and some take that badly: they never read on, or
+go on as if nothing were committed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from chronik.api.context import Context, Services
-from chronik.groups.requests import FetchedOffset, TopicPartition
-from chronik.protocol.errors import ErrorCode
+from chronik.groups.offsets import all_fetched
+from chronik.groups.requests import FetchedOffset, OffsetFetchResult, TopicPartition
+from chronik.metadata.store import StoreClosed
+from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -22,29 +28,30 @@ from chronik.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 
-FIRST_VERSION_WITH_GROUP_ERRORS = 2
 FIRST_VERSION_WITH_MANY_GROUPS = 8
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 NO_OFFSET = -1
+UNKNOWN_ID = FetchedOffset(error=ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 async def handle(services: Services, request: OffsetFetchRequest, context: Context) -> OffsetFetchResponse:
     version = context.version
     if version >= FIRST_VERSION_WITH_MANY_GROUPS:
-        return OffsetFetchResponse(groups=[await _fetch(services, group, version) for group in request.groups])
+        return OffsetFetchResponse(groups=await _fetch(services, request.groups, version))
     topics = None
     if request.topics is not None:
         topics = [
             OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
             for topic in request.topics
         ]
-    group = await _fetch(services, OffsetFetchRequestGroup(group_id=request.group_id, topics=topics), version)
-    return _for_one_group(group, request, version)
+    wanted = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
+    (group,) = await _fetch(services, [wanted], version)
+    return _for_one_group(group, request)
 
 
 def failure(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
     old_style = OffsetFetchResponseGroup(error_code=code)
-    response = _for_one_group(old_style, request, version=0)
+    response = _for_one_group(old_style, request)
     response.error_code = code
     response.groups = [
         OffsetFetchResponseGroup(group_id=group.group_id, error_code=code) for group in request.groups
@@ -52,33 +59,67 @@ def failure(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse
     return response
 
 
-async def _fetch(services: Services, wanted: OffsetFetchRequestGroup, version: int) -> OffsetFetchResponseGroup:
+async def _fetch(
+    services: Services, wanted: Sequence[OffsetFetchRequestGroup], version: int
+) -> list[OffsetFetchResponseGroup]:
     by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
+    keys = [_keys(services, group, by_id) for group in wanted]
+    results = [
+        await services.groups.fetch_offsets(group.group_id, asked) for group, asked in zip(wanted, keys, strict=True)
+    ]
+    if any(result.error for result in results):
+        is_fresh = await _is_fresh(services)
+        for index, group in enumerate(wanted):
+            if results[index].error:
+                results[index] = _from_image(services, group.group_id, keys[index], is_fresh)
+    return [_answer(services, group, result, by_id) for group, result in zip(wanted, results, strict=True)]
+
+
+async def _is_fresh(services: Services) -> bool:
+    """Asked once for all groups of a request: a node that is cut off waits for its answer."""
+    try:
+        await services.store.read_barrier()
+    except (KafkaError, StoreClosed):
+        return False
+    return True
+
+
+def _from_image(
+    services: Services, group_id: str, keys: Sequence[TopicPartition] | None, is_fresh: bool
+) -> OffsetFetchResult:
+    if not is_fresh:  # of all that could be said, this alone has every client ask again
+        return OffsetFetchResult(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    return OffsetFetchResult(ErrorCode.NONE, all_fetched(services.image.offsets(group_id), keys))
+
+
+def _keys(services: Services, wanted: OffsetFetchRequestGroup, by_id: bool) -> list[TopicPartition] | None:
+    if wanted.topics is None:
+        return None
+    return [
+        (name, index)
+        for topic in wanted.topics
+        if (name := _name(services, topic, by_id)) is not None
+        for index in topic.partition_indexes
+    ]
+
+
+def _answer(
+    services: Services, wanted: OffsetFetchRequestGroup, result: OffsetFetchResult, by_id: bool
+) -> OffsetFetchResponseGroup:
     answer = OffsetFetchResponseGroup(group_id=wanted.group_id)
-    names: list[str | None] = []
-    keys: list[TopicPartition] | None = None
-    if wanted.topics is not None:
-        names = [_name(services, topic, by_id) for topic in wanted.topics]
-        keys = [
-            (name, index)
-            for topic, name in zip(wanted.topics, names, strict=True)
-            if name is not None
-            for index in topic.partition_indexes
-        ]
-    result = await services.groups.fetch_offsets(wanted.group_id, keys)
     if result.error:
         answer.error_code = result.error
     elif wanted.topics is None:
         answer.topics = _all(services, result.offsets, by_id)
     else:
-        for topic, name in zip(wanted.topics, names, strict=True):
-            missing = FetchedOffset(error=ErrorCode.UNKNOWN_TOPIC_ID)
+        for topic in wanted.topics:
+            name = _name(services, topic, by_id)
             answer.topics.append(
                 OffsetFetchResponseTopics(
                     name=topic.name,
                     topic_id=topic.topic_id,
                     partitions=[
-                        _partition(index, missing if name is None else result.offsets[name, index])
+                        _partition(index, UNKNOWN_ID if name is None else result.offsets.get((name, index), UNKNOWN_ID))
                         for index in topic.partition_indexes
                     ],
                 )
@@ -119,10 +160,9 @@ def _partition(index: int, offset: FetchedOffset) -> OffsetFetchResponsePartitio
     )
 
 
-def _for_one_group(
-    group: OffsetFetchResponseGroup, request: OffsetFetchRequest, version: int
-) -> OffsetFetchResponse:
-    """The answer of versions 0 to 7; 0 and 1 have no error for the group, so that each partition must carry it."""
+def _for_one_group(group: OffsetFetchResponseGroup, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    """The answer of versions 0 to 7. Each partition carries the group's error too: 0 and 1 have no other place for it,
+    and not every client of the later ones looks there. An answer without partitions reads like "nothing committed"."""
     response = OffsetFetchResponse(error_code=group.error_code)
     for topic in group.topics:
         response.topics.append(
@@ -140,7 +180,7 @@ def _for_one_group(
                 ],
             )
         )
-    if group.error_code and version < FIRST_VERSION_WITH_GROUP_ERRORS:
+    if group.error_code:
         response.topics = [
             OffsetFetchResponseTopic(
                 name=topic.name,

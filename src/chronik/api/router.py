@@ -47,7 +47,7 @@ from chronik.api import (
     produce,
     sync_group,
 )
-from chronik.api.admission import FENCED, QUORUM_READS
+from chronik.api.admission import FENCED, QUORUM_READS, UNCONFIRMED
 from chronik.api.context import Context, Pipelined, Services
 from chronik.errors import StorageFailed
 from chronik.exchange import Disconnect, Peer, Pending
@@ -170,14 +170,15 @@ class Router:
         if fenced is not None and services.is_fenced():
             return handler.failure(request, fenced)
         if services.config.read_quorum and header.api_key in QUORUM_READS:
-            return self._after_quorum(handler, request, context)
+            return self._after_quorum(header, request, context)
         return handler.handle(services, request, context)
 
-    async def _after_quorum(self, handler: Handler, request: Request, context: Context) -> Response | None:
+    async def _after_quorum(self, header: RequestHeader, request: Request, context: Context) -> Response | None:
+        handler = HANDLERS[header.api_key]
         try:
             await self._services.store.read_barrier()
         except KafkaError as error:
-            return handler.failure(request, error.code)
+            return handler.failure(request, UNCONFIRMED.get(header.api_key, error.code))
         return await _settled(handler.handle(self._services, request, context))
 
     def _pending(

@@ -19,7 +19,7 @@ from chronik.groups.custody import LOOK_SECONDS, Custody
 from chronik.groups.hosting import GroupHost
 from chronik.groups.joining import refusal_of_join
 from chronik.groups.machine import ClassicGroup
-from chronik.groups.offsets import commands_of_commit, fetched, plan_expiry, refusal_of_offset
+from chronik.groups.offsets import all_fetched, commands_of_commit, plan_expiry, refusal_of_offset
 from chronik.groups.proposals import CommitErrors, GroupStore, Proposals
 from chronik.groups.requests import (
     UNKNOWN_MEMBER,
@@ -142,14 +142,17 @@ class GroupCoordinator:
     async def sync(self, request: SyncRequest) -> SyncResult:
         group, missing = self._find(request.group_id, ErrorCode.UNKNOWN_MEMBER_ID)
         if group is None:
-            return SyncResult(missing)
+            # Kafka's words: some clients know no "loading" here, and would fail. They join again, and wait there.
+            is_loading = missing is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            return SyncResult(ErrorCode.REBALANCE_IN_PROGRESS if is_loading else missing)
         question = events.SyncAsked(self._host.now_ms(), self._host.new_waiter(), request)
         return await self._host.ask(group, question, SyncResult)
 
     async def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
         group, missing = self._find(request.group_id, ErrorCode.UNKNOWN_MEMBER_ID)
         if group is None:
-            return missing
+            # As Kafka does: the member is heard, and what became of its group it learns next time.
+            return ErrorCode.NONE if missing is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else missing
         question = events.HeartbeatAsked(self._host.now_ms(), self._host.new_waiter(), request)
         return await self._host.ask(group, question, ErrorCode)
 
@@ -232,9 +235,7 @@ class GroupCoordinator:
         refusal = self._custody.refusal(group_id)
         if refusal is not None:
             return OffsetFetchResult(refusal)
-        offsets = self._store.image.offsets(group_id)
-        keys = list(offsets) if partitions is None else partitions
-        return OffsetFetchResult(ErrorCode.NONE, {key: fetched(offsets.get(key)) for key in keys})
+        return OffsetFetchResult(ErrorCode.NONE, all_fetched(self._store.image.offsets(group_id), partitions))
 
     async def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> OffsetDeleteResult:
         group, missing = self._find(group_id, ErrorCode.GROUP_ID_NOT_FOUND)

@@ -31,20 +31,20 @@ class Coordinators:
         self._store = store
         self._node_id = node_id
         # Not to be told from the image: that of a cluster is as empty as any before its nodes are written down.
-        self._stands_alone = isinstance(store, LocalStore)
+        self.stands_alone: Final = isinstance(store, LocalStore)
 
     def node_of(self, group_id: str) -> int:
         """-1 when nobody coordinates it at the moment."""
         partition = self._partition_of(group_id)
         if partition is not None:
             return partition.leader
-        return self._node_id if self._stands_alone else -1
+        return self._node_id if self.stands_alone else -1
 
     def owns(self, group_id: str) -> Tenure | None:
         """The term in which this node coordinates the group; None when it does not."""
         partition = self._partition_of(group_id)
         if partition is None:
-            return ALONE if self._stands_alone else None
+            return ALONE if self.stands_alone else None
         return Tenure(partition.leader_epoch) if partition.leader == self._node_id else None
 
     def _partition_of(self, group_id: str) -> Partition | None:

@@ -65,6 +65,13 @@ def fetched(committed: CommittedOffset | None) -> FetchedOffset:
     return FetchedOffset(committed.offset, committed.leader_epoch, committed.metadata or "")
 
 
+def all_fetched(
+    offsets: Mapping[TopicPartition, CommittedOffset], wanted: Iterable[TopicPartition] | None
+) -> dict[TopicPartition, FetchedOffset]:
+    """All there are when `wanted` is None."""
+    return {key: fetched(offsets.get(key)) for key in (list(offsets) if wanted is None else wanted)}
+
+
 def plan_expiry(
     live: ClassicGroup,
     stored: Group,

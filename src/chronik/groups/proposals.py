@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from chronik.errors import StorageFailed
 from chronik.groups.config import COMMIT_BATCH_BYTES_MAX
@@ -44,6 +44,9 @@ class GroupStore(Protocol):
         """Returns when the command is applied here. Raises KafkaError when it was rejected or its outcome is unknown,
         StorageFailed or StoreClosed when the store takes no more."""
 
+
+WAVE_ENTRIES_MAX: Final = 1_000
+"""Proposals under way together: a quarter of what a store takes of one node, which has other commands, too."""
 
 _GROUP_COMMANDS = (UpdateConsumerGroup, DeleteConsumerGroup, DeleteOffsets, ExpireOffsets)
 
@@ -175,7 +178,7 @@ class Proposals:
         committed in any order, when one of them has to be sent again, and a group's own must not be."""
         seen: set[str] = set()
         count = 0
-        for entry in self._queue:
+        for entry in self._queue[:WAVE_ENTRIES_MAX]:
             if entry.group_ids & seen:
                 break
             seen |= entry.group_ids

@@ -108,11 +108,14 @@ class RaftStore:
         self._leader_news.set()
 
     async def read_barrier(self) -> None:
-        """Raises KafkaError when no majority confirms in time that this node is up to date."""
+        """Raises KafkaError when no majority confirms in time that this node is up to date, StoreClosed when the node
+        stops."""
         try:
             await self._driver.wait_applied(await self._driver.read_index())
         except (NotLeader, ReadTimedOut, OutcomeUnknown, ProposalRefused) as error:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"No majority confirmed the read: {error}") from error
+        except DriverStopped as error:
+            raise StoreClosed(str(error)) from error
 
     # Proposing
 

@@ -1,0 +1,167 @@
+"""OffsetFetch at a node that does not coordinate the group, or may not: it answers if a majority confirms its image,
+and otherwise in the only way that every client takes for "ask again"."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from chronik.api import offset_fetch
+from chronik.api.admission import FENCED
+from chronik.api.context import Context, Services
+from chronik.api.router import Router
+from chronik.exchange import Peer, Pending
+from chronik.metadata.store import StoreClosed
+from chronik.protocol.apis import APIS
+from chronik.protocol.codec import RequestHeader, decode_response, encode_request
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from tests.groups.driving import commit_request, run
+from tests.groups.shared_image import CoordinatingNode, SharedImage, nodes
+
+LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+COMMITTED = 5
+PEER = cast(Peer, SimpleNamespace(number=1))
+VERSIONS = range(9)  # those that name topics
+FETCH_KEY = next(api.key for api in APIS.values() if api.name == "OffsetFetch")
+
+
+class Barrier:
+    """In place of a store's: counts, and fails as told."""
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        self.failure = failure
+        self.passed = 0
+
+    async def __call__(self) -> None:
+        self.passed += 1
+        if self.failure is not None:
+            raise self.failure
+
+
+def services_of(node: CoordinatingNode, barrier: Barrier, *, read_quorum: bool = False) -> Services:
+    store = SimpleNamespace(read_barrier=barrier, image=node.store.image)
+    config = SimpleNamespace(read_quorum=read_quorum)
+    parts = SimpleNamespace(
+        groups=node.groups, store=store, image=node.store.image, config=config, is_fenced=lambda: node.is_fenced
+    )
+    return cast(Services, parts)
+
+
+def request_of(version: int, *groups: str, partitions: tuple[int, ...] = (0, 1)) -> OffsetFetchRequest:
+    if version >= offset_fetch.FIRST_VERSION_WITH_MANY_GROUPS:
+        topics = [OffsetFetchRequestTopics(name="t", partition_indexes=list(partitions))]
+        return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=topics) for group in groups])
+    topic = OffsetFetchRequestTopic(name="t", partition_indexes=list(partitions))
+    return OffsetFetchRequest(group_id=groups[0], topics=[topic])
+
+
+async def ask(services: Services, version: int, *groups: str) -> OffsetFetchResponse:
+    return await offset_fetch.handle(services, request_of(version, *groups), Context(version, "", PEER))
+
+
+def told(response: OffsetFetchResponse) -> list[tuple[int, int, int]]:
+    """(partition, offset, error), of all groups."""
+    topics: list[Any] = [*response.topics, *(topic for group in response.groups for topic in group.topics)]
+    return [
+        (each.partition_index, each.committed_offset, each.error_code) for topic in topics for each in topic.partitions
+    ]
+
+
+def errors(response: OffsetFetchResponse) -> set[int]:
+    return {response.error_code, *(group.error_code for group in response.groups)}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("node_id", "is_fenced"), [(2, False), (2, True), (1, True)])
+def test_a_node_that_does_not_coordinate_tells_what_was_committed(version: int, node_id: int, is_fenced: bool) -> None:
+    async def story() -> None:
+        async with nodes(SharedImage()) as node:
+            await node[1].groups.commit_offsets(commit_request("g"))
+            node[node_id].is_fenced = is_fenced
+            barrier = Barrier()
+            response = await ask(services_of(node[node_id], barrier), version, "g")
+            assert errors(response) == {ErrorCode.NONE}
+            assert told(response) == [(0, COMMITTED, 0), (1, -1, 0)]
+            assert barrier.passed == 1
+
+    run(story)
+
+
+def test_a_coordinator_asks_nobody() -> None:
+    async def story() -> None:
+        async with nodes(SharedImage()) as node:
+            await node[1].groups.commit_offsets(commit_request("g"))
+            barrier = Barrier()
+            assert told(await ask(services_of(node[1], barrier), 8, "g"))[0] == (0, COMMITTED, 0)
+            assert barrier.passed == 0
+
+    run(story)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("failure", [KafkaError(ErrorCode.REQUEST_TIMED_OUT), StoreClosed("the node stops")])
+def test_what_no_majority_confirms_is_to_be_asked_again(version: int, failure: Exception) -> None:
+    async def story() -> None:
+        async with nodes(SharedImage()) as node:
+            await node[1].groups.commit_offsets(commit_request("g"))
+            response = await ask(services_of(node[2], Barrier(failure)), version, "g")
+            assert LOADING in errors(response)
+            if version < offset_fetch.FIRST_VERSION_WITH_MANY_GROUPS:
+                assert told(response) == [(0, -1, LOADING), (1, -1, LOADING)]
+
+    run(story)
+
+
+def test_a_majority_is_asked_once_for_all_groups_of_a_request() -> None:
+    async def story() -> None:
+        async with nodes(SharedImage()) as node:
+            await node[1].groups.commit_offsets(commit_request("g"))
+            barrier = Barrier(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+            response = await ask(services_of(node[2], barrier), 8, "g", "h", "i")
+            assert [group.error_code for group in response.groups] == [LOADING] * 3
+            assert barrier.passed == 1
+
+    run(story)
+
+
+@pytest.mark.parametrize("is_fenced", [False, True])
+def test_with_read_quorum_the_same_is_said_when_there_is_none(is_fenced: bool) -> None:
+    async def story() -> None:
+        async with nodes(SharedImage()) as node:
+            await node[1].groups.commit_offsets(commit_request("g"))
+            node[1].is_fenced = is_fenced
+            barrier = Barrier(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+            fatal: list[BaseException] = []
+            router = Router(services_of(node[1], barrier, read_quorum=True), on_fatal=fatal.append)
+            frame = encode_request(RequestHeader(FETCH_KEY, 3, 7, "raw"), request_of(3, "g"))
+            pending = router.dispatch(bytearray(frame[4:]), PEER)
+            assert isinstance(pending, Pending)
+            answer = await pending.response
+            _, response = decode_response(FETCH_KEY, 3, memoryview(_bytes(answer))[4:])
+            assert isinstance(response, OffsetFetchResponse)
+            assert errors(response) == {LOADING}
+            assert told(response) == [(0, -1, LOADING), (1, -1, LOADING)]
+            assert fatal == []
+
+    run(story)
+
+
+def _bytes(answer: Any) -> bytes:
+    return bytes(answer) if isinstance(answer, bytes | bytearray | memoryview) else b"".join(answer)
+
+
+def test_a_fenced_node_lets_producers_ask_again_and_offsets_be_fetched() -> None:
+    by_name = {api.name: FENCED.get(api.key) for api in APIS.values()}
+    assert by_name["InitProducerId"] is LOADING
+    assert by_name["OffsetFetch"] is None
+    assert by_name["JoinGroup"] is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert by_name["Produce"] is ErrorCode.NOT_LEADER_OR_FOLLOWER
