@@ -47,7 +47,8 @@ def _catch_up_once(nodes: Cluster, plan: Plan) -> CaughtUp:
         away = next(node for node in nodes.live if node is not nodes.leader())
         away.stop()
         records = plan.megabytes * MEGABYTE // RECORD_BYTES
-        produce.measure(ProduceLoad(nodes.bootstrap, topic, records, RECORD_BYTES))
+        live = ",".join(node.bootstrap for node in nodes.live)
+        produce.measure(ProduceLoad(live, topic, records, RECORD_BYTES))
         os.sync()  # the disk is to do nothing but this
         before_bytes = _bytes_in(away.data_dir)
         began = time.perf_counter()
