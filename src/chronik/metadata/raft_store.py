@@ -26,7 +26,7 @@ from chronik.metadata.delta import Delta, difference
 from chronik.metadata.image import Image
 from chronik.metadata.image_machine import ImageMachine
 from chronik.metadata.records import Result
-from chronik.metadata.sessions import RESULTS_KEPT_MAX
+from chronik.metadata.sessions import LIFE_ENDED, RESULTS_KEPT_MAX, is_over
 from chronik.metadata.store import Acks, StoreClosed, Subscriber
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.raft.driver import RaftDriver
@@ -67,11 +67,7 @@ class RaftStore:
 
     def __init__(self, node_id: int, incarnation: bytes | None = None) -> None:
         self._node_id = node_id
-        self.incarnation: Final = incarnation or new_id()
-        self._sequence = 0
-        self._answered = 0
-        """All commands up to this one are answered or given up; some behind it may be, too."""
-        self._pending: dict[int, _Pending] = {}
+        self._begin_life(incarnation or new_id())
         self._subscribers: list[Subscriber] = []
         self._driver: RaftDriver
         self._forwarder: Forwarder
@@ -79,6 +75,13 @@ class RaftStore:
         self._started = False
         self._closing = False
         self.machine: Final = ImageMachine(self._publish, self._applied, self._restored)
+
+    def _begin_life(self, incarnation: bytes) -> None:
+        self.incarnation = incarnation
+        self._sequence = 0
+        self._answered = 0
+        """All commands up to this one are answered or given up; some behind it may be, too."""
+        self._pending: dict[int, _Pending] = {}
 
     def attach(self, driver: RaftDriver) -> None:
         self._driver = driver
@@ -129,7 +132,8 @@ class RaftStore:
         if len(self._pending) >= COMMANDS_UNDER_WAY_MAX:
             raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many metadata changes are under way")
         sequence, data = self._seal(command)
-        pending = self._pending[sequence] = _Pending(asyncio.get_running_loop().create_future())
+        under_way = self._pending  # another life has others
+        pending = under_way[sequence] = _Pending(asyncio.get_running_loop().create_future())
         try:
             async with asyncio.timeout(timeout):
                 result = await self._until_answered(pending, data, acks, only_here)
@@ -138,7 +142,7 @@ class RaftStore:
         except DriverStopped as error:
             raise StoreClosed(str(error)) from error
         finally:
-            del self._pending[sequence]
+            del under_way[sequence]
         if result.code is not ErrorCode.NONE:
             raise KafkaError(result.code, result.message)
         return result
@@ -151,7 +155,7 @@ class RaftStore:
                 attempt = self._driver.propose if only_here else self._forwarder.propose
                 await attempt(data, ATTEMPT_SECONDS, until)
                 if until is Until.ON_LEADERS_DISK:
-                    return Result()
+                    return pending.answer.result() if pending.answer.done() else Result()
                 # Applied on this node, so its answer is there, unless the image had dropped it.
                 return await pending.answer
             except OutcomeUnknown:
@@ -203,15 +207,34 @@ class RaftStore:
     def _applied(self, envelope: Envelope, result: Result) -> None:
         if envelope.node_id != self._node_id or envelope.incarnation != self.incarnation:
             return
-        self._answer(envelope.sequence, result)
+        if self._is_over:
+            self._live_again()
+        else:
+            self._answer(envelope.sequence, result)
 
     def _restored(self) -> None:
         """A snapshot may hold what the commands under way came to."""
         session = self.image.session(self._node_id)
-        if session is not None and session.incarnation == self.incarnation:
+        if self._is_over:
+            self._live_again()
+        elif session is not None and session.incarnation == self.incarnation:
             for sequence in list(self._pending):
                 if sequence in session.results:
                     self._answer(sequence, session.results[sequence])
+
+    @property
+    def _is_over(self) -> bool:
+        return is_over(self.image.session(self._node_id), self.incarnation)
+
+    def _live_again(self) -> None:
+        """A command of an earlier life came late, and passed for the first of a newer one: see `sessions`. What is
+        under way may have been applied before that, and will not be any more."""
+        logger.warning("node %d: a late command of an earlier life ended this one; begins another", self._node_id)
+        ended = self._pending
+        self._begin_life(new_id())
+        for pending in ended.values():
+            if not pending.answer.done():
+                pending.answer.set_result(LIFE_ENDED)
 
     def _answer(self, sequence: int, result: Result) -> None:
         pending = self._pending.get(sequence)

@@ -3,6 +3,10 @@
 A node that does not hear what became of its command sends it again, perhaps to another leader. Its id (node,
 incarnation, sequence) is then found here and the first result is given again. With each command a node says up to
 which sequence it has been answered; those results are dropped.
+
+The first command of a new life ends the one before. If it was under way for so long that its own life is over, and the
+next one has begun, it ends that one. A living node that is told so begins yet another: what it had under way is refused
+from then on, so nothing is applied twice, and nothing that was given up comes late.
 """
 
 from __future__ import annotations
@@ -52,12 +56,22 @@ OUTCOME_FORGOTTEN: Final = Result(
 EARLIER_LIFE: Final = Result(ErrorCode.STALE_BROKER_EPOCH, "the command comes from an earlier life of its node")
 
 
+LIFE_ENDED: Final = Result(
+    ErrorCode.REQUEST_TIMED_OUT, "another life of this node came between: the outcome of the command is unknown"
+)
+"""What a node tells those who wait for its commands when it is told that its life was over."""
+
+
+def is_over(session: Session | None, incarnation: bytes) -> bool:
+    return session is not None and session.incarnation != incarnation and incarnation in session.past
+
+
 def answer_known(session: Session | None, incarnation: bytes, sequence: int) -> Result | None:
     """What to answer without applying the command; None when it is to be applied."""
     if session is None:
         return None
     if incarnation != session.incarnation:
-        return EARLIER_LIFE if incarnation in session.past else None
+        return EARLIER_LIFE if is_over(session, incarnation) else None
     known = session.results.get(sequence)
     if known is not None:
         return known
