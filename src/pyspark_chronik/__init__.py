@@ -39,12 +39,14 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         from chronik.pipeline.options import parse_source_options
         from chronik.pipeline.source import ChronikReader
 
+        self._check(schema)
         return ChronikReader(parse_source_options(self.options, streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from chronik.pipeline.options import parse_source_options
         from chronik.pipeline.stream import ChronikStreamReader
 
+        self._check(schema)
         return ChronikStreamReader(parse_source_options(self.options, streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -56,3 +58,11 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         from chronik.pipeline.sink import ChronikStreamWriter, sink_settings
 
         return ChronikStreamWriter(sink_settings(self.options, schema))
+
+    def _check(self, schema: StructType) -> None:
+        """A schema that the user gives instead of ours would be filled with the wrong columns, or fail in a task."""
+        from chronik.pipeline.errors import SchemaError
+        from chronik.pipeline.options import source_columns
+
+        if tuple(schema.fieldNames()) != source_columns(self.options):
+            raise SchemaError("the columns of a topic are fixed: use the option `columns` to choose among them")

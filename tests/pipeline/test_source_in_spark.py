@@ -102,6 +102,14 @@ def test_a_batch_reads_from_where_to_where_it_is_told_in_as_many_tasks(
     assert frame.rdd.getNumPartitions() == 4
 
 
+def test_a_schema_of_the_users_own_is_refused(spark: SparkSession, chronik_broker: Broker, chronik_topic: str) -> None:
+    from pyspark.errors import PySparkException
+
+    reader = spark.read.format("chronik").schema("name STRING").option("bootstrap.servers", chronik_broker.bootstrap)
+    with pytest.raises(PySparkException, match="the columns of a topic are fixed"):
+        reader.option("subscribe", chronik_topic).load().collect()
+
+
 def test_an_empty_topic_has_no_rows(spark: SparkSession, chronik_broker: Broker, chronik_topic: str) -> None:
     assert load(spark, chronik_broker, chronik_topic).collect() == []
 
