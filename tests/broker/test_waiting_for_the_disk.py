@@ -22,6 +22,7 @@ class BusyLog:
     """Written to all the time, so that there is always something to sync."""
 
     needs_sync = True
+    is_syncing = False
     log_end_offset = synced_offset = log_start_offset = 0
 
     def assign_epoch(self, epoch: int, start_offset: int) -> None: ...
@@ -113,5 +114,21 @@ def test_who_has_stopped_waiting_is_left_alone() -> None:
         waiting.cancel()
         await asyncio.wait([waiting])
         sync(busy)
+
+    asyncio.run(scenario())
+
+
+def test_what_is_being_synced_is_not_durable_yet() -> None:
+    async def scenario() -> None:
+        quiet = replica()
+        under_way = quiet.begin_sync()
+        assert under_way is not None
+        log = cast(BusyLog, quiet.log)
+        log.needs_sync, log.is_syncing = False, True  # nothing was written since it began
+        waiting = asyncio.ensure_future(quiet.make_durable())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        quiet.complete_sync(under_way)
+        await asyncio.wait_for(waiting, 10)
 
     asyncio.run(scenario())

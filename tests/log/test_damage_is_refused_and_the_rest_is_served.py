@@ -247,3 +247,15 @@ def test_a_damaged_slot_of_synced_offsets_only_means_that_more_is_checked() -> N
         again = World(files, CONFIG)
         assert again.log.log_end_offset == 24
         assert len(records_of(again.log)) == 24
+
+
+def test_a_file_cut_under_a_running_log_is_damage_and_no_hang() -> None:
+    world = World()
+    for number in range(8):
+        world.append(batch(b"%d" % number))
+    world.settle()
+    file = world.files.open(world.path(".log"))
+    file.truncate(file.size // 2)
+    file.close()
+    with pytest.raises(CorruptRecords):
+        world.log.read(7, 1000, 8)

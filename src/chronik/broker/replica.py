@@ -417,16 +417,21 @@ class Replica:
         self._durable_waiters.append((offset, when_safe))
 
     async def make_durable(self) -> None:
-        """Returns when everything that the log holds now is synced: a sync that began later has ended.
+        """Returns when everything that the log holds now is synced: by a sync that begins now, or by one that is under
+        way, if nothing was written since.
 
         Raises UNKNOWN_TOPIC_OR_PARTITION when the partition goes away."""
         if self.abandoned:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self.log.needs_sync:
-            waiter = asyncio.get_running_loop().create_future()
             self._sync_waiters.append(waiter)
             self._flusher.request(self)
-            await waiter
+        elif self.log.is_syncing:
+            self._syncing_waiters.append(waiter)
+        else:
+            return
+        await waiter
 
     def sync_soon(self) -> None:
         if self._log is not None and self._log.needs_sync and not self.abandoned:

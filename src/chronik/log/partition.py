@@ -264,6 +264,10 @@ class PartitionLog:
     def needs_sync(self) -> bool:
         return bool(self._unsynced or self._segments.swaps or self._offsets_to_store())
 
+    @property
+    def is_syncing(self) -> bool:
+        return self._ticket is not None
+
     def begin_sync(self) -> SyncTicket | None:
         """What to sync now; None when everything is. One ticket at a time."""
         self._segments.reserve_room(self.config.segment_bytes)

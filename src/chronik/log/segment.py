@@ -365,7 +365,8 @@ class Segment:
         left = self.size - position
         size = max(claimed_size(view, 0), min(READ_AHEAD_BYTES, left))
         if len(view) < size <= min(left, FRAME_BYTES_MAX):
-            return self._view(position, size)
+            longer = self._view(position, size)
+            return longer if len(longer) > len(view) else None  # the file may have been cut behind our back
         return None
 
     def _behind(self, position: int, offset: int, epochs: EpochHistory, end_offset: int) -> tuple[int, int]:
