@@ -28,12 +28,26 @@ class Peer:
 
 
 @dataclass(slots=True, eq=False)
+class Hurry:
+    """How a connection tells a request that waits by its own choice that others wait behind it."""
+
+    is_asked: bool = False
+    wake: Callable[[], None] | None = None
+
+    def ask(self) -> None:
+        self.is_asked = True
+        if self.wake is not None:
+            self.wake()
+
+
+@dataclass(slots=True, eq=False)
 class Pending:
     """A response that is not ready yet."""
 
     response: asyncio.Future[Response]
     pipelined: bool = False
     """Whether the connection's next request may be handled meanwhile: its effect is already ordered (an append)."""
+    hurry: Hurry | None = None
     request_bytes: int = 0
     """What the request costs of the connection's share of memory until it is answered."""
 

@@ -8,6 +8,7 @@ import pytest
 
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.fetch import FetchResponse, ForgottenTopic
+from chronik.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
 from tests.api import talk
@@ -196,3 +197,15 @@ def test_a_wrong_topic_id_is_unknown(client: RawClient, chronik_topic: str) -> N
     assert talk.values(talk.fetch(client, topic_id, 0, version=13)) == [b"v"]
     unknown = talk.fetch(client, topic_id, 0, version=13, partition=5)
     assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_fetch_does_not_keep_others_of_its_connection_waiting(client: RawClient, chronik_topic: str) -> None:
+    """librdkafka asks for metadata on the connection on which a fetch waits: after a failover it must hear soon."""
+    talk.produce(client, chronik_topic, talk.batch(b"0"))
+    waiting = talk.fetch_request((chronik_topic, 0, 1), min_bytes=1, max_wait_ms=300_000)
+    client.send(waiting, 12)
+    asked = MetadataRequest(topics=[])
+    client.send(asked, 9)
+    (topic,) = client.receive(waiting, 12, FetchResponse).responses
+    assert topic.partitions[0].error_code == ErrorCode.NONE
+    assert client.receive(asked, 9, MetadataResponse).brokers

@@ -15,7 +15,7 @@ from chronik.clock import Clock
 from chronik.config import NodeConfig
 from chronik.configs.resolver import ConfigResolver
 from chronik.controller.topics import TopicController
-from chronik.exchange import Peer
+from chronik.exchange import Hurry, Peer
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.groups.coordinators import Coordinators
 from chronik.metadata.image import Image
@@ -55,6 +55,8 @@ class Context(NamedTuple):
     version: int
     client_id: str
     peer: Peer
+    hurry: Hurry = Hurry()
+    """Others wait behind it on its connection."""
 
 
 class Pipelined(NamedTuple):

@@ -57,7 +57,7 @@ async def handle(services: Services, request: FetchRequest, context: Context) ->
         return FetchResponse(error_code=error.code)
     if session is not None:
         wanted = list(session.wanted.values())
-    answer = await _answer_in_time(services, request, context.version, wanted)
+    answer = await _answer_in_time(services, request, context, wanted)
     response = _response(answer, session, request.session_epoch > INITIAL_EPOCH, context.version)
     if answer.urgent and context.version >= FIRST_VERSION_WITH_ENDPOINTS:
         response.node_endpoints = _endpoints(services, answer)
@@ -95,20 +95,22 @@ def _session(
 
 
 async def _answer_in_time(
-    services: Services, request: FetchRequest, version: int, wanted: list[FetchPartition]
+    services: Services, request: FetchRequest, context: Context, wanted: list[FetchPartition]
 ) -> Answer:
-    clock = services.clock
+    clock, version, hurry = services.clock, context.version, context.hurry
     deadline = clock.monotonic() + patience_seconds(request.max_wait_ms)
     max_bytes = min(request.max_bytes, services.configs.broker_int("fetch.max.bytes"))
     while True:
         answer = _look(services, wanted, max_bytes, version)
         missing = min(request.min_bytes, max_bytes) - answer.records_bytes
         patience = deadline - clock.monotonic()
-        if missing <= 0 or patience <= 0 or answer.urgent or not wanted or services.replicas.stopping:
+        if missing <= 0 or patience <= 0 or answer.urgent or not wanted or services.replicas.stopping or hurry.is_asked:
             return answer
         if _is_cut_off(answer, version):
             return answer
-        await RecordsArrived(answer.replicas, missing).wait(patience)
+        arrived = RecordsArrived(answer.replicas, missing)
+        hurry.wake = arrived.wake
+        await arrived.wait(patience)
 
 
 def patience_seconds(max_wait_ms: int) -> float:

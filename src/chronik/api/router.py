@@ -50,7 +50,7 @@ from chronik.api import (
 from chronik.api.admission import FENCED, QUORUM_READS, UNCONFIRMED
 from chronik.api.context import Context, Pipelined, Services
 from chronik.errors import StorageFailed
-from chronik.exchange import Disconnect, Peer, Pending
+from chronik.exchange import Disconnect, Hurry, Peer, Pending
 from chronik.exchange import Response as ResponseFrame
 from chronik.protocol.apis import API_VERSIONS_KEY, APIS
 from chronik.protocol.codec import (
@@ -148,7 +148,8 @@ class Router:
         except (MalformedMessage, UnknownApi) as error:
             raise Disconnect(str(error)) from error
         self.counts[header.api_key].requests += 1
-        context = Context(header.api_version, header.client_id or "", peer)
+        hurry = Hurry()
+        context = Context(header.api_version, header.client_id or "", peer, hurry)
         if self._interceptor is not None:
             held = self._interceptor(APIS[header.api_key].name)
             if held is not None:
@@ -161,7 +162,9 @@ class Router:
             return self._broken(header, request, error)
         if isinstance(outcome, Response) or outcome is None:
             return self._encoded(header, outcome, peer, time.perf_counter())
-        return self._pending(header, request, peer, outcome)
+        pending = self._pending(header, request, peer, outcome)
+        pending.hurry = hurry
+        return pending
 
     def _handle(self, header: RequestHeader, request: Request, context: Context) -> Outcome:
         services = self._services

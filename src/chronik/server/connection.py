@@ -86,6 +86,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._reader.in_frame and self.frame_began is None:
             self.frame_began = self.last_active
         self._handle_queued()
+        if self._queue and self._blocked is not None and self._blocked.hurry is not None:
+            self._blocked.hurry.ask()
         self._adjust_reading()
 
     def eof_received(self) -> bool:
