@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from chronik.pipeline.tables.columns import HEADERS_TYPE, Kind, Partitioning, batch_of, own_columns, schema_of
-from chronik.pipeline.tables.committer import Snapshot, TableSpec
+from chronik.pipeline.tables.committer import Committer, Snapshot, TableSpec
 from chronik.pipeline.tables.delta import DeltaCommitter
 from chronik.pipeline.tables.parquet import PartitionedWriter
 from chronik.pipeline.tables.progress import Landed, Span
@@ -17,6 +17,11 @@ from chronik.pipeline.tables.storage import Storage
 
 SPEC = TableSpec("orders", "AAAAAAAAAAAAAAAAAAAAAQ")
 NOON_2024_05_01_MS = 1_714_564_800_000
+
+
+def as_committer(committer: DeltaCommitter) -> Committer:
+    """Whoever changes one of the two is told by the type checker."""
+    return committer
 
 
 def opened(folder: Path, spec: TableSpec = SPEC) -> DeltaCommitter:

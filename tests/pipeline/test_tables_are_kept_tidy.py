@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, TableFeatures
 
-from chronik.pipeline.tables.columns import Kind
-from chronik.pipeline.tables.committer import TableSpec
+from chronik.pipeline.tables.columns import Kind, Partitioning, schema_of
+from chronik.pipeline.tables.committer import TableDiffers, TableSpec
+from chronik.pipeline.tables.compaction import LiveFile, compact, groups_to_join
 from chronik.pipeline.tables.delta import DeltaCommitter
-from chronik.pipeline.tables.maintenance import KEEP_HOURS_MIN, VacuumRefused, compact, vacuum
-from chronik.pipeline.tables.progress import Span
-from tests.pipeline.landing_rows import SPEC, every, landed, offsets, opened, rows
+from chronik.pipeline.tables.parquet import PartitionedWriter
+from chronik.pipeline.tables.progress import Landed, Span
+from chronik.pipeline.tables.storage import Storage
+from chronik.pipeline.tables.vacuuming import KEEP_HOURS_MIN, VacuumRefused, vacuum
+from tests.pipeline.landing_rows import SPEC, batch, every, landed, offsets, opened, rows
 
 HOUR_SECONDS = 3600
 
@@ -39,7 +46,8 @@ def test_small_files_are_joined_and_nothing_else_changes(tmp_path: Path) -> None
     before = committer.snapshot()
     done = compact(str(tmp_path))
     after = committer.snapshot()
-    assert (done.files_removed, done.files_added, done.version) == (4, 1, after.version)
+    assert (done.files_removed, done.files_added, after.version) == (4, 1, before.version + 1)
+    assert 0 < done.bytes_after < done.bytes_before
     assert (len(before.file_uris), len(after.file_uris)) == (4, 1)
     assert after.next_offsets == before.next_offsets == {0: 40}
     assert rows(after).sort_by("_offset").equals(rows(before).sort_by("_offset"))
@@ -48,9 +56,10 @@ def test_small_files_are_joined_and_nothing_else_changes(tmp_path: Path) -> None
 def test_compacting_twice_does_nothing_the_second_time(tmp_path: Path) -> None:
     committer = opened(tmp_path)
     landed_in_pieces(tmp_path, committer)
-    first = compact(str(tmp_path))
-    second = compact(str(tmp_path))
-    assert (second.files_removed, second.version) == (0, first.version)
+    compact(str(tmp_path))
+    before = committer.snapshot()
+    assert compact(str(tmp_path)).files_removed == 0
+    assert committer.snapshot() == before
 
 
 def test_files_from_before_a_column_are_joined_with_those_after(tmp_path: Path) -> None:
@@ -67,8 +76,8 @@ def test_files_from_before_a_column_are_joined_with_those_after(tmp_path: Path) 
 def test_only_the_days_asked_for_are_compacted(tmp_path: Path) -> None:
     committer = opened(tmp_path)
     landed_in_pieces(tmp_path, committer)
-    assert compact(str(tmp_path), partitions=[("_date", "=", "2023-01-01")]).files_removed == 0
-    assert compact(str(tmp_path), partitions=[("_date", "=", "2024-05-01")]).files_removed == 4
+    assert compact(str(tmp_path), since=date(2024, 5, 2)).files_removed == 0
+    assert compact(str(tmp_path), since=date(2024, 5, 1)).files_removed == 4
 
 
 def test_landing_goes_on_after_compaction(tmp_path: Path) -> None:
@@ -79,6 +88,116 @@ def test_landing_goes_on_after_compaction(tmp_path: Path) -> None:
     assert committer.commit([unit]).rows == 10
     assert committer.commit([landed(tmp_path, Span(0, 30, 40))]).rows == 0
     assert offsets(committer.snapshot()) == every(Span(0, 0, 50))
+
+
+def test_landing_and_compaction_at_once_disturb_neither(tmp_path: Path) -> None:
+    committer = opened(tmp_path)
+    landed_in_pieces(tmp_path, committer)
+    pieces = 30
+
+    def land() -> None:
+        mine = opened(tmp_path)
+        for start in range(0, 10 * pieces, 10):
+            mine.commit([landed(tmp_path, Span(1, start, start + 10))])
+
+    with ThreadPoolExecutor(1) as other:
+        landing = other.submit(land)
+        removed = 0
+        while not landing.done():
+            removed += compact(str(tmp_path)).files_removed
+        landing.result()
+    removed += compact(str(tmp_path)).files_removed
+    snapshot = committer.snapshot()
+    assert removed >= pieces
+    assert snapshot.next_offsets == {0: 40, 1: 10 * pieces}
+    assert offsets(snapshot) == every(Span(0, 0, 40), Span(1, 0, 10 * pieces))
+
+
+def test_two_compactions_at_once_leave_every_row_once(tmp_path: Path) -> None:
+    committer = opened(tmp_path)
+    landed_in_pieces(tmp_path, committer, pieces=8)
+    with ThreadPoolExecutor(2) as both:
+        done = list(both.map(compact, [str(tmp_path)] * 2))
+    assert sum(each.files_removed for each in done) == 8
+    assert len(committer.snapshot().file_uris) == len(files(tmp_path)) - 8 == 1
+    assert offsets(committer.snapshot()) == every(Span(0, 0, 80))
+
+
+def test_a_compaction_that_another_forestalled_takes_its_file_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committer = opened(tmp_path)
+    landed_in_pieces(tmp_path, committer)
+    commit = DeltaTable.create_write_transaction
+    attempts = []
+
+    def after_the_other(self: DeltaTable, *arguments: Any, **named: Any) -> None:
+        attempts.append(1)
+        if len(attempts) == 1:
+            assert compact(str(tmp_path)).files_removed == 4
+        commit(self, *arguments, **named)
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", after_the_other)
+    assert compact(str(tmp_path)).files_removed == 0
+    assert offsets(committer.snapshot()) == every(Span(0, 0, 40))
+    assert len(files(tmp_path)) == 5
+
+
+def test_a_compaction_whose_answer_got_lost_is_found_in_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committer = opened(tmp_path)
+    landed_in_pieces(tmp_path, committer)
+    commit = DeltaTable.create_write_transaction
+
+    def commit_and_lose_the_answer(self: DeltaTable, *arguments: Any, **named: Any) -> None:
+        commit(self, *arguments, **named)
+        raise OSError("connection reset")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_and_lose_the_answer)
+    assert compact(str(tmp_path)).files_removed == 4
+    assert offsets(committer.snapshot()) == every(Span(0, 0, 40))
+
+
+def test_files_are_joined_within_their_partition_up_to_a_size() -> None:
+    def file(name: str, size: int, *values: str) -> LiveFile:
+        return LiveFile(name, size, values)
+
+    one, two = [file(f"a{n}", 40, "mon") for n in range(5)], [file("b1", 40, "tue"), file("b2", 80, "tue")]
+    groups = [[each.path for each in group] for group in groups_to_join([*one, *two], 100)]
+    assert groups == [["a0", "a1", "a2"], ["a3", "a4"]], "b1 would be alone, b2 is nearly full"
+
+
+def test_every_partitioning_can_be_compacted(tmp_path: Path) -> None:
+    for partitioning in Partitioning:
+        folder = tmp_path / partitioning.value
+        committer = opened(folder, TableSpec(SPEC.topic, SPEC.topic_id, partitioning=partitioning))
+        for start in (0, 5):
+            committer.commit([landed(folder, Span(0, start, start + 5), partitioning=partitioning)])
+        before = rows(committer.snapshot()).sort_by("_offset")
+        assert compact(str(folder)).files_removed == 2
+        assert rows(committer.snapshot()).sort_by("_offset").equals(before)
+
+
+def test_records_without_a_day_are_compacted_too(tmp_path: Path) -> None:
+    committer = opened(tmp_path)
+    for start in (0, 2):
+        span = Span(0, start, start + 2)
+        with PartitionedWriter(Storage(str(tmp_path)), schema_of(Kind.RAW), ("_date",)) as writer:
+            writer.write(batch(span, timestamps_ms=[-1, -2]))
+        committer.commit([Landed((span,), writer.files)])
+    before = rows(committer.snapshot()).sort_by("_offset")
+    assert compact(str(tmp_path)).files_removed == 2
+    assert rows(committer.snapshot()).sort_by("_offset").equals(before)
+    assert before["_date"].null_count == 4
+
+
+def test_a_table_with_features_we_do_not_know_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    committer = opened(tmp_path)
+    landed_in_pieces(tmp_path, committer)
+    DeltaTable(str(tmp_path)).alter.add_feature(TableFeatures.DeletionVectors, allow_protocol_versions_increase=True)
+    with pytest.raises(TableDiffers, match=r"(?i)deletion"):
+        compact(str(tmp_path))
 
 
 def test_orphans_go_when_they_are_old_and_files_in_flight_stay(tmp_path: Path) -> None:

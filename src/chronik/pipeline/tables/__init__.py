@@ -2,5 +2,5 @@
 
 `columns` says what a table holds, `parquet` writes its files (on executors), `delta` commits them (on the driver) with
 the topic's offsets in the table's own transaction log, `progress` decides what may be committed, `evolution` which
-columns are added, `shaping` what becomes of a decoded value, `maintenance` compacts and vacuums.
+columns are added, `inference` and `shaping` what becomes of decoded values; `compaction` and `vacuuming` keep it tidy.
 """

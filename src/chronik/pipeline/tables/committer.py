@@ -66,6 +66,7 @@ class Committed:
     version: int
     """The table's, at this commit or after it."""
     next_offsets: dict[int, int]
+    """Of the partitions that landed."""
     rows: int
     """That this call added: 0 when everything was there already."""
     present: tuple[Landed, ...]

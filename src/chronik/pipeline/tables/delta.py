@@ -1,9 +1,9 @@
 """Delta tables through delta-rs: the topic's offsets stand in the table's transaction log, beside the files they cover.
 
 Each data commit carries one transaction `chronik/<topic id>/<partition>` per partition that moved, whose version is the
-next offset. Delta-rs refuses a commit when another one of the same application id came between, so two writers never
-both land a range; but it lets a version go backwards, so every attempt starts from a fresh snapshot and checks. For the
-same reason an answer that got lost does no harm: the next attempt finds the ranges in the table.
+next offset. Delta-rs would let a version go backwards, and excuses some conflicts. So every attempt looks at the table
+afresh, decides, and commits onto exactly the version that it looked at: when anybody else came between, it looks again.
+For the same reason an answer that got lost does no harm: the next attempt finds the ranges in the table.
 """
 
 from __future__ import annotations
@@ -41,8 +41,15 @@ permission, a full disk) would fail for ever."""
 
 PAUSE_SECONDS_MAX = 0.2
 
+CHECKPOINT_COMMITS = "20"
+"""Every commit begins with a fresh look at the table, which reads the log from its last checkpoint on: with delta-rs's
+own 100 that comes to most of a commit's time."""
+
 TOPIC, TOPIC_ID, KIND, PARTITIONING = "chronik.topic", "chronik.topic.id", "chronik.kind", "chronik.partitioning"
 FORGETS_OFFSETS = "delta.setTransactionRetentionDuration"
+
+ON_THIS_VERSION = CommitProperties(max_commit_retries=0)
+"""Delta-rs commits after the very version that the handle has read, or fails."""
 
 Result = TypeVar("Result")
 
@@ -87,13 +94,14 @@ class DeltaCommitter:
     def commit(self, landed: Sequence[Landed]) -> Committed:
         # Dead letters are few: a table that had to be told of every span would get a commit for every batch without.
         gaps = self.spec.kind is Kind.DEAD_LETTERS
+        partitions = {span.partition for each in landed for span in each.spans}
 
         def attempt(table: DeltaTable) -> Committed:
-            before = self._next_offsets(table)
+            before = self._next_offsets_of(table, partitions)
             choice = choose(landed, before, gaps=gaps)
             if choice.fresh:
                 files = [file for each in choice.fresh for file in each.files]
-                self._append(table, files, self._transactions(choice.moved, before))
+                self._append(table, files, self._transactions(table, choice.moved))
                 table.update_incremental()
             rows = sum(each.rows for each in choice.fresh)
             return Committed(table.version(), before | choice.moved, rows, choice.present)
@@ -116,7 +124,8 @@ class DeltaCommitter:
         def attempt(table: DeltaTable) -> Evolved:
             plan = plan_columns(_arrow_schema(table), fields)
             if plan.added:
-                table.alter.add_columns([Field.from_arrow(field) for field in plan.added])
+                fields_added = [Field.from_arrow(field) for field in plan.added]
+                table.alter.add_columns(fields_added, commit_properties=ON_THIS_VERSION)
                 table = self._fresh()
             return Evolved(_arrow_schema(table), plan.refused)
 
@@ -130,21 +139,28 @@ class DeltaCommitter:
             mode="append",
             schema=table.schema(),
             partition_by=list(self.spec.partitioning.columns),
-            commit_properties=CommitProperties(app_transactions=transactions),
+            commit_properties=CommitProperties(max_commit_retries=0, app_transactions=transactions),
         )
 
-    def _transactions(self, moved: Mapping[int, int], before: Mapping[int, int]) -> list[Transaction]:
+    def _transactions(self, table: DeltaTable, moved: Mapping[int, int]) -> list[Transaction]:
         transactions = [Transaction(self._partition_id(number), offset) for number, offset in sorted(moved.items())]
         # A transaction can be asked for but not listed, so the table also says up to which partition to ask.
         count = max(moved) + 1
-        if count > max(before, default=-1) + 1:
+        if count > self._partition_count(table):
             transactions.append(Transaction(self._topic_key, count))
         return transactions
 
     def _next_offsets(self, table: DeltaTable) -> dict[int, int]:
-        count = table.transaction_version(self._topic_key)
-        versions = ((number, table.transaction_version(self._partition_id(number))) for number in range(count or 0))
+        return self._next_offsets_of(table, range(self._partition_count(table)))
+
+    def _next_offsets_of(self, table: DeltaTable, partitions: Iterable[int]) -> dict[int, int]:
+        """Asks for no more than it needs: each question takes delta-rs up to a millisecond."""
+        versions = ((number, table.transaction_version(self._partition_id(number))) for number in partitions)
         return {number: version for number, version in versions if version is not None}
+
+    def _partition_count(self, table: DeltaTable) -> int:
+        count = table.transaction_version(self._topic_key)
+        return 0 if count is None else count
 
     def _next_number(self, table: DeltaTable, sequence: str) -> int:
         last = table.transaction_version(self._sequence_id(sequence))
@@ -163,26 +179,40 @@ class DeltaCommitter:
     # Attempts
 
     def _attempts(self, attempt: Callable[[DeltaTable], Result]) -> Result:
-        conflicts = failures = 0
+        attempts = Attempts()
         while True:
             try:
                 return attempt(self._fresh())
-            except CommitFailedError as error:
-                conflicts += 1
-                last: Exception = error
-            except (DeltaError, OSError) as error:
-                failures += 1
-                last = error
-            if conflicts >= CONFLICTS_MAX or failures >= FAILURES_MAX:
-                raise CommitFailed(f"{self.uri}: {last}") from last
-            time.sleep(random.uniform(0, PAUSE_SECONDS_MAX * min(1.0, (conflicts + failures) / 10)))
+            except (CommitFailedError, DeltaError, OSError) as error:
+                if not attempts.another(error):
+                    raise CommitFailed(f"{self.uri}: {error}") from error
 
     def _fresh(self) -> DeltaTable:
         """Raises TableMissing."""
-        return _open(self.uri, self._storage_options)
+        return open_delta(self.uri, self._storage_options)
 
 
-def _open(uri: str, storage_options: Mapping[str, str] | None) -> DeltaTable:
+class Attempts:
+    """How often a commit is tried."""
+
+    def __init__(self) -> None:
+        self._conflicts = self._failures = 0
+
+    def another(self, error: Exception) -> bool:
+        """Whether to look again after this, which is then after a short pause."""
+        if isinstance(error, CommitFailedError):
+            self._conflicts += 1
+        else:
+            self._failures += 1
+        if self._conflicts >= CONFLICTS_MAX or self._failures >= FAILURES_MAX:
+            return False
+        crowd = min(1.0, (self._conflicts + self._failures) / 10)
+        time.sleep(random.uniform(0, PAUSE_SECONDS_MAX * crowd))
+        return True
+
+
+def open_delta(uri: str, storage_options: Mapping[str, str] | None) -> DeltaTable:
+    """The table as it is now. Raises TableMissing."""
     try:
         return DeltaTable(uri, storage_options=dict(storage_options) if storage_options else None)
     except TableNotFoundError as error:
@@ -205,15 +235,16 @@ def _create(uri: str, spec: TableSpec, storage_options: Mapping[str, str] | None
                 TOPIC_ID: spec.topic_id,
                 KIND: spec.kind.value,
                 PARTITIONING: spec.partitioning.value,
+                "delta.checkpointInterval": CHECKPOINT_COMMITS,
             },
             storage_options=dict(storage_options) if storage_options else None,
             # A creation that lost a race and was tried again would land as version 1 and take back columns added since.
-            commit_properties=CommitProperties(max_commit_retries=0),
+            commit_properties=ON_THIS_VERSION,
             raise_if_key_not_exists=False,
         )
     except DeltaError:
         # Somebody else was quicker: then it opens.
-        _open(uri, storage_options)
+        open_delta(uri, storage_options)
 
 
 def _spec_of(table: DeltaTable, uri: str) -> TableSpec:

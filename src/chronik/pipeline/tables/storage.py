@@ -36,18 +36,22 @@ class Storage:
     def __init__(self, uri: str, options: Mapping[str, str] | None = None) -> None:
         self._folder = local_folder(uri)
         if self._folder is not None:
-            self._files: Any = fs.LocalFileSystem()
+            self.filesystem: Any = fs.LocalFileSystem()
         else:
             from deltalake.fs import DeltaStorageHandler
 
-            self._files = fs.PyFileSystem(DeltaStorageHandler(uri, dict(options) if options else None))
+            self.filesystem = fs.PyFileSystem(DeltaStorageHandler(uri, dict(options) if options else None))
+
+    def full_path(self, path: str) -> str:
+        """As `filesystem` takes it."""
+        return path if self._folder is None else str(self._folder / path)
 
     def create(self, path: str) -> Any:
         """A file to write to: has `write`, `tell` and `close`."""
         if self._folder is None:
-            return self._files.open_output_stream(path)
+            return self.filesystem.open_output_stream(path)
         _make_folder(self._folder / Path(path).parent)
-        return self._files.open_output_stream(str(self._folder / path))
+        return self.filesystem.open_output_stream(self.full_path(path))
 
     def make_durable(self, path: str) -> None:
         """After `close`: a commit must never name a file that a power cut can take. (Object stores have it.)"""
@@ -57,7 +61,7 @@ class Storage:
 
     def remove(self, path: str) -> None:
         if self._folder is None:
-            self._files.delete_file(path)
+            self.filesystem.delete_file(path)
         else:
             (self._folder / path).unlink(missing_ok=True)
 
