@@ -10,12 +10,13 @@ import msgspec
 import pytest
 
 from chronik.config import Address
+from chronik.files import Buffer
 from chronik.raft import peer_calls
 from chronik.raft.entries import Entry, EntryKind
 from chronik.raft.handshake import AcceptorHandshake
 from chronik.raft.messages import Append
 from chronik.raft.peer_calls import CallRefused, CallTimedOut, PeerUnavailable, TypedCall
-from chronik.raft.peer_frames import FrameKind, FrameSplitter, encode_frame
+from chronik.raft.peer_frames import FrameKind, encode_frame
 from chronik.raft.peer_queue import (
     CALLS_BYTES_MAX,
     MESSAGES_BYTES_MAX,
@@ -25,7 +26,15 @@ from chronik.raft.peer_queue import (
 )
 from chronik.raft.transport import PeerTransport
 from tests.raft_io.cluster import ANY_PORT, identity, run, until
-from tests.raft_io.test_strangers_stay_outside import Inbox, dialling, fatal, heartbeat, listening
+from tests.raft_io.test_strangers_stay_outside import (
+    Inbox,
+    dialling,
+    fatal,
+    feed,
+    heartbeat,
+    listening,
+    new_splitter,
+)
 
 ECHO, SLOW, BROKEN, REFUSING = 100, 101, 102, 103
 
@@ -35,17 +44,17 @@ async def two_nodes() -> AsyncIterator[tuple[PeerTransport, PeerTransport, async
     """The one that asks, the one that answers, and what lets slow answers go."""
     go = asyncio.Event()
 
-    async def echo(peer: int, payload: bytes) -> bytes:
-        return b"%d:" % peer + payload
+    async def echo(peer: int, payload: Buffer) -> list[Buffer]:
+        return [b"%d:" % peer, payload]
 
-    async def slow(peer: int, payload: bytes) -> bytes:
+    async def slow(peer: int, payload: Buffer) -> list[Buffer]:
         await go.wait()
-        return payload
+        return [payload]
 
-    async def broken(peer: int, payload: bytes) -> bytes:
+    async def broken(peer: int, payload: Buffer) -> list[Buffer]:
         raise ValueError("a bug")
 
-    async def refusing(peer: int, payload: bytes) -> bytes:
+    async def refusing(peer: int, payload: Buffer) -> list[Buffer]:
         raise CallRefused("not today")
 
     async with listening() as (address, _, server):
@@ -240,7 +249,7 @@ class StuckAcceptor(asyncio.Protocol):
     def __init__(self, node_id: int = 1) -> None:
 
         self._handshake = AcceptorHandshake(identity(node_id))
-        self._splitter = FrameSplitter()
+        self._splitter = new_splitter()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -251,9 +260,10 @@ class StuckAcceptor(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
 
-        self._splitter.receive(data)
+        feed(self._splitter, data)
         while (frame := self._splitter.next()) is not None:
-            self._transport.write(encode_frame(FrameKind.HANDSHAKE, self._handshake.receive(frame.content)))
+            answer = self._handshake.receive(bytes(frame.content))
+            self._transport.write(encode_frame(FrameKind.HANDSHAKE, answer))
         if self._handshake.is_done:
             self._transport.pause_reading()
 

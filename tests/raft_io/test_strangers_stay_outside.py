@@ -25,6 +25,7 @@ from chronik.raft.peer_frames import (
     ANSWER_FRAME_BYTES_MAX,
     FRAME_BYTES_MAX,
     HANDSHAKE_BYTES_MAX,
+    SCRATCH_BYTES,
     FrameKind,
     FrameRefused,
     FrameSplitter,
@@ -48,6 +49,22 @@ class Inbox:
 
     def peer_unreachable(self, peer: int) -> None:
         self.unreachable.append(peer)
+
+
+def new_splitter() -> FrameSplitter:
+    return FrameSplitter(memoryview(bytearray(SCRATCH_BYTES)))
+
+
+def feed(splitter: FrameSplitter, data: bytes, found: list[bytes] | None = None) -> None:
+    """As a socket would, which writes as much as there is room for. Whole frames are taken out on the way."""
+    while data:
+        buffer = splitter.buffer()
+        size = min(len(buffer), len(data))
+        buffer[:size] = data[:size]
+        splitter.received(size)
+        data = data[size:]
+        while found is not None and (frame := splitter.next()) is not None:
+            found.append(bytes(frame.content))
 
 
 def heartbeat(source: int, target: int, term: int = 1) -> Heartbeat:
@@ -208,21 +225,49 @@ def test_frames_are_found_however_the_bytes_arrive() -> None:
     frames = [encode_frame(FrameKind.RAFT, bytes([n]) * n) for n in range(20)]
     stream = b"".join(frames)
     for step in (1, 3, 7, len(stream)):
-        splitter = FrameSplitter()
+        splitter = new_splitter()
         found = []
         for begin in range(0, len(stream), step):
-            splitter.receive(stream[begin : begin + step])
+            feed(splitter, stream[begin : begin + step])
             while (frame := splitter.next()) is not None:
                 found.append(frame.content)
         assert found == [bytes([n]) * n for n in range(20)]
 
 
+def test_a_large_frame_arrives_in_place_in_any_pieces_and_its_memory_is_used_again() -> None:
+    for step in (1000, 65_536, 100_000):
+        splitter = new_splitter()
+        splitter.trust()
+        kept = b""
+        for size in (70_000, 300_000, 5, 299_999, 300_000):
+            stream = encode_frame(FrameKind.RESPONSE, bytes([size % 251]) * size)
+            found: list[bytes] = []
+            for begin in range(0, len(stream), step):
+                feed(splitter, stream[begin : begin + step], found)
+            assert found == [bytes([size % 251]) * size]
+            kept = found[0]
+        assert len(kept) == 300_000
+
+
+def test_memory_that_somebody_still_looks_at_is_left_alone() -> None:
+    splitter = new_splitter()
+    splitter.trust()
+    frames = []
+    for letter in (b"a", b"b", b"c"):
+        stream = encode_frame(FrameKind.RESPONSE, letter * 200_000)
+        for begin in range(0, len(stream), 65_536):
+            feed(splitter, stream[begin : begin + 65_536])
+            while (frame := splitter.next()) is not None:
+                frames.append(frame.content)
+    assert [bytes(content) for content in frames] == [letter * 200_000 for letter in (b"a", b"b", b"c")]
+
+
 def test_a_stranger_may_send_small_frames_only() -> None:
-    splitter = FrameSplitter()
-    splitter.receive(HANDSHAKE_BYTES_MAX.to_bytes(4, "big"))
+    splitter = new_splitter()
+    feed(splitter, HANDSHAKE_BYTES_MAX.to_bytes(4, "big"))
     assert splitter.next() is None
-    too_large = FrameSplitter()
-    too_large.receive((HANDSHAKE_BYTES_MAX + 1).to_bytes(4, "big"))
+    too_large = new_splitter()
+    feed(too_large, (HANDSHAKE_BYTES_MAX + 1).to_bytes(4, "big"))
     with pytest.raises(FrameRefused):
         too_large.next()
 
@@ -233,9 +278,9 @@ def head(size: int, kind: FrameKind) -> bytes:
 
 def test_a_node_may_send_large_frames_but_not_any() -> None:
     for size, kind in ((FRAME_BYTES_MAX, FrameKind.REQUEST), (ANSWER_FRAME_BYTES_MAX, FrameKind.RESPONSE)):
-        splitter = FrameSplitter()
+        splitter = new_splitter()
         splitter.trust()
-        splitter.receive(head(size, kind))
+        feed(splitter, head(size, kind))
         assert splitter.next() is None
     for size, kind in (
         (0, FrameKind.RAFT),
@@ -244,16 +289,16 @@ def test_a_node_may_send_large_frames_but_not_any() -> None:
         (ANSWER_FRAME_BYTES_MAX + 1, FrameKind.RESPONSE),
         (2**32 - 1, FrameKind.RESPONSE),
     ):
-        refused = FrameSplitter()
+        refused = new_splitter()
         refused.trust()
-        refused.receive(head(size, kind))
+        feed(refused, head(size, kind))
         with pytest.raises(FrameRefused):
             refused.next()
 
 
 def test_a_frame_of_an_unknown_kind_is_refused() -> None:
-    splitter = FrameSplitter()
-    splitter.receive(b"\x00\x00\x00\x01\x09")
+    splitter = new_splitter()
+    feed(splitter, b"\x00\x00\x00\x01\x09")
     with pytest.raises(FrameRefused, match="kind 9"):
         splitter.next()
 

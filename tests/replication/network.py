@@ -76,7 +76,8 @@ class Network:
     ) -> None:
         settle: Callable[[], None]
         try:
-            settle = partial(_succeed, answer, await target.handlers[kind](asker.node_id, payload))
+            pieces = await target.handlers[kind](asker.node_id, payload)
+            settle = partial(_succeed, answer, b"".join(pieces))
         except CallRefused as refusal:
             settle = partial(_fail, answer, CallRefused(str(refusal)))
         if self.loses((target.node_id, asker.node_id)):

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from chronik.errors import ChronikError
+from chronik.files import Buffer
 from chronik.raft.entries import Entry, SnapshotMetadata
 from chronik.raft.rules import Promise
 
@@ -151,7 +152,7 @@ def encode_message(message: Message) -> bytes:
     return data
 
 
-def decode_message(data: bytes | memoryview) -> AnyMessage:
+def decode_message(data: Buffer) -> AnyMessage:
     """Raises BadMessage."""
     if not 0 < len(data) <= MESSAGE_BYTES_MAX:
         raise BadMessage(f"a message has 1 to {MESSAGE_BYTES_MAX} bytes, not {len(data)}")

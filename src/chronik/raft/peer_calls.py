@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from enum import IntEnum
 from typing import Final, Generic, TypeVar
 
 import msgspec
 
 from chronik.errors import ChronikError, invariant
+from chronik.files import Buffer
 from chronik.raft.messages import BadMessage
 from chronik.raft.peer_connection import PeerConnection
 from chronik.raft.peer_frames import ANSWER_FRAME_BYTES_MAX, FRAME_BYTES_MAX, FrameKind, encode_frame, frame_head
@@ -59,8 +60,8 @@ class Status(IntEnum):
     OVERLOADED = 3
 
 
-Handler = Callable[[int, bytes], Awaitable[bytes]]
-"""Takes the asking node and the payload. Raises CallRefused."""
+Handler = Callable[[int, Buffer], Awaitable[Sequence[Buffer]]]
+"""Takes the asking node and the payload, and answers in pieces, which need not be put together. Raises CallRefused."""
 
 SendRequest = Callable[[int, bytes], bool]
 """Queues a frame for a peer; False when there is no connection to it, or no room."""
@@ -104,7 +105,7 @@ class PeerCalls:
 
     # ------------------------------------------------------------------------------------------- the transport's side
 
-    def answered(self, peer: int, content: bytes) -> None:
+    def answered(self, peer: int, content: Buffer) -> None:
         """Raises BadMessage."""
         if len(content) < _RESPONSE.size:
             raise BadMessage("an answer without a number")
@@ -126,7 +127,7 @@ class PeerCalls:
             if not answer.done():
                 answer.set_exception(PeerUnavailable(f"the connection to node {peer} broke", may_have_arrived=True))
 
-    def asked(self, connection: PeerConnection, content: bytes) -> None:
+    def asked(self, connection: PeerConnection, content: Buffer) -> None:
         """Raises BadMessage."""
         if len(content) < _REQUEST.size:
             raise BadMessage("a request without a number")
@@ -134,9 +135,9 @@ class PeerCalls:
         handler = self._handlers.get(kind)
         under_way = self._handling.setdefault(connection, set())
         if handler is None:
-            _answer(connection, number, Status.UNKNOWN_KIND, f"calls of kind {kind} are unknown".encode())
+            _answer(connection, number, Status.UNKNOWN_KIND, [f"calls of kind {kind} are unknown".encode()])
         elif len(under_way) >= CALLS_UNDER_WAY_MAX:
-            _answer(connection, number, Status.OVERLOADED, b"")
+            _answer(connection, number, Status.OVERLOADED, [])
         else:
             work = _handle(connection, number, handler, content[_REQUEST.size :])
             task = asyncio.get_running_loop().create_task(work, name=f"call of kind {kind} from node {connection.peer}")
@@ -149,26 +150,28 @@ class PeerCalls:
             task.cancel()
 
 
-async def _handle(connection: PeerConnection, number: int, handler: Handler, payload: bytes) -> None:
+async def _handle(connection: PeerConnection, number: int, handler: Handler, payload: Buffer) -> None:
     try:
         answer = await handler(connection.peer, payload)
-        invariant(len(answer) <= ANSWER_BYTES_MAX, f"an answer of {len(answer)} bytes")
+        size = sum(map(len, answer))
+        invariant(size <= ANSWER_BYTES_MAX, f"an answer of {size} bytes")
     except CallRefused as error:
-        _answer(connection, number, Status.REFUSED, str(error).encode())
+        _answer(connection, number, Status.REFUSED, [str(error).encode()])
     except Exception:
         logger.exception("a call from node %d failed", connection.peer)
-        _answer(connection, number, Status.REFUSED, b"it failed there; its log says why")
+        _answer(connection, number, Status.REFUSED, [b"it failed there; its log says why"])
     else:
         _answer(connection, number, Status.OK, answer)
 
 
-def _answer(connection: PeerConnection, number: int, status: Status, payload: bytes) -> None:
+def _answer(connection: PeerConnection, number: int, status: Status, pieces: Sequence[Buffer]) -> None:
     if connection.unsent_bytes > ANSWERS_UNSENT_BYTES_MAX:
         connection.close("it does not read its answers", logging.WARNING)
     else:
-        # In two pieces: an answer may hold megabytes of records, which need not be copied once more.
-        head = frame_head(FrameKind.RESPONSE, _RESPONSE.size + len(payload)) + _RESPONSE.pack(number, status)
-        connection.send([head, payload])
+        # In pieces: an answer may hold megabytes of records, which need not be copied once more.
+        size = sum(map(len, pieces))
+        head = frame_head(FrameKind.RESPONSE, _RESPONSE.size + size) + _RESPONSE.pack(number, status)
+        connection.send([head, *pieces])
 
 
 class TypedCall(Generic[Request, Answer]):
@@ -179,21 +182,28 @@ class TypedCall(Generic[Request, Answer]):
         self._request = msgspec.msgpack.Decoder(request)
         self._answer = msgspec.msgpack.Decoder(answer)
 
+    def pack(self, answer: Answer) -> Sequence[Buffer]:
+        return [_encoder.encode(answer)]
+
+    def unpack(self, payload: memoryview) -> Answer:
+        """Raises msgspec.DecodeError."""
+        return self._answer.decode(payload)
+
     async def ask(self, calls: PeerCalls, peer: int, request: Request, timeout: float) -> Answer:
         """Raises PeerUnavailable, CallTimedOut or CallRefused."""
         payload = await calls.call(peer, self.kind, _encoder.encode(request), timeout)
         try:
-            return self._answer.decode(payload)
+            return self.unpack(payload)
         except msgspec.DecodeError as error:
             raise CallRefused(f"node {peer} answered something else: {error}") from error
 
     def serve(self, calls: PeerCalls, handler: Callable[[int, Request], Awaitable[Answer]]) -> None:
-        async def handle(peer: int, payload: bytes) -> bytes:
+        async def handle(peer: int, payload: Buffer) -> Sequence[Buffer]:
             try:
                 request = self._request.decode(payload)
             except msgspec.DecodeError as error:
                 raise CallRefused(f"not such a request: {error}") from error
-            return _encoder.encode(await handler(peer, request))
+            return self.pack(await handler(peer, request))
 
         calls.register(self.kind, handle)
 

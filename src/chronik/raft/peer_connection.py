@@ -8,9 +8,10 @@ import socket
 from collections.abc import Sequence
 from typing import Final, Protocol, cast
 
+from chronik.files import Buffer
 from chronik.raft.handshake import Handshake, HandshakeFailed
 from chronik.raft.messages import BadMessage
-from chronik.raft.peer_frames import Frame, FrameKind, FrameRefused, FrameSplitter, encode_frame
+from chronik.raft.peer_frames import SCRATCH_BYTES, Frame, FrameKind, FrameRefused, FrameSplitter, encode_frame
 
 logger = logging.getLogger("chronik.raft")
 
@@ -36,11 +37,14 @@ class ConnectionOwner(Protocol):
     def connection_closed(self, connection: PeerConnection) -> None: ...
 
 
-class PeerConnection(asyncio.Protocol):
+_scratch: Final = memoryview(bytearray(SCRATCH_BYTES))
+
+
+class PeerConnection(asyncio.BufferedProtocol):
     def __init__(self, owner: ConnectionOwner, handshake: Handshake) -> None:
         self._owner = owner
         self._handshake = handshake
-        self._splitter = FrameSplitter()
+        self._splitter = FrameSplitter(_scratch)
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._address = "?"
@@ -63,7 +67,7 @@ class PeerConnection(asyncio.Protocol):
     def unsent_bytes(self) -> int:
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
-    def send(self, frames: Sequence[bytes]) -> None:
+    def send(self, frames: Sequence[Buffer]) -> None:
         if self._transport is not None and not self._is_closing:
             self._transport.writelines(frames)
 
@@ -94,10 +98,13 @@ class PeerConnection(asyncio.Protocol):
         if first is not None:
             self.send([encode_frame(FrameKind.HANDSHAKE, first)])
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._splitter.buffer()
+
+    def buffer_updated(self, count: int) -> None:
         if self._is_closing:
             return
-        self._splitter.receive(data)
+        self._splitter.received(count)
         frames: list[Frame] = []
         try:
             while (frame := self._splitter.next()) is not None:
@@ -127,7 +134,7 @@ class PeerConnection(asyncio.Protocol):
     def _shake_hands(self, frame: Frame) -> None:
         if frame.kind is not FrameKind.HANDSHAKE:
             raise HandshakeFailed("it spoke before it had shown who it is")
-        answer = self._handshake.receive(frame.content)
+        answer = self._handshake.receive(bytes(frame.content))
         if answer is not None:
             self.send([encode_frame(FrameKind.HANDSHAKE, answer)])
         if self._handshake.is_done:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from chronik.config import Address
+from chronik.files import Buffer
 from chronik.raft.handshake import DialerHandshake, Identity
 from chronik.raft.messages import BadMessage
 from chronik.raft.peer_connection import HANDSHAKE_SECONDS_MAX, PeerConnection
@@ -32,7 +33,7 @@ WRITE_BYTES: Final = 256 * 1024
 
 
 class LinkOwner(Protocol):
-    def answer_received(self, peer: int, content: bytes) -> None: ...
+    def answer_received(self, peer: int, content: Buffer) -> None: ...
 
     def link_lost(self, peer: int) -> None:
         """Also when it could not be had in the first place."""

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from chronik.config import Address
 from chronik.errors import invariant
+from chronik.files import Buffer
 from chronik.raft.handshake import AcceptorHandshake, Identity
 from chronik.raft.membership import MEMBERS_MAX
 from chronik.raft.messages import AnyMessage, BadMessage, decode_message, encode_message
@@ -179,7 +180,7 @@ class PeerTransport:
 
     # ------------------------------------------------------------------------------------------------ the links' side
 
-    def answer_received(self, peer: int, content: bytes) -> None:
+    def answer_received(self, peer: int, content: Buffer) -> None:
         self.calls.answered(peer, content)
 
     def link_lost(self, peer: int) -> None:
@@ -192,7 +193,7 @@ class PeerTransport:
 
     # --------------------------------------------------------------------------------------- what others have dialled
 
-    def _new_connection(self) -> asyncio.Protocol:
+    def _new_connection(self) -> asyncio.BaseProtocol:
         if len(self._strangers) >= STRANGERS_MAX:
             return _TurnedAway()
         connection = PeerConnection(self, AcceptorHandshake(self._identity))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
+from chronik.files import Buffer
 from chronik.protocol.errors import ErrorCode
 from chronik.raft.peer_calls import TypedCall
 
@@ -15,6 +18,7 @@ WAKE_KIND: Final = 20
 NO_SESSION: Final = 0
 NO_EPOCH: Final = -1
 UNKNOWN: Final = -1
+NOTHING: Final = memoryview(b"")
 
 Key = tuple[bytes, int]
 """Topic id and partition."""
@@ -80,5 +84,43 @@ class Woken(msgspec.Struct, frozen=True, array_like=True):
     pass
 
 
-FETCH: Final = TypedCall(FETCH_KIND, FollowerFetch, LeaderAnswer)
+class FetchCall(TypedCall[FollowerFetch, LeaderAnswer]):
+    """Records travel behind what is said of them, in its order, as they were read: nothing copies them."""
+
+    def pack(self, answer: LeaderAnswer) -> Sequence[Buffer]:
+        head = _encoder.encode(_AnswerHead(answer.session_id, tuple(map(_head_of, answer.portions))))
+        records = [portion.records for portion in answer.portions if portion.records]
+        return [_SIZE.pack(len(head)), head, *records]
+
+    def unpack(self, payload: memoryview) -> LeaderAnswer:
+        """Raises msgspec.DecodeError."""
+        position = _SIZE.size + int.from_bytes(payload[: _SIZE.size], "big")
+        head = _decoder.decode(payload[_SIZE.size : position])
+        portions = []
+        for portion, size in head.portions:
+            if size:
+                portion = msgspec.structs.replace(portion, records=payload[position : position + size])
+                position += size
+            portions.append(portion)
+        if position != len(payload):
+            raise msgspec.DecodeError(f"{len(payload)} bytes where {position} were announced")
+        return LeaderAnswer(head.session_id, tuple(portions))
+
+
+class _AnswerHead(msgspec.Struct, frozen=True, array_like=True):
+    session_id: int
+    portions: tuple[tuple[Portion, int], ...]
+    """Each without its records, and how many bytes those have."""
+
+
+def _head_of(portion: Portion) -> tuple[Portion, int]:
+    size = len(portion.records)
+    return (msgspec.structs.replace(portion, records=NOTHING) if size else portion), size
+
+
+_SIZE: Final = struct.Struct(">I")
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(_AnswerHead)
+
+FETCH: Final = FetchCall(FETCH_KIND, FollowerFetch, LeaderAnswer)
 WAKE: Final = TypedCall(WAKE_KIND, Wake, Woken)

@@ -23,6 +23,7 @@ from chronik.protocol.errors import CorruptRecords, ErrorCode, KafkaError
 from chronik.raft.peer_calls import CallRefused
 from chronik.replication.messages import (
     NO_SESSION,
+    NOTHING,
     UNKNOWN,
     FollowerFetch,
     Key,
@@ -49,8 +50,6 @@ WORTH_READING_BYTES: Final = 4 * KIB
 
 OPENING_SECONDS_MAX: Final = 0.02
 """Spent on opening logs in one turn of the loop."""
-
-NOTHING: Final = memoryview(b"")
 
 
 class _Wanted:
