@@ -1,8 +1,8 @@
 """Small files joined into larger ones; rows and offsets stay as they are.
 
 Not by delta-rs's own `optimize.compact`: it overlooks that another compaction has removed the same files in between,
-and then both keep their copy of every row. Here a commit lands on exactly the version that was looked at, and only while
-every file that it replaces is still there, whoever else works on the table.
+and then both keep their copy of every row. Here a commit lands on exactly the version that was looked at, and only
+while every file that it replaces is still there, whoever else works on the table.
 """
 
 from __future__ import annotations
