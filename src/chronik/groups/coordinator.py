@@ -43,6 +43,7 @@ from chronik.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from chronik.groups.transitions import GroupState
 from chronik.metadata.commands import NO_EPOCH, DeleteOffsets, OffsetKey
 from chronik.metadata.delta import Delta
+from chronik.metadata.slices import in_slices
 from chronik.metadata.store import Acks
 from chronik.protocol.errors import ErrorCode
 
@@ -75,18 +76,19 @@ class GroupCoordinator:
     # --- life ---
 
     async def start(self) -> None:
-        """Takes up the groups where the last coordinator left them."""
+        """Begins to take up the groups where the last coordinator left them."""
         self._custody.open()
         self._tasks = [
             asyncio.create_task(self._proposals.run(), name="group proposals"),
             asyncio.create_task(self._expire_offsets_forever(), name="offset expiry"),
-            asyncio.create_task(self._look_forever(), name="group custody"),
+            asyncio.create_task(self._look_forever(), name="group custody's look"),
+            asyncio.create_task(self._custody.run(), name="group custody"),
         ]
         for task in self._tasks:
             task.add_done_callback(self._task_ended)
 
     def follow(self, delta: Delta) -> None:
-        """Who coordinates which group may have changed: takes up what is ours now, lets go of what is not."""
+        """Who coordinates which group may have changed: what is not ours any more is refused from now on."""
         self._custody.follow(delta)
 
     async def _look_forever(self) -> None:
@@ -102,11 +104,12 @@ class GroupCoordinator:
         if not self._tasks:
             return
         self._custody.close()
-        self._proposals.close()
         proposing, *others = self._tasks
         self._tasks = []
         for task in others:
             task.cancel()
+        await in_slices(self._custody.let_go_of_all())
+        self._proposals.close()
         await asyncio.wait([proposing, *others])
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
@@ -119,6 +122,8 @@ class GroupCoordinator:
         log.critical("the group coordinator cannot go on", exc_info=error)
         try:
             self._custody.close()
+            for _ in self._custody.let_go_of_all():
+                pass
         finally:
             if self._on_fatal is not None:
                 self._on_fatal(error)
@@ -265,6 +270,7 @@ class GroupCoordinator:
             await asyncio.sleep(0)  # there may be a hundred thousand, and most have nothing to propose
             while await self._expire_some(group_id):
                 pass
+        await in_slices(self._custody.forget_what_is_gone())
 
     async def _expire_some(self, group_id: str) -> bool:
         """Whether there may be more."""
@@ -315,7 +321,7 @@ class GroupCoordinator:
         )
 
     async def delete(self, group_ids: Sequence[str]) -> Mapping[str, ErrorCode]:
-        errors = {group_id: self._custody.refusal(group_id) for group_id in group_ids}
+        errors = {group_id: self._refusal_of_deletion(group_id) for group_id in group_ids}
         # Only those that are there: a task for each of 100,000 made-up names would hold up the node.
         groups = [
             group
@@ -326,6 +332,12 @@ class GroupCoordinator:
         errors.update((group.group_id, error) for group, error in zip(groups, outcomes, strict=True))
         missing = ErrorCode.GROUP_ID_NOT_FOUND
         return {group_id: missing if error is None else error for group_id, error in errors.items()}
+
+    def _refusal_of_deletion(self, group_id: str) -> ErrorCode | None:
+        refusal = self._custody.refusal(group_id)
+        if refusal is None and self._custody.forget_if_gone(group_id):
+            return ErrorCode.NONE  # done by an earlier request, which could not be told so
+        return refusal
 
     async def _delete(self, group: ClassicGroup) -> ErrorCode:
         question = events.DeletionAsked(self._host.now_ms(), self._host.new_waiter())

@@ -121,7 +121,8 @@ def delete(group: GroupCore, event: DeletionAsked) -> None:
 
 
 def deletion_stored(group: GroupCore, awaited: DeletionAwaited, error: ErrorCode | None) -> None:
-    """Somebody may have joined meanwhile: then the group lives on, and is stored again with its next generation."""
-    if error is None:
+    """Somebody may have joined meanwhile: then the group lives on, and is stored again with its next generation. If the
+    store does not know the group, an earlier deletion was done after all, though its outcome was not known in time."""
+    if error is None or error is ErrorCode.GROUP_ID_NOT_FOUND:
         group.is_stored = False
     group.reply(awaited.waiter, error or ErrorCode.NONE)

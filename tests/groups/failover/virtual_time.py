@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from itertools import count
 from typing import Any
+from unittest.mock import patch
+
+from chronik.metadata import slices
+
+STEPS_PER_SLICE = 3
+"""Work in slices is interrupted after so many steps, where it would go by how fast the machine is."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -40,8 +47,10 @@ class VirtualClock:
 
 def run_virtually(story: Coroutine[Any, Any, None]) -> None:
     loop = VirtualLoop()
+    steps = count()
     try:
-        loop.run_until_complete(story)
+        with patch.object(slices, "perf_counter", lambda: next(steps) * slices.SLICE_SECONDS / STEPS_PER_SLICE):
+            loop.run_until_complete(story)
     finally:
         for task in asyncio.all_tasks(loop):
             task.cancel()
