@@ -8,7 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from chronik.pipeline.tables.columns import HEADERS_TYPE, Kind, Partitioning, batch_of, own_columns, schema_of
+from chronik.pipeline.columns import HEADERS_TYPE, Columns
+from chronik.pipeline.tables.columns import Kind, Partitioning, batch_of, own_columns, schema_of
 from chronik.pipeline.tables.committer import Committer, Snapshot, TableSpec
 from chronik.pipeline.tables.delta import DeltaCommitter
 from chronik.pipeline.tables.parquet import PartitionedWriter
@@ -32,15 +33,15 @@ def batch(span: Span, schema: pa.Schema | None = None, *, timestamps_ms: Sequenc
     """One record per offset, told apart by its value."""
     offsets = range(span.start, span.end)
     values: list[bytes | None] = [b"value %d/%d" % (span.partition, offset) for offset in offsets]
-    columns = own_columns(
-        partition=span.partition,
-        offsets=pa.array(offsets, pa.int64()),
-        timestamps_ms=pa.array(timestamps_ms or [NOON_2024_05_01_MS + offset for offset in offsets], pa.int64()),
-        keys=pa.array([b"key" for _ in offsets], pa.binary()),
-        values=pa.array(values, pa.binary()),
+    records = Columns(
+        offset=pa.array(offsets, pa.int64()),
+        timestamp_ms=pa.array(timestamps_ms or [NOON_2024_05_01_MS + offset for offset in offsets], pa.int64()),
+        timestamp_type=pa.array([0 for _ in offsets], pa.int32()),
+        key=pa.array([b"key" for _ in offsets], pa.binary()),
+        value=pa.array(values, pa.binary()),
         headers=pa.nulls(len(offsets), HEADERS_TYPE),
     )
-    return batch_of(columns, schema or schema_of(Kind.RAW))
+    return batch_of(own_columns(span.partition, records), schema or schema_of(Kind.RAW))
 
 
 def landed(

@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chronik.pipeline.columns import HEADERS_TYPE, Columns
 from chronik.pipeline.tables.columns import (
-    HEADERS_TYPE,
     MS_OF_YEAR_10000,
     Kind,
     Partitioning,
@@ -74,17 +74,17 @@ def test_checksums_are_those_of_the_values_and_null_without_one(values: list[byt
 
 def test_bytes_keys_and_headers_land_as_they_are(tmp_path: Path) -> None:
     headers = [[{"key": "k", "value": b"\xff"}, {"key": "k", "value": None}], None, []]
-    columns = own_columns(
-        partition=3,
-        offsets=pa.array([7, 8, 9], pa.int64()),
-        timestamps_ms=pa.array([NOON_2024_05_01_MS] * 3, pa.int64()),
-        keys=pa.array([None, b"", b"\x00\xff"], pa.binary()),
-        values=pa.array([b"", None, b"\xfe"], pa.binary()),
+    records = Columns(
+        offset=pa.array([7, 8, 9], pa.int64()),
+        timestamp_ms=pa.array([NOON_2024_05_01_MS] * 3, pa.int64()),
+        timestamp_type=pa.array([0] * 3, pa.int32()),
+        key=pa.array([None, b"", b"\x00\xff"], pa.binary()),
+        value=pa.array([b"", None, b"\xfe"], pa.binary()),
         headers=pa.array(headers, HEADERS_TYPE),
     )
     committer = opened(tmp_path)
     with PartitionedWriter(Storage(str(tmp_path)), RAW, ("_date",)) as writer:
-        writer.write(batch_of(columns, RAW))
+        writer.write(batch_of(own_columns(3, records), RAW))
     committer.commit([Landed((Span(3, 7, 10),), writer.files)])
     found = rows(committer.snapshot()).sort_by("_offset").to_pylist()
     assert [row["_key"] for row in found] == [None, b"", b"\x00\xff"]

@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from chronik.pipeline.columns import HEADERS_TYPE, Columns
+
 PARTITION, OFFSET = "_partition", "_offset"
 TIMESTAMP, TIMESTAMP_MS = "_timestamp", "_timestamp_ms"
 KEY, VALUE, HEADERS, VALUE_CRC32C = "_key", "_value", "_headers", "_value_crc32c"
@@ -17,7 +19,6 @@ RESCUED, ERROR = "_rescued", "_error"
 DATE, HOUR = "_date", "_hour"
 
 TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
-HEADERS_TYPE = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 
 MS_PER_HOUR = 3_600_000
 MS_PER_DAY = 24 * MS_PER_HOUR
@@ -67,21 +68,20 @@ def schema_of(kind: Kind, partitioning: Partitioning = Partitioning.DATE) -> pa.
     return pa.schema(fields)
 
 
-def own_columns(
-    *, partition: int, offsets: pa.Array, timestamps_ms: pa.Array, keys: pa.Array, values: pa.Array, headers: pa.Array
-) -> dict[str, pa.Array]:
+def own_columns(partition: int, records: Columns) -> dict[str, pa.Array]:
     """Every column of ours that follows from a record itself, `_value` and `_hour` included: a table takes those that
-    its schema has."""
+    its schema has. The records were decoded whole."""
+    timestamps_ms, values = records.timestamp_ms, records.value
     valid = pc.and_(pc.greater_equal(timestamps_ms, 0), pc.less(timestamps_ms, MS_OF_YEAR_10000))
     ms = pc.if_else(valid, timestamps_ms, pa.scalar(None, pa.int64()))
     return {
-        PARTITION: pa.repeat(pa.scalar(partition, pa.int32()), len(offsets)),
-        OFFSET: offsets,
+        PARTITION: pa.repeat(pa.scalar(partition, pa.int32()), len(records)),
+        OFFSET: records.offset,
         TIMESTAMP: pc.multiply(ms, 1000).cast(TIMESTAMP_TYPE),
         # Only what `_timestamp` cannot say (-1 is Kafka's "none"): together they give back the record's own.
         TIMESTAMP_MS: pc.if_else(valid, pa.scalar(None, pa.int64()), timestamps_ms),
-        KEY: keys,
-        HEADERS: headers.cast(HEADERS_TYPE),
+        KEY: records.key,
+        HEADERS: records.headers,
         VALUE_CRC32C: value_crcs(values),
         DATE: pc.divide(ms, MS_PER_DAY).cast(pa.int32()).cast(pa.date32()),
         HOUR: _hour_of_day(ms),
