@@ -23,7 +23,8 @@ from chronik.testing import Broker
 
 FIELDS = st.one_of(st.none(), st.binary(max_size=12), st.binary(min_size=60, max_size=70), st.just(b"x" * 9000))
 HEADERS = st.lists(st.tuples(st.text(max_size=4), st.one_of(st.none(), st.binary(max_size=70))), max_size=3)
-ROWS = st.lists(st.tuples(FIELDS, FIELDS, st.one_of(st.none(), HEADERS)), min_size=1, max_size=90)
+TIMES = st.one_of(st.integers(1000, 1300), st.integers(-(2**63), 2**63 - 1))
+ROWS = st.lists(st.tuples(FIELDS, FIELDS, TIMES, st.one_of(st.none(), HEADERS)), min_size=1, max_size=90)
 
 
 def header_column(headers: list[Any]) -> pa.ListArray:
@@ -35,11 +36,11 @@ def header_column(headers: list[Any]) -> pa.ListArray:
 @given(ROWS, st.integers(0, 2), st.sampled_from(Codec), st.booleans())
 def test_batches_are_those_of_the_protocol(rows: list[Any], skipped: int, codec: Codec, with_headers: bool) -> None:
     """Also of columns that begin in the middle of their buffers, as slices do."""
-    keys, values, headers = (list(column) for column in zip(*[rows[0]] * skipped, *rows, strict=True))
+    keys, values, times, headers = (list(column) for column in zip(*[rows[0]] * skipped, *rows, strict=True))
     encoded = encode_columns(
         pa.array(keys, pa.binary())[skipped:],
         pa.array(values, pa.binary())[skipped:],
-        1234,
+        np.array(times[skipped:], np.int64),
         headers=encode_headers(header_column(headers)[skipped:]) if with_headers else None,
         codec=codec,
         producer_id=7,
@@ -47,8 +48,8 @@ def test_batches_are_those_of_the_protocol(rows: list[Any], skipped: int, codec:
         base_sequence=99,
     )
     records = [
-        Record(offset, 1234, key, value, tuple(headers or ()) if with_headers else ())
-        for offset, (key, value, headers) in enumerate(rows)
+        Record(offset, time, key, value, tuple(headers or ()) if with_headers else ())
+        for offset, (key, value, time, headers) in enumerate(rows)
     ]
     assert encoded == encode_batch(records, codec=codec, producer_id=7, producer_epoch=3, base_sequence=99)
 

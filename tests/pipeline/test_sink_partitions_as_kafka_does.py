@@ -94,6 +94,11 @@ def test_a_row_that_names_its_partition_goes_there(
         publisher.publish(rows(value=[b"v"], partition=[9]))
 
 
+def test_rows_keep_the_time_they_are_given(chronik_broker: Broker, cluster: Cluster, chronik_topic: str) -> None:
+    Publisher(cluster, PublishSettings("unused", chronik_topic)).publish(rows(value=[b"1", b"2"], timestamp_ms=[77, 5]))
+    assert [record.timestamp for record in chronik_broker.records(chronik_topic)] == [77, 5]
+
+
 def test_rows_name_their_topics_unless_there_is_one_for_all(
     chronik_broker: Broker, cluster: Cluster, chronik_topic: str
 ) -> None:

@@ -23,7 +23,7 @@ from chronik.protocol.compression import Codec, compress
 def encode_columns(
     keys: pa.BinaryArray,
     values: pa.BinaryArray,
-    timestamp_ms: int,
+    timestamps_ms: IntArray,
     *,
     headers: pa.BinaryArray | None = None,
     codec: Codec,
@@ -31,8 +31,11 @@ def encode_columns(
     producer_epoch: int,
     base_sequence: int,
 ) -> bytes:
-    """One batch of at least one record, all of the same time; `headers` are as `encode_headers` gives them."""
+    """One batch of at least one record; `headers` are as `encode_headers` gives them."""
     count = len(keys)
+    base_timestamp = timestamps_ms[0]
+    with np.errstate(over="ignore"):  # differences of times from far outside wrap around, as they do in Java
+        timestamp_deltas = timestamps_ms - base_timestamp
     header = BatchHeader(
         base_offset=0,
         batch_length=0,
@@ -41,14 +44,14 @@ def encode_columns(
         crc=0,
         attributes=codec,
         last_offset_delta=count - 1,
-        base_timestamp=timestamp_ms,
-        max_timestamp=timestamp_ms,
+        base_timestamp=int(base_timestamp),
+        max_timestamp=int(timestamps_ms.max()),
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
         record_count=count,
     )
-    return seal(header, compress(codec, _body(keys, values, headers)))
+    return seal(header, compress(codec, _body(keys, values, timestamp_deltas, headers)))
 
 
 def batch_slices(keys: pa.BinaryArray, values: pa.BinaryArray, headers: pa.BinaryArray | None) -> Iterator[slice]:
@@ -103,10 +106,13 @@ def encode_varints(values: IntArray) -> pa.BinaryArray:
     return pa.BinaryArray.from_buffers(pa.binary(), len(values), buffers)
 
 
-def _body(keys: pa.BinaryArray, values: pa.BinaryArray, headers: pa.BinaryArray | None) -> bytes:
+def _body(
+    keys: pa.BinaryArray, values: pa.BinaryArray, timestamp_deltas: IntArray, headers: pa.BinaryArray | None
+) -> bytes:
     count = len(keys)
     fields = _join(
-        _repeated(b"\x00\x00", count),  # the attributes, of which none is defined, and no difference in time
+        _repeated(b"\x00", count),  # the attributes, of which none is defined
+        encode_varints(timestamp_deltas),
         encode_varints(np.arange(count, dtype=np.int64)),
         encode_varints(_lengths(keys)),
         keys.fill_null(b""),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from chronik.client.cluster import Cluster, raise_for
@@ -31,6 +32,8 @@ class OutgoingRows(NamedTuple):
     values: pa.BinaryArray
     headers: pa.BinaryArray | None = None
     """As `encode_headers` gives them; None when no row has any."""
+    timestamps_ms: pa.Int64Array | None = None
+    """None for the time of sending."""
 
 
 class _Identity(NamedTuple):
@@ -72,7 +75,9 @@ class BatchProducer:
         return encode_columns(
             rows.keys,
             rows.values,
-            self._clock.now_ms(),
+            np.full(len(rows.keys), self._clock.now_ms(), np.int64)
+            if rows.timestamps_ms is None
+            else rows.timestamps_ms.to_numpy(),
             headers=rows.headers,
             codec=self._codec,
             producer_id=self._identity.producer_id,

@@ -1,7 +1,8 @@
 """Arrow rows to records of topics: what a task of the sink, or of a replay, does.
 
-A row has columns `value`, and, if wanted, `key`, `headers`, `topic` and `partition`. Rows with a key go where all Kafka
-clients would put them; rows without one go to one partition per batch of rows, each batch to the next.
+A row has columns `value`, and, if wanted, `key`, `headers`, `topic`, `partition` and `timestamp_ms` (which is never
+null; without it, the time of sending). Rows with a key go where all Kafka clients would put them; rows without one go to
+one partition per batch of rows, each batch to the next.
 """
 
 from __future__ import annotations
@@ -99,6 +100,7 @@ class Publisher:
             nothing if keys is None else keys,
             nothing if values is None else values,
             None if headers is None or headers.null_count == len(headers) else encode_headers(headers),
+            _column(rows, "timestamp_ms", pa.int64()),
         )
         order = np.argsort(partitions, kind="stable")
         indexes, firsts = np.unique(partitions[order], return_index=True)
@@ -123,7 +125,7 @@ class Publisher:
 
 def _batches(whole: OutgoingRows, chosen: pa.Array) -> Iterator[OutgoingRows]:
     rows = OutgoingRows(*(None if column is None else column.take(chosen) for column in whole))
-    for part in batch_slices(*rows):
+    for part in batch_slices(rows.keys, rows.values, rows.headers):
         yield OutgoingRows(*(None if column is None else column[part] for column in rows))
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from chronik.client.cluster import Cluster
 from chronik.pipeline.batches import visible_batches
+from chronik.pipeline.columns import Columns, Wanted
 from chronik.pipeline.decode import decode
 from chronik.pipeline.fetching import fetched_portions
 from chronik.pipeline.options import ReadSettings, Transport
@@ -19,18 +20,22 @@ from chronik.pipeline.segments import segment_portions
 CLIENT_ID = "chronik-pipeline"
 
 
-def read_range(target: OffsetRange, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
-    """Its records in order, of the columns that `settings` names; aborted ones are left out if committed are read.
+def read_columns(target: OffsetRange, settings: ReadSettings, wanted: Wanted) -> Iterator[Columns]:
+    """Its records in order, each portion as columns; aborted ones are left out if committed are read.
 
     Raises DataLoss, OptionError, CorruptRecords, ClientError or KafkaError.
     """
     transport = segment_portions if settings.transport is Transport.SEGMENTS else fetched_portions
-    wanted = wanted_of(settings.columns)
     with (
         Cluster(settings.bootstrap, client_id=CLIENT_ID) as cluster,
         closing(transport(cluster, target, settings)) as portions,
     ):
         for portion in portions:
             visible = visible_batches(portion.buffer, portion.batches, portion.aborted)
-            for columns in decode(portion.buffer, visible, portion.start, target.end, wanted):
-                yield record_batch(target.source, columns, settings.columns)
+            yield from decode(portion.buffer, visible, portion.start, target.end, wanted)
+
+
+def read_range(target: OffsetRange, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
+    """As `read_columns`, as record batches of the columns that `settings` names."""
+    for columns in read_columns(target, settings, wanted_of(settings.columns)):
+        yield record_batch(target.source, columns, settings.columns)

@@ -5,7 +5,8 @@
     compression           or kafka.compression.type: none (default), gzip, snappy, lz4, zstd
 
 Columns: `value` (text or bytes), and, if wanted, `key` (the same), `headers` (an array of structs of `key` text and
-`value` bytes), `topic` (text), `partition` (int). Every record is acknowledged by all replicas in sync.
+`value` bytes), `topic` (text), `partition` (int), `timestamp_ms` (long, never null). Every record is acknowledged by
+all replicas in sync.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pyspark.sql.types import (
     BinaryType,
     DataType,
     IntegerType,
+    LongType,
     NullType,
     StringType,
     StructType,
@@ -92,6 +94,7 @@ def _check_columns(schema: StructType, topic: str | None) -> None:
         ("value", _BYTES),
         ("topic", (StringType,)),
         ("partition", (IntegerType, NullType)),
+        ("timestamp_ms", (LongType,)),
     ):
         if name in types and not isinstance(types[name], allowed):
             expected = " or ".join(kind.typeName() for kind in allowed if kind is not NullType)
