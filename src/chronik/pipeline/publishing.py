@@ -1,8 +1,8 @@
 """Arrow rows to records of topics: what a task of the sink, or of a replay, does.
 
 A row has columns `value`, and, if wanted, `key`, `headers`, `topic`, `partition` and `timestamp_ms` (which is never
-null; without it, the time of sending). Rows with a key go where all Kafka clients would put them; rows without one go to
-one partition per batch of rows, each batch to the next.
+null; without it, the time of sending). Rows with a key go where all Kafka clients would put them; rows without one go
+to one partition per batch of rows, each batch to the next.
 """
 
 from __future__ import annotations
