@@ -14,7 +14,7 @@ from tests.long import LONG, SEED, count
 
 pytestmark = [pytest.mark.xdist_group("cluster"), *replicated.KAFKA_PYTHON_LEAVES_SOCKETS]
 
-KILLS = count(4, 20)
+KILLS = count(4, 50)
 PARTITIONS = 3
 
 
