@@ -108,9 +108,13 @@ class RunningClient:
     def admin(self, command: str, **arguments: Any) -> Any:
         return self.call(command, bootstrap=self._bootstrap, **arguments)
 
-    def join(self, group: str, topics: list[str], assignor: str | None = None) -> GroupMember:
+    def join(
+        self, group: str, topics: list[str], assignor: str | None = None, instance: str | None = None
+    ) -> GroupMember:
+        """A static member with an `instance`: its driver may end, and another take its place under that name."""
         name = unique("member")
-        self.call("join", member=name, bootstrap=self._bootstrap, group=group, topics=topics, assignor=assignor)
+        wanted = {"group": group, "topics": topics, "assignor": assignor, "instance": instance}
+        self.call("join", member=name, bootstrap=self._bootstrap, **wanted)
         return GroupMember(self, name)
 
     def close(self) -> None:
@@ -147,6 +151,7 @@ class GroupMember:
         self._client = client
         self._name = name
         self.received: list[Received] = []
+        self._rebalances = 0
 
     def __str__(self) -> str:
         return f"{self._name} of {self._client.name}"
@@ -155,7 +160,13 @@ class GroupMember:
         state = self._client.call("member", member=self._name)
         self.received += [Received.from_json(fields) for fields in state["records"]]
         assert state["problem"] is None, f"{self}: {state['problem']}"
+        self._rebalances = state["rebalances"]
         return {(topic, partition) for topic, partition in state["assignment"]}
+
+    def rebalances(self) -> int:
+        """How often it was given partitions until now."""
+        self.assignment()
+        return self._rebalances
 
     def seen(self) -> set[tuple[str, int, int]]:
         """Topic, partition and offset of all that was received until now."""

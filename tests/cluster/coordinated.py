@@ -126,9 +126,11 @@ START_ANEW = ("kafkajs",)
 
 
 @contextmanager
-def joined(client: RunningClient, group: str, topic: str, assignor: str | None = None) -> Iterator[GroupMember]:
+def joined(
+    client: RunningClient, group: str, topic: str, assignor: str | None = None, instance: str | None = None
+) -> Iterator[GroupMember]:
     """A member that is gone afterwards; it may have left, or its client crashed, before."""
-    member = client.join(group, [topic], assignor)
+    member = client.join(group, [topic], assignor, instance)
     if client.name in START_ANEW:
         member = RestartingMember(client, member._name)
     try:

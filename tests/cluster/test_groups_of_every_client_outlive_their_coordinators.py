@@ -8,9 +8,10 @@ import pytest
 
 from chronik.testing.cluster import Cluster
 from tests.clients.catalogue import CLIENTS
-from tests.clients.running import GroupMember, RunningClient
+from tests.clients.running import GroupMember, RunningClient, wait_for
 
 from .coordinated import (
+    SETTLED_SECONDS_MAX,
     START_ANEW,
     coordinator_of,
     crash,
@@ -34,6 +35,9 @@ PARTITIONS = 6
 RECORDS = 10
 STOCK_CLIENTS = ("confluent", "kafka-python", "aiokafka", "kafkajs", "java-3.9", "java-4")
 COOPERATIVE_CLIENTS = ("confluent", "java-3.9", "java-4")
+STATIC_CLIENTS = tuple(name for name in STOCK_CLIENTS if name != "kafkajs")
+"""KafkaJS 2.2.4 has no static members: its encoders of requests know a `groupInstanceId`, but no option of its consumer
+sets one, and what calls them passes none."""
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +131,64 @@ def test_a_member_that_crashes_while_its_coordinator_is_killed_is_missed_by_the_
         victim = kill_coordinator(cluster, group, topic)
         wait_until_shared([first], whole)  # when the session of the other has ended, counted from the election
         bring_back(cluster, victim)
+
+
+@pytest.mark.parametrize("name", STATIC_CLIENTS)
+def test_static_members_come_back_to_their_partitions_without_a_rebalance(cluster: Cluster, name: str) -> None:
+    """The group's leader after it was closed in order, the other after a crash during which the coordinator died too.
+    Processes that take a place are started before it is free: it is the join that must come within a session."""
+    require(name)
+    topic, group = make_topic(cluster, PARTITIONS), unique("static")
+    whole = places_of(topic, PARTITIONS)
+    with (
+        started("confluent", cluster) as writer,
+        started(name, cluster) as client,
+        started(name, cluster) as other,
+        started(name, cluster) as client_again,
+        started(name, cluster) as other_again,
+        joined(client, group, topic, instance="one") as first,
+    ):
+        assert client.capabilities["static_members"]
+        wait_until_shared([first], whole)  # alone, and so the leader, which it stays
+        with joined(other, group, topic, instance="two") as second:
+            wait_until_shared([first, second], whole)
+            before, place = generation_of(cluster, group), first.assignment()
+            rebalances = second.rebalances()
+            first.leave()  # which for a static member says no goodbye
+            client.close()
+            with joined(client_again, group, topic, instance="one") as first_again:
+                wait_until_back(first_again, place)
+                fill(writer, topic, PARTITIONS, RECORDS)
+                wait_until_seen([first_again, second], offsets_of(topic, PARTITIONS, 0, RECORDS))
+                assert_only_an_id_changed(cluster, group, before)
+                assert second.rebalances() == rebalances
+
+                before, place = generation_of(cluster, group), second.assignment()
+                assert place == whole - first_again.assignment()
+                rebalances = first_again.rebalances()
+                crash(other)
+                victim = kill_coordinator(cluster, group, topic)
+                with joined(other_again, group, topic, instance="two") as second_again:
+                    wait_until_back(second_again, place)
+                    fill(writer, topic, PARTITIONS, RECORDS)
+                    new = offsets_of(topic, PARTITIONS, RECORDS, 2 * RECORDS)
+                    wait_until_seen([first_again, second_again], new)
+                    assert coordinator_of(cluster, group).node_id != victim
+                    assert_only_an_id_changed(cluster, group, before)
+                    assert first_again.rebalances() == rebalances
+                    assert first_again.assignment() == whole - place
+
+
+def wait_until_back(member: GroupMember, place: set[tuple[str, int]]) -> None:
+    wait_for(f"{member} has {sorted(place)} again", lambda: member.assignment() == place, SETTLED_SECONDS_MAX)
+
+
+def assert_only_an_id_changed(cluster: Cluster, group: str, before: tuple[int, tuple[str, ...]]) -> None:
+    """A member that comes back has a new id, within the same generation."""
+    generation, ids = generation_of(cluster, group)
+    assert generation == before[0], "a rebalance, though everybody came back"
+    assert len(ids) == len(before[1])
+    assert len(set(ids) - set(before[1])) == 1
 
 
 @pytest.mark.parametrize("name", COOPERATIVE_CLIENTS)

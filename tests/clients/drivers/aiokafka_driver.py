@@ -8,15 +8,23 @@ import time
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, OffsetAndMetadata, TopicPartition, __version__
+from aiokafka import (
+    AIOKafkaConsumer,
+    AIOKafkaProducer,
+    ConsumerRebalanceListener,
+    OffsetAndMetadata,
+    TopicPartition,
+    __version__,
+)
 from aiokafka.codec import has_lz4, has_snappy, has_zstd
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
-from .members import Members
+from .members import HEARTBEAT_MS, Members, Membership, RebalanceCount
 from .serving import serve
 from .wire import Reading, Received, Record
 
 SEND_TIMEOUT_S = 60
+ConsumerRebalanceListener.register(RebalanceCount)
 Result = TypeVar("Result")
 
 
@@ -37,6 +45,7 @@ class Driver:
             "idempotence": True,
             "assignors": ["range"],
             "commits": True,
+            "static_members": True,
         }
 
     def produce(
@@ -50,13 +59,14 @@ class Driver:
     def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    def _open_member(self, bootstrap: str, group: str, topics: list[str], assignor: str | None) -> _GroupConsumer:
-        return self._run(_open_member(bootstrap, group, topics, assignor, self._run))
+    def _open_member(self, wanted: Membership) -> _GroupConsumer:
+        return self._run(_open_member(wanted, self._run))
 
 
 class _GroupConsumer:
-    def __init__(self, consumer: Any, run: Any) -> None:
+    def __init__(self, consumer: Any, rebalances: RebalanceCount, run: Any) -> None:
         self._consumer = consumer
+        self._rebalances = rebalances
         self._run = run
 
     def poll(self, timeout_s: float) -> Iterable[Received]:
@@ -65,6 +75,9 @@ class _GroupConsumer:
     def assignment(self) -> list[tuple[str, int]]:
         return [(owned.topic, owned.partition) for owned in self._consumer.assignment()]
 
+    def rebalances(self) -> int:
+        return self._rebalances.value
+
     def commit(self, topic: str, partition: int, offset: int, metadata: str) -> None:
         self._run(self._consumer.commit({TopicPartition(topic, partition): OffsetAndMetadata(offset, metadata)}))
 
@@ -72,16 +85,15 @@ class _GroupConsumer:
         self._run(self._consumer.stop())
 
 
-async def _open_member(
-    bootstrap: str, group: str, topics: list[str], assignor: str | None, run: Any
-) -> _GroupConsumer:
-    options: dict[str, Any] = {"session_timeout_ms": 10_000, "heartbeat_interval_ms": 500}
-    if assignor == "range":
+async def _open_member(wanted: Membership, run: Any) -> _GroupConsumer:
+    options: dict[str, Any] = {"session_timeout_ms": wanted.session_ms, "heartbeat_interval_ms": HEARTBEAT_MS}
+    if wanted.assignor == "range":
         options["partition_assignment_strategy"] = (RangePartitionAssignor,)
-    consumer = _consumer(bootstrap, group, **options)
-    consumer.subscribe(topics)
+    consumer = _consumer(wanted.bootstrap, wanted.group, group_instance_id=wanted.instance, **options)
+    rebalances = RebalanceCount()
+    consumer.subscribe(wanted.topics, listener=rebalances)
     await consumer.start()
-    return _GroupConsumer(consumer, run)
+    return _GroupConsumer(consumer, rebalances, run)
 
 
 async def _produce(bootstrap: str, topic: str, codec: str, records: list[Record], idempotent: bool) -> None:

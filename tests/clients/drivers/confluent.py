@@ -18,7 +18,7 @@ from confluent_kafka import (
 )
 
 from .confluent_admin import Admin
-from .members import Members
+from .members import HEARTBEAT_MS, Members, Membership
 from .serving import serve
 from .wire import Reading, Received, Record
 
@@ -38,6 +38,7 @@ class Driver:
             "idempotence": True,
             "assignors": ["range", "cooperative-sticky"],
             "commits": True,
+            "static_members": True,
         }
 
     def produce(
@@ -94,14 +95,19 @@ class Driver:
 
 
 class _GroupConsumer:
-    def __init__(self, consumer: Any) -> None:
+    def __init__(self, consumer: Any, topics: list[str]) -> None:
         self._consumer = consumer
+        self._rebalances = 0
+        consumer.subscribe(topics, on_assign=self._assigned)
 
     def poll(self, timeout_s: float) -> Iterable[Received]:
         return _checked(self._consumer.consume(BATCH_MAX, timeout=timeout_s))
 
     def assignment(self) -> list[tuple[str, int]]:
         return [(owned.topic, owned.partition) for owned in self._consumer.assignment()]
+
+    def rebalances(self) -> int:
+        return self._rebalances
 
     def commit(self, topic: str, partition: int, offset: int, metadata: str) -> None:
         at = TopicPartition(topic, partition, offset, metadata)
@@ -112,14 +118,17 @@ class _GroupConsumer:
     def close(self) -> None:
         self._consumer.close()
 
+    def _assigned(self, _consumer: Any, _partitions: Any) -> None:
+        self._rebalances += 1
 
-def _open_member(bootstrap: str, group: str, topics: list[str], assignor: str | None) -> _GroupConsumer:
-    options: dict[str, Any] = {"session.timeout.ms": 10_000, "heartbeat.interval.ms": 500}
-    if assignor is not None:
-        options["partition.assignment.strategy"] = assignor
-    consumer = _consumer(bootstrap, group, **options)
-    consumer.subscribe(topics)
-    return _GroupConsumer(consumer)
+
+def _open_member(wanted: Membership) -> _GroupConsumer:
+    options: dict[str, Any] = {"session.timeout.ms": wanted.session_ms, "heartbeat.interval.ms": HEARTBEAT_MS}
+    if wanted.assignor is not None:
+        options["partition.assignment.strategy"] = wanted.assignor
+    if wanted.instance is not None:
+        options["group.instance.id"] = wanted.instance
+    return _GroupConsumer(_consumer(wanted.bootstrap, wanted.group, **options), wanted.topics)
 
 
 def _consumer(bootstrap: str, group: str, **options: Any) -> Any:

@@ -10,14 +10,15 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
+from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.codec import has_lz4, has_snappy, has_zstd
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.errors import KafkaConnectionError
 from kafka.version import __version__
 
 from .kafka_python_admin import Admin
-from .members import Members
+from .members import HEARTBEAT_MS, Members, Membership, RebalanceCount
 from .serving import serve
 from .wire import Reading, Received, Record
 
@@ -26,7 +27,11 @@ HEADERS_SINCE = (0, 11)  # message format 2
 ZSTD_SINCE = (2, 1)
 IDEMPOTENCE_SINCE = (0, 11)
 COOPERATIVE_SINCE = (2, 4)
+STATIC_MEMBERS_SINCE = (2, 3)
 SEND_TIMEOUT_S = 60
+LEARN_TIMEOUT_S = 20  # a dead broker is listed for a few seconds at most
+LEARN_PAUSE_S = 0.1
+ConsumerRebalanceListener.register(RebalanceCount)
 
 
 class Driver:
@@ -45,6 +50,7 @@ class Driver:
             "idempotence": self._speaks(IDEMPOTENCE_SINCE),
             "assignors": ["range", *(["cooperative-sticky"] if self._speaks(COOPERATIVE_SINCE) else [])],
             "commits": True,
+            "static_members": self._speaks(STATIC_MEMBERS_SINCE),
         }
 
     def produce(
@@ -109,24 +115,31 @@ class Driver:
     def _speaks(self, since: tuple[int, ...]) -> bool:
         return self._api_version is None or self._api_version >= since
 
-    def _open_member(self, bootstrap: str, group: str, topics: list[str], assignor: str | None) -> _GroupConsumer:
-        options: dict[str, Any] = {"session_timeout_ms": 10_000, "heartbeat_interval_ms": 500}
-        if assignor is not None:
-            options["partition_assignment_strategy"] = (ASSIGNORS[assignor],)
-        consumer = self._consumer(bootstrap, group, **options)
-        _subscribe(consumer, topics)
-        return _GroupConsumer(consumer)
+    def _open_member(self, wanted: Membership) -> _GroupConsumer:
+        options: dict[str, Any] = {"session_timeout_ms": wanted.session_ms, "heartbeat_interval_ms": HEARTBEAT_MS}
+        if wanted.assignor is not None:
+            options["partition_assignment_strategy"] = (ASSIGNORS[wanted.assignor],)
+        if wanted.instance is not None:
+            options["group_instance_id"] = wanted.instance
+        consumer = self._consumer(wanted.bootstrap, wanted.group, **options)
+        rebalances = RebalanceCount()
+        _subscribe(consumer, wanted.topics, rebalances)
+        return _GroupConsumer(consumer, rebalances)
 
 
 class _GroupConsumer:
-    def __init__(self, consumer: Any) -> None:
+    def __init__(self, consumer: Any, rebalances: RebalanceCount) -> None:
         self._consumer = consumer
+        self._rebalances = rebalances
 
     def poll(self, timeout_s: float) -> Iterable[Received]:
         return _flatten(self._consumer.poll(timeout_ms=int(timeout_s * 1000)))
 
     def assignment(self) -> list[tuple[str, int]]:
         return [(owned.topic, owned.partition) for owned in self._consumer.assignment()]
+
+    def rebalances(self) -> int:
+        return self._rebalances.value
 
     def commit(self, topic: str, partition: int, offset: int, metadata: str) -> None:
         self._consumer.commit({TopicPartition(topic, partition): OffsetAndMetadata(offset, metadata, -1)})
@@ -135,15 +148,28 @@ class _GroupConsumer:
         self._consumer.close()
 
 
-def _subscribe(consumer: Any, topics: list[str]) -> None:
+def _subscribe(consumer: Any, topics: list[str], listener: RebalanceCount | None = None) -> None:
     """Asks for the topics' partitions first.
 
     A member that joins before it knows them joins again when it does; if a poll ends during that second round, this
     client forgets to take up its assignment, and waits for ever.
     """
     for topic in topics:
-        consumer.partitions_for_topic(topic)
-    consumer.subscribe(topics)
+        _learn_partitions(consumer, topic)
+    consumer.subscribe(topics, listener=listener)
+
+
+def _learn_partitions(consumer: Any, topic: str) -> None:
+    """This client asks one broker of those it knows, and does not turn to another if that one has just died."""
+    deadline = time.monotonic() + LEARN_TIMEOUT_S
+    while True:
+        try:
+            consumer.partitions_for_topic(topic)
+            return
+        except KafkaConnectionError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(LEARN_PAUSE_S)
 
 
 def _flatten(polled: dict[Any, list[Any]]) -> Iterable[Received]:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any
 
-from .members import Members
+from .members import HEARTBEAT_MS, Members, Membership
 from .serving import serve
 from .wire import Header, Reading, Received, Record
 
@@ -47,6 +47,7 @@ class Driver:
             "idempotence": False,  # librdkafka could, but kcat's own retries are not worth a test
             "assignors": ["range"],
             "commits": False,  # only by itself, on leaving
+            "static_members": True,
         }
 
     def produce(
@@ -85,6 +86,7 @@ class _GroupConsumer:
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self._received: queue.SimpleQueue[Received] = queue.SimpleQueue()
         self._owned: set[tuple[str, int]] = set()
+        self._rebalances = 0
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         threading.Thread(target=self._read_records, args=(self._process.stdout,), daemon=True).start()
@@ -99,6 +101,9 @@ class _GroupConsumer:
 
     def assignment(self) -> list[tuple[str, int]]:
         return list(self._owned)
+
+    def rebalances(self) -> int:
+        return self._rebalances
 
     def commit(self, topic: str, partition: int, offset: int, metadata: str) -> None:
         raise NotImplementedError("kcat commits only by itself")
@@ -118,14 +123,16 @@ class _GroupConsumer:
         for line in output:
             if match := ASSIGNED.search(line.rstrip()):
                 self._owned = _seats(match[1])
+                self._rebalances += 1
             elif REVOKED.search(line.rstrip()):
                 self._owned = set()
 
 
-def _open_member(bootstrap: str, group: str, topics: list[str], assignor: str | None) -> _GroupConsumer:
-    options = ["-X", "session.timeout.ms=10000", "-X", "heartbeat.interval.ms=500"]
-    options += ["-X", f"partition.assignment.strategy={assignor}"] if assignor is not None else []
-    command = _read_group(bootstrap, group, topics)
+def _open_member(wanted: Membership) -> _GroupConsumer:
+    options = ["-X", f"session.timeout.ms={wanted.session_ms}", "-X", f"heartbeat.interval.ms={HEARTBEAT_MS}"]
+    options += ["-X", f"partition.assignment.strategy={wanted.assignor}"] if wanted.assignor is not None else []
+    options += ["-X", f"group.instance.id={wanted.instance}"] if wanted.instance is not None else []
+    command = _read_group(wanted.bootstrap, wanted.group, wanted.topics)
     return _GroupConsumer([*command[:1], *options, *command[1:]])
 
 

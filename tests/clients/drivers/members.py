@@ -6,12 +6,47 @@ import queue
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .wire import Received
 
 POLL_S = 0.1  # how long a poll may keep a waiting command
 CLOSE_TIMEOUT_S = 30.0  # leaving takes one request; a member that needs longer hangs
+HEARTBEAT_MS = 500
+SESSION_MS = 10_000  # short, because tests wait for the end of a session whose member crashed
+STATIC_SESSION_MS = 30_000  # long, because a static member must be back within it, on however busy a machine
+
+
+@dataclass(frozen=True)
+class Membership:
+    """What a member asks for; with an `instance` it is a static one."""
+
+    bootstrap: str
+    group: str
+    topics: list[str]
+    assignor: str | None
+    instance: str | None
+
+    @property
+    def session_ms(self) -> int:
+        return SESSION_MS if self.instance is None else STATIC_SESSION_MS
+
+
+class RebalanceCount:
+    """A listener as kafka-python and aiokafka both want it."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def on_partitions_assigned(self, _assigned: object) -> None:
+        self.value += 1
+
+    def on_partitions_revoked(self, _revoked: object) -> None:
+        """The assignment that follows is what counts."""
+
+    def on_partitions_lost(self, _lost: object) -> None:
+        """As when they are revoked."""
 
 
 class GroupConsumer(Protocol):
@@ -20,6 +55,9 @@ class GroupConsumer(Protocol):
     def poll(self, timeout_s: float) -> Iterable[Received]: ...
 
     def assignment(self) -> list[tuple[str, int]]: ...
+
+    def rebalances(self) -> int:
+        """How often it was given partitions."""
 
     def commit(self, topic: str, partition: int, offset: int, metadata: str) -> None: ...
 
@@ -33,17 +71,19 @@ class Member:
         self._leaving = threading.Event()
         self._lock = threading.Lock()
         self._assignment: list[tuple[str, int]] = []
+        self._rebalances = 0
         self._received: list[Received] = []
         self._problem: str | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def take(self) -> dict[str, Any]:
-        """The partitions owned now, and what was received since the last call."""
+        """The partitions owned now, how often there were new ones, and what was received since the last call."""
         with self._lock:
             records, self._received = self._received, []
             return {
                 "assignment": sorted(self._assignment),
+                "rebalances": self._rebalances,
                 "records": [record.to_json() for record in records],
                 "problem": self._problem,
             }
@@ -87,18 +127,28 @@ class Member:
         with self._lock:
             self._received.extend(records)
             self._assignment = consumer.assignment()
+            self._rebalances = consumer.rebalances()
 
 
 class Members:
     """The commands `join`, `member`, `commit` and `leave`, for any client that can open a `GroupConsumer`."""
 
-    def __init__(self, open_consumer: Callable[[str, str, list[str], str | None], GroupConsumer]) -> None:
+    def __init__(self, open_consumer: Callable[[Membership], GroupConsumer]) -> None:
         self._open_consumer = open_consumer
         self._members: dict[str, Member] = {}
 
-    def join(self, member: str, bootstrap: str, group: str, topics: list[str], assignor: str | None) -> None:
+    def join(
+        self,
+        member: str,
+        bootstrap: str,
+        group: str,
+        topics: list[str],
+        assignor: str | None,
+        instance: str | None = None,
+    ) -> None:
         """Returns at once: whether and what the member was given is seen by `member`."""
-        self._members[member] = Member(lambda: self._open_consumer(bootstrap, group, topics, assignor))
+        wanted = Membership(bootstrap, group, topics, assignor, instance)
+        self._members[member] = Member(lambda: self._open_consumer(wanted))
 
     def member(self, member: str) -> dict[str, Any]:
         return self._members[member].take()

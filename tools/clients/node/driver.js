@@ -96,12 +96,13 @@ const members = new Map()
 async function join({ member, bootstrap, group, topics }) {
   const timing = { sessionTimeout: 10_000, heartbeatInterval: 500, maxWaitTimeInMs: FETCH_WAIT_MS }
   const consumer = kafka(bootstrap).consumer({ groupId: group, ...timing })
-  const state = { consumer, assignment: [], records: [], problem: null }
+  const state = { consumer, assignment: [], rebalances: 0, records: [], problem: null }
   members.set(member, state)
   consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => {
     state.assignment = Object.entries(payload.memberAssignment).flatMap(([topic, partitions]) =>
       partitions.map(partition => [topic, partition])
     )
+    state.rebalances += 1
   })
   consumer.on(consumer.events.REBALANCING, () => (state.assignment = []))
   consumer.on(consumer.events.CRASH, ({ payload }) => (state.problem = String(payload.error)))
@@ -118,7 +119,7 @@ function member({ member: name }) {
   const state = members.get(name)
   const records = state.records
   state.records = []
-  return { assignment: state.assignment, records, problem: state.problem }
+  return { assignment: state.assignment, rebalances: state.rebalances, records, problem: state.problem }
 }
 
 async function commit({ member: name, offsets }) {
@@ -146,6 +147,7 @@ const capabilities = () => ({
   reads_without_group: false,
   assignors: [], // its round-robin assigner has a format of its own
   commits: true,
+  static_members: false, // its requests have a place for the instance's id, but its consumer takes none
 })
 
 const commands = { capabilities, produce, consume, join, member, commit, leave }

@@ -4,6 +4,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.time.Duration;
+import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -11,6 +12,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
+import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.CooperativeStickyAssignor;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -22,6 +24,9 @@ import org.apache.kafka.common.TopicPartition;
 final class Members {
     private static final Duration POLL = Duration.ofMillis(100);
     private static final long COMMAND_TIMEOUT_S = 30;
+    private static final int HEARTBEAT_MS = 500;
+    private static final int SESSION_MS = 10_000; // short, because tests wait for the end of a session whose member crashed
+    private static final int STATIC_SESSION_MS = 30_000; // long, because a static member must be back within it
     private static final Map<String, String> ASSIGNORS = Map.of(
             "range", RangeAssignor.class.getName(),
             "cooperative-sticky", CooperativeStickyAssignor.class.getName());
@@ -34,21 +39,28 @@ final class Members {
         commands.put("leave", arguments -> MEMBERS.remove(arguments.get("member").asText()).leave());
     }
 
-    private static final class Member extends Thread {
+    private static final class Member extends Thread implements ConsumerRebalanceListener {
         private final KafkaConsumer<byte[], byte[]> consumer;
         private final ConcurrentLinkedQueue<Runnable> work = new ConcurrentLinkedQueue<>();
         private final CompletableFuture<Void> left = new CompletableFuture<>();
         private volatile boolean leaving;
         private ArrayNode received = Wire.JSON.createArrayNode();
         private List<List<Object>> assignment = List.of();
+        private volatile int rebalances; // written by the polling thread only
 
         Member(JsonNode arguments) {
-            Map<String, Object> options = new HashMap<>(Map.of("session.timeout.ms", 10_000, "heartbeat.interval.ms", 500));
+            boolean isStatic = arguments.hasNonNull("instance");
+            Map<String, Object> options = new HashMap<>();
+            options.put("session.timeout.ms", isStatic ? STATIC_SESSION_MS : SESSION_MS);
+            options.put("heartbeat.interval.ms", HEARTBEAT_MS);
+            if (isStatic) {
+                options.put("group.instance.id", arguments.get("instance").asText());
+            }
             if (!arguments.get("assignor").isNull()) {
                 options.put("partition.assignment.strategy", ASSIGNORS.get(arguments.get("assignor").asText()));
             }
             consumer = Records.consumer(arguments.get("bootstrap").asText(), arguments.get("group").asText(), options);
-            consumer.subscribe(Wire.texts(arguments.get("topics")));
+            consumer.subscribe(Wire.texts(arguments.get("topics")), this);
             setDaemon(true);
             start();
         }
@@ -68,15 +80,24 @@ final class Members {
             left.complete(null);
         }
 
+        @Override
+        public void onPartitionsAssigned(Collection<TopicPartition> assigned) {
+            rebalances += 1;
+        }
+
+        @Override
+        public void onPartitionsRevoked(Collection<TopicPartition> revoked) {} // the assignment that follows is what counts
+
         private synchronized void show(Iterable<ConsumerRecord<byte[], byte[]>> records) {
             records.forEach(record -> received.add(Wire.received(record)));
             assignment = consumer.assignment().stream().map(Wire::seat).collect(Collectors.toList());
         }
 
-        /** The partitions owned now, and what was received since the last call. */
+        /** The partitions owned now, how often there were new ones, and what was received since the last call. */
         synchronized ObjectNode take() {
             ObjectNode state = Wire.JSON.createObjectNode();
             state.set("assignment", Wire.JSON.valueToTree(assignment));
+            state.put("rebalances", rebalances);
             state.set("records", received);
             state.put("problem", left.isCompletedExceptionally() ? left.handle((v, why) -> why.toString()).join() : null);
             received = Wire.JSON.createArrayNode();

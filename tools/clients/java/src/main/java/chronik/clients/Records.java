@@ -52,7 +52,8 @@ final class Records {
                 "timestamps", true,
                 "idempotence", true,
                 "assignors", List.of("range", "cooperative-sticky"),
-                "commits", true);
+                "commits", true,
+                "static_members", true);
     }
 
     private static Object produce(JsonNode arguments) throws Exception {
