@@ -31,13 +31,16 @@ class Peer:
 class Hurry:
     """How a connection tells a request that waits by its own choice that others wait behind it."""
 
+    is_due: Callable[[], bool]
+    """Whether that matters now."""
     is_asked: bool = False
     wake: Callable[[], None] | None = None
 
     def ask(self) -> None:
-        self.is_asked = True
-        if self.wake is not None:
-            self.wake()
+        if self.is_due():
+            self.is_asked = True
+            if self.wake is not None:
+                self.wake()
 
 
 @dataclass(slots=True, eq=False)

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
+from chronik.exchange import Hurry
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.fetch import FetchResponse, ForgottenTopic
-from chronik.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
 from tests.api import talk
@@ -199,13 +199,12 @@ def test_a_wrong_topic_id_is_unknown(client: RawClient, chronik_topic: str) -> N
     assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_fetch_does_not_keep_others_of_its_connection_waiting(client: RawClient, chronik_topic: str) -> None:
+@pytest.mark.parametrize("is_unsettled", [True, False])
+def test_a_fetch_hurries_for_what_waits_behind_it_only_while_a_broker_is_gone(is_unsettled: bool) -> None:
     """librdkafka asks for metadata on the connection on which a fetch waits: after a failover it must hear soon."""
-    talk.produce(client, chronik_topic, talk.batch(b"0"))
-    waiting = talk.fetch_request((chronik_topic, 0, 1), min_bytes=1, max_wait_ms=300_000)
-    client.send(waiting, 12)
-    asked = MetadataRequest(topics=[])
-    client.send(asked, 9)
-    (topic,) = client.receive(waiting, 12, FetchResponse).responses
-    assert topic.partitions[0].error_code == ErrorCode.NONE
-    assert client.receive(asked, 9, MetadataResponse).brokers
+    woken: list[bool] = []
+    hurry = Hurry(lambda: is_unsettled)
+    hurry.wake = lambda: woken.append(True)
+    hurry.ask()
+    assert hurry.is_asked is is_unsettled
+    assert bool(woken) is is_unsettled

@@ -55,7 +55,7 @@ class Context(NamedTuple):
     version: int
     client_id: str
     peer: Peer
-    hurry: Hurry = Hurry()
+    hurry: Hurry = Hurry(lambda: False)
     """Others wait behind it on its connection."""
 
 

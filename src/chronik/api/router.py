@@ -148,7 +148,7 @@ class Router:
         except (MalformedMessage, UnknownApi) as error:
             raise Disconnect(str(error)) from error
         self.counts[header.api_key].requests += 1
-        hurry = Hurry()
+        hurry = Hurry(self._is_unsettled)
         context = Context(header.api_version, header.client_id or "", peer, hurry)
         if self._interceptor is not None:
             held = self._interceptor(APIS[header.api_key].name)
@@ -165,6 +165,11 @@ class Router:
         pending = self._pending(header, request, peer, outcome)
         pending.hurry = hurry
         return pending
+
+    def _is_unsettled(self) -> bool:
+        """A broker has gone: clients that look for new leaders, on connections on which their fetches wait, must not
+        wait for those. Otherwise a fetch has all the time it asked for, as in Kafka: some clients lean on it."""
+        return any(broker.fenced for broker in self._services.image.brokers.values())
 
     def _handle(self, header: RequestHeader, request: Request, context: Context) -> Outcome:
         services = self._services
