@@ -26,7 +26,7 @@ $(READY): pyproject.toml
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-$(CLIENTS): $(READY) tools/clients/setup $(wildcard tools/clients/java/pom.xml tools/clients/java/src/*)
+$(CLIENTS): $(READY) $(shell find tools/clients -type f -not -path "*/node_modules/*" -not -path "*/target/*")
 	@echo "== setting up the clients that the tests use (npm, Debian, Maven Central)"
 	@tools/clients/setup
 	@touch $@

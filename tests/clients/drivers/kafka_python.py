@@ -14,11 +14,11 @@ from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer, Offse
 from kafka.codec import has_lz4, has_snappy, has_zstd
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
-from kafka.errors import KafkaConnectionError
+from kafka.errors import KafkaConnectionError, RebalanceInProgressError
 from kafka.version import __version__
 
 from .kafka_python_admin import Admin
-from .members import HEARTBEAT_MS, Members, Membership, RebalanceCount
+from .members import HEARTBEAT_MS, AfterThisRound, Members, Membership, RebalanceCount
 from .serving import serve
 from .wire import Reading, Received, Record
 
@@ -142,7 +142,11 @@ class _GroupConsumer:
         return self._rebalances.value
 
     def commit(self, topic: str, partition: int, offset: int, metadata: str) -> None:
-        self._consumer.commit({TopicPartition(topic, partition): OffsetAndMetadata(offset, metadata, -1)})
+        try:
+            self._consumer.commit({TopicPartition(topic, partition): OffsetAndMetadata(offset, metadata, -1)})
+        except RebalanceInProgressError as error:
+            # It joins once more when it has seen the metadata of what it was assigned, and asks to be polled first.
+            raise AfterThisRound from error
 
     def close(self) -> None:
         self._consumer.close()

@@ -49,6 +49,10 @@ class RebalanceCount:
         """As when they are revoked."""
 
 
+class AfterThisRound(Exception):
+    """The client asks for patience: what it was told to do can be done when it has polled on."""
+
+
 class GroupConsumer(Protocol):
     """What a member needs of a client; called from the member's thread only."""
 
@@ -117,10 +121,12 @@ class Member:
             self._problem = f"{type(error).__name__}: {error}"
 
     def _turn(self, consumer: GroupConsumer) -> None:
-        while not self._work.empty():
+        for _ in range(self._work.qsize()):
             work, done = self._work.get()
             try:
                 done.set_result(work(consumer))
+            except AfterThisRound:
+                self._work.put((work, done))
             except Exception as error:  # belongs to whoever asked for the work
                 done.set_exception(error)
         records = list(consumer.poll(POLL_S))
