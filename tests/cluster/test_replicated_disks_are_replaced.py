@@ -20,6 +20,11 @@ pytestmark = pytest.mark.xdist_group("cluster")
 WIPED = 2
 
 
+def wait_until_known(client: RawClient, topic: str) -> None:
+    """It was created by another node; this one may have to hear of it yet, and says so until then."""
+    replicated.wait_for(f"{topic} is known", lambda: describe(client, topic).error_code == ErrorCode.NONE)
+
+
 def wipe(node: ClusterNode) -> None:
     node.kill()
     shutil.rmtree(node.data_dir)
@@ -34,6 +39,7 @@ def test_a_replaced_disk_refills_under_load_and_what_had_no_other_copy_stays_off
     create(cluster.nodes[1], "single", [WIPED], [1])
     load = replicated.ConfluentLoad(cluster.bootstrap, "copied", 3)
     with RawClient(wiped.bootstrap) as client:
+        wait_until_known(client, "single")
         assert produce(client, "single", batch(b"the only copy")).error_code == ErrorCode.NONE
     with replicated.running(load):
         load.wait_until_it_goes_on(records=100)
@@ -71,6 +77,7 @@ def test_the_last_in_sync_disk_is_waited_for_and_when_it_is_gone_nobody_leads(
     place = Place("shrunk", 0)
     replicated.wait_until_in_sync(cluster, [place])
     with RawClient(last.bootstrap) as client:
+        wait_until_known(client, "shrunk")
         assert produce(client, "shrunk", batch(b"on both")).error_code == ErrorCode.NONE
     cluster.nodes[2].kill()
     with RawClient(last.bootstrap) as client:
