@@ -13,7 +13,6 @@ import msgspec
 from msgspec import Meta
 
 from chronik.errors import ChronikError
-from chronik.files import Buffer
 from chronik.raft.entries import Entry, SnapshotMetadata
 from chronik.raft.rules import Promise
 
@@ -152,7 +151,7 @@ def encode_message(message: Message) -> bytes:
     return data
 
 
-def decode_message(data: Buffer) -> AnyMessage:
+def decode_message(data: bytes | bytearray | memoryview) -> AnyMessage:
     """Raises BadMessage."""
     if not 0 < len(data) <= MESSAGE_BYTES_MAX:
         raise BadMessage(f"a message has 1 to {MESSAGE_BYTES_MAX} bytes, not {len(data)}")
