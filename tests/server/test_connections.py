@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from chronik.config import Address
-from chronik.exchange import Disconnect, Peer, Pending, Response
+from chronik.exchange import Disconnect, Hurry, Peer, Pending, Response
 from chronik.limits import REQUESTS_QUEUED_MAX, RESPONSES_UNSENT_BYTES_MAX
 from chronik.server.listener import Listener, ListenerLimits
 
@@ -24,6 +24,8 @@ class Echo:
         self.handled: list[bytes] = []
         self.held: dict[bytes, asyncio.Future[Response]] = {}
         self.answer_bytes = 0
+        self.hurried: list[bytes] = []
+        """Requests that were told that others wait behind them."""
 
     def __call__(self, frame: bytearray, peer: Peer) -> Response | Pending:
         request = bytes(frame)
@@ -35,7 +37,9 @@ class Echo:
         if request.startswith((b"wait", b"pipelined")):
             future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
             self.held[request] = future
-            return Pending(future, pipelined=request.startswith(b"pipelined"))
+            hurry = Hurry(lambda: True)
+            hurry.wake = lambda: self.hurried.append(request)
+            return Pending(future, pipelined=request.startswith(b"pipelined"), hurry=hurry)
         return [framed(request + bytes(self.answer_bytes))]
 
     def release(self, request: bytes) -> None:
@@ -425,3 +429,24 @@ def test_stopping_answers_what_is_under_way() -> None:
             writer.close()
 
     run(scenario)
+
+
+async def _what_hurries(*requests: bytes) -> list[bytes]:
+    echo = Echo()
+    async with listening(echo) as (_, address):
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(framed(b"wait"))
+        await until(lambda: b"wait" in echo.held)
+        for request in requests:
+            writer.write(framed(request))
+        if requests:
+            await until(lambda: bool(echo.hurried))
+        echo.release(b"wait")
+        assert [await read_frame(reader) for _ in range(1 + len(requests))] == [b"wait", *requests]
+        writer.close()
+    return echo.hurried
+
+
+def test_a_request_that_waits_is_told_when_others_wait_behind_it() -> None:
+    assert set(asyncio.run(_what_hurries(b"behind it"))) == {b"wait"}
+    assert asyncio.run(_what_hurries()) == []
