@@ -64,7 +64,8 @@ def _run(word: str, words: list[str]) -> int:
     if word == "bench":
         return int(import_module("chronik.bench.main").main(words))
     command = import_module(f"chronik.cli.{word}")
-    parser = argparse.ArgumentParser(prog=f"chronik {word}", description=COMMANDS[word].capitalize() + ".")
+    about = COMMANDS[word]
+    parser = argparse.ArgumentParser(prog=f"chronik {word}", description=f"{about[:1].upper()}{about[1:]}.")
     command.add_arguments(parser)
     arguments = parser.parse_args(words)
     return int(arguments.run(arguments))
