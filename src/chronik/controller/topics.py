@@ -27,6 +27,9 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 
 OFFSETS_TOPIC_CONFIGS = {"cleanup.policy": "compact", "compression.type": "snappy", "segment.bytes": "104857600"}
 
+REPLANS_MAX = 2
+"""Plans after the first: brokers do not go away by the dozen while one request is handled."""
+
 DEFAULT = -1
 """What a request says when the broker's default is to be taken."""
 
@@ -61,7 +64,18 @@ class TopicController:
             outcomes = self._plan_all(requests)
         if not validate_only:
             await self._propose(outcomes)
+            for _ in range(REPLANS_MAX):
+                await self._plan_again(requests, outcomes)
         return outcomes
+
+    async def _plan_again(self, requests: Sequence[TopicRequest], outcomes: list[CreateTopic | KafkaError]) -> None:
+        """A broker went away between the plan and its turn: by now the image knows, and a better plan can be made."""
+        outdated = [place for place, outcome in enumerate(outcomes) if _is_outdated(outcome)]
+        if outdated:
+            again = self._plan_all([requests[place] for place in outdated])
+            await self._propose(again)
+            for place, outcome in zip(outdated, again, strict=True):
+                outcomes[place] = outcome
 
     def _plan_all(self, requests: Sequence[TopicRequest]) -> list[CreateTopic | KafkaError]:
         outcomes: list[CreateTopic | KafkaError] = []
@@ -127,8 +141,17 @@ class TopicController:
                 )
             replicas = [self._checked(given, topic.replication_factor) for given in assignments]
         if not validate_only:
+            await self._add(topic, replicas)
+
+    async def _add(self, topic: Topic, replicas: Sequence[tuple[int, ...]]) -> None:
+        for plans_left in range(REPLANS_MAX, -1, -1):
             added = tuple(map(self._assignment, replicas))
-            await self._store.propose(CreatePartitions(topic.id, existing, added))
+            try:
+                await self._store.propose(CreatePartitions(topic.id, len(topic.partitions), added))
+                return
+            except KafkaError as error:
+                if not _is_outdated(error) or plans_left == 0:
+                    raise
 
     def _plan(self, request: TopicRequest) -> CreateTopic:
         fault = name_fault(request.name)
@@ -222,3 +245,7 @@ class TopicController:
                 continue
             for failure in result.failures:
                 outcomes[places[failure.item]] = KafkaError(failure.code, failure.message)
+
+
+def _is_outdated(outcome: CreateTopic | KafkaError) -> bool:
+    return isinstance(outcome, KafkaError) and outcome.code is ErrorCode.BROKER_NOT_AVAILABLE
