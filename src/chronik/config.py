@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -102,6 +101,8 @@ def load_config(path: Path | None, environment: Mapping[str, str] | None = None,
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
+    import tomllib  # most brokers start without a file, and sooner without this
+
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

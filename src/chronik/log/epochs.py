@@ -9,8 +9,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 
-from crc32c import crc32c
-
+from chronik.crc import crc32c
 from chronik.errors import invariant
 from chronik.files import File, FileCache, write_atomically
 from chronik.log.config import LONG_MAX

@@ -12,8 +12,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from chronik.crc import crc32c
 from chronik.files import FileCache
 
 # Entries wait in memory until so many are together: a small segment's index needs no file until the log is closed.

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import struct
 
-from crc32c import crc32c
-
+from chronik.crc import crc32c
 from chronik.files import FileSystem, read_file, write_atomically
 
 _OFFSET = struct.Struct(">q")

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-from crc32c import crc32c
 
+from chronik.crc import crc32c
 from chronik.protocol.batch import BatchHeader, next_sequence
 from chronik.protocol.errors import ErrorCode, InvalidRecord, KafkaError
 

@@ -11,8 +11,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from chronik.crc import crc32c
 from chronik.protocol.batch import CHECKED_POSITION, HEADER_BYTES, LENGTH_END, MAGIC, MAGIC_POSITION
 
 _PREFIX = struct.Struct(">qiibIhi")  # a header as far as its last offset delta

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import struct
 
-from crc32c import crc32c
-
+from chronik.crc import crc32c
 from chronik.files import FileSystem, folder_of
 
 _SLOT = struct.Struct(">16siq")

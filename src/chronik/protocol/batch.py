@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from chronik.crc import crc32c
 from chronik.protocol.compression import codec_of
 from chronik.protocol.errors import CorruptRecords, ErrorCode, InvalidRecord, KafkaError
 from chronik.protocol.varint import INT32_MAX

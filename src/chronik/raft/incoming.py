@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from crc32c import crc32c
-
+from chronik.crc import crc32c
 from chronik.raft.entries import SnapshotMetadata
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from crc32c import crc32c
-
+from chronik.crc import crc32c
 from chronik.errors import DataDamaged, invariant
 from chronik.files import File, FileSystem
 from chronik.raft.entries import SnapshotMetadata

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-from crc32c import crc32c
+
+from chronik.crc import crc32c
 
 MAGIC: Final = b"CWR1"
 HEADER: Final = struct.Struct(">4sIIQQ")

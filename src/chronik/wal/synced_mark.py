@@ -10,8 +10,7 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
+from chronik.crc import crc32c
 from chronik.files import File
 
 _FIELDS: Final = struct.Struct(">QQ")
