@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container
 from enum import StrEnum
 from itertools import pairwise
 
@@ -68,25 +69,26 @@ def schema_of(kind: Kind, partitioning: Partitioning = Partitioning.DATE) -> pa.
     return pa.schema(fields)
 
 
-def own_columns(partition: int, records: Columns) -> dict[str, pa.Array]:
+def own_columns(partition: int, records: Columns, names: Container[str] | None = None) -> dict[str, pa.Array]:
     """Every column of ours that follows from a record itself, `_value` and `_hour` included: a table takes those that
-    its schema has. The records were decoded whole."""
-    timestamps_ms, values = records.timestamp_ms, records.value
+    its schema has. Only those of `names` if they are given; the records were decoded with what these need."""
+    timestamps_ms = records.timestamp_ms
     valid = pc.and_(pc.greater_equal(timestamps_ms, 0), pc.less(timestamps_ms, MS_OF_YEAR_10000))
     ms = pc.if_else(valid, timestamps_ms, pa.scalar(None, pa.int64()))
-    return {
-        PARTITION: pa.repeat(pa.scalar(partition, pa.int32()), len(records)),
-        OFFSET: records.offset,
-        TIMESTAMP: pc.multiply(ms, 1000).cast(TIMESTAMP_TYPE),
+    makers: dict[str, Callable[[], pa.Array]] = {
+        PARTITION: lambda: pa.repeat(pa.scalar(partition, pa.int32()), len(records)),
+        OFFSET: lambda: records.offset,
+        TIMESTAMP: lambda: pc.multiply(ms, 1000).cast(TIMESTAMP_TYPE),
         # Only what `_timestamp` cannot say (-1 is Kafka's "none"): together they give back the record's own.
-        TIMESTAMP_MS: pc.if_else(valid, pa.scalar(None, pa.int64()), timestamps_ms),
-        KEY: records.key,
-        HEADERS: records.headers,
-        VALUE_CRC32C: value_crcs(values),
-        DATE: pc.divide(ms, MS_PER_DAY).cast(pa.int32()).cast(pa.date32()),
-        HOUR: _hour_of_day(ms),
-        VALUE: values,
+        TIMESTAMP_MS: lambda: pc.if_else(valid, pa.scalar(None, pa.int64()), timestamps_ms),
+        KEY: lambda: records.key,
+        HEADERS: lambda: records.headers,
+        VALUE_CRC32C: lambda: value_crcs(records.value),
+        DATE: lambda: pc.divide(ms, MS_PER_DAY).cast(pa.int32()).cast(pa.date32()),
+        HOUR: lambda: _hour_of_day(ms),
+        VALUE: lambda: records.value,
     }
+    return {name: make() for name, make in makers.items() if names is None or name in names}
 
 
 def timestamps_ms_of(table: pa.Table) -> pa.ChunkedArray:

@@ -62,7 +62,8 @@ def _said(value: Any) -> str:
 
 
 def shape(objects: Sequence[Object | None], schema: pa.Schema) -> Shaped:
-    """The columns of the table that hold fields, and `_rescued`."""
+    """The columns of the table that hold fields, and `_rescued`. A schema without it (a query that wants a few columns)
+    rescues nothing."""
     fields = [field for field in schema if field.name not in RESERVED]
     rescued: dict[int, dict[str, Any]] = {}
     columns: dict[str, pa.Array] = {}
@@ -71,6 +72,8 @@ def shape(objects: Sequence[Object | None], schema: pa.Schema) -> Shaped:
         columns[field.name], misfits = _column(values, field.type)
         for row in misfits:
             rescued.setdefault(row, {})[field.name] = values[row]
+    if RESCUED not in schema.names:
+        return Shaped(columns, [None] * len(objects))
     _rescue_unknown(objects, {field.name for field in fields}, rescued)
     encode = msgspec.json.Encoder().encode
     texts = [encode(rescued[row]).decode() if row in rescued else None for row in range(len(objects))]
