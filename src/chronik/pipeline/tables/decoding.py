@@ -1,60 +1,56 @@
-"""Records of a partition as rows of its table: what landing writes, and what a query shows of the records to be landed.
+"""Records with JSON values into rows of a decoded table and dead letters: the same wherever it is done.
 
-Both take them from here, so that a row does not change when it lands.
+Which records are dead letters depends on their bytes alone, so a range that is read again splits in the same way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from chronik.pipeline.columns import Columns
-from chronik.pipeline.tables.columns import ERROR, OFFSET, VALUE, Kind, batch_of, own_columns, schema_of
+from chronik.pipeline.tables.columns import ERROR, OFFSET, VALUE, own_columns
 from chronik.pipeline.tables.shaping import Object, decode_json, shape
 
-DEAD_LETTERS_SCHEMA = schema_of(Kind.DEAD_LETTERS)
+ROWS_AT_ONCE = 8192
+"""Values are objects of Python's while they are shaped, several times their size: so many at a time stay near the
+processor, and their memory is used again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """What becomes of some records of one partition; each is in one of the two."""
-
-    good: pa.RecordBatch
-    """In the table's schema."""
-    dead: pa.RecordBatch | None
-    """Records that could not be decoded, as rows of a dead-letter table (`DEAD_LETTERS_SCHEMA`); None without any."""
+class DecodedRows(NamedTuple):
+    rows: dict[str, pa.Array]
+    """Columns of ours and fields of the values, for `batch_of` with the table's schema."""
     rescued: list[Object | None]
-    """Of each good row, what has no place in the columns: `infer_fields` of it says which columns would help."""
+    """What of each row has no place in the schema; `infer_fields` of it says which columns would help."""
+    dead: dict[str, pa.Array] | None
+    """Columns of ours and `_error` of what could not be decoded, for `batch_of` with the schema of dead letters."""
+
+    @property
+    def row_count(self) -> int:
+        return len(self.rows[OFFSET])
 
 
-def raw_rows(partition: int, records: Columns, schema: pa.Schema) -> pa.RecordBatch:
-    """Every record as it is. Columns that the schema does not have are not made."""
-    names = {*schema.names, OFFSET}
-    return batch_of(own_columns(partition, records, names), schema)
+def decode_records(partition: int, records: Columns, schema: pa.Schema) -> Iterator[DecodedRows]:
+    """Portion by portion, in order."""
+    for start in range(0, len(records), ROWS_AT_ONCE):
+        part = Columns(*(None if each is None else each.slice(start, ROWS_AT_ONCE) for each in records))
+        yield decode_rows(own_columns(partition, part), schema)
 
 
-def json_rows(partition: int, records: Columns, schema: pa.Schema, *, dead_letters: bool = True) -> Rows:
-    """The fields of JSON objects as columns. Without `dead_letters` what cannot be decoded is left out and not told."""
-    decoded = decode_json(records.value.to_pylist())
-    objects, dead = decoded.objects, None
-    names: Container[str] = {*schema.names, OFFSET}
-    if decoded.errors:
-        if dead_letters:
-            dead = _dead_rows(partition, _taken(records, list(decoded.errors)), list(decoded.errors.values()))
-        kept = [row for row in range(len(records)) if row not in decoded.errors]
-        records, objects = _taken(records, kept), [objects[row] for row in kept]
-    shaped = shape(objects, schema)
-    good = batch_of(own_columns(partition, records, names) | shaped.columns, schema)
-    return Rows(good, dead, shaped.rescued)
+def decode_rows(own: Mapping[str, pa.Array], schema: pa.Schema) -> DecodedRows:
+    """`own`: columns of ours, `_value` among them, of records or of dead letters that are tried again."""
+    decoded = decode_json(own[VALUE].to_pylist())
+    if not decoded.errors:
+        shaped = shape(decoded.objects, schema)
+        return DecodedRows({**own, **shaped.columns}, shaped.rescued, None)
+    good = [row for row in range(len(decoded.objects)) if row not in decoded.errors]
+    shaped = shape([decoded.objects[row] for row in good], schema)
+    dead = _taken(own, list(decoded.errors)) | {ERROR: pa.array(decoded.errors.values(), pa.string())}
+    return DecodedRows(_taken(own, good) | shaped.columns, shaped.rescued, dead)
 
 
-def _dead_rows(partition: int, records: Columns, errors: list[str]) -> pa.RecordBatch:
-    own = own_columns(partition, records, {*DEAD_LETTERS_SCHEMA.names, VALUE})
-    return batch_of(own | {ERROR: pa.array(errors, pa.string())}, DEAD_LETTERS_SCHEMA)
-
-
-def _taken(records: Columns, rows: list[int]) -> Columns:
-    indices = pa.array(rows, pa.int64())
-    return Columns(*(None if column is None else column.take(indices) for column in records))
+def _taken(columns: Mapping[str, pa.Array], rows: list[int]) -> dict[str, pa.Array]:
+    chosen = pa.array(rows, pa.int64())
+    return {name: values.take(chosen) for name, values in columns.items()}
