@@ -15,10 +15,11 @@ from deltalake import DeltaTable, TableFeatures
 
 from chronik.pipeline.tables.columns import Kind, Partitioning, schema_of
 from chronik.pipeline.tables.committer import TableDiffers, TableSpec
-from chronik.pipeline.tables.compaction import LiveFile, compact, groups_to_join
+from chronik.pipeline.tables.compaction import compact, groups_to_join
 from chronik.pipeline.tables.delta import DeltaCommitter
 from chronik.pipeline.tables.parquet import PartitionedWriter
 from chronik.pipeline.tables.progress import Landed, Span
+from chronik.pipeline.tables.replacing import LiveFile
 from chronik.pipeline.tables.storage import Storage
 from chronik.pipeline.tables.vacuuming import KEEP_HOURS_MIN, VacuumRefused, vacuum
 from tests.pipeline.landing_rows import SPEC, batch, every, landed, offsets, opened, rows

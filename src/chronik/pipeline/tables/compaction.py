@@ -1,50 +1,52 @@
 """Small files joined into larger ones; rows and offsets stay as they are.
 
 Not by delta-rs's own `optimize.compact`: it overlooks that another compaction has removed the same files in between,
-and then both keep their copy of every row. Here a commit lands on exactly the version that was looked at, and only
-while every file that it replaces is still there, whoever else works on the table.
+and then both keep their copy of every row (`replacing` does not). The joining can be done elsewhere: a `Join` is small.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
-from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError, DeltaError
-from deltalake.transaction import AddAction, RemoveAction
 
 from chronik.errors import invariant
 from chronik.pipeline.tables.columns import DATE
-from chronik.pipeline.tables.committer import CommitFailed, TableDiffers
-from chronik.pipeline.tables.delta import ON_THIS_VERSION, Attempts, open_delta
 from chronik.pipeline.tables.parquet import FILE_BYTES_TARGET, PartitionedWriter
 from chronik.pipeline.tables.progress import WrittenFile
-from chronik.pipeline.tables.storage import Storage
-
-ROWS_PER_BATCH = 16_384
-"""With records of a kilobyte, 16 MiB at a time."""
+from chronik.pipeline.tables.replacing import LiveFile, replace_files
+from chronik.pipeline.tables.scanning import TableFiles, dataset_of, scan, table_files
 
 
 @dataclass(frozen=True, slots=True)
-class LiveFile:
-    path: str
-    size_bytes: int
-    values: tuple[Any, ...]
-    """Of the partition columns."""
+class Join:
+    """Files of one partition of a table that are to be one."""
+
+    table: TableFiles
+    file_bytes: int
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.table.files)
 
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    files_removed: int
-    files_added: int
-    bytes_before: int
-    bytes_after: int
+    files_removed: int = 0
+    files_added: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+
+    def __add__(self, other: Compacted) -> Compacted:
+        return Compacted(
+            self.files_removed + other.files_removed,
+            self.files_added + other.files_added,
+            self.bytes_before + other.bytes_before,
+            self.bytes_after + other.bytes_after,
+        )
 
 
 def compact(
@@ -56,23 +58,30 @@ def compact(
 ) -> Compacted:
     """Joins small files of the same partition, of the days from `since` on or of all. May run beside landing and beside
     itself. Each new file is a commit of its own, so that what is done stays done. Raises CommitFailed."""
-    table = open_delta(uri, storage_options)
-    columns = tuple(table.metadata().partition_columns)
-    files = [file for file in live_files(table) if since is None or _is_since(file, columns, since)]
-    removed = added = before = after = 0
-    for group in groups_to_join(files, file_bytes):
-        written = _joined(uri, table, group, columns, file_bytes, storage_options)
-        if _replace(uri, group, written, columns, storage_options):
-            removed, added = removed + len(group), added + len(written)
-            before += sum(file.size_bytes for file in group)
-            after += sum(file.size_bytes for file in written)
-    return Compacted(removed, added, before, after)
+    done = Compacted()
+    for join in plan_joins(uri, file_bytes=file_bytes, since=since, storage_options=storage_options):
+        done += commit_join(join, join_files(join))
+    return done
+
+
+def plan_joins(
+    uri: str,
+    *,
+    file_bytes: int = FILE_BYTES_TARGET,
+    since: date | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> list[Join]:
+    """Raises TableMissing, TableDiffers."""
+    table = table_files(uri, storage_options)
+    files = [file for file in table.files if since is None or _is_since(file, table.partition_by, since)]
+    return [Join(table.of(*group), file_bytes) for group in groups_to_join(files, file_bytes)]
 
 
 def groups_to_join(files: Iterable[LiveFile], file_bytes: int) -> Iterator[list[LiveFile]]:
-    """Small files of one partition, together about as large as a file should be. A file that is nearly so is left."""
+    """Small files of one partition, together about as large as a file should be. A file that is nearly so is left.
+    Neighbours in the topic are joined, in order: then who looks for some offsets finds them in few row groups."""
     groups: dict[tuple[Any, ...], list[LiveFile]] = {}
-    for file in sorted(files, key=lambda file: file.path):
+    for file in sorted(files, key=lambda file: (file.partitions[0], file.offsets[0], file.path)):
         if file.size_bytes >= file_bytes * 3 // 4:
             continue
         group = groups.setdefault(file.values, [])
@@ -82,47 +91,37 @@ def groups_to_join(files: Iterable[LiveFile], file_bytes: int) -> Iterator[list[
     yield from (group for group in groups.values() if len(group) > 1)
 
 
-def live_files(table: DeltaTable) -> list[LiveFile]:
-    """Raises TableDiffers for a table whose files do not hold just their rows (deletion vectors, renamed columns)."""
-    features = table.protocol().reader_features
-    if features:
-        raise TableDiffers(f"{table.table_uri} has features that compaction does not know: {', '.join(features)}")
-    columns = table.metadata().partition_columns
-    return [
-        LiveFile(row["path"], row["size_bytes"], tuple(row["partition"][name] for name in columns) if columns else ())
-        for row in pa.table(table.get_add_actions()).to_pylist()
-    ]
-
-
 def _is_since(file: LiveFile, columns: tuple[str, ...], since: date) -> bool:
     day = dict(zip(columns, file.values, strict=True)).get(DATE)
     return day is None or day >= since
 
 
-def _joined(
-    uri: str,
-    table: DeltaTable,
-    group: Sequence[LiveFile],
-    columns: tuple[str, ...],
-    file_bytes: int,
-    storage_options: Mapping[str, str] | None,
-) -> tuple[WrittenFile, ...]:
-    storage = Storage(uri, storage_options)
-    schema = pa.schema(table.schema().to_arrow())
-    inside = pa.schema([field for field in schema if field.name not in columns])
-    paths = [storage.full_path(file.path) for file in group]
-    found = ds.dataset(paths, schema=inside, format="parquet", filesystem=storage.filesystem)
-    constants = dict(zip(columns, group[0].values, strict=True))
+def join_files(join: Join) -> tuple[WrittenFile, ...]:
+    """Writes the rows of all these files anew. In the table they are with `commit_join`."""
+    table = join.table
+    constants = dict(zip(table.partition_by, table.files[0].values, strict=True))
     # A group may come out a little larger than a file should be; two files of it would be there to join again.
-    with PartitionedWriter(storage, schema, columns, file_bytes=4 * file_bytes) as writer:
-        for batch in found.to_batches(batch_size=ROWS_PER_BATCH, batch_readahead=1, fragment_readahead=1):
-            writer.write(_with_constants(batch, schema, constants))
-    rows = sum(file.rows for file in writer.files)
-    invariant(rows == found.count_rows(), f"{uri}: compaction wrote {rows} rows of {found.count_rows()}")
+    file_bytes = 4 * join.file_bytes
+    with PartitionedWriter(table.storage, table.schema, table.partition_by, file_bytes=file_bytes) as writer:
+        for batch in scan(table):
+            writer.write(with_constants(batch, table.schema, constants))
+    rows, expected = sum(file.rows for file in writer.files), dataset_of(table).count_rows()
+    invariant(rows == expected, f"{table.uri}: compaction wrote {rows} rows of {expected}")
     return writer.files
 
 
-def _with_constants(batch: pa.RecordBatch, schema: pa.Schema, constants: Mapping[str, Any]) -> pa.RecordBatch:
+def commit_join(join: Join, written: Sequence[WrittenFile]) -> Compacted:
+    """Nothing, when another has taken one of the old files away. Raises CommitFailed."""
+    table = join.table
+    options = table.storage_options
+    if not replace_files(table.uri, table.files, written, rows_change=False, storage_options=options):
+        return Compacted()
+    size_after = sum(file.size_bytes for file in written)
+    return Compacted(len(table.files), len(written), join.size_bytes, size_after)
+
+
+def with_constants(batch: pa.RecordBatch, schema: pa.Schema, constants: Mapping[str, Any]) -> pa.RecordBatch:
+    """What stands in a file, and the values of the columns that its table is partitioned by."""
     arrays = [
         pa.repeat(pa.scalar(constants[field.name], field.type), batch.num_rows)
         if field.name in constants
@@ -130,45 +129,3 @@ def _with_constants(batch: pa.RecordBatch, schema: pa.Schema, constants: Mapping
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _replace(
-    uri: str,
-    group: Sequence[LiveFile],
-    written: Sequence[WrittenFile],
-    columns: tuple[str, ...],
-    storage_options: Mapping[str, str] | None,
-) -> bool:
-    """Whether the table has the new files instead of the old ones. Not so when another took one of these away."""
-    attempts = Attempts()
-    while True:
-        table = open_delta(uri, storage_options)
-        live = {file.path for file in live_files(table)}
-        if any(file.path in live for file in written):
-            return True  # by an attempt whose answer got lost
-        if not all(file.path in live for file in group):
-            for file in written:
-                Storage(uri, storage_options).remove(file.path)
-            return False
-        try:
-            table.create_write_transaction(
-                [*map(_added, written), *(_removed(file, columns) for file in group)],
-                mode="append",
-                schema=table.schema(),
-                partition_by=list(columns),
-                commit_properties=ON_THIS_VERSION,
-            )
-        except (CommitFailedError, DeltaError, OSError) as error:
-            if not attempts.another(error):
-                raise CommitFailed(f"{uri}: {error}") from error
-            continue
-        return True
-
-
-def _added(file: WrittenFile) -> AddAction:
-    return AddAction(file.path, file.size_bytes, file.partition_values, file.modified_ms, False, file.stats)
-
-
-def _removed(file: LiveFile, columns: tuple[str, ...]) -> RemoveAction:
-    values = {name: None if value is None else str(value) for name, value in zip(columns, file.values, strict=True)}
-    return RemoveAction(file.path, False, int(time.time() * 1000), file.size_bytes, values)
