@@ -1,0 +1,110 @@
+"""Progress of long work on a terminal: one line that is drawn over again and again, and nothing where nobody looks.
+
+    with Bar("orders", total=5_000_000, unit="rows") as bar:
+        for part in parts:
+            bar.advance(part.rows)
+
+    orders  [############............]  51%  2,550,000 of 5,000,000 rows  812,000/s  3 s left
+"""
+
+from __future__ import annotations
+
+import sys
+from shutil import get_terminal_size
+from types import TracebackType
+from typing import Final, TextIO
+
+from chronik.clock import Clock, SystemClock
+
+WIDTH: Final = 24
+DRAWN_SECONDS_MIN: Final = 0.1
+"""Ten times a second is as often as an eye can use; a terminal over a network pays for each."""
+
+LINE_START: Final = "\r"
+CLEAR_TO_END: Final = "\x1b[K"
+
+
+def drawn(what: str, done: int, total: int | None, unit: str, seconds: float, width: int = WIDTH) -> str:
+    """One line: how much is done, how fast, and how long the rest will take. `total`: None when nobody knows."""
+    rate = done / seconds if seconds > 0 else 0.0
+    speed = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
+    if total is None:
+        return f"{what}  {done:,} {unit}  {speed}"
+    share = min(1.0, done / total) if total else 1.0
+    full = int(width * share)
+    line = f"{what}  [{'#' * full}{'.' * (width - full)}] {int(100 * share):3d}%  {done:,} of {total:,} {unit}  {speed}"
+    if done >= total or not rate:
+        return line
+    return f"{line}  {span((total - done) / rate)} left"
+
+
+def span(seconds: float) -> str:
+    """`40 s`, `5 min`, `2 h 10 min`, `3 d`: as exact as a person wants it."""
+    whole = int(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    if whole < 7200:
+        return f"{whole // 60} min"
+    if whole < 48 * 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86400} d"
+
+
+class Bar:
+    """Draws only on a terminal, so logs and pipes stay clean. `total` may grow, and may be unknown (None)."""
+
+    def __init__(
+        self,
+        what: str,
+        total: int | None = None,
+        *,
+        unit: str = "rows",
+        stream: TextIO | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.what, self.unit = what, unit
+        self.done, self.total = 0, total
+        self._stream = sys.stderr if stream is None else stream
+        self._clock = clock or SystemClock()
+        self._visible = self._stream.isatty()
+        self._began = self._clock.monotonic()
+        self._drawn_at: float | None = None
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def advance(self, count: int = 1) -> None:
+        self.reach(self.done + count)
+
+    def reach(self, done: int, total: int | None = None) -> None:
+        """`done` in all; `total` if it has changed."""
+        self.done = done
+        if total is not None:
+            self.total = total
+        now = self._clock.monotonic()
+        if self._drawn_at is None or now - self._drawn_at >= DRAWN_SECONDS_MIN:
+            self._draw(now)
+
+    def close(self) -> None:
+        """The last state stays on the screen, if there ever was one."""
+        if self._drawn_at is not None:
+            self._draw(self._clock.monotonic())
+            self._write("\n")
+            self._drawn_at = None
+
+    def _draw(self, now: float) -> None:
+        self._drawn_at = now
+        if self._visible:
+            line = drawn(self.what, self.done, self.total, self.unit, now - self._began)
+            # A line that wraps cannot be drawn over.
+            self._write(f"{LINE_START}{line[: get_terminal_size().columns - 1]}{CLEAR_TO_END}")
+
+    def _write(self, text: str) -> None:
+        if self._visible:
+            self._stream.write(text)
+            self._stream.flush()
