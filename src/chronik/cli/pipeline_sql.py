@@ -1,0 +1,155 @@
+"""`chronik pipeline sql`: a statement over topics, each as landed rows and the live tail, and its rows on stdout."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from chronik.cli.arguments import BOOTSTRAP_VARIABLE, WrongInput, add_debug_argument, positive
+from chronik.client.cluster import DEFAULT_BOOTSTRAP
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMATS = ("table", "json", "csv")
+
+STARTING = "starting a Spark that stays for the next queries (chronik pipeline server stop ends it) …"
+
+ROWS_SHOWN = 100
+"""Of a table, unless more are asked for: what people read."""
+
+
+def add_arguments(actions: Any) -> None:
+    parser: argparse.ArgumentParser = actions.add_parser(
+        "sql",
+        help="query topics: what has landed and the live tail, as one",
+        description="Each topic is a view: orders is all of it, orders_cold what has landed, orders_hot the rest."
+        " A name with dots or dashes goes in backticks, or with _ instead.",
+    )
+    parser.set_defaults(run=run)
+    parser.add_argument("statement", nargs="?", metavar="STATEMENT", help="SQL, as Spark takes it; - reads stdin")
+    parser.add_argument("-f", "--file", metavar="FILE", help="statements, with ; between them")
+    parser.add_argument(
+        "-b",
+        "--bootstrap-server",
+        metavar="HOST:PORT",
+        default=os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP,
+        help=f"a broker to ask; also {BOOTSTRAP_VARIABLE} (now %(default)s)",
+    )
+    parser.add_argument("--table-root", metavar="DIR", default="tables", help="where tables are (default: %(default)s)")
+    parser.add_argument("--format", choices=FORMATS, default="table", help="json: a line for each row")
+    parser.add_argument("--json", action="store_const", dest="format", const="json", help="as --format json")
+    parser.add_argument(
+        "-n", "--rows", type=positive, metavar="N", default=ROWS_SHOWN, help="rows of a table (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--master",
+        metavar="URL",
+        help="spark://HOST:PORT, local[N], or sc://HOST:PORT of a Spark Connect server (default: one that is started"
+        " when it is needed, and stays)",
+    )
+    parser.add_argument("--no-server", action="store_true", help="a Spark in this process, gone with it")
+    parser.add_argument("--timing", action="store_true", help="say on stderr how long it took")
+    add_debug_argument(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from chronik.pipeline.doctor import require
+    from chronik.pipeline.query.tokens import statements
+
+    found = statements(_text(arguments))
+    if not found:
+        raise WrongInput("there is no statement: chronik pipeline sql 'SELECT …', or --file")
+    require("pyspark", "pyarrow", "deltalake")
+    _times_are_utc()
+    # PySpark's own: every error with the whole stack of the JVM.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    began = time.monotonic()
+    session = _session(arguments)
+    ready = time.monotonic()
+    for statement in found:
+        _run(session, statement, arguments, prune=len(found) == 1)
+    if arguments.timing:
+        print(f"{time.monotonic() - ready:.2f} s, after {ready - began:.2f} s to get a Spark", file=sys.stderr)
+    return 0
+
+
+def _text(arguments: argparse.Namespace) -> str:
+    if (arguments.statement is None) == (arguments.file is None):
+        raise WrongInput("expected a statement or --file, one of them")
+    if arguments.file is not None:
+        return Path(arguments.file).read_text(encoding="utf-8")
+    return sys.stdin.read() if arguments.statement == "-" else str(arguments.statement)
+
+
+def _times_are_utc() -> None:
+    """PySpark hands out times in the process's own zone; ours are in the session's."""
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+
+
+# Where Spark is
+
+
+def _session(arguments: argparse.Namespace) -> SparkSession:
+    from chronik.pipeline.runtime import COMMON, is_connect, session
+
+    master = arguments.master or os.environ.get("CHRONIK_SPARK_MASTER")
+    if master is not None and is_connect(master):
+        return session(master, **COMMON)
+    url = None if arguments.no_server else _server_url(master)
+    return session(url or master, **COMMON)
+
+
+def _server_url(master: str | None) -> str | None:
+    """Of a server that stays; None when there can be none, which only costs time."""
+    from chronik.pipeline.connect import ServerFailed, ensure_server, running_server
+    from chronik.pipeline.doctor import installed_version
+
+    if installed_version("grpcio") is None:
+        print("without pyspark[connect] every query starts a Spark of its own", file=sys.stderr)
+        return None
+    server = running_server()
+    if server is None or master not in (None, server.master):
+        print(STARTING, file=sys.stderr)
+        try:
+            server = ensure_server(master)
+        except ServerFailed as error:
+            print(f"{' '.join(str(error).split())}; going on without", file=sys.stderr)
+            return None
+    return server.url
+
+
+# What is printed
+
+
+def _run(spark: SparkSession, statement: str, arguments: argparse.Namespace, *, prune: bool) -> None:
+    from pyspark.errors import PySparkException
+
+    from chronik.pipeline.query.failures import SqlFailed, told
+    from chronik.pipeline.sql import query
+
+    try:
+        frame = query(spark, statement, arguments.bootstrap_server, arguments.table_root, prune=prune)
+        _print(frame, arguments, sys.stdout)
+    except PySparkException as error:
+        raise SqlFailed(told(str(error))) from error
+
+
+def _print(frame: DataFrame, arguments: argparse.Namespace, out: TextIO) -> None:
+    from chronik.cli.row_formats import write_csv, write_json, write_table
+
+    names: Sequence[str] = frame.columns
+    if arguments.format == "table":
+        rows: Iterable[Sequence[Any]] = frame.limit(arguments.rows + 1).collect()
+        if not write_table(names, rows, out, arguments.rows):
+            print(f"the first {arguments.rows} rows; --rows N shows more, --format csv or json all", file=sys.stderr)
+    else:
+        write = write_json if arguments.format == "json" else write_csv
+        write(names, frame.toLocalIterator(prefetchPartitions=True), out)

@@ -1,0 +1,6 @@
+"""SQL over topics: what has landed and what has not yet, as one view without a gap and without a row twice.
+
+`tokens` and `names` find out which topics a statement is about, `snapshots` fixes where the landed rows end and where
+the tail does, `tail` reads the tail in tasks, `frames` makes both halves DataFrames, `failures` says in one line why
+Spark refused. `chronik.pipeline.views` and `chronik.pipeline.sql` are what people call.
+"""

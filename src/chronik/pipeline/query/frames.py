@@ -1,0 +1,74 @@
+"""The two halves of a topic as DataFrames, both with explicit ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from chronik.pipeline.options import ReadSettings
+from chronik.pipeline.query.names import Half
+from chronik.pipeline.query.snapshots import Landed, TailUnreadable, TopicSnapshot
+from chronik.pipeline.query.tail import Tail, tail_frame, tasks_of
+from chronik.pipeline.tables.columns import PARTITION
+from chronik.pipeline.tables.storage import local_folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PATHS_AS_THEY_ARE: Final = {"__globPaths__": "false"}
+"""Spark's own word to its file reader. Otherwise a `[` or a `{` in the name of a folder is a pattern."""
+
+
+def frame(
+    spark: SparkSession,
+    snapshot: TopicSnapshot,
+    half: Half,
+    settings: ReadSettings,
+    columns: Sequence[str] | None = None,
+) -> DataFrame:
+    """Rows of a half, or of both: all columns of the table, or these. Raises TailUnreadable."""
+    # Rows without any column are still counted.
+    names = tuple(snapshot.schema.names) if columns is None else tuple(columns) or (PARTITION,)
+    if half is Half.COLD:
+        return _cold(spark, snapshot, names)
+    if snapshot.unreadable is not None:
+        raise TailUnreadable(snapshot.unreadable)
+    tail = Tail(settings, snapshot.kind, snapshot.schema, names, tasks_of(snapshot.tail))
+    hot = tail_frame(spark, tail)
+    if half is Half.HOT or not _has_files(snapshot):
+        return hot
+    cold = _cold(spark, snapshot, names)
+    return cold.union(hot) if tail.tasks else cold
+
+
+def _cold(spark: SparkSession, snapshot: TopicSnapshot, names: Sequence[str]) -> DataFrame:
+    """The files of the snapshot by name, read by Spark's own Parquet reader, which skips columns, days and row groups
+    that a query does not need."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    landed = snapshot.landed
+    if landed is None or not _has_files(snapshot):
+        return spark.createDataFrame([], from_arrow_schema(_selected(snapshot.schema, names)))
+    # The columns that are folders are restored from below this path.
+    reader = spark.read.options(basePath=landed.uri, **PATHS_AS_THEY_ARE)
+    rows = reader.schema(from_arrow_schema(snapshot.schema)).parquet(*_paths(landed))
+    return rows.select([f"`{name}`" for name in names])
+
+
+def _paths(landed: Landed) -> list[str]:
+    """As Spark takes them. Delta-rs writes some letters of a folder's name as in a URL."""
+    folder = local_folder(landed.uri)
+    if folder is None:
+        return list(landed.snapshot.file_uris)
+    depth = len(landed.snapshot.partition_by) + 1
+    return [str(folder.joinpath(*uri.split("/")[-depth:])) for uri in landed.snapshot.file_uris]
+
+
+def _has_files(snapshot: TopicSnapshot) -> bool:
+    return snapshot.landed is not None and bool(snapshot.landed.snapshot.file_uris)
+
+
+def _selected(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    return pa.schema([schema.field(name) for name in names])

@@ -1,0 +1,93 @@
+"""The words of an SQL statement as Spark cuts them. Pure.
+
+Not a parser: it only tells names from strings, comments and the rest, which is enough to see what a statement may be
+about. What it means, and whether it is right, Spark says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from enum import Enum
+from typing import NamedTuple
+
+
+class Token(Enum):
+    WORD = "word"
+    """A keyword or a name as it stands."""
+    QUOTED = "quoted"
+    """A name in backticks; its text is without them."""
+    STRING = "string"
+    SYMBOL = "symbol"
+
+
+class Lexeme(NamedTuple):
+    token: Token
+    text: str
+    start: int
+    end: int
+
+    def is_word(self, *words: str) -> bool:
+        return self.token is Token.WORD and self.text.upper() in words
+
+    def is_symbol(self, symbol: str) -> bool:
+        return self.token is Token.SYMBOL and self.text == symbol
+
+
+_LEXEME = re.compile(
+    r"""
+      (?P<space>\s+|--(?:\\\r?\n|[^\r\n])*)
+    | (?P<comment>/\*)
+    | (?P<string>[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
+    | `(?P<quoted>(?:[^`]|``)*)`
+    | (?P<word>\w+)
+    | (?P<symbol>\|>|.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_COMMENT_EDGE = re.compile(r"/\*|\*/")
+
+
+def lexemes(statement: str) -> Iterator[Lexeme]:
+    """In order, without spaces and comments. A quote that nobody closes is a symbol: Spark will complain of it."""
+    position = 0
+    while position < len(statement):
+        match = _LEXEME.match(statement, position)
+        assert match is not None, "any letter is a symbol at least"
+        position = match.end()
+        if match["comment"] is not None:
+            position = _end_of_comment(statement, position)
+        elif match["string"] is not None:
+            yield Lexeme(Token.STRING, match["string"], match.start(), position)
+        elif match["quoted"] is not None:
+            yield Lexeme(Token.QUOTED, match["quoted"].replace("``", "`"), match.start(), position)
+        elif match["word"] is not None:
+            yield Lexeme(Token.WORD, match["word"], match.start(), position)
+        elif match["symbol"] is not None:
+            yield Lexeme(Token.SYMBOL, match["symbol"], match.start(), position)
+
+
+def _end_of_comment(statement: str, position: int) -> int:
+    """After the comment that was opened just before; they nest."""
+    depth = 1
+    for edge in _COMMENT_EDGE.finditer(statement, position):
+        depth += 1 if edge[0] == "/*" else -1
+        if depth == 0:
+            return edge.end()
+    return len(statement)
+
+
+def statements(text: str) -> list[str]:
+    """The statements of a file, which semicolons part. A script (`BEGIN … END`) is one, as it is for Spark."""
+    parts: list[str] = []
+    start = end = 0
+    is_script = False
+    for number, lexeme in enumerate(lexemes(text)):
+        is_script = is_script or (number == 0 and lexeme.is_word("BEGIN"))
+        if lexeme.is_symbol(";") and not is_script:
+            if end > start:
+                parts.append(text[start:end].strip())
+            start = end = lexeme.end
+        else:
+            start, end = (lexeme.start if start >= end else start), lexeme.end
+    return [*parts, text[start:end].strip()] if end > start else parts

@@ -1,0 +1,40 @@
+"""SQL over topics, planned anew for each statement:
+
+    from chronik.pipeline import runtime
+    from chronik.pipeline.sql import query
+
+    spark = runtime.session()
+    query(spark, "SELECT region, count(*) FROM orders GROUP BY region", "127.0.0.1:9092", "tables").show()
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chronik.pipeline.query.tokens import lexemes
+from chronik.pipeline.views import views, views_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def query(
+    spark: SparkSession, statement: str, bootstrap: str, table_root: str, *, prune: bool = False
+) -> DataFrame:
+    """What a statement gives, every topic that it names as it is now. Only those are looked at; they stay in the
+    session as views. `prune` leaves columns out of these that the statement does not name: for a session that runs
+    nothing else.
+
+    Through Spark Connect the answer is computed when it is asked for, from the views as they are then.
+    Raises AmbiguousName, TailUnreadable, TableError, ClientError, and Spark's own PySparkException.
+    """
+    if _lists_views(statement):
+        views(spark, bootstrap, table_root)
+    else:
+        views_for(spark, statement, bootstrap, table_root, prune=prune)
+    return spark.sql(statement)
+
+
+def _lists_views(statement: str) -> bool:
+    words = [lexeme.text.upper() for lexeme, _ in zip(lexemes(statement), range(2), strict=False)]
+    return words in (["SHOW", "TABLES"], ["SHOW", "VIEWS"])

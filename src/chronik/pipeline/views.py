@@ -1,0 +1,119 @@
+"""Topics as views of a Spark session: `orders` (all of it), `orders_cold` (what has landed), `orders_hot` (the rest).
+
+    from chronik.pipeline import runtime
+    from chronik.pipeline.views import views
+
+    spark = runtime.session()
+    views(spark, "127.0.0.1:9092", "tables", ["orders"])
+    spark.sql("SELECT count(*) FROM orders").show()
+
+The views are one snapshot: whatever lands or arrives afterwards, they give the same rows, as long as retention and
+vacuum leave them. Take them again to see more; `chronik.pipeline.sql.query` does so for each statement.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chronik.client.cluster import Cluster
+from chronik.errors import ChronikError
+from chronik.pipeline.options import IsolationLevel, ReadSettings
+from chronik.pipeline.query.frames import frame
+from chronik.pipeline.query.names import AmbiguousName, Half, Names, View, columns_named, plain
+from chronik.pipeline.query.snapshots import Snapshots, TailUnreadable, TopicSnapshot
+from chronik.pipeline.reading import CLIENT_ID
+from chronik.pipeline.tables.storage import local_folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class NoSuchTopic(ChronikError):
+    """Neither a topic nor a table has this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    names: tuple[str, ...]
+    """Of the views that were made."""
+    refused: dict[str, str]
+    """Views that could not be made, and why."""
+
+
+def views(spark: SparkSession, bootstrap: str, table_root: str, topics: Iterable[str] | None = None) -> Views:
+    """Makes views of these topics, or of all there are, from one snapshot. What cannot be made is told in the answer if
+    all were asked for, and raised (TailUnreadable) if it was named. Raises NoSuchTopic, TableError, ClientError."""
+    settings = _settings(bootstrap)
+    with Cluster(bootstrap, client_id=CLIENT_ID) as cluster:
+        snapshots = Snapshots(cluster, _absolute(table_root))
+        known = snapshots.topics()
+        wanted = list(dict.fromkeys(topics)) if topics is not None else [each for each in known if each[:2] != "__"]
+        if missing := sorted(set(wanted) - set(known)):
+            raise NoSuchTopic(f"there is neither a topic nor a table {', '.join(missing)}")
+        taken = snapshots.take(wanted)
+    made, refused = [], {}
+    for view in _all_views(wanted, Names(known)):
+        try:
+            _make(spark, view, taken[view.topic], settings)
+            made.append(view.name)
+        except TailUnreadable as error:
+            if topics is not None:
+                raise
+            refused[view.name] = str(error)
+            spark.catalog.dropTempView(view.name)  # an older snapshot under this name would be taken for this one
+    return Views(tuple(made), refused)
+
+
+def views_for(
+    spark: SparkSession, statement: str, bootstrap: str, table_root: str, *, prune: bool = False
+) -> tuple[str, ...]:
+    """Makes the views that a statement names, from one snapshot; with `prune` only with the columns that it names.
+
+    Raises AmbiguousName, TailUnreadable, TableError, ClientError.
+    """
+    with Cluster(bootstrap, client_id=CLIENT_ID) as cluster:
+        snapshots = Snapshots(cluster, _absolute(table_root))
+        named = Names(snapshots.topics()).named_in(statement)
+        taken = snapshots.take(dict.fromkeys(view.topic for view in named))
+    for view in named:
+        snapshot = taken[view.topic]
+        columns = columns_named(statement, snapshot.schema.names) if prune else None
+        _make(spark, view, snapshot, _settings(bootstrap), columns)
+    return tuple(view.name for view in named)
+
+
+def _all_views(topics: Iterable[str], names: Names) -> list[View]:
+    """Under every name that means just that topic."""
+    found: dict[str, View] = {}
+    for topic in topics:
+        for half in Half:
+            for name in dict.fromkeys((topic + half, plain(topic) + half)):
+                with contextlib.suppress(AmbiguousName):
+                    view = names.find(name)
+                    if view is not None and (view.topic, view.half) == (topic, half):
+                        found.setdefault(name.casefold(), view)
+    return list(found.values())
+
+
+def _make(
+    spark: SparkSession,
+    view: View,
+    snapshot: TopicSnapshot,
+    settings: ReadSettings,
+    columns: list[str] | None = None,
+) -> None:
+    rows = frame(spark, snapshot, view.half, settings, columns)
+    rows.createOrReplaceTempView(f"`{view.name}`")
+
+
+def _settings(bootstrap: str) -> ReadSettings:
+    return ReadSettings(bootstrap, IsolationLevel.READ_COMMITTED)
+
+
+def _absolute(table_root: str) -> str:
+    """Tasks, and a Connect server, run in folders of their own."""
+    folder = local_folder(table_root)
+    return table_root if folder is None else str(folder.absolute())
