@@ -8,3 +8,24 @@ names: the next round starts from the same offsets.
 `plan` decides what is read, `task` does it on executors, `spark_job` brings tasks there and their answers back, `topic`
 commits a topic's round, `driver` runs rounds, `reporting` is who is told.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from chronik.pipeline.landing.driver import Summary
+    from chronik.pipeline.landing.running import run
+
+__all__ = ["Summary", "run"]
+
+_HOMES = {"Summary": "driver", "run": "running"}
+
+
+def __getattr__(name: str) -> object:
+    """Nothing is imported before it is used: who asks for progress needs no Spark, and tasks need no driver."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

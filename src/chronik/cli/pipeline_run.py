@@ -1,0 +1,103 @@
+"""`chronik pipeline run`: topics into tables, each record exactly once."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from chronik.cli.arguments import add_client_arguments, add_json_argument, positive
+
+if TYPE_CHECKING:
+    from chronik.pipeline.landing.reporting import Reporter
+
+EXIT_OK = 0
+INTERVAL_SECONDS = 10.0
+
+
+def add_arguments(actions: Any) -> None:
+    parser: argparse.ArgumentParser = actions.add_parser("run", help="land topics in tables, until stopped")
+    add_client_arguments(parser, run_landing)
+    parser.add_argument("--table-root", metavar="DIR", required=True, help="tables are under it, one for each topic")
+    parser.add_argument("--topics", metavar="A,B", help="which (default: all with columnar.enabled=true)")
+    parser.add_argument("--once", action="store_true", help="end when everything that is there now has landed")
+    parser.add_argument("--format", choices=("raw", "json"), help="bytes, or the fields of JSON values as columns")
+    parser.add_argument("--partition-by", choices=("date", "hour", "none"), help="of the record's time (default: date)")
+    parser.add_argument("--group", metavar="NAME", help="the pipeline, and the group that is told how far it is")
+    parser.add_argument("--max-records-per-round", type=positive, metavar="N", help="of each topic, in one commit")
+    parser.add_argument(
+        "--interval",
+        type=positive_seconds,
+        default=INTERVAL_SECONDS,
+        metavar="SECONDS",
+        help="between rounds when little comes: longer makes fewer, larger files (default: %(default)g)",
+    )
+    parser.add_argument("--allow-data-loss", action="store_true", help="go on without records that are gone")
+    parser.add_argument("--master", metavar="URL", help="spark://HOST:PORT, sc://HOST:PORT, local[N]; also"
+                        " CHRONIK_SPARK_MASTER (default: this machine)")  # fmt: skip
+    add_json_argument(parser, help="print a line of JSON for each round")
+
+
+def positive_seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of seconds above 0")
+    return seconds
+
+
+def run_landing(arguments: argparse.Namespace) -> int:
+    from chronik.pipeline.doctor import require
+
+    require("pyspark", "deltalake", "pyarrow")
+    from chronik.pipeline.landing.running import landing_session, run
+    from chronik.pipeline.landing.settings import ROUND_RECORDS_MAX
+
+    topics = arguments.topics
+    with landing_session(arguments.master) as spark:
+        summary = run(
+            arguments.bootstrap_server,
+            arguments.table_root,
+            None if topics is None else [name.strip() for name in topics.split(",") if name.strip()],
+            once=arguments.once,
+            format=arguments.format,
+            partition_by=arguments.partition_by,
+            group=arguments.group,
+            round_records_max=arguments.max_records_per_round or ROUND_RECORDS_MAX,
+            interval_s=arguments.interval,
+            allow_data_loss=arguments.allow_data_loss,
+            spark=spark,
+            reporter=_reporter(arguments),
+            stop=_stopped_by_signals(),
+        )
+    if not arguments.json:
+        dead = sum(summary.dead_letters.values())
+        print(f"landed: {sum(summary.rows.values()):,} rows, {dead:,} dead letters; topics: {len(summary.rows)}")
+    return EXIT_OK
+
+
+def _reporter(arguments: argparse.Namespace) -> Reporter:
+    from chronik.pipeline.landing.console import ConsoleReporter, JsonReporter
+
+    return JsonReporter() if arguments.json else ConsoleReporter()
+
+
+def _stopped_by_signals() -> threading.Event:
+    """Set by SIGINT and SIGTERM: the round that runs is finished. A second SIGINT does not wait for it.
+
+    To be called when there is a Spark session: making one takes SIGINT for itself.
+    """
+    stop = threading.Event()
+
+    def handle(number: int, _: FrameType | None) -> None:
+        if stop.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handle)
+    return stop

@@ -1,0 +1,262 @@
+"""Rounds over all topics: one Spark job lands what each of them has, until all is landed or somebody says stop.
+
+A topic that fails does not hold up the others: it is tried again after a pause, which grows.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from chronik.client.cluster import Cluster
+from chronik.client.errors import ClientError
+from chronik.errors import ChronikError
+from chronik.pipeline.landing.errors import LandingFailed, SparkGone
+from chronik.pipeline.landing.reporting import Reporter, State, TopicReport
+from chronik.pipeline.landing.settings import LandingSettings
+from chronik.pipeline.landing.spark_job import SparkJobs
+from chronik.pipeline.landing.task import Task
+from chronik.pipeline.landing.topic import Round, RoundDone, TopicLanding
+from chronik.pipeline.landing.topics import enabled_topics
+from chronik.pipeline.ranges import Offsets
+from chronik.protocol.errors import KafkaError
+
+logger = logging.getLogger("chronik.pipeline")
+
+PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.5, 60.0
+"""After a failure, and the longest after many in a row."""
+
+FAILURES_MAX_ONCE = 4
+"""In a row, of one topic, until a landing that is to end gives it up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    rows: dict[str, int]
+    """By topic: what this landing has added to its table."""
+    dead_letters: dict[str, int]
+    seconds: float
+
+
+@dataclass(slots=True)
+class _Topic:
+    landing: TopicLanding
+    up_to: Offsets | None = None
+    """For a landing that is to end: where."""
+    done: bool = False
+    failures: int = 0
+    not_before: float = 0.0
+    state: State | None = None
+    rows: int = 0
+    dead_letters: int = 0
+    last_error: str | None = None
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What one round of a topic took."""
+
+    topic: _Topic
+    began: float
+    round: Round | None = None
+    done: RoundDone | None = None
+    error: str | None = None
+
+
+class Driver:
+    """In one thread. `stop` may be set from any other, or from a signal: the round that runs is finished."""
+
+    def __init__(
+        self,
+        settings: LandingSettings,
+        cluster: Cluster,
+        jobs: SparkJobs,
+        reporter: Reporter,
+        stop: threading.Event,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._cluster = cluster
+        self._jobs = jobs
+        self._reporter = reporter
+        self._stop = stop
+        self._monotonic = monotonic
+        self._topics: dict[str, _Topic] = {}
+        self._began = monotonic()
+
+    # The two ways to run
+
+    def run(self) -> Summary:
+        """Until `stop`. Raises SparkGone."""
+        try:
+            while not self._stop.is_set():
+                began = self._monotonic()
+                self._discover()
+                more = self._round(list(self._topics.values()))
+                if not more:
+                    self._stop.wait(max(0.0, began + self._settings.interval_s - self._monotonic()))
+            return self._summary()
+        finally:
+            self._say_stopped()
+
+    def run_once(self) -> Summary:
+        """What is there now. Raises LandingFailed when a topic could not be landed, SparkGone, ClientError, KafkaError.
+        """
+        try:
+            names = self._settings.topics
+            for name in enabled_topics(self._cluster) if names is None else names:
+                self._add(name)
+            while not self._stop.is_set():
+                open_topics = [topic for topic in self._topics.values() if not topic.done]
+                if not open_topics:
+                    break
+                if not self._round(open_topics, once=True):
+                    self._stop.wait(PAUSE_SECONDS_MIN)
+            given_up = [topic for topic in self._topics.values() if topic.failures >= FAILURES_MAX_ONCE]
+            if given_up:
+                raise LandingFailed("; ".join(f"{each.landing.topic}: {each.last_error}" for each in given_up))
+            return self._summary()
+        finally:
+            self._say_stopped()
+
+    # Topics
+
+    def _discover(self) -> None:
+        names = self._settings.topics
+        if names is None:
+            try:
+                names = tuple(enabled_topics(self._cluster))
+            except (ClientError, KafkaError) as error:
+                logger.warning("which topics are to land cannot be asked: %s", error)
+                return
+        for name in names:
+            self._add(name)
+        for name in self._topics.keys() - set(names):
+            self._report(self._topics.pop(name), State.STOPPED)
+
+    def _add(self, name: str) -> None:
+        if name not in self._topics:
+            self._topics[name] = _Topic(TopicLanding(name, self._settings, self._cluster))
+
+    # A round
+
+    def _round(self, topics: list[_Topic], *, once: bool = False) -> bool:
+        """Whether there is more to do at once."""
+        tallies = []
+        for topic in topics:
+            if self._reporter.paused(topic.landing.topic):
+                topic.done = True  # a landing that is to end does not wait for somebody to say go on
+                self._report(topic, State.PAUSED)
+            elif topic.not_before <= self._monotonic():
+                tallies.append(self._planned(topic, once))
+        self._execute([tally for tally in tallies if tally.round is not None])
+        for tally in tallies:
+            self._commit(tally)
+        unfinished = [self._finish(tally, once) for tally in tallies]
+        return any(unfinished)
+
+    def _planned(self, topic: _Topic, once: bool) -> _Tally:
+        tally = _Tally(topic, self._monotonic())
+        try:
+            if once and topic.up_to is None:
+                topic.up_to = topic.landing.latest()
+            tally.round = topic.landing.plan(self._jobs.parallelism(), topic.up_to)
+        except (ChronikError, OSError) as error:
+            tally.error = str(error)
+        return tally
+
+    def _execute(self, tallies: list[_Tally]) -> None:
+        """Runs the tasks of all topics together, again while some need columns."""
+        while running := [tally for tally in tallies if tally.error is None and _tasks(tally)]:
+            tasks = [task for tally in running for task in _tasks(tally)]
+            try:
+                outcomes = iter(self._jobs.run(tasks))
+            except SparkGone:
+                raise
+            except ChronikError as error:
+                for tally in running:
+                    tally.error = str(error)
+                return
+            for tally in running:
+                answers = [next(outcomes) for _ in _tasks(tally)]
+                try:
+                    assert tally.round is not None
+                    tally.round.take(answers)
+                except (ChronikError, OSError) as error:
+                    tally.error = str(error)
+
+    def _commit(self, tally: _Tally) -> None:
+        if tally.round is None or tally.error is not None:
+            return
+        try:
+            tally.done = tally.round.commit()
+        except (ChronikError, OSError) as error:
+            tally.error = str(error)
+
+    def _finish(self, tally: _Tally, once: bool) -> bool:
+        topic, done = tally.topic, tally.done
+        seconds = self._monotonic() - tally.began
+        if done is None or tally.round is None:
+            self._failed(topic, tally.error or "", once)
+            return False
+        topic.failures = 0
+        topic.rows += done.rows
+        topic.dead_letters += done.dead_letters
+        more = done.superseded or not tally.round.complete
+        topic.done = not more
+        self._report(topic, State.LANDING if more else State.WAITING, done, seconds)
+        return more
+
+    def _failed(self, topic: _Topic, error: str, once: bool) -> None:
+        topic.failures += 1
+        topic.last_error = error
+        topic.done = once and topic.failures >= FAILURES_MAX_ONCE
+        pause_s = min(PAUSE_SECONDS_MAX, PAUSE_SECONDS_MIN * 2 ** (topic.failures - 1))
+        topic.not_before = self._monotonic() + pause_s
+        self._report(topic, State.FAILING)
+
+    # What is told
+
+    def _report(
+        self, topic: _Topic, state: State, done: RoundDone | None = None, seconds: float = 0.0
+    ) -> None:
+        topic.state = state
+        landing = topic.landing
+        self._reporter.report(
+            TopicReport(
+                pipeline=self._settings.group,
+                topic=landing.topic,
+                table=landing.table,
+                state=state,
+                next_offsets=dict(landing.next_offsets),
+                high_watermarks={each.partition: end for each, end in landing.ends.items()},
+                round_rows=0 if done is None else done.rows + done.dead_letters,
+                round_dead_letters=0 if done is None else done.dead_letters,
+                round_bytes=0 if done is None else done.bytes,
+                round_seconds=seconds,
+                total_rows=topic.rows,
+                total_dead_letters=topic.dead_letters,
+                last_error=topic.last_error,
+                warnings=() if done is None else done.warnings,
+                at_ms=int(time.time() * 1000),
+            )
+        )
+
+    def _say_stopped(self) -> None:
+        for topic in self._topics.values():
+            self._report(topic, State.STOPPED)
+
+    def _summary(self) -> Summary:
+        topics = self._topics.values()
+        return Summary(
+            rows={topic.landing.topic: topic.rows for topic in topics},
+            dead_letters={topic.landing.topic: topic.dead_letters for topic in topics},
+            seconds=self._monotonic() - self._began,
+        )
+
+
+def _tasks(tally: _Tally) -> list[Task]:
+    return [] if tally.round is None else tally.round.tasks

@@ -1,0 +1,72 @@
+"""What a round lands: from where the table ends to where the topic ends, and who of the tasks reads what. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from chronik.pipeline.landing.errors import RecordsGone
+from chronik.pipeline.ranges import Offsets, limited
+from chronik.pipeline.tables.progress import Span
+
+TASK_RECORDS_MIN = 20_000
+"""Fewer are not worth another task: they would take less time than starting it, and make another small file."""
+
+Bundle = tuple[Span, ...]
+"""What one task reads and writes together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    spans: tuple[Span, ...]
+    """Of each partition at most one, from exactly the table's next offset on."""
+    gone: tuple[str, ...]
+    """What is missing between the table and the topic, in words."""
+    complete: bool
+    """Nothing is left when these have landed."""
+
+
+def plan_round(
+    next_offsets: Mapping[int, int], earliest: Offsets, ends: Offsets, *, records_max: int, allow_data_loss: bool
+) -> Plan:
+    """`ends` are where reading may go, `earliest` where the partitions begin now. A partition that never landed starts
+    at its first record.
+
+    Raises RecordsGone when the topic no longer has what the table needs next, unless that is allowed: then the span
+    covers it, and reading passes over it.
+    """
+    # (0 is an offset, not "none".)
+    starts = {each: next_offsets.get(each.partition, earliest[each]) for each in ends}
+    gone = []
+    for each, start in starts.items():
+        if start < earliest[each]:
+            gone.append(f"{each}: offsets {start} to {earliest[each] - 1} are gone: it starts at {earliest[each]} now")
+        if ends[each] < start:
+            gone.append(f"{each}: the table has landed up to {start}, but the partition ends at {ends[each]} now")
+    if gone and not allow_data_loss:
+        raise RecordsGone(f"{'; '.join(gone)} (--allow-data-loss goes on without them)")
+    reached = limited(starts, ends, records_max)
+    spans = tuple(
+        Span(each.partition, starts[each], reached[each]) for each in sorted(ends) if starts[each] < reached[each]
+    )
+    return Plan(spans, tuple(gone), complete=reached == ends)
+
+
+def bundles(spans: Sequence[Span], tasks_max: int) -> list[Bundle]:
+    """The spans, laid one after the other and cut into pieces of equal length: all cores work, few files are written,
+    and partitions with little in them share a task."""
+    total = sum(span.end - span.start for span in spans)
+    count = max(1, min(tasks_max, total // TASK_RECORDS_MIN))
+    cuts = [total * number // count for number in range(1, count + 1)]
+    found: list[list[Span]] = [[]]
+    passed = 0
+    for span in spans:
+        start = span.start
+        while start < span.end:
+            end = min(span.end, start + cuts[len(found) - 1] - passed)
+            found[-1].append(Span(span.partition, start, end))
+            passed += end - start
+            start = end
+            if passed == cuts[len(found) - 1] and len(found) < count:
+                found.append([])
+    return [tuple(bundle) for bundle in found if bundle]

@@ -1,0 +1,100 @@
+"""`run`: what `chronik pipeline run` does, as a function for notebooks and other programs."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from chronik.client.cluster import DEFAULT_BOOTSTRAP, Cluster
+from chronik.errors import ConfigError
+from chronik.pipeline.landing.driver import Driver, Summary
+from chronik.pipeline.landing.reporting import NoReporter, Reporter
+from chronik.pipeline.landing.settings import (
+    INTERVAL_SECONDS,
+    ROUND_RECORDS_MAX,
+    LandingSettings,
+    absolute_root,
+    default_group,
+    wishes,
+)
+from chronik.pipeline.landing.spark_job import SparkJobs
+from chronik.pipeline.reading import CLIENT_ID
+from chronik.pipeline.tables.parquet import CODEC
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL_MASTER = "local[*,4]"
+"""As a cluster, which tries a task four times: otherwise a local Spark gives up when one worker's process dies."""
+
+
+def run(
+    bootstrap: str = DEFAULT_BOOTSTRAP,
+    table_root: str = "tables",
+    topics: Sequence[str] | None = None,
+    *,
+    once: bool = False,
+    format: str | None = None,
+    partition_by: str | None = None,
+    group: str | None = None,
+    round_records_max: int = ROUND_RECORDS_MAX,
+    interval_s: float = INTERVAL_SECONDS,
+    allow_data_loss: bool = False,
+    codec: str = CODEC,
+    storage_options: Mapping[str, str] | None = None,
+    spark: SparkSession | None = None,
+    master: str | None = None,
+    reporter: Reporter | None = None,
+    stop: threading.Event | None = None,
+) -> Summary:
+    """Lands topics in tables: with `once` what is there now, else until `stop` is set.
+
+        run("127.0.0.1:9092", "tables", ["orders"], format="json", once=True)
+
+    `topics`: None for all that have `columnar.enabled`. `format` (raw, json) and `partition_by` (date, hour, none):
+    None for what the topic's configs say, or the table that is there, or else raw and date. `spark`: a session that is
+    there already; otherwise one of `master` is made, and ended.
+
+    Raises LandingFailed, SparkGone, ConfigError, ClientError, KafkaError, JavaMissing, PySparkMissing.
+    """
+    if topics is not None and not topics:
+        raise ConfigError("no topic is named")
+    root = absolute_root(table_root)
+    settings = LandingSettings(
+        bootstrap,
+        root,
+        None if topics is None else tuple(dict.fromkeys(topics)),
+        wishes(format, partition_by),
+        group or default_group(root),
+        round_records_max,
+        interval_s,
+        allow_data_loss,
+        codec,
+        storage_options,
+    )
+    own = landing_session(master) if spark is None else None
+    try:
+        return _run(settings, SparkJobs(own or spark), once, reporter or NoReporter(), stop or threading.Event())
+    finally:
+        if own is not None:
+            own.stop()
+
+
+def _run(
+    settings: LandingSettings, jobs: SparkJobs, once: bool, reporter: Reporter, stop: threading.Event
+) -> Summary:
+    try:
+        with Cluster(settings.bootstrap, client_id=CLIENT_ID) as cluster:
+            driver = Driver(settings, cluster, jobs, reporter, stop)
+            return driver.run_once() if once else driver.run()
+    finally:
+        reporter.close()
+
+
+def landing_session(master: str | None = None) -> SparkSession:
+    """Raises JavaMissing, PySparkMissing."""
+    from chronik.pipeline.runtime import session
+
+    return session(master or os.environ.get("CHRONIK_SPARK_MASTER") or LOCAL_MASTER)

@@ -1,0 +1,188 @@
+"""One task of a landing, on an executor: ranges of a topic become Parquet files, and the driver is told which.
+
+Rows never leave this process. A task either wrote all of its ranges, or nothing that counts: files of an attempt that
+failed are taken back, and those of one that was killed are orphans for vacuum.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from chronik.errors import ChronikError
+from chronik.pipeline.columns import Columns, Wanted
+from chronik.pipeline.landing import failpoints
+from chronik.pipeline.landing.plan import Bundle
+from chronik.pipeline.options import ReadSettings
+from chronik.pipeline.ranges import OffsetRange
+from chronik.pipeline.reading import read_columns
+from chronik.pipeline.tables.columns import OFFSET, Kind, Partitioning, batch_of, own_columns
+from chronik.pipeline.tables.decoding import DecodedRows, decode_records
+from chronik.pipeline.tables.evolution import plan_columns
+from chronik.pipeline.tables.inference import infer_fields
+from chronik.pipeline.tables.parquet import PartitionedWriter
+from chronik.pipeline.tables.progress import Landed, still_to_land
+from chronik.pipeline.tables.shaping import Object
+from chronik.pipeline.tables.storage import Storage
+
+logger = logging.getLogger("chronik.pipeline")
+
+WARNINGS_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A table as a task sees it: frozen, whoever adds columns meanwhile."""
+
+    uri: str
+    kind: Kind
+    partitioning: Partitioning
+    schema: pa.Schema
+    codec: str
+    storage_options: Mapping[str, str] | None = None
+
+    def writer(self) -> PartitionedWriter:
+        storage = Storage(self.uri, self.storage_options)
+        return PartitionedWriter(storage, self.schema, self.partitioning.columns, codec=self.codec)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    topic: str
+    spans: Bundle
+    read: ReadSettings
+    target: Target
+    dead_letters: Target | None = None
+    """None for a table that takes any bytes."""
+    dead_next_offsets: Mapping[int, int] = field(default_factory=dict)
+    """Dead letters below are there already, from a round that did not come to its end."""
+    may_ask_for_columns: bool = True
+    """Otherwise fields without a column are rescued."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the driver is told."""
+
+    landed: Landed | None = None
+    dead: Landed | None = None
+    """None when there are no dead letters."""
+    wanted: tuple[pa.Field, ...] = ()
+    """Columns that the table should have: then nothing was written."""
+    error: str | None = None
+    """Then nothing was written either."""
+    warnings: tuple[str, ...] = ()
+
+
+def run_task(task: Task) -> Outcome:
+    """Never raises: a topic that cannot be read must not fail the job that lands others too."""
+    with _warnings_heard() as warnings:
+        try:
+            outcome = _land_raw(task) if task.target.kind is Kind.RAW else _land_decoded(task)
+        except ChronikError as error:
+            outcome = Outcome(error=str(error))
+        except Exception as error:
+            logger.exception("a task of topic %s", task.topic)
+            outcome = Outcome(error=f"{type(error).__name__}: {error}")
+    return Outcome(outcome.landed, outcome.dead, outcome.wanted, outcome.error, tuple(warnings[:WARNINGS_MAX]))
+
+
+def _records(task: Task) -> Iterator[tuple[int, Columns]]:
+    for span in task.spans:
+        target = OffsetRange(task.topic, span.partition, span.start, span.end)
+        for records in read_columns(target, task.read, Wanted()):
+            yield span.partition, records
+
+
+def _land_raw(task: Task) -> Outcome:
+    failpoints.reached(failpoints.BEFORE_FILES)
+    schema = task.target.schema
+    with task.target.writer() as writer:
+        for partition, records in _records(task):
+            writer.write(batch_of(own_columns(partition, records, schema.names), schema))
+    failpoints.reached(failpoints.AFTER_FILES)
+    return Outcome(Landed(task.spans, writer.files))
+
+
+class _FieldsFound(Exception):
+    """There are fields without a column: what is written so far is not to be kept."""
+
+    def __init__(self, portion: DecodedRows) -> None:
+        super().__init__()
+        self.portion = portion
+
+
+def _land_decoded(task: Task) -> Outcome:
+    failpoints.reached(failpoints.BEFORE_FILES)
+    portions = _decoded(task)
+    try:
+        outcome = _write_decoded(task, portions)
+    except _FieldsFound as found:
+        # The rest is only looked through, to the end: so a second attempt finds every column that it needs.
+        rest = (each for portion in chain([found.portion], portions) for each in portion.rescued)
+        return Outcome(wanted=_columns_wanted(task.target.schema, rest))
+    failpoints.reached(failpoints.AFTER_FILES)
+    return outcome
+
+
+def _write_decoded(task: Task, portions: Iterator[DecodedRows]) -> Outcome:
+    assert task.dead_letters is not None, "a decoded table has dead letters"
+    schema, dead_schema = task.target.schema, task.dead_letters.schema
+    with task.target.writer() as writer, task.dead_letters.writer() as dead_writer:
+        for portion in portions:
+            if task.may_ask_for_columns and _columns_wanted(schema, portion.rescued):
+                raise _FieldsFound(portion)
+            writer.write(batch_of(portion.rows, schema))
+            if portion.dead is not None:
+                dead_writer.write(batch_of(portion.dead, dead_schema))
+    dead = None
+    if dead_writer.files:
+        dead = Landed(tuple(still_to_land(task.spans, task.dead_next_offsets)), dead_writer.files)
+    return Outcome(Landed(task.spans, writer.files), dead)
+
+
+def _decoded(task: Task) -> Iterator[DecodedRows]:
+    for partition, records in _records(task):
+        known = task.dead_next_offsets.get(partition, 0)
+        for portion in decode_records(partition, records, task.target.schema):
+            yield portion._replace(dead=_from(portion.dead, known))
+
+
+def _from(dead: dict[str, pa.Array] | None, start: int) -> dict[str, pa.Array] | None:
+    """Dead letters from this offset on."""
+    if dead is None or dead[OFFSET][0].as_py() >= start:
+        return dead
+    fresh = pc.greater_equal(dead[OFFSET], start)
+    return {name: values.filter(fresh) for name, values in dead.items()}
+
+
+def _columns_wanted(schema: pa.Schema, rescued: Iterable[Object | None]) -> tuple[pa.Field, ...]:
+    """Those that the table could have. A value that does not fit its column, or has a name that cannot be one, asks for
+    nothing."""
+    return plan_columns(schema, infer_fields(rescued)).added
+
+
+class _Listener(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.heard: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.heard.append(record.getMessage())
+
+
+@contextmanager
+def _warnings_heard() -> Iterator[list[str]]:
+    """What reading has to say of offsets that are gone, which only this process hears."""
+    listener = _Listener()
+    logger.addHandler(listener)
+    try:
+        yield listener.heard
+    finally:
+        logger.removeHandler(listener)

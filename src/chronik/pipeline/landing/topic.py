@@ -1,0 +1,272 @@
+"""One topic and its table: a round is planned from the table's offsets, run by tasks, and committed in one piece.
+
+    landing = TopicLanding("orders", settings, cluster)
+    round = landing.plan(parallelism)
+    while round.tasks:
+        round.take(jobs.run(round.tasks))
+    done = round.commit()
+
+The order of the commits is what makes a death between any two of them harmless: columns, then dead letters, then rows
+together with their offsets, and the group at last, which nothing is ever read from.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from chronik.client.cluster import Cluster
+from chronik.client.errors import ClientError
+from chronik.client.groups import commit_offsets
+from chronik.client.records import TopicPartition
+from chronik.pipeline.landing import failpoints
+from chronik.pipeline.landing.plan import Plan, bundles, plan_round
+from chronik.pipeline.landing.settings import DEFAULTS, LandingSettings, Wishes, wishes_of
+from chronik.pipeline.landing.task import Outcome, Target, Task
+from chronik.pipeline.landing.topics import TopicNow, look_up
+from chronik.pipeline.options import IsolationLevel, ReadSettings
+from chronik.pipeline.positions import Positions
+from chronik.pipeline.ranges import Offsets
+from chronik.pipeline.tables.columns import Kind
+from chronik.pipeline.tables.committer import TableDiffers, TableMissing, TableSpec
+from chronik.pipeline.tables.delta import DeltaCommitter
+from chronik.pipeline.tables.progress import CommitRefused, Landed
+from chronik.pipeline.tables.storage import Storage, dead_letters_uri, table_uri
+from chronik.pipeline.tasks import TaskFailed
+from chronik.protocol.errors import KafkaError
+
+logger = logging.getLogger("chronik.pipeline")
+
+GROWTHS_MAX = 5
+"""Times that a round may ask for columns. One is enough, unless others add columns meanwhile or types within objects
+disagree between tasks; then what still has no column is rescued."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundDone:
+    next_offsets: dict[int, int]
+    """Of all partitions that ever landed."""
+    rows: int
+    dead_letters: int
+    bytes: int
+    warnings: tuple[str, ...]
+    superseded: bool = False
+    """Another driver has committed some of it: nothing of this round is in the table by us. Plan again."""
+
+
+class TopicLanding:
+    """Not for several threads at once."""
+
+    def __init__(self, topic: str, settings: LandingSettings, cluster: Cluster) -> None:
+        self.topic = topic
+        self.table = table_uri(settings.table_root, topic)
+        self.settings = settings
+        self.cluster = cluster
+        self.next_offsets: dict[int, int] = {}
+        """As of the last look."""
+        self.ends: Offsets = {}
+        self._positions = Positions(cluster, IsolationLevel.READ_COMMITTED)
+        self._opened: Tables | None = None
+
+    def latest(self) -> Offsets:
+        """Where the topic ends for who reads what is committed. Raises ClientError or KafkaError."""
+        self.cluster.forget()
+        return self._positions.latest(self.cluster.retrying(lambda: self.cluster.partitions(self.topic)))
+
+    def plan(self, tasks_max: int, up_to: Offsets | None = None) -> Round:
+        """`up_to`: nothing behind these is read. Raises RecordsGone, TableError, ConfigError, ClientError, KafkaError,
+        OSError."""
+        tables = self._tables(look_up(self.cluster, self.topic))
+        self.next_offsets = tables.data.next_offsets()
+        self.ends = self.latest()
+        plan = plan_round(
+            self.next_offsets,
+            self._positions.earliest(self.ends),
+            self.ends if up_to is None else _at_most(self.ends, up_to),
+            records_max=self.settings.round_records_max,
+            allow_data_loss=self.settings.allow_data_loss,
+        )
+        return Round(self, tables, plan, tasks_max)
+
+    def _tables(self, now: TopicNow) -> Tables:
+        if self._opened is None or self._opened.data.spec.topic_id != now.topic_id:
+            self._opened = open_tables(self.settings, now)
+        return self._opened
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    data: DeltaCommitter
+    dead_letters: DeltaCommitter | None
+
+
+def open_tables(settings: LandingSettings, now: TopicNow) -> Tables:
+    """Those of a topic, created where they are missing. Raises TableDiffers, ConfigError."""
+    uri, options = table_uri(settings.table_root, now.name), settings.storage_options
+    asked = settings.wishes.before(wishes_of(now.configs))
+    try:
+        found = DeltaCommitter(uri, options).spec
+        _refuse_another_topic(uri, found, now)
+        asked = asked.before(Wishes(found.kind, found.partitioning))
+    except TableMissing:
+        pass
+    asked = asked.before(DEFAULTS)
+    assert asked.kind is not None
+    assert asked.partitioning is not None
+    spec = TableSpec(now.name, now.topic_id, asked.kind, asked.partitioning)
+    data = DeltaCommitter.open_or_create(uri, spec, options)
+    if spec.kind is Kind.RAW:
+        return Tables(data, None)
+    dead_spec = TableSpec(now.name, now.topic_id, Kind.DEAD_LETTERS)
+    dead_uri = dead_letters_uri(settings.table_root, now.name)
+    return Tables(data, DeltaCommitter.open_or_create(dead_uri, dead_spec, options))
+
+
+def _refuse_another_topic(uri: str, found: TableSpec, now: TopicNow) -> None:
+    if found.topic == now.name and found.topic_id != now.topic_id:
+        raise TableDiffers(
+            f"topic {now.name} was deleted and created again since {uri} was made: its offsets stand for other records"
+            " now. Move the table away, or land under another --table-root"
+        )
+
+
+def _at_most(ends: Offsets, up_to: Offsets) -> Offsets:
+    return {each: min(end, up_to[each]) for each, end in ends.items() if each in up_to}
+
+
+class Round:
+    """What is planned for a topic, and how far it is."""
+
+    def __init__(self, landing: TopicLanding, tables: Tables, plan: Plan, tasks_max: int) -> None:
+        self.landing = landing
+        self.complete = plan.complete
+        self.tasks: list[Task] = []
+        """Still to run."""
+        self._tables = tables
+        self._outcomes: list[Outcome] = []
+        self._warnings = list(plan.gone)
+        self._growths = 0
+        if plan.spans:
+            self.tasks = self._planned(plan, tasks_max)
+
+    def _planned(self, plan: Plan, tasks_max: int) -> list[Task]:
+        settings, tables = self.landing.settings, self._tables
+        read = ReadSettings(
+            settings.bootstrap,
+            isolation=IsolationLevel.READ_COMMITTED,
+            fail_on_data_loss=not settings.allow_data_loss,
+        )
+        first = Task(self.landing.topic, (), read, self._target(tables.data))
+        if tables.dead_letters is not None:
+            dead = tables.dead_letters
+            first = replace(first, dead_letters=self._target(dead), dead_next_offsets=dead.next_offsets())
+        return [replace(first, spans=bundle) for bundle in bundles(plan.spans, tasks_max)]
+
+    def _target(self, committer: DeltaCommitter) -> Target:
+        settings, spec = self.landing.settings, committer.spec
+        schema = committer.add_columns(()).schema  # none: the schema as it is
+        return Target(
+            committer.uri, spec.kind, spec.partitioning, schema, settings.codec, settings.storage_options
+        )
+
+    def take(self, outcomes: Sequence[Outcome]) -> None:
+        """The answers to `tasks`. Those that need columns are to run again. Raises TaskFailed, CommitFailed."""
+        tasks, self.tasks = self.tasks, []
+        self._outcomes += outcomes
+        self._warnings += [warning for outcome in outcomes for warning in outcome.warnings]
+        errors = [outcome.error for outcome in outcomes if outcome.error is not None]
+        if errors:
+            self.drop()
+            raise TaskFailed(errors[0])
+        wanting = [task for task, outcome in zip(tasks, outcomes, strict=True) if outcome.wanted]
+        if wanting:
+            schema = self._grown([outcome.wanted for outcome in outcomes if outcome.wanted])
+            # A task that wants columns has written nothing: it runs against the schema that has them.
+            self.tasks = [
+                replace(
+                    task,
+                    target=replace(task.target, schema=schema),
+                    may_ask_for_columns=self._growths < GROWTHS_MAX,
+                )
+                for task in wanting
+            ]
+
+    def _grown(self, wanted: Iterable[Sequence[pa.Field]]) -> pa.Schema:
+        self._growths += 1
+        evolved = self._tables.data.add_columns(joined_fields(wanted))
+        self._warnings += [f"field {name!r} is no column: {why}" for name, why in evolved.refused.items()]
+        failpoints.reached(failpoints.SCHEMA_CHANGE)
+        return evolved.schema
+
+    def commit(self) -> RoundDone:
+        """When `tasks` is empty. Raises CommitFailed, which leaves open whether it happened: the next plan tells."""
+        landed = [outcome.landed for outcome in self._outcomes if outcome.landed is not None]
+        dead = [outcome.dead for outcome in self._outcomes if outcome.dead is not None]
+        if not landed:
+            return RoundDone(self.landing.next_offsets, 0, 0, 0, tuple(self._warnings))
+        failpoints.reached(failpoints.SPARK_COMMIT)
+        try:
+            dead_rows = 0
+            if dead:
+                assert self._tables.dead_letters is not None
+                dead_rows = self._tables.dead_letters.commit(dead).rows
+                failpoints.reached(failpoints.DEAD_LETTER_COMMIT)
+                dead = []
+            committed = self._tables.data.commit(landed)
+        except CommitRefused as refused:
+            # Never CommitFailed: only who was refused knows that no version names these files.
+            self._remove(self._tables.data, landed)
+            self._remove(self._tables.dead_letters, dead)
+            return self._superseded(str(refused))
+        failpoints.reached(failpoints.DATA_COMMIT)
+        self.landing.next_offsets = self.landing.next_offsets | committed.next_offsets
+        self._tell_group()
+        failpoints.reached(failpoints.GROUP_COMMIT)
+        size = sum(file.size_bytes for each in landed if each not in committed.present for file in each.files)
+        return RoundDone(
+            self.landing.next_offsets, committed.rows, dead_rows, size, tuple(dict.fromkeys(self._warnings))
+        )
+
+    def _superseded(self, why: str) -> RoundDone:
+        logger.info("topic %s: another driver was quicker: %s", self.landing.topic, why)
+        return RoundDone(self.landing.next_offsets, 0, 0, 0, tuple(self._warnings), superseded=True)
+
+    def drop(self) -> None:
+        """Takes back what the tasks of a round that cannot be committed have written."""
+        self._remove(self._tables.data, [each.landed for each in self._outcomes if each.landed is not None])
+        self._remove(self._tables.dead_letters, [each.dead for each in self._outcomes if each.dead is not None])
+
+    def _remove(self, committer: DeltaCommitter | None, landed: Iterable[Landed]) -> None:
+        """Files that no version of the table names. What cannot be removed is left for vacuum."""
+        if committer is None:
+            return
+        storage = Storage(committer.uri, self.landing.settings.storage_options)
+        for file in (file for each in landed for file in each.files):
+            with suppress(OSError):
+                storage.remove(file.path)
+
+    def _tell_group(self) -> None:
+        """So that tools that show lag see it. Nothing is ever read from there: not being able to is no failure."""
+        topic, group = self.landing.topic, self.landing.settings.group
+        offsets = {TopicPartition(topic, number): offset for number, offset in self.landing.next_offsets.items()}
+        try:
+            commit_offsets(self.landing.cluster, group, offsets)
+        except (ClientError, KafkaError) as error:
+            self._warnings.append(f"group {group} is not told how far the table is: {error}")
+
+
+def joined_fields(lists: Iterable[Sequence[pa.Field]]) -> list[pa.Field]:
+    """What several tasks ask for: whole and broken numbers are one type, objects have the fields of both; where they
+    disagree otherwise, the first has the word."""
+    joined: dict[str, pa.Field] = {}
+    for field in (field for fields in lists for field in fields):
+        known = joined.setdefault(field.name, field)
+        if known != field:
+            with suppress(pa.ArrowTypeError):
+                both = [pa.schema([known]), pa.schema([field])]
+                joined[field.name] = pa.unify_schemas(both, promote_options="permissive").field(0)
+    return list(joined.values())

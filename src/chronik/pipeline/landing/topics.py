@@ -1,0 +1,63 @@
+"""Which topics land, and what brokers know of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from chronik.client.admin import TOPIC_RESOURCE
+from chronik.client.cluster import Cluster, raise_for
+from chronik.ids import format_id
+from chronik.pipeline.landing.settings import ENABLED, FORMAT, PARTITION_BY, is_enabled
+from chronik.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+
+Configs = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNow:
+    name: str
+    topic_id: str
+    configs: Configs
+
+
+def enabled_topics(cluster: Cluster) -> list[str]:
+    """Those with `columnar.enabled`. Raises ClientError or KafkaError."""
+    response = cluster.retrying(lambda: cluster.metadata(None))
+    names = sorted(topic.name for topic in response.topics if topic.name and not topic.is_internal)
+    configs = cluster.retrying(lambda: _configs_of(cluster, names))
+    return [name for name in names if is_enabled(configs.get(name, {}))]
+
+
+def look_up(cluster: Cluster, name: str) -> TopicNow:
+    """As it is now: it may have been deleted and created again. Raises ClientError or KafkaError."""
+    cluster.forget()
+    topic = cluster.retrying(lambda: cluster.topic(name))
+    configs = cluster.retrying(lambda: _configs_of(cluster, [name]))
+    return TopicNow(name, format_id(topic.topic_id), configs.get(name, {}))
+
+
+def _configs_of(cluster: Cluster, names: Sequence[str]) -> dict[str, Configs]:
+    """Of ours among their configs; other brokers have none of them."""
+    if not names:
+        return {}
+    request = DescribeConfigsRequest(resources=[_resource(name) for name in names])
+    response = cluster.any_broker().request(request, DescribeConfigsResponse)
+    found: dict[str, Configs] = {}
+    for result in response.results:
+        raise_for(result.error_code, f"topic {result.resource_name}", result.error_message)
+        found[result.resource_name] = _given((config.name, config.value) for config in result.configs)
+    return found
+
+
+def _resource(name: str) -> DescribeConfigsResource:
+    keys = [ENABLED, FORMAT, PARTITION_BY]
+    return DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=keys)
+
+
+def _given(configs: Iterable[tuple[str, str | None]]) -> Configs:
+    return {name: value for name, value in configs if value is not None}
