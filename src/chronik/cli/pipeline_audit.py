@@ -1,0 +1,100 @@
+"""`chronik pipeline audit`: whether everything on the nodes' disks, and in the tables, is as it must be."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from chronik.cli.arguments import add_debug_argument, add_json_argument
+from chronik.cli.output import print_json
+
+if TYPE_CHECKING:
+    from chronik.pipeline.audit.run import Progress
+
+EXIT_COULD_NOT_LOOK = 2
+
+
+def add_arguments(actions: Any) -> None:
+    parser = actions.add_parser(
+        "audit",
+        help="whether replicas, tables, committed offsets and metadata are as they must be",
+        description="Reads what every node has on disk, and the tables, and says what is not as it must be. "
+        "Exit code 0: everything is; 1: something is not; 2: it could not be looked at.",
+    )
+    parser.set_defaults(run=run)
+    parser.add_argument(
+        "--data-dir", action="append", required=True, metavar="DIR", help="a node's data folder; once for each node"
+    )
+    parser.add_argument(
+        "-b",
+        "--bootstrap-server",
+        metavar="HOST:PORT",
+        help="a broker of the running cluster; without it the nodes are taken to be stopped",
+    )
+    parser.add_argument("--table-root", metavar="DIR", help="compare the tables there with the log, too")
+    parser.add_argument("--topics", metavar="A,B", help="only these (default: all)")
+    parser.add_argument(
+        "--http",
+        action="append",
+        default=[],
+        metavar="HOST:PORT",
+        help="a running node's HTTP port, once for each node: compare what they hold in memory, too",
+    )
+    parser.add_argument(
+        "--master", metavar="URL", help="spark://HOST:PORT, local[N]; also CHRONIK_SPARK_MASTER (default: this machine)"
+    )
+    add_json_argument(parser)
+    add_debug_argument(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from chronik.errors import ChronikError
+
+    try:
+        return _run(arguments)
+    except (ChronikError, OSError) as error:
+        if arguments.debug:
+            raise
+        print(f"chronik: {' '.join(str(error).split())}", file=sys.stderr)
+        return EXIT_COULD_NOT_LOOK
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from chronik.pipeline.doctor import require
+
+    require("pyspark", "pyarrow", "deltalake")
+    from chronik.client.cluster import parse_bootstrap
+    from chronik.pipeline.audit import audit
+
+    report = audit(
+        arguments.data_dir,
+        bootstrap=arguments.bootstrap_server,
+        table_root=arguments.table_root,
+        topics=None if arguments.topics is None else [name for name in arguments.topics.split(",") if name],
+        http=[address for text in arguments.http for address in parse_bootstrap(text)],
+        master=arguments.master,
+        progress=_bars(),
+    )
+    if arguments.json:
+        print_json(report.to_json())
+    else:
+        print(report.text())
+    return report.exit_code
+
+
+def _bars() -> Progress:
+    """A bar for the logs, then one for the tables; nothing where nobody looks."""
+    from chronik.limits import MIB
+    from chronik.pipeline.bars import Bar
+
+    bars: dict[str, Bar] = {}
+
+    def show(what: str, done: int, total: int) -> None:
+        size, unit = (MIB, "MiB") if what == "logs" else (1, "tables")
+        bar = bars.setdefault(what, Bar(what, unit=unit))
+        bar.reach(done // size, total // size)
+        if done >= total:
+            bar.close()
+
+    return show

@@ -1,0 +1,74 @@
+"""What an audit finds: each finding is one sentence and the exact place that it is about."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Kind(StrEnum):
+    """The values are what programs get to see (`--json`): they never change their meaning."""
+
+    CHECKSUM = "checksum"
+    """The bytes of a batch are not those that were written."""
+    HEADER = "header"
+    """What stands where a batch is due is none, or one whose own fields cannot be true."""
+    MISSING_RECORDS = "missing_records"
+    """Offsets below the high watermark that a replica has no records of."""
+    DUPLICATE_BATCH = "duplicate_batch"
+    """Offsets, or a producer's batch, that are there once more."""
+    EPOCH = "epoch"
+    """Leader epochs out of order, or other than the history of epochs says."""
+    SHORT_LOG = "short_log"
+    """A replica that is in sync ends before the high watermark."""
+    DIVERGED = "diverged"
+    """Replicas hold different things at the same offset."""
+    LOST_ROW = "lost_row"
+    """A record that has landed, but its row is in no table."""
+    DUPLICATE_ROW = "duplicate_row"
+    FOREIGN_ROW = "foreign_row"
+    """A row that no record has."""
+    DIFFERENT_ROW = "different_row"
+    """A row that is not what its record says."""
+    COMMITTED_OFFSET = "committed_offset"
+    STATE = "state"
+    """Nodes do not hold the same metadata, or a node's is damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    kind: Kind
+    says: str
+    topic: str | None = None
+    partition: int | None = None
+    node: int | None = None
+    offset: int | None = None
+    end_offset: int | None = None
+    """Behind the last offset that it is about."""
+    file: str | None = None
+    position: int | None = None
+    """In the file, in bytes."""
+
+    @property
+    def where(self) -> str:
+        """As much of the place as is known, in a few words."""
+        parts = []
+        if self.topic is not None:
+            parts.append(self.topic if self.partition is None else f"{self.topic}-{self.partition}")
+        if self.node is not None:
+            parts.append(f"node {self.node}")
+        if self.offset is not None:
+            parts.append(f"offset {self.offset}")
+        return ", ".join(parts)
+
+    @property
+    def source(self) -> str | None:
+        """The file, and where in it."""
+        return self.file if self.position is None else f"{self.file}, byte {self.position}"
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def covers(self, offset: int) -> bool:
+        return self.offset is not None and self.offset <= offset < (self.end_offset or self.offset + 1)

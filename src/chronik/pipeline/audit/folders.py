@@ -1,0 +1,134 @@
+"""What a node has on disk: who it is, and the files of its partitions.
+
+Nothing here believes what the log believes of itself (its indexes): only names of files, the two offsets that a log
+remembers beside its segments, and the history of leader epochs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from chronik.errors import ChronikError, StorageFailed
+from chronik.files import FileCache, read_file
+from chronik.log import names
+from chronik.log.epochs import EpochHistory
+from chronik.log.offset_file import OffsetFile
+from chronik.log.synced import SyncedOffsets
+from chronik.node.data_folder import IDENTITY_FILE, Identity
+from chronik.node.node import SYNCED_OFFSETS_FILE
+from chronik.pipeline.audit.readonly import ReadOnlyFiles
+from chronik.pipeline.segments import TOPICS_FOLDER
+
+OPEN_FILES_MAX: Final = 4
+LOOKS_MAX: Final = 5
+
+
+class CannotLook(ChronikError):
+    """Something that an audit has to read cannot be read; nothing is said about whether it is right."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFolder:
+    node: int
+    path: str
+
+    def partition(self, topic_id: str, index: int) -> str:
+        return f"{self.path}/{TOPICS_FOLDER}/{topic_id}/{index}"
+
+    def synced(self) -> SyncedOffsets | None:
+        """How far each partition was synced; None when the node has never written that down, or nothing readable."""
+        for _ in range(LOOKS_MAX):
+            try:
+                found = SyncedOffsets(ReadOnlyFiles(self.path), SYNCED_OFFSETS_FILE)
+                found.close()
+                return found
+            except FileNotFoundError:
+                return None
+            except StorageFailed:
+                continue  # the node was just making it longer
+        return None
+
+
+def node_folders(paths: Iterable[str | Path]) -> dict[int, NodeFolder]:
+    """By node. Raises CannotLook when one is not a node's data folder, or two are of the same node."""
+    found: dict[int, NodeFolder] = {}
+    for path in paths:
+        folder = NodeFolder(_node_of(str(path)), str(path).rstrip("/"))
+        if folder.node in found:
+            raise CannotLook(f"{found[folder.node].path} and {path} are both of node {folder.node}")
+        found[folder.node] = folder
+    return dict(sorted(found.items()))
+
+
+def _node_of(path: str) -> int:
+    try:
+        data = read_file(ReadOnlyFiles(path), IDENTITY_FILE)
+        if data is not None:
+            return msgspec.json.decode(data, type=Identity).node_id
+    except (OSError, msgspec.DecodeError) as error:
+        raise CannotLook(f"{path}: {error}") from error
+    raise CannotLook(f"{path} is not a node's data folder: there is no {IDENTITY_FILE} in it")
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFile:
+    path: str
+    base_offset: int
+
+
+def segments_of(folder: str) -> list[SegmentFile]:
+    """In order. A compacted segment that is about to take the place of others counts as if it had done so."""
+    try:
+        present = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    files = {base: names.offset_name(base, names.LOG) for base in names.offsets_of(present, names.LOG)}
+    for name in present:
+        swap = names.parse_swap_name(name)
+        if swap is not None:
+            first, end = swap
+            files = {base: path for base, path in files.items() if not first <= base < end} | {first: name}
+    return [SegmentFile(f"{folder}/{name}", base) for base, name in sorted(files.items())]
+
+
+def size_of(segment: SegmentFile) -> int:
+    """0 for one that has gone meanwhile."""
+    try:
+        return os.stat(segment.path).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def log_start_of(folder: str) -> int:
+    """Where the log begins. A log that begins with its first segment need not say so: then it is 0."""
+    return OffsetFile(ReadOnlyFiles(folder), names.LOG_START).load() or 0
+
+
+def was_compacted(folder: str) -> bool:
+    return os.path.exists(f"{folder}/{names.COMPACTED}") or any(
+        each.path.endswith(names.SWAP) for each in segments_of(folder)
+    )
+
+
+def epochs_of(folder: str) -> tuple[EpochHistory, bool]:
+    """The history of leader epochs, and whether the file is whole."""
+    files = ReadOnlyFiles(folder)
+    history = EpochHistory(FileCache(files, OPEN_FILES_MAX), names.LEADER_EPOCHS)
+    return history, history.load(read_file(files, names.LEADER_EPOCHS) or b"")
+
+
+def agreed_end(one: EpochHistory, one_end: int, other: EpochHistory, other_end: int) -> int:
+    """Up to where two logs are the same by the rule of leader epochs: a leader writes an offset once, so what two logs
+    hold of the same epoch at the same offset is the same. Epochs that one of them has forgotten count as agreed."""
+    end = min(one_end, other_end)
+    for offset in sorted({start for _, start in (*one.entries(), *other.entries())}):
+        epochs = one.range_at(offset)[0], other.range_at(offset)[0]
+        if offset < end and epochs[0] != epochs[1] and min(epochs) >= 0:
+            return offset
+    return end

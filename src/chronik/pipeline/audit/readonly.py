@@ -1,0 +1,39 @@
+"""A node's folder, only looked at: the node may be running, and whoever looks may not be allowed to write."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NoReturn
+
+from chronik.errors import StorageFailed
+from chronik.files.real import RealFile, RealFiles
+
+_READ_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+
+
+class ReadOnlyFiles(RealFiles):
+    """What readers of a folder ask for before they read (folders made, names synced) is taken as done; whatever would
+    change a file is refused."""
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = str(root)
+        self.failure = None
+
+    def open(self, path: str) -> RealFile:
+        return RealFile(self, path, os.open(self._full(path), _READ_FLAGS))
+
+    def create(self, path: str) -> RealFile:
+        return self.open(path)
+
+    def make_folder(self, path: str) -> list[str]:
+        return []
+
+    def sync_folder(self, path: str) -> None:
+        return
+
+    def rename(self, path: str, new_path: str) -> NoReturn:
+        raise StorageFailed(f"{self._full(path)} is only looked at")
+
+    def remove(self, path: str) -> NoReturn:
+        raise StorageFailed(f"{self._full(path)} is only looked at")

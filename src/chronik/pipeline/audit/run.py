@@ -1,0 +1,289 @@
+"""An audit from beginning to end: what there is, read in rounds, compared, narrowed down, told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from chronik.client.admin import list_topics
+from chronik.client.cluster import Cluster
+from chronik.client.records import TopicPartition
+from chronik.config import Address
+from chronik.ids import format_id
+from chronik.pipeline.audit import groups as committed
+from chronik.pipeline.audit import standing
+from chronik.pipeline.audit.comparing import differing_chunks, merged
+from chronik.pipeline.audit.examining import Examined, examine_all
+from chronik.pipeline.audit.findings import Finding, Kind
+from chronik.pipeline.audit.folders import CannotLook, NodeFolder, node_folders
+from chronik.pipeline.audit.narrowing import Chunk, Held, narrow
+from chronik.pipeline.audit.planning import Stretch, bundles, rounds, stretches
+from chronik.pipeline.audit.report import Report
+from chronik.pipeline.audit.standing import Partition
+from chronik.pipeline.audit.state import compare_disks, compare_running
+from chronik.pipeline.audit.surviving import Compacted, compare_survivors
+from chronik.pipeline.audit.tabling import LandedTable, beyond_the_log, compare_table, landed_table
+from chronik.pipeline.tables.committer import TableError
+from chronik.pipeline.tasks import Tasks, on_spark
+from chronik.protocol.messages.metadata import MetadataResponsePartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["CannotLook", "audit"]
+
+CLIENT_ID: Final = "chronik-audit"
+
+CHUNKS_NARROWED_MAX: Final = 20
+"""Of one partition: where replicas have nothing in common, the first say so."""
+
+Progress = Callable[[str, int, int], None]
+"""What is being done, how much of it, and out of how much: bytes of logs, then tables."""
+
+
+def audit(
+    data_dirs: Sequence[str | Path],
+    *,
+    bootstrap: str | None = None,
+    table_root: str | None = None,
+    topics: Iterable[str] | None = None,
+    http: Sequence[Address] = (),
+    spark: SparkSession | None = None,
+    master: str | None = None,
+    tasks: Tasks | None = None,
+    progress: Progress = lambda what, done, total: None,
+    timeout_s: float = 30.0,
+) -> Report:
+    """Looks at everything in these data folders of nodes, and tells what is not as it must be.
+
+    With `bootstrap` the nodes are running, and brokers say up to where replicas must agree; without it they are
+    stopped. `table_root`: also that the tables there hold what the log holds. `topics`: only these. `http`: also that
+    the running nodes hold the same metadata in memory. It runs in `tasks`, or on `spark`, or on a session of its own.
+    Tasks read the folders by these paths: with `master` on several machines they must be mounted on all of them.
+
+    Raises CannotLook, ClientError, KafkaError, NodeSilent.
+    """
+    began = time.monotonic()
+    folders = node_folders(data_dirs)
+    if not folders:
+        raise CannotLook("no data folder was given")
+    with ExitStack() as stack:
+        cluster = None
+        if bootstrap is not None:
+            cluster = stack.enter_context(Cluster(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s))
+        work = _Audit(folders, cluster, None if topics is None else set(topics), progress)
+        work.look_at_metadata(http, timeout_s)
+        work.plan(table_root)
+        if tasks is None:
+            tasks = on_spark(spark if spark is not None else _session(master))
+        work.look_at_logs(tasks)
+        work.look_at_tables(tasks, table_root)
+        work.look_at_groups()
+        work.confirm()
+    work.report.seconds = time.monotonic() - began
+    return work.report
+
+
+def _session(master: str | None) -> SparkSession:
+    from chronik.pipeline.runtime import session
+
+    return session(master)
+
+
+class _Audit:
+    def __init__(
+        self, folders: dict[int, NodeFolder], cluster: Cluster | None, topics: set[str] | None, progress: Progress
+    ) -> None:
+        self._folders = folders
+        self._cluster = cluster
+        self._topics = topics
+        self._progress = progress
+        self._partitions: list[Partition] = []
+        self._tables: dict[str, LandedTable] = {}
+        self._committed: committed.GroupOffsets = {}
+        self._partition_counts: dict[str, int] = {}
+        self.report = Report(nodes=tuple(folders))
+
+    # What there is
+
+    def look_at_metadata(self, http: Sequence[Address], timeout_s: float) -> None:
+        states = compare_disks(self._folders)
+        self._take(states.findings, states.notes)
+        self._image = states.latest
+        self.report.state_index = states.index
+        if http:
+            running = compare_running(http, timeout_s)
+            self._take(running.findings, running.notes)
+
+    def plan(self, table_root: str | None) -> None:
+        """Tables first, then groups, then the ends of partitions: each can only be behind the next."""
+        image = self._image
+        if self._cluster is not None:
+            self._partition_counts = {each.name or "": len(each.partitions) for each in list_topics(self._cluster)}
+        elif image is not None:
+            self._partition_counts = {topic.name: len(topic.partitions) for topic in image.topics.values()}
+        else:
+            raise CannotLook("no node's metadata can be read, and no broker was given to ask")
+        unknown = sorted((self._topics or set()) - self._partition_counts.keys())
+        if unknown:
+            raise CannotLook(f"there is no topic {', '.join(unknown)}")
+        if table_root is not None:
+            self._open_tables(table_root)
+        if self._cluster is not None:
+            self._committed = committed.told_by_brokers(self._cluster)
+            self._partitions = standing.told_by_brokers(self._cluster, self._folders, self._topics)
+        else:
+            assert image is not None
+            self._committed = committed.of_image(image)
+            self._partitions = standing.of_image(image, self._folders, self._topics)
+        self._count()
+
+    def _open_tables(self, root: str) -> None:
+        self.report.tables = 0
+        for topic in sorted(self._topics or self._partition_counts):
+            try:
+                found = landed_table(root, topic)
+            except TableError as error:
+                self.report.unseen.append(str(error))
+                continue
+            if found is not None:
+                self._tables[topic] = found
+
+    def _count(self) -> None:
+        report = self.report
+        report.topics = len({each.topic for each in self._partitions})
+        report.partitions = len(self._partitions)
+        report.replicas = sum(len(each.replicas) for each in self._partitions)
+        report.groups = len(self._committed)
+        unseen: dict[int, int] = {}
+        for partition in self._partitions:
+            for node in partition.unseen:
+                unseen[node] = unseen.get(node, 0) + 1
+            for replica in partition.replicas:
+                if not replica.is_in_sync and partition.end > partition.start:
+                    report.notes.append(
+                        f"{partition.source}: node {replica.node} is not in sync; it was compared up to {replica.end} "
+                        f"of {partition.end}"
+                    )
+        report.unseen += [
+            f"node {node} holds {count} replicas, and its data folder was not given"
+            for node, count in sorted(unseen.items())
+        ]
+
+    # Logs
+
+    def look_at_logs(self, tasks: Tasks) -> None:
+        work = [stretch for partition in self._partitions for stretch in stretches(partition)]
+        total, done = sum(each.size_bytes for each in work), 0
+        own: list[Finding] = []
+        differing: dict[TopicPartition, list[tuple[int, int]]] = {}
+        for some in rounds(work):
+            for stretch, examined in self._examined(tasks, some):
+                own += [finding for each in examined for finding in each.findings]
+                found = list(differing_chunks(stretch, examined))
+                if found:
+                    differing.setdefault(stretch.partition.source, []).extend(found)
+            done += sum(each.size_bytes for each in some)
+            self._progress("logs", done, total)
+        self._take(merged(own, self._narrowed(tasks, differing)), ())
+
+    def _examined(self, tasks: Tasks, some: Sequence[Stretch]) -> list[tuple[Stretch, list[Examined]]]:
+        slices = [(each, stretch.size_bytes // len(stretch.slices)) for stretch in some for each in stretch.slices]
+        results = iter([each for bundle in tasks(examine_all, bundles(slices)) for each in bundle])
+        found = [(stretch, [next(results) for _ in stretch.slices]) for stretch in some]
+        for _, examined in found:
+            for each in examined:
+                self.report.batches += each.batches
+                self.report.records += each.records
+                self.report.size_bytes += each.size_bytes
+        return found
+
+    def _narrowed(self, tasks: Tasks, differing: dict[TopicPartition, list[tuple[int, int]]]) -> list[Finding]:
+        plain: list[Chunk] = []
+        compacted: list[Compacted] = []
+        for partition in self._partitions:
+            chunks = differing.get(partition.source, [])
+            held = tuple(Held(each.node, each.folder, each.end) for each in partition.replicas)
+            if chunks and partition.is_compacted:
+                compacted.append(Compacted(*partition.source, partition.leader, held, tuple(chunks)))
+                continue
+            for start, end in chunks[:CHUNKS_NARROWED_MAX]:
+                reaching = tuple(each for each in held if each.end > start)
+                plain.append(Chunk(*partition.source, partition.leader, start, end, reaching))
+            if len(chunks) > CHUNKS_NARROWED_MAX:
+                more = len(chunks) - CHUNKS_NARROWED_MAX
+                self.report.notes.append(f"{partition.source}: replicas differ in {more} more stretches of offsets")
+        found = [finding for each in tasks(narrow, plain) for finding in each]
+        return found + [finding for each in tasks(compare_survivors, compacted) for finding in each]
+
+    # Tables and groups
+
+    def look_at_tables(self, tasks: Tasks, root: str | None) -> None:
+        for number, (topic, landed) in enumerate(self._tables.items(), 1):
+            partitions = [each for each in self._partitions if each.topic == topic]
+            if any(each.topic_id != landed.topic_id for each in partitions):
+                self.report.unseen.append(f"{landed.table.uri} is of an earlier topic with the name {topic}")
+                continue
+            assert root is not None
+            findings, rows = compare_table(tasks, root, landed, partitions)
+            beyond = [found for each in partitions if (found := beyond_the_log(landed, each)) is not None]
+            if self._cluster is None:
+                # How far the log went is not known exactly: the table may have seen more of it.
+                self.report.notes += [f"{each.topic}-{each.partition}: {each.says}" for each in beyond]
+                beyond = []
+            self._take([*beyond, *findings], ())
+            self.report.tables = (self.report.tables or 0) + 1
+            self.report.rows += rows
+            self._progress("tables", number, len(self._tables))
+
+    def look_at_groups(self) -> None:
+        bounds = {each.source: committed.Bounds(each.start, each.end) for each in self._partitions}
+        for found in committed.compare_groups(self._committed, bounds, self._partition_counts):
+            if isinstance(found, Finding):
+                self.report.findings.append(found)
+            else:
+                self.report.notes.append(found)
+
+    # In the end
+
+    def confirm(self) -> None:
+        """What has been deleted or moved meanwhile, or has fallen out of sync, is not held against anybody."""
+        if self._cluster is None or not self.report.findings:
+            return
+        now = {
+            TopicPartition(topic.name or "", each.partition_index): (format_id(topic.topic_id), each)
+            for topic in list_topics(self._cluster)
+            for each in topic.partitions
+        }
+        kept = []
+        for finding in self.report.findings:
+            excuse = self._excuse(finding, now)
+            if excuse is None:
+                kept.append(finding)
+            elif excuse not in self.report.notes:
+                self.report.notes.append(excuse)
+        self.report.findings = kept
+
+    def _excuse(
+        self, finding: Finding, now: Mapping[TopicPartition, tuple[str, MetadataResponsePartition]]
+    ) -> str | None:
+        about = TopicPartition(finding.topic or "", finding.partition or 0)
+        planned = next((each for each in self._partitions if each.source == about), None)
+        if planned is None or finding.kind in (Kind.STATE, Kind.COMMITTED_OFFSET):
+            return None
+        if about not in now or now[about][0] != planned.topic_id:
+            return f"{about} was deleted while it was looked at"
+        current = now[about][1]
+        if finding.node is not None and finding.node not in current.replica_nodes:
+            return f"{about} has left node {finding.node} while it was looked at"
+        if finding.kind is Kind.SHORT_LOG and finding.node not in current.isr_nodes:
+            return f"{about}: node {finding.node} has fallen out of sync while it was looked at"
+        return None
+
+    def _take(self, findings: Iterable[Finding], notes: Iterable[str]) -> None:
+        self.report.findings += findings
+        self.report.notes += notes
+

@@ -1,0 +1,171 @@
+"""What there is to look at: the partitions, where each begins and ends, and who holds them.
+
+Running brokers are asked; of stopped ones the metadata on their disks tells. A broker's high watermark is exact. On
+disk it is written down now and then only: there a partition ends where all replicas that count as in sync agree, by the
+rule of leader epochs, up to what they had synced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from chronik.client.admin import describe_configs, list_topics
+from chronik.client.cluster import Cluster
+from chronik.client.offsets import earliest_offsets, latest_offsets
+from chronik.client.records import TopicPartition
+from chronik.ids import format_id, parse_id
+from chronik.log.synced import SyncedOffsets
+from chronik.metadata.image import Image
+from chronik.pipeline.audit.folders import NodeFolder, agreed_end, epochs_of, log_start_of, was_compacted
+
+COMPACT = "compact"
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    node: int
+    folder: str
+    end: int
+    """Up to here it must hold what the others hold."""
+    is_in_sync: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    topic: str
+    topic_id: str
+    index: int
+    leader: int
+    start: int
+    """The highest start of any replica's log."""
+    end: int
+    """The high watermark, or as much of it as is known."""
+    is_compacted: bool
+    replicas: tuple[Replica, ...]
+    """Those whose folders are there."""
+    unseen: tuple[int, ...]
+    """Nodes that hold a replica, and whose folder was not given."""
+
+    @property
+    def source(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.index)
+
+    @property
+    def reference(self) -> Replica | None:
+        """The replica to compare tables with."""
+        in_sync = [each for each in self.replicas if each.is_in_sync]
+        return next((each for each in in_sync if each.node == self.leader), in_sync[0] if in_sync else None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Described:
+    """As the metadata has a partition."""
+
+    topic: str
+    topic_id: str
+    index: int
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    start: int
+    end: int | None
+    """None: nobody leads it, so that nobody can be asked."""
+    compacts: bool
+    end_min: int = 0
+    """The high watermark as it was last written down."""
+
+
+def told_by_brokers(
+    cluster: Cluster, folders: Mapping[int, NodeFolder], topics: Collection[str] | None
+) -> list[Partition]:
+    """Who is in sync is asked before the high watermark: whoever is both has everything below it."""
+    described: list[_Described] = []
+    for topic in list_topics(cluster):
+        name = topic.name or ""
+        if topics is not None and name not in topics:
+            continue
+        led = [TopicPartition(name, each.partition_index) for each in topic.partitions if each.leader_id >= 0]
+        starts, ends = earliest_offsets(cluster, led), latest_offsets(cluster, led)
+        policy = next((each.value for each in describe_configs(cluster, name) if each.name == "cleanup.policy"), "")
+        for each in topic.partitions:
+            partition = TopicPartition(name, each.partition_index)
+            described.append(
+                _Described(
+                    topic=name,
+                    topic_id=format_id(topic.topic_id),
+                    index=each.partition_index,
+                    leader=each.leader_id,
+                    replicas=tuple(each.replica_nodes),
+                    in_sync=tuple(each.isr_nodes),
+                    start=starts.get(partition, 0),
+                    end=ends.get(partition),
+                    compacts=COMPACT in (policy or ""),
+                )
+            )
+    synced = {node: folder.synced() for node, folder in folders.items()}
+    return [_standing(each, folders, synced) for each in described]
+
+
+def of_image(image: Image, folders: Mapping[int, NodeFolder], topics: Collection[str] | None) -> list[Partition]:
+    described = [
+        _Described(
+            topic=topic.name,
+            topic_id=format_id(topic.id),
+            index=index,
+            leader=partition.leader,
+            replicas=partition.replicas,
+            in_sync=partition.isr,
+            start=partition.log_start_offset,
+            end=None,
+            end_min=partition.high_watermark,
+            compacts=COMPACT in topic.configs.get("cleanup.policy", ""),
+        )
+        for topic in sorted(image.topics.values(), key=lambda topic: topic.name)
+        if topics is None or topic.name in topics
+        for index, partition in enumerate(topic.partitions)
+    ]
+    synced = {node: folder.synced() for node, folder in folders.items()}
+    return [_standing(each, folders, synced) for each in described]
+
+
+def _standing(
+    described: _Described, folders: Mapping[int, NodeFolder], synced: Mapping[int, SyncedOffsets | None]
+) -> Partition:
+    held = {
+        node: folders[node].partition(described.topic_id, described.index)
+        for node in described.replicas
+        if node in folders
+    }
+    ends = _ends(described, held, synced)
+    in_sync = [node for node in held if node in described.in_sync]
+    end = described.end
+    if end is None:
+        end = max(described.end_min, min((ends[node] for node in in_sync), default=0))
+    return Partition(
+        topic=described.topic,
+        topic_id=described.topic_id,
+        index=described.index,
+        leader=described.leader,
+        start=max([described.start, *(log_start_of(folder) for folder in held.values())]),
+        end=end,
+        is_compacted=described.compacts or any(map(was_compacted, held.values())),
+        replicas=tuple(
+            Replica(node, folder, end if node in in_sync else min(end, ends[node]), node in in_sync)
+            for node, folder in held.items()
+        ),
+        unseen=tuple(node for node in described.replicas if node not in folders),
+    )
+
+
+def _ends(
+    described: _Described, held: Mapping[int, str], synced: Mapping[int, SyncedOffsets | None]
+) -> dict[int, int]:
+    """Up to where each replica is what the leader's is, by what is on disk."""
+    key = parse_id(described.topic_id), described.index
+    own = {node: offsets.get(*key) if (offsets := synced[node]) is not None else 0 for node in held}
+    first = next((node for node in (described.leader, *described.in_sync) if node in held), None)
+    if first is None:
+        return own
+    epochs = {node: epochs_of(folder)[0] for node, folder in held.items()}
+    return {node: agreed_end(epochs[first], own[first], epochs[node], own[node]) for node in held}

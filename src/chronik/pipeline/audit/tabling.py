@@ -1,0 +1,137 @@
+"""Tables beside the log, seen from the driver: which there are, up to where they have landed, and who compares what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from chronik.pipeline.audit.findings import Finding, Kind
+from chronik.pipeline.audit.folders import CannotLook
+from chronik.pipeline.audit.planning import bundles
+from chronik.pipeline.audit.rows import RowsCompared, RowsSlice, compare_all_rows
+from chronik.pipeline.audit.standing import Partition
+from chronik.pipeline.tables.committer import TableMissing
+from chronik.pipeline.tables.delta import DeltaCommitter
+from chronik.pipeline.tables.scanning import TableFiles, table_files
+from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
+from chronik.pipeline.tasks import Tasks
+
+ROWS_PER_SLICE: Final = 250_000
+"""Held at a time, once from the log and once from the table: some tens of megabytes."""
+
+ROW_BYTES: Final = 256
+"""What a row costs a task, roughly: for bundling."""
+
+LOOKS_MAX: Final = 20
+"""A table may move on while it is looked at; not so often in a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class LandedTable:
+    """One version of a topic's table, and its dead letters as of then or later."""
+
+    topic: str
+    topic_id: str
+    next_offsets: dict[int, int]
+    table: TableFiles
+    dead_letters: TableFiles | None
+
+
+def landed_table(root: str, topic: str) -> LandedTable | None:
+    """None when the topic has none. Raises TableError.
+
+    Dead letters are committed first, and looked at last: whatever the table does not have of what has landed is there.
+    """
+    uri = table_uri(root, topic)
+    try:
+        committer = DeltaCommitter(uri)
+    except TableMissing:
+        return None
+    for _ in range(LOOKS_MAX):
+        snapshot = committer.snapshot()
+        files = table_files(uri)
+        if committer.snapshot().version == snapshot.version:
+            spec = committer.spec
+            return LandedTable(spec.topic, spec.topic_id, snapshot.next_offsets, files, _dead_letters(root, topic))
+    raise CannotLook(f"{uri} changes too quickly to be looked at")
+
+
+def _dead_letters(root: str, topic: str) -> TableFiles | None:
+    try:
+        return table_files(dead_letters_uri(root, topic))
+    except TableMissing:
+        return None
+
+
+def row_slices(landed: LandedTable, partition: Partition) -> Iterator[RowsSlice]:
+    """What is in the log and has landed."""
+    reference = partition.reference
+    end = min(landed.next_offsets.get(partition.index, 0), partition.end)
+    if reference is None or partition.start >= end:
+        return
+    cuts = [*range(partition.start, end, ROWS_PER_SLICE), end]
+    for first, last in pairwise(cuts):
+        beyond = landed.next_offsets[partition.index] if last == end else None
+        yield RowsSlice(
+            topic=partition.topic,
+            partition=partition.index,
+            start=first,
+            end=last,
+            node=reference.node,
+            folder=reference.folder,
+            is_compacted=partition.is_compacted,
+            table=_files_for(landed.table, partition.index, first, last if beyond is None else 2**62),
+            dead_letters=None
+            if landed.dead_letters is None
+            else _files_for(landed.dead_letters, partition.index, first, last),
+            beyond=beyond,
+        )
+
+
+def _files_for(table: TableFiles, partition: int, start: int, end: int) -> TableFiles:
+    return table.of(*(file for file in table.files if file.may_hold(partition, start, end)))
+
+
+def beyond_the_log(landed: LandedTable, partition: Partition) -> Finding | None:
+    """A table cannot have landed what the partition does not have."""
+    reached = landed.next_offsets.get(partition.index, 0)
+    if reached <= partition.end:
+        return None
+    says = f"the table has landed up to offset {reached}, and the partition ends at {partition.end}"
+    return Finding(
+        Kind.FOREIGN_ROW, says, partition.topic, partition.index, offset=partition.end, file=landed.table.uri
+    )
+
+
+def compare_table(
+    tasks: Tasks, root: str, landed: LandedTable, partitions: Sequence[Partition]
+) -> tuple[list[Finding], int]:
+    """Findings, and rows that were compared. What is found counts when a second look finds it: rows move from the dead
+    letters to the table, and files are joined, while both are read."""
+    findings, rows = _compared(tasks, root, landed, partitions)
+    if not findings:
+        return [], rows
+    fresh = landed_table(root, landed.topic)
+    if fresh is None:
+        return [], 0
+    again, _ = _compared(tasks, root, fresh, partitions)
+    seen = {(each.kind, each.partition, each.offset) for each in findings}
+    return [each for each in again if (each.kind, each.partition, each.offset) in seen], rows
+
+
+def _compared(
+    tasks: Tasks, root: str, landed: LandedTable, partitions: Sequence[Partition]
+) -> tuple[list[Finding], int]:
+    for _ in range(LOOKS_MAX):
+        slices = [each for partition in partitions for each in row_slices(landed, partition)]
+        sized = [(each, ROW_BYTES * (each.end - each.start)) for each in slices]
+        compared: list[RowsCompared] = [each for some in tasks(compare_all_rows, bundles(sized)) for each in some]
+        if not any(each.is_stale for each in compared):
+            return [finding for each in compared for finding in each.findings], sum(each.rows for each in compared)
+        fresh = landed_table(root, landed.topic)
+        if fresh is None:
+            break
+        landed = fresh
+    raise CannotLook(f"{landed.table.uri}: its files go away faster than they can be read")
