@@ -21,7 +21,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     from chronik.pipeline.runtime import session
+    from tests.pipeline.jars import spark_conf
 
-    with session("local[2]", **{"spark.sql.shuffle.partitions": "2"}) as spark:
+    with session("local[2]", **{"spark.sql.shuffle.partitions": "2"}, **spark_conf()) as spark:
         spark.sparkContext.setLogLevel("FATAL")  # tests make queries fail, and Spark tells every failure three times
         yield spark
