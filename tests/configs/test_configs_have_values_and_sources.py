@@ -115,7 +115,9 @@ def test_every_default_is_legal_and_every_topic_key_has_its_broker_default() -> 
         assert key.doc.endswith("."), key.name
     without = {name for name, key in TOPIC_KEYS.items() if key.synonym is None}
     # These name replicas of the topic itself: no broker could have a default for them, and Kafka's have none.
-    assert without == {"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"}
+    throttles = {"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"}
+    # And these are for pipelines, of which brokers know nothing.
+    assert without == throttles | {"columnar.enabled", "columnar.format", "columnar.partition.by"}
     for name in TOPIC_KEYS.keys() - without:
         assert TOPIC_KEYS[name].synonym in BROKER_KEYS, name
 

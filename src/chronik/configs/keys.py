@@ -74,6 +74,10 @@ def _choice(*choices: str) -> Check:
     return lambda value: None if value in choices else "one of " + ", ".join(choices)
 
 
+def _choice_or_none(*choices: str) -> Check:
+    return lambda value: None if value in ("", *choices) else f"one of {', '.join(choices)}, or empty"
+
+
 def _choices(*choices: str) -> Check:
     def check(value: str) -> str | None:
         given = [part.strip() for part in value.split(",")]
@@ -124,6 +128,11 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 TOPIC_KEYS = _by_name(
     ConfigKey("cleanup.policy", ConfigType.LIST, "delete", "Whether old segments are deleted, compacted, or both.",
               _choices("delete", "compact"), "log.cleanup.policy"),
+    _flag("columnar.enabled", False, "Whether pipelines that are told no topics land this one in a table."),
+    _text("columnar.format", "", "Columns of its table: \"raw\", or \"json\" for its fields; empty leaves it to the pipeline.",
+          _choice_or_none("raw", "json")),
+    _text("columnar.partition.by", "", "Folders of its table: by \"date\", \"hour\", or \"none\"; empty as above.",
+          _choice_or_none("date", "hour", "none")),
     _text("compression.type", "producer", "How batches are stored; \"producer\" keeps them as they came.",
           _choice(*COMPRESSION_TYPES), synonym="compression.type"),
     _int("compression.gzip.level", -1, "Level for gzip, if the broker compresses.", -1, 9,
