@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from chronik.cli import pipeline_audit, pipeline_run, pipeline_sql, pipeline_status
+from chronik.cli import pipeline_audit, pipeline_run, pipeline_sql, pipeline_status, pipeline_tables
 from chronik.cli.arguments import add_debug_argument, add_json_argument
 from chronik.cli.output import print_json, table
 
@@ -22,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     pipeline_status.add_arguments(actions)
     pipeline_sql.add_arguments(actions)
     pipeline_audit.add_arguments(actions)
+    pipeline_tables.add_arguments(actions)
 
 
 def add_master_argument(parser: argparse.ArgumentParser) -> None:

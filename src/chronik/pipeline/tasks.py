@@ -48,6 +48,36 @@ def on_spark(spark: SparkSession) -> Tasks:
     return run
 
 
+class SparkOnDemand:
+    """Tasks on a session that is made when there is something to do, and ended at the end.
+
+        with SparkOnDemand("spark://head:7077") as tasks:
+            compact_tables("tables", tasks=tasks)
+    """
+
+    def __init__(self, master: str | None = None) -> None:
+        self._master = master
+        self._spark: SparkSession | None = None
+
+    def __enter__(self) -> SparkOnDemand:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._spark is not None:
+            self._spark.stop()
+            self._spark = None
+
+    def __call__(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """Raises JavaMissing, PySparkMissing, TaskFailed."""
+        if not items:
+            return []
+        if self._spark is None:
+            from chronik.pipeline.runtime import session
+
+            self._spark = session(self._master)
+        return _run(self._spark, function, items)
+
+
 def _run(spark: SparkSession, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
     if not items:
         return []

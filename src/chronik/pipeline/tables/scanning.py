@@ -126,3 +126,13 @@ def that_may_hold(table: TableFiles, positions: Positions) -> list[LiveFile]:
             for partition, offsets in positions.items()
         )
     ]
+
+
+def positions_without(positions: Positions, others: Positions) -> Positions:
+    """Partitions of which nothing is left are not in it."""
+    empty = np.empty(0, np.int64)
+    left = {
+        partition: np.setdiff1d(offsets, others.get(partition, empty), assume_unique=True)
+        for partition, offsets in positions.items()
+    }
+    return {partition: offsets for partition, offsets in left.items() if len(offsets)}

@@ -28,9 +28,14 @@ def vacuum(
 ) -> list[str]:
     """Removes files that no version of the last `keep_hours` names, orphans of killed tasks among them, and returns
     their paths. Raises VacuumRefused under an hour, unless the caller knows that no pipeline writes to this table."""
+    check_keep_hours(keep_hours, pipeline_stopped)
+    table = open_delta(uri, storage_options)
+    return list(table.vacuum(keep_hours, dry_run=dry_run, enforce_retention_duration=False, full=True))
+
+
+def check_keep_hours(keep_hours: int, pipeline_stopped: bool) -> None:
+    """Raises VacuumRefused."""
     if keep_hours < KEEP_HOURS_MIN and not pipeline_stopped:
         raise VacuumRefused(
             f"files younger than {KEEP_HOURS_MIN} h may belong to a batch that is being written: stop the pipeline"
         )
-    table = open_delta(uri, storage_options)
-    return list(table.vacuum(keep_hours, dry_run=dry_run, enforce_retention_duration=False, full=True))

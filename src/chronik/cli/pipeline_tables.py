@@ -1,0 +1,290 @@
+"""`chronik pipeline compact`, `replay` and `dlq`: what is done with tables that are there."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Any
+
+from chronik.cli.arguments import add_client_arguments, add_debug_argument, add_json_argument, positive
+from chronik.cli.output import print_json, table
+from chronik.protocol.compression import Codec
+
+if TYPE_CHECKING:
+    from chronik.pipeline.dlq import DeadLetter
+    from chronik.pipeline.replay import Rest
+
+EXIT_OK = 0
+
+LETTERS_SHOWN = 50
+VALUE_LETTERS_SHOWN = 60
+
+Offsets = int | dict[int, int]
+
+
+def add_arguments(actions: Any) -> None:
+    _add_compact_arguments(actions.add_parser("compact", help="join small files of tables, and remove unused ones"))
+    _add_replay_arguments(actions.add_parser("replay", help="write the rows of a table to a topic"))
+    letters = actions.add_parser("dlq", help="records that could not be decoded: list them, try them again")
+    letters_actions = letters.add_subparsers(metavar="ACTION", required=True)
+    _add_list_arguments(letters_actions.add_parser("list", help="those that are open"))
+    _add_retry_arguments(letters_actions.add_parser("retry", help="decode them again, by today's rules"))
+
+
+def _add_table_arguments(parser: argparse.ArgumentParser, *, topics: bool = True) -> None:
+    parser.add_argument("--table-root", metavar="DIR", required=True, help="where the tables are")
+    if topics:
+        parser.add_argument("--topics", type=_names, metavar="A,B", help="which (default: all)")
+
+
+def _add_master_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--master", metavar="URL", help="spark://HOST:PORT, sc://HOST:PORT, local[N]; also CHRONIK_SPARK_MASTER"
+        " (default: this machine)",
+    )  # fmt: skip
+
+
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise argparse.ArgumentTypeError("no topic is named")
+    return names
+
+
+# compact
+
+
+def _add_compact_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=run_compact)
+    _add_table_arguments(parser)
+    parser.add_argument("--since", type=_day, metavar="DATE", help="only days from this one on")
+    parser.add_argument("--vacuum", action="store_true", help="also remove files that no recent version needs")
+    parser.add_argument(
+        "--retention-hours", type=_hours, metavar="H", help="how far back versions keep their files (default: 168)"
+    )
+    parser.add_argument(
+        "--pipeline-stopped", action="store_true", help="no pipeline writes to these tables: H may be below 1"
+    )
+    _add_master_argument(parser)
+    add_json_argument(parser)
+    add_debug_argument(parser)
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a day such as 2024-05-31") from None
+
+
+def _hours(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of hours")
+    return int(text)
+
+
+def run_compact(arguments: argparse.Namespace) -> int:
+    from chronik.pipeline.doctor import require
+
+    require("pyspark", "deltalake", "pyarrow")
+    from chronik.pipeline.bars import Bar
+    from chronik.pipeline.compact import Vacuuming, compact_tables
+    from chronik.pipeline.landing.settings import absolute_root
+    from chronik.pipeline.tables.vacuuming import KEEP_HOURS
+    from chronik.pipeline.tasks import SparkOnDemand
+
+    hours = KEEP_HOURS if arguments.retention_hours is None else arguments.retention_hours
+    with SparkOnDemand(arguments.master) as tasks, Bar("compact", unit="bytes") as bar:
+        tidied = compact_tables(
+            absolute_root(arguments.table_root),
+            arguments.topics,
+            tasks=tasks,
+            since=arguments.since,
+            vacuuming=Vacuuming(hours, arguments.pipeline_stopped) if arguments.vacuum else None,
+            progress=bar.reach,
+        )
+    if arguments.json:
+        print_json([{"table": each.name, **asdict(each.compacted), "vacuumed": each.vacuumed} for each in tidied])
+        return EXIT_OK
+    rows = [
+        (each.name, done.files_removed, done.files_added, done.bytes_before, done.bytes_after, each.vacuumed)
+        for each in tidied
+        for done in [each.compacted]
+    ]
+    print(table(("TABLE", "FILES-JOINED", "INTO", "BYTES-BEFORE", "BYTES-AFTER", "VACUUMED"), rows))
+    return EXIT_OK
+
+
+# replay
+
+
+def _add_replay_arguments(parser: argparse.ArgumentParser) -> None:
+    add_client_arguments(parser, run_replay)
+    parser.description = "Writes the rows of a table to a topic, in order, at least once."
+    parser.add_argument("--topic", required=True, metavar="NAME", help="whose table")
+    parser.add_argument("--to-topic", required=True, metavar="NAME", help="where records go")
+    _add_table_arguments(parser, topics=False)
+    for side, what in (("from", "where to begin"), ("to", "where to end: before it")):
+        bound = parser.add_mutually_exclusive_group()
+        bound.add_argument(
+            f"--{side}-offset", type=_offsets, metavar="N|P:N,…", help=f"{what}, in all partitions or in some"
+        )
+        bound.add_argument(
+            f"--{side}-time", type=_time, metavar="ISO", help="… or a moment (UTC, unless it says otherwise)"
+        )
+    parser.add_argument("--create", action="store_true", help="make the topic, with as many partitions, if need be")
+    parser.add_argument("--by-key", action="store_true", help="choose partitions anew, by the key")
+    parser.add_argument(
+        "-z", "--codec", choices=[codec.name.lower() for codec in Codec], default="none", help="(default: %(default)s)"
+    )
+    _add_master_argument(parser)
+    add_json_argument(parser)
+
+
+def _offsets(text: str) -> Offsets:
+    """`17`, or `0:17,3:20`."""
+    if text.isdigit():
+        return int(text)
+    pairs = [part.strip().partition(":")[::2] for part in text.split(",")]
+    if not all(partition.isdigit() and offset.isdigit() for partition, offset in pairs):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected an offset, or PARTITION:OFFSET,PARTITION:OFFSET")
+    return {int(partition): int(offset) for partition, offset in pairs}
+
+
+def _time(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a time such as 2024-05-31T12:00:00") from None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
+
+
+def run_replay(arguments: argparse.Namespace) -> int:
+    from chronik.pipeline.doctor import require
+
+    require("pyspark", "deltalake", "pyarrow")
+    from chronik.pipeline.bars import Bar
+    from chronik.pipeline.dlq import list_letters
+    from chronik.pipeline.landing.settings import absolute_root
+    from chronik.pipeline.replay import Bound, replay
+    from chronik.pipeline.tasks import SparkOnDemand
+
+    def bound(offset: Offsets | None, time: datetime | None) -> Bound:
+        everywhere = offset if isinstance(offset, int) else None
+        return Bound(everywhere, offset if isinstance(offset, Mapping) else None, time)
+
+    topic, target, root = arguments.topic, arguments.to_topic, absolute_root(arguments.table_root)
+    with SparkOnDemand(arguments.master) as tasks, Bar(f"{topic} -> {target}", unit="offsets") as bar:
+
+        def progress(records: int, rest: Rest) -> None:
+            bar.reach(records, records + rest.offsets)
+            if rest.ranges and not sys.stderr.isatty():
+                print(f"{records:,} records are in {target}; what is left: {rest}", file=sys.stderr)
+
+        done = replay(
+            topic,
+            target,
+            bootstrap=arguments.bootstrap_server,
+            table_root=root,
+            start=bound(arguments.from_offset, arguments.from_time),
+            end=bound(arguments.to_offset, arguments.to_time),
+            create=arguments.create,
+            by_key=arguments.by_key,
+            codec=Codec[arguments.codec.upper()],
+            tasks=tasks,
+            progress=progress,
+        )
+    letters = list_letters(root, [topic], limit=0).count
+    if arguments.json:
+        print_json({"topic": topic, "to_topic": target, **asdict(done), "dead_letters": letters})
+        return EXIT_OK
+    where = "in the partitions that they were in" if done.partitions_kept else "in the partitions that their keys say"
+    print(f"{done.records:,} records of {topic} written to {target}, {where}")
+    if letters:
+        print(f"{letters:,} dead letters of {topic} are not in its table, and were not replayed")
+    return EXIT_OK
+
+
+# dlq
+
+
+def _add_list_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=run_list)
+    _add_table_arguments(parser)
+    parser.add_argument(
+        "--limit", type=positive, default=LETTERS_SHOWN, metavar="N", help="the first N (default: %(default)s)"
+    )
+    add_json_argument(parser)
+    add_debug_argument(parser)
+
+
+def run_list(arguments: argparse.Namespace) -> int:
+    from chronik.pipeline.doctor import require
+
+    require("deltalake", "pyarrow")
+    from chronik.pipeline.dlq import list_letters
+
+    listing = list_letters(arguments.table_root, arguments.topics, limit=arguments.limit)
+    if arguments.json:
+        print_json({"count": listing.count, "letters": [_letter_to_json(letter) for letter in listing.letters]})
+        return EXIT_OK
+    if not listing.count:
+        print("there are no dead letters")
+        return EXIT_OK
+    rows = [
+        (each.topic, each.partition, each.offset, _time_text(each.timestamp_ms), each.error, _beginning(each))
+        for each in listing.letters
+    ]
+    print(table(("TOPIC", "PARTITION", "OFFSET", "TIME", "ERROR", "VALUE"), rows))
+    if listing.count > len(rows):
+        print(f"… and {listing.count - len(rows):,} more (--limit)")
+    return EXIT_OK
+
+
+def _letter_to_json(letter: DeadLetter) -> dict[str, Any]:
+    return asdict(letter) | {"value": letter.value.decode(errors="backslashreplace")}
+
+
+def _time_text(timestamp_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):  # records may hold any number
+        return f"{timestamp_ms} ms"
+
+
+def _beginning(letter: DeadLetter) -> str:
+    text = letter.value.decode(errors="backslashreplace")
+    text = "".join(each if each.isprintable() else repr(each)[1:-1] for each in text[:VALUE_LETTERS_SHOWN])
+    return text if letter.value_bytes <= VALUE_LETTERS_SHOWN else f"{text}… ({letter.value_bytes:,} bytes)"
+
+
+def _add_retry_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=run_retry)
+    _add_table_arguments(parser)
+    _add_master_argument(parser)
+    add_json_argument(parser)
+    add_debug_argument(parser)
+
+
+def run_retry(arguments: argparse.Namespace) -> int:
+    from chronik.pipeline.doctor import require
+
+    require("pyspark", "deltalake", "pyarrow")
+    from chronik.pipeline.bars import Bar
+    from chronik.pipeline.dlq import retry
+    from chronik.pipeline.landing.settings import absolute_root
+    from chronik.pipeline.tasks import SparkOnDemand
+
+    with SparkOnDemand(arguments.master) as tasks, Bar("retry", unit="files") as bar:
+        done = retry(absolute_root(arguments.table_root), arguments.topics, tasks=tasks, progress=bar.reach)
+    if arguments.json:
+        print_json([asdict(each) for each in done])
+    elif not done:
+        print("there are no dead letters")
+    else:
+        rows = [(each.topic, each.decoded, each.failing, each.waiting) for each in done]
+        print(table(("TOPIC", "DECODED", "FAILING", "WAITING"), rows))
+    return EXIT_OK
