@@ -46,10 +46,3 @@ def test_starting_a_node_imports_no_other_command() -> None:
     assert "chronik.cli.start" in imported
     assert {name for name in imported if name.startswith("chronik.cli.")} == {"chronik.cli.main", "chronik.cli.start"}
     assert not {name for name in imported if name.startswith(("chronik.client", "chronik.testing", "chronik.bench"))}
-
-
-def test_the_demo_shows_that_a_crash_loses_nothing() -> None:
-    lines = chronik("demo").lines
-    assert any("10,000 of 10,000 orders are there, in their order" in line for line in lines)
-    assert any("killing the broker" in line for line in lines)
-    assert any(line.startswith("Where to look next") for line in lines)

@@ -1,34 +1,37 @@
-"""`chronik demo`: a broker in a temporary folder, records in and out, a crash, and what came of it."""
+"""`chronik demo`: three nodes, a stream of events, a crash; then the topic as a table, SQL, and an audit."""
 
 from __future__ import annotations
 
 import argparse
-import random
-import time
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import tempfile
+import threading
+from pathlib import Path
 
 from chronik.cli.arguments import add_debug_argument
-from chronik.cli.output import table
+from chronik.cli.demo_orders import TOPIC, orders, told_apart
+from chronik.cli.demo_steps import note, step
+from chronik.client.admin import NewTopic, create_topics
+from chronik.client.consumer import read_all
 from chronik.client.producer import Producer
-from chronik.client.records import ConsumedRecord, OutgoingRecord
-from chronik.errors import invariant
+from chronik.client.records import TopicPartition
+from chronik.errors import ChronikError, invariant
 from chronik.protocol.compression import Codec
-from chronik.testing.broker import Broker
+from chronik.testing.cluster import Cluster
 
-TOPIC = "orders"
+NODES = 3
 PARTITIONS = 3
-RECORDS = 10_000
-SEED = 1
-CUSTOMERS = ("ada", "alan", "barbara", "edsger", "grace", "ken")
+RECORDS = 20_000
+PORTIONS = 20
+"""In which they are written: the crash comes between the first and the last."""
 
 WHERE_NEXT = """\
 Where to look next:
   chronik start                                 a broker on 127.0.0.1:9092, data in ./data
+  chronik cluster up                            three nodes on this machine, as here
   echo hello | chronik produce greetings        any Kafka client will do as well
-  chronik consume greetings --json
-  chronik topics describe greetings
+  chronik pipeline run --topics greetings --table-root tables
+  chronik pipeline sql 'SELECT * FROM greetings' --table-root tables
+  docs/pipeline.md                              topics as tables, and Spark's own session
   docs/testing.md                               this broker in your own tests, with faults on demand"""
 
 
@@ -38,68 +41,70 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    broker = Broker()
-    try:
-        _show(broker)
-        with _step("stopping the broker and removing its folder"):
-            broker.close()
-    finally:
-        broker.close()
+    with tempfile.TemporaryDirectory(prefix="chronik-demo-", ignore_cleanup_errors=True) as folder:
+        nodes = Cluster(NODES, Path(folder) / "nodes")
+        try:
+            _show_cluster(nodes)
+            _show_pipeline(nodes, Path(folder) / "tables")
+            with step("stopping the nodes and removing everything"):
+                nodes.close()
+        finally:
+            nodes.close()
     print(f"\n{WHERE_NEXT}")
     return 0
 
 
-def _show(broker: Broker) -> None:
-    with _step("starting a broker in a temporary folder"):
-        broker.start()
-    print(f"    it answers Kafka clients on {broker.bootstrap}, as process {broker.pid}")
-    with _step(f"creating the topic {TOPIC} with {PARTITIONS} partitions"):
-        broker.create_topic(TOPIC, PARTITIONS)
-    writing = f"writing {RECORDS:,} orders, zstd-compressed; every one is on disk when it is acknowledged"
-    with _step(writing), broker.cluster() as cluster:
-        written = Producer(cluster, codec=Codec.ZSTD).send(TOPIC, _orders())
-    invariant(sum(each.record_count for each in written) == RECORDS, "not every record was acknowledged")
-    with _step("killing the broker as a crash would (SIGKILL)"):
-        broker.kill()
-    with _step("starting it again on the same folder"):
-        broker.start()
-    with _step("reading everything back"):
-        records = broker.records(TOPIC)
-    invariant(len(records) == RECORDS, f"{len(records)} of {RECORDS} records came back")
-    invariant(_by_customer(records) == _by_customer(_orders()), "the orders of a customer came back in another order")
-    print(f"    {len(records):,} of {RECORDS:,} orders are there, in their order\n")
-    print(_totals(records) + "\n")
+def _show_cluster(nodes: Cluster) -> None:
+    with step(f"starting {NODES} nodes in a temporary folder"):
+        nodes.start()
+        nodes.wait_until_ready()
+    note(f"Kafka clients are answered on {nodes.bootstrap}; node {nodes.leader().node_id} keeps the metadata")
+    creating = f"creating the topic {TOPIC}: {PARTITIONS} partitions, a replica of each on every node"
+    with step(creating), nodes.live[0].cluster() as cluster:
+        create_topics(cluster, [NewTopic(TOPIC, PARTITIONS, NODES, {"columnar.enabled": "true"})])
+    with step(f"writing {RECORDS:,} orders, safe on every node when acknowledged, and killing a leader meanwhile"):
+        victim = _write_through_a_crash(nodes)
+    note(f"node {victim} was killed (SIGKILL) and led a partition: another one leads it now")
+    with step("starting it again; it fetches what it has missed"):
+        nodes[victim].start()
+        nodes.wait_until_ready()
+    with step("reading everything back"), nodes.live[0].cluster() as cluster:
+        records = read_all(cluster, TOPIC)
+    invariant(told_apart(records) == told_apart(orders(RECORDS)), "what was acknowledged did not come back as it was")
+    note(f"{len(records):,} of {RECORDS:,} orders are there, once, and those of each customer in their order")
 
 
-def _orders() -> Iterator[OutgoingRecord]:
-    chance = random.Random(SEED)
-    for number in range(RECORDS):
-        customer = chance.choice(CUSTOMERS)
-        yield OutgoingRecord(f"order {number}: {chance.randint(1, 99)} EUR".encode(), customer.encode())
+def _write_through_a_crash(nodes: Cluster) -> int:
+    """Returns who was killed."""
+    with nodes.live[0].cluster() as cluster:
+        victim = nodes[cluster.retrying(lambda: cluster.leader_id(TopicPartition(TOPIC, 0)))]
+    rest, some_written = list(orders(RECORDS)), threading.Event()
+
+    def kill() -> None:
+        some_written.wait()
+        victim.kill()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    survivor = next(node for node in nodes.live if node is not victim)
+    with survivor.cluster() as cluster:
+        producer = Producer(cluster, codec=Codec.ZSTD)
+        size = RECORDS // PORTIONS
+        for first in range(0, RECORDS, size):
+            producer.send(TOPIC, rest[first : first + size])
+            some_written.set()
+    killer.join()
+    return victim.node_id
 
 
-def _by_customer(records: Iterable[OutgoingRecord | ConsumedRecord]) -> dict[bytes | None, list[bytes | None]]:
-    orders: dict[bytes | None, list[bytes | None]] = {}
-    for record in records:
-        orders.setdefault(record.key, []).append(record.value)
-    return orders
+def _show_pipeline(nodes: Cluster, tables: Path) -> None:
+    from chronik.pipeline.doctor import require
 
+    try:
+        require("pyspark", "pyarrow", "deltalake")
+    except ChronikError as error:
+        note(f"the rest of the demo is left out: {error}")
+        return
+    from chronik.cli.demo_pipeline import show
 
-def _totals(records: list[ConsumedRecord]) -> str:
-    """The same key always stands in the same partition."""
-    orders: Counter[tuple[str, int]] = Counter()
-    amounts: Counter[str] = Counter()
-    for record in records:
-        customer = (record.key or b"").decode()
-        orders[customer, record.partition] += 1
-        amounts[customer] += int((record.value or b"").split()[2])
-    rows = [(customer, partition, count, amounts[customer]) for (customer, partition), count in sorted(orders.items())]
-    return table(("CUSTOMER", "PARTITION", "ORDERS", "EUR"), rows)
-
-
-@contextmanager
-def _step(what: str) -> Iterator[None]:
-    print(f"… {what}", end="", flush=True)
-    began = time.perf_counter()
-    yield
-    print(f": {(time.perf_counter() - began) * 1000:.0f} ms")
+    show(nodes, tables)

@@ -1,0 +1,23 @@
+"""What the demo tells of itself: each thing it does, and how long that took."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+INDENT = "    "
+
+
+@contextmanager
+def step(what: str) -> Iterator[None]:
+    print(f"… {what}", end="", flush=True)
+    began = time.perf_counter()
+    yield
+    seconds = time.perf_counter() - began
+    print(f": {seconds:.1f} s" if seconds >= 1 else f": {seconds * 1000:.0f} ms", flush=True)
+
+
+def note(text: str) -> None:
+    print(textwrap.indent(text, INDENT), flush=True)
