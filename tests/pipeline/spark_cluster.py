@@ -84,6 +84,7 @@ class SparkCluster:
         self._reserved = ReservedPorts(2)
         self._port, self._http_port = self._reserved.ports
         self._count = workers
+        self._made = 0
         self._master: SparkDaemon | None = None
         self.workers: list[SparkDaemon] = []
 
@@ -126,10 +127,16 @@ class SparkCluster:
     def add_worker(self) -> SparkDaemon:
         size = ("--cores", str(self._cores), "--memory", self._memory)
         place = ("--host", LOOPBACK, "--webui-port", "0", "--work-dir", str(self._folder / "work"))
-        name = f"worker{len(self.workers) + 1}"
+        self._made += 1
+        name = f"worker{self._made}"
         worker = SparkDaemon(name, self._folder, WORKER_CLASS, *size, *place, self.url)
         self.workers.append(worker)
         return worker
+
+    def replace_worker(self, index: int) -> SparkDaemon:
+        """Kills one, with its executors, and starts another in its place. Returns before that one is there."""
+        self.workers.pop(index).kill()
+        return self.add_worker()
 
     def status(self) -> dict[str, Any] | None:
         """What the master says of itself; None while it does not."""

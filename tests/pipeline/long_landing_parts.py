@@ -1,0 +1,245 @@
+"""What a storm over a landing is made of: a producer that keeps a journal, a driver that can be killed, and the check
+of one against the other.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import crc32c
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.dataset as ds
+from confluent_kafka import KafkaError, Producer
+
+from chronik.pipeline.tables.columns import OFFSET, PARTITION, VALUE_CRC32C
+from chronik.pipeline.tables.committer import TableMissing
+from chronik.pipeline.tables.delta import DeltaCommitter
+
+VALUE_BYTES = 100
+FLUSH_SECONDS_MAX = 300.0
+STOP_SECONDS_MAX = 60.0
+LOG_BYTES_SHOWN = 3000
+
+Positions = npt.NDArray[np.int64]
+"""Rows of (partition, offset, CRC of the value), in order."""
+
+
+class JournalledProducer:
+    """Writes records while it is allowed to, and keeps where each was acknowledged, with the CRC of its value."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, records: int) -> None:
+        self._topic, self._partitions, self._records = topic, partitions, records
+        self._journal: Positions = np.full((records, 3), -1, np.int64)
+        self._allowed, self._acknowledged = 0, 0
+        self._changed = threading.Condition()
+        self._ending = False
+        self.problems: list[str] = []
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "message.timeout.ms": 0,  # nothing is ever given up: every record is settled, or the run is not done
+                "linger.ms": 20,
+                "log_level": 0,
+                "error_cb": self._error,
+            }
+        )
+        self._thread = threading.Thread(target=self._run, name="journalled-producer", daemon=True)
+
+    def __enter__(self) -> JournalledProducer:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with self._changed:
+            self._ending = True
+            self._changed.notify_all()
+        self._thread.join(FLUSH_SECONDS_MAX)
+
+    def allow(self, records: int) -> None:
+        """So many may be written in all."""
+        with self._changed:
+            self._allowed = min(records, self._records)
+            self._changed.notify_all()
+
+    @property
+    def acknowledged(self) -> int:
+        return self._acknowledged
+
+    def journal(self) -> Positions:
+        """Of all records, once all are acknowledged."""
+        assert not self.problems, self.problems
+        assert self._acknowledged == self._records, f"{self._acknowledged} of {self._records} are acknowledged"
+        return in_order(self._journal)
+
+    def _run(self) -> None:
+        for number in range(self._records):
+            while number >= self._allowed and not self._ending:
+                self._producer.poll(0.05)
+            if self._ending:
+                break
+            self._send(number)
+        while not self._ending and self._acknowledged < self._records:
+            self._producer.poll(0.05)
+        self._producer.purge()
+        self._producer.flush(1.0)
+
+    def _send(self, number: int) -> None:
+        value = b"%d %d ".ljust(VALUE_BYTES, b".") % (number, number * 2_654_435_761 % 1_000_003)
+        crc = crc32c.crc32c(value)
+
+        def settle(error: KafkaError | None, message: Any) -> None:
+            if error is not None:
+                if not self._ending:
+                    self.problems.append(f"record {number}: {error}")
+                return
+            self._journal[number] = message.partition(), message.offset(), crc
+            self._acknowledged += 1
+
+        while True:
+            try:
+                self._producer.produce(self._topic, value, partition=number % self._partitions, on_delivery=settle)
+                break
+            except BufferError:  # brokers are away: wait for them
+                self._producer.poll(0.05)
+                if self._ending:
+                    return
+        self._producer.poll(0)
+
+    def _error(self, error: KafkaError) -> None:
+        """librdkafka tells of every lost connection here, only to inform; what is fatal is not."""
+        if error.fatal():
+            self.problems.append(str(error))
+
+
+def in_order(positions: Positions) -> Positions:
+    ordered: Positions = positions[np.lexsort((positions[:, 1], positions[:, 0]))]
+    return ordered
+
+
+class LandingDriver:
+    """`chronik pipeline run` as a user starts it: a process of its own, and with it a JVM."""
+
+    def __init__(self, arguments: list[str], conf: Mapping[str, str], log: Path) -> None:
+        self._arguments = arguments
+        options = " ".join(f"--conf {name}={value}" for name, value in conf.items())
+        self._environment = os.environ | {"PYSPARK_SUBMIT_ARGS": f"{options} pyspark-shell"}
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        self.starts = 0
+
+    def __enter__(self) -> LandingDriver:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, *more: str) -> None:
+        self.starts += 1
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "chronik", "pipeline", "run", *self._arguments, *more],
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def kill(self, *, python_alone: bool = False) -> None:
+        """At once, as by a lost machine; or the Python process alone: then its JVM runs on until it notices."""
+        if self._process is None:
+            return
+        if python_alone:
+            self._process.kill()
+        else:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def wait(self, seconds: float) -> int:
+        assert self._process is not None
+        return self._process.wait(seconds)
+
+    def stop(self) -> int:
+        """As Ctrl-C does: the round that runs is finished."""
+        assert self._process is not None
+        self._process.terminate()
+        return self.wait(STOP_SECONDS_MAX)
+
+    def last_words(self) -> str:
+        return self._log.read_bytes()[-LOG_BYTES_SHOWN:].decode(errors="replace") if self._log.exists() else ""
+
+
+class LandedTable:
+    """What a landing has made so far."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+
+    def rows_landed(self) -> int:
+        """As the table's own offsets say: all partitions start at 0, and no offset is missing."""
+        with suppress(TableMissing):
+            return sum(DeltaCommitter(self.uri).next_offsets().values())
+        return 0
+
+    def positions(self) -> Positions:
+        """Of every row that a reader of the table sees."""
+        uris = list(DeltaCommitter(self.uri).snapshot().file_uris)
+        found = ds.dataset(uris, format="parquet").to_table(columns=[PARTITION, OFFSET, VALUE_CRC32C])
+        columns = [found[name].cast(pa.int64()).to_numpy() for name in (PARTITION, OFFSET, VALUE_CRC32C)]
+        return in_order(np.stack(columns, axis=1))
+
+    def file_counts(self) -> tuple[int, int]:
+        """Files of the table, and files that lost attempts have left beside it."""
+        named = len(DeltaCommitter(self.uri).snapshot().file_uris)
+        return named, len(list(Path(self.uri).rglob("*.parquet"))) - named - len(_checkpoints(self.uri))
+
+
+def _checkpoints(uri: str) -> list[Path]:
+    return list((Path(uri) / "_delta_log").rglob("*.parquet"))
+
+
+def differences(journal: Positions, table: Positions) -> list[str]:
+    """What stands in one and not in the other, in words; nothing when every record is in the table exactly once."""
+    found = []
+    rows, counts = np.unique(table, axis=0, return_counts=True)
+    for row in rows[counts > 1][:5]:
+        found.append(f"twice in the table: partition {row[0]} offset {row[1]}")
+    expected = set(map(tuple, journal.tolist()))
+    there = set(map(tuple, rows.tolist()))
+    found += [f"not in the table: partition {row[0]} offset {row[1]}" for row in sorted(expected - there)[:5]]
+    found += [f"not in the journal: partition {row[0]} offset {row[1]}" for row in sorted(there - expected)[:5]]
+    if len(journal) != len(table):
+        found.append(f"{len(journal)} records and {len(table)} rows")
+    return found
+
+
+def wait_for(done: Any, what: str, seconds: float, poll_s: float = 0.1) -> float:
+    """How long it took."""
+    began = time.monotonic()
+    while not done():
+        assert time.monotonic() - began < seconds, f"not within {seconds:g} s: {what}"
+        time.sleep(poll_s)
+    return time.monotonic() - began

@@ -1,0 +1,51 @@
+"""Landing with `--master`, on a real Spark cluster whose worker and whose driver are killed in the middle: every record
+that the producer's journal has is in the table exactly once. `make long` does it with 50 kills of all kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.long import LONG, SEED, count
+from tests.pipeline.long_landing import Kill, Kind, run_storm, schedule
+from tests.pipeline.long_landing_parts import differences
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+RECORDS = count(50_000, 1_000_000)
+KILLS = schedule(SEED, 50) if LONG else [Kill(Kind.WORKER), Kill(Kind.DRIVER)]
+
+
+def test_each_record_lands_once_though_workers_and_drivers_are_killed(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    outcome = run_storm(KILLS, RECORDS, tmp_path, print, nodes=count(1, 3))
+    record_property("summary", f"seed {SEED}: {outcome}")
+    assert not outcome.wrong, outcome.wrong
+    assert outcome.kills.total() == len(KILLS)
+    assert outcome.ended_by_itself == 0, "drivers outlive everything but their own death"
+
+
+def test_a_schedule_follows_from_its_seed_and_has_every_kind() -> None:
+    assert schedule(7, 50) == schedule(7, 50)
+    assert schedule(7, 50) != schedule(8, 50)
+    assert len(schedule(7, 50)) == 50
+    assert {kill.kind for kill in schedule(7, 5)} == set(Kind)
+
+
+def test_a_row_too_many_too_few_or_changed_is_found() -> None:
+    journal = np.array([[0, 0, 11], [0, 1, 12], [1, 0, 13]])
+    assert not differences(journal, journal.copy())
+    assert differences(journal, journal[:2]) == ["not in the table: partition 1 offset 0", "3 records and 2 rows"]
+    doubled = np.concatenate([journal, journal[1:2]])
+    assert differences(journal, doubled) == ["twice in the table: partition 0 offset 1", "3 records and 4 rows"]
+    changed = journal.copy()
+    changed[0, 2] = 99
+    assert differences(journal, changed) == [
+        "not in the table: partition 0 offset 0",
+        "not in the journal: partition 0 offset 0",
+    ]
