@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -24,6 +27,7 @@ from chronik.pipeline.status import UnknownPipeline, only_pipeline, pause, resum
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
 
+SECONDS_MAX = 30.0
 NOW_MS = 1_000_000
 ORDERS = Place("chronik-pipeline-tables", "orders")
 ENDS = {TopicPartition("orders", 0): (0, 100), TopicPartition("orders", 1): (40, 70)}
@@ -112,6 +116,24 @@ def test_people_get_tables_and_programs_json(told: Broker, capsys: pytest.Captur
     (topic,) = json.loads(capsys.readouterr().out)["topics"]
     assert (topic["topic"], topic["lag"], topic["pid"]) == ("orders", 4, 7)
     assert topic["partitions"][0] == {"partition": 0, "next_offset": 4, "high_watermark": 5, "lag": 1}
+
+
+def test_who_watches_sees_it_again_and_again_also_when_the_broker_was_away(told: Broker) -> None:
+    words = ["pipeline", "status", "--watch", "--json", "--timeout", "1", "-b", told.bootstrap]
+    command = [sys.executable, "-P", "-m", "chronik", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        assert watching.stderr is not None
+        try:
+            assert json.loads(watching.stdout.readline())["topics"][0]["lag"] == 4
+            told.kill()
+            assert watching.stderr.readline().startswith("chronik: ")
+            told.start()
+            assert json.loads(watching.stdout.readline())["topics"][0]["lag"] == 4
+            watching.send_signal(signal.SIGINT)
+            assert watching.wait(SECONDS_MAX) == 130
+        finally:
+            watching.kill()
 
 
 def test_where_nothing_was_ever_said_that_is_what_is_told(

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from chronik.cli.arguments import add_client_arguments, add_json_argument, cluster_of
 from chronik.cli.output import print_json, table
+from chronik.client.cluster import Cluster
+from chronik.client.errors import ClientError
+from chronik.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from chronik.pipeline.journal import Place
@@ -57,12 +60,15 @@ def run_status(arguments: argparse.Namespace) -> int:
         while True:
             if sys.stdout.isatty() and not arguments.json:
                 print(end=CLEAR_SCREEN)
-            _show(arguments, cluster)
+            try:
+                _show(arguments, cluster)
+            except (ClientError, KafkaError) as error:  # it comes back, or whoever watches has seen enough
+                print(f"chronik: {error}", file=sys.stderr)
             sys.stdout.flush()
             time.sleep(WATCH_SECONDS)
 
 
-def _show(arguments: argparse.Namespace, cluster: Any) -> int:
+def _show(arguments: argparse.Namespace, cluster: Cluster) -> int:
     from chronik.pipeline.status import ask_status
 
     found = ask_status(cluster, pipeline=arguments.pipeline, topics=arguments.topics or None)
