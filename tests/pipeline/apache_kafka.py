@@ -58,6 +58,8 @@ SETTINGS = {
     "transaction.state.log.min.isr": 1,
     "transaction.state.log.num.partitions": 1,
     "group.initial.rebalance.delay.ms": 0,
+    # Records bear times of long ago.
+    "log.retention.ms": -1,
     # Tests wait for compaction.
     "log.cleaner.backoff.ms": 100,
     "log.cleaner.dedupe.buffer.size": 4 * 1024 * 1024,
