@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from chronik.api.context import Services
 from chronik.api.router import Interceptor, Router
@@ -36,6 +37,18 @@ from chronik.server.listener import Listener, ListenerLimits
 logger = logging.getLogger("chronik.node")
 
 SYNCED_OFFSETS_FILE = "synced-offsets"
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    standing: Standing
+    services: Services
+    flusher: Flusher
+    cache: FileCache
+    synced_offsets: SyncedOffsets
+    housekeeping: Housekeeping
+    router: Router
+    listener: Listener
 
 
 class Node:
@@ -85,16 +98,31 @@ class Node:
     # Putting it together
 
     async def _start(self) -> Address:
-        config = self._config
-        folder = DataFolder(config.data_dir, config.node_id)
+        folder = DataFolder(self._config.data_dir, self._config.node_id)
         self._undo.append(_later(folder.close))
         folder.open()
-        files = folder.files
+        parts = self._parts(folder)
+        self.router = parts.router
+        await self._open(parts)
+        await self._join(parts)
+        # First those who only wait are answered, or stopping would take as long as the longest of them waits.
+        self._undo.append(parts.listener.stop)
+        self._undo.append(parts.services.groups.close)
+        self._undo.append(_later(parts.services.replicas.stop_waiting))
+        self._undo.append(parts.standing.leave)
+        await parts.listener.serve()
+        if self._config.http is not None:
+            await self._serve_http(self._config.http, parts.standing, parts.listener)
+        config = self._config
+        logger.info("node %d answers Kafka clients on %s, data in %s", config.node_id, self._address, config.data_dir)
+        return self._address
 
+    def _parts(self, folder: DataFolder) -> _Parts:
+        """Made, and not yet doing anything."""
+        config = self._config
         standing = self._standing(folder)
         store = standing.store
         configs = ConfigResolver(store, config.node_id, _static_configs(config))
-        topics = TopicController(store, configs, self._clock)
         coordinators = Coordinators(store, config.node_id)
         groups = GroupCoordinator(
             store,
@@ -106,8 +134,8 @@ class Node:
             is_fenced=lambda: standing.is_fenced,
         )
         flusher = Flusher(self._fail)
-        cache = FileCache(files, OPEN_FILES_MAX)
-        synced_offsets = SyncedOffsets(files, SYNCED_OFFSETS_FILE)
+        cache = FileCache(folder.files, OPEN_FILES_MAX)
+        synced_offsets = SyncedOffsets(folder.files, SYNCED_OFFSETS_FILE)
         replicas = Replicas(
             config.node_id,
             store,
@@ -124,7 +152,7 @@ class Node:
             clock=self._clock,
             store=store,
             configs=configs,
-            topics=topics,
+            topics=TopicController(store, configs, self._clock),
             replicas=replicas,
             groups=groups,
             fetch_sessions=FetchSessions(configs.broker_int("max.incremental.fetch.session.cache.slots")),
@@ -133,40 +161,38 @@ class Node:
             is_fenced=lambda: standing.is_fenced,
             controller_id=lambda: standing.controller_id,
         )
-        self.router = Router(services, self._fail, self._interceptor)
-        listener = Listener(config.kafka, self.router.dispatch, _listener_limits(configs))
+        router = Router(services, self._fail, self._interceptor)
+        listener = Listener(config.kafka, router.dispatch, _listener_limits(configs))
         housekeeping = Housekeeping(replicas, synced_offsets, configs, self._clock)
+        return _Parts(standing, services, flusher, cache, synced_offsets, housekeeping, router, listener)
 
-        self._address = await listener.bind()
-        self._undo.append(listener.stop)
-        await standing.bind()
+    async def _open(self, parts: _Parts) -> None:
+        """Ports are taken, and what is on disk is read."""
+        store, replicas = parts.services.store, parts.services.replicas
+        self._address = await parts.listener.bind()
+        self._undo.append(parts.listener.stop)
+        await parts.standing.bind()
         self._undo.append(store.close)
         await store.start()
-        self._undo.append(_later(synced_offsets.close))
-        self._undo.append(_later(cache.close))
-        store.subscribe(services.topic_bytes.follow)
+        self._undo.append(_later(parts.synced_offsets.close))
+        self._undo.append(_later(parts.cache.close))
+        store.subscribe(parts.services.topic_bytes.follow)
         store.subscribe(replicas.apply)
         self._undo.append(_later(replicas.close))
-        self._undo.append(_later(flusher.close))
-        self._undo.append(flusher.drain)
+        self._undo.append(_later(parts.flusher.close))
+        self._undo.append(parts.flusher.drain)
+
+    async def _join(self, parts: _Parts) -> None:
+        """The node takes its place among the others, and its jobs begin."""
+        groups, replicas, standing = parts.services.groups, parts.services.replicas, parts.standing
         await standing.join(self._advertised())
         await groups.start()
         self._undo.append(groups.close)
-        store.subscribe(groups.follow)
+        parts.services.store.subscribe(groups.follow)
         if standing.is_up_to_date:
             replicas.begin()
-        self._supervise([*housekeeping.tasks(), *standing.jobs(replicas.begin)])
+        self._supervise([*parts.housekeeping.tasks(), *standing.jobs(replicas.begin)])
         self._undo.append(self._end_tasks)
-        self._undo.append(listener.stop)
-        # First those who only wait are answered, or stopping would take as long as the longest of them waits.
-        self._undo.append(groups.close)
-        self._undo.append(_later(replicas.stop_waiting))
-        self._undo.append(standing.leave)
-        await listener.serve()
-        if config.http is not None:
-            await self._serve_http(config.http, standing, listener)
-        logger.info("node %d answers Kafka clients on %s, data in %s", config.node_id, self._address, config.data_dir)
-        return self._address
 
     def _standing(self, folder: DataFolder) -> Standing:
         if not self._config.peers:
