@@ -81,7 +81,7 @@ class SparkOnDemand:
 def _run(spark: SparkSession, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
     if not items:
         return []
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     given = [pickle.dumps(item) for item in items]

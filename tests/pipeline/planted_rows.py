@@ -1,0 +1,68 @@
+"""Tables with records and dead letters of a test's choice, as landing would leave them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from chronik.pipeline.columns import HEADERS_TYPE, Columns
+from chronik.pipeline.tables.columns import ERROR, Kind, Partitioning, batch_of, own_columns
+from chronik.pipeline.tables.committer import TableSpec
+from chronik.pipeline.tables.decoding import decode_rows
+from chronik.pipeline.tables.delta import DeltaCommitter
+from chronik.pipeline.tables.inference import infer_fields
+from chronik.pipeline.tables.parquet import PartitionedWriter
+from chronik.pipeline.tables.progress import Landed, Span
+from chronik.pipeline.tables.shaping import decode_json
+from chronik.pipeline.tables.storage import Storage, dead_letters_uri, table_uri
+from tests.pipeline.landing_rows import NOON_2024_05_01_MS
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+TOPIC = "orders"
+TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+WHY = "it could not be read in those days"
+
+
+def records(
+    offsets: Sequence[int],
+    values: Sequence[bytes | None],
+    *,
+    keys: Sequence[bytes | None] | None = None,
+    headers: Sequence[Headers] | None = None,
+    timestamps_ms: Sequence[int] | None = None,
+) -> Columns:
+    lists = [[{"key": name, "value": value} for name, value in each] or None for each in headers or [()] * len(offsets)]
+    return Columns(
+        offset=pa.array(offsets, pa.int64()),
+        timestamp_ms=pa.array(timestamps_ms or [NOON_2024_05_01_MS + offset for offset in offsets], pa.int64()),
+        timestamp_type=pa.array([0] * len(offsets), pa.int32()),
+        key=pa.array(keys or [b"key"] * len(offsets), pa.binary()),
+        value=pa.array(values, pa.binary()),
+        headers=pa.array(lists, HEADERS_TYPE),
+    )
+
+
+def table_of(root: Path, kind: Kind, *, partitioning: Partitioning = Partitioning.DATE) -> DeltaCommitter:
+    uri = dead_letters_uri(str(root), TOPIC) if kind is Kind.DEAD_LETTERS else table_uri(str(root), TOPIC)
+    return DeltaCommitter.open_or_create(uri, TableSpec(TOPIC, TOPIC_ID, kind, partitioning))
+
+
+def land(committer: DeltaCommitter, partition: int, rows: Columns, *, end: int | None = None) -> None:
+    """All rows in one commit, which ends after the last of them, or later."""
+    offsets = rows.offset.to_pylist()
+    span = Span(partition, committer.next_offsets().get(partition, offsets[0]), end or offsets[-1] + 1)
+    own = own_columns(partition, rows)
+    if committer.spec.kind is Kind.DECODED:
+        committer.add_columns(infer_fields(decode_json(rows.value.to_pylist()).objects))
+    schema = committer.snapshot().schema
+    if committer.spec.kind is Kind.DECODED:
+        own = decode_rows(own, schema).rows
+    if committer.spec.kind is Kind.DEAD_LETTERS:
+        own |= {ERROR: pa.array([WHY] * len(offsets), pa.string())}
+    storage = Storage(committer.uri)
+    with PartitionedWriter(storage, schema, committer.spec.partitioning.columns) as writer:
+        writer.write(batch_of(own, schema))
+    committer.commit([Landed((span,), writer.files)])
