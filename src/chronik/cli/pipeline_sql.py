@@ -98,13 +98,13 @@ def _times_are_utc() -> None:
 
 
 def _session(arguments: argparse.Namespace) -> SparkSession:
-    from chronik.pipeline.runtime import COMMON, is_connect, session
+    from chronik.pipeline.runtime import is_connect, session
 
     master = arguments.master or os.environ.get("CHRONIK_SPARK_MASTER")
     if master is not None and is_connect(master):
-        return session(master, **COMMON)
+        return session(master, **{"spark.sql.session.timeZone": "UTC"})  # who started it may have thought otherwise
     url = None if arguments.no_server else _server_url(master)
-    return session(url or master, **COMMON)
+    return session(url or master)
 
 
 def _server_url(master: str | None) -> str | None:

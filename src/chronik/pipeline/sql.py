@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from chronik.pipeline.query.tokens import lexemes
@@ -28,11 +29,23 @@ def query(
     Through Spark Connect the answer is computed when it is asked for, from the views as they are then.
     Raises AmbiguousName, TailUnreadable, TableError, ClientError, and Spark's own PySparkException.
     """
+    from pyspark.errors import AnalysisException
+
     if _lists_views(statement):
         views(spark, bootstrap, table_root)
-    else:
-        views_for(spark, statement, bootstrap, table_root, prune=prune)
-    return spark.sql(statement)
+        return spark.sql(statement)
+    if prune:
+        # A statement that is wrong is told so with all columns in view.
+        with contextlib.suppress(AnalysisException):
+            return _analysed(spark, statement, bootstrap, table_root, prune=True)
+    return _analysed(spark, statement, bootstrap, table_root, prune=False)
+
+
+def _analysed(spark: SparkSession, statement: str, bootstrap: str, table_root: str, *, prune: bool) -> DataFrame:
+    views_for(spark, statement, bootstrap, table_root, prune=prune)
+    frame = spark.sql(statement)
+    _ = frame.schema  # through Spark Connect nothing is analysed before it is asked for
+    return frame
 
 
 def _lists_views(statement: str) -> bool:

@@ -34,7 +34,7 @@ def told(message: str) -> str:
     first = _first_paragraph(message)
     if not SPARKS.search(first) and (found := PYTHONS.findall(message)):
         return _short(found[-1])
-    return _short(ADVICE.sub("", STATE.sub("", first)).rstrip(" ;"))
+    return _short(ADVICE.sub("", STATE.sub("", first)).rstrip(" ;").replace(".; line", "; line"))
 
 
 def _first_paragraph(message: str) -> str:

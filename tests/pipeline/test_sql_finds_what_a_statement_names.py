@@ -1,0 +1,133 @@
+"""Which topics, halves and columns a statement is about, told from its words alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from chronik.pipeline.query.names import AmbiguousName, Half, Names, View, columns_named
+from chronik.pipeline.query.tokens import Lexeme, Token, lexemes, statements
+
+COLUMNS = ["_partition", "_offset", "_key", "Amount", "user"]
+
+
+def words(statement: str) -> list[str]:
+    return [each.text for each in lexemes(statement) if each.token in (Token.WORD, Token.QUOTED)]
+
+
+def views(statement: str, *topics: str) -> list[tuple[str, str, str]]:
+    return [(view.name, view.topic, view.half) for view in Names(topics).named_in(statement)]
+
+
+@pytest.mark.parametrize(
+    ("statement", "found"),
+    [
+        ("SELECT a FROM orders", ["SELECT", "a", "FROM", "orders"]),
+        ("a 'orders' \"orders\" b", ["a", "b"]),
+        (r"a 'it\'s orders' b 'it''s orders' c", ["a", "b", "c"]),
+        ("a r'\\' orders R\"\\\" b", ["a", "orders", "b"]),
+        ("a -- orders\nb", ["a", "b"]),
+        ("a /* orders /* users */ clicks */ b", ["a", "b"]),
+        ("a /* orders", ["a"]),
+        ("`eu.orders`.`a``b`", ["eu.orders", "a`b"]),
+        ("a'", ["a"]),
+        ("1e3 größe", ["1e3", "größe"]),
+        ("", []),
+    ],
+)
+def test_names_are_told_from_strings_and_comments(statement: str, found: list[str]) -> None:
+    assert words(statement) == found
+
+
+def test_every_letter_of_a_statement_is_somewhere() -> None:
+    assert list(lexemes("a|>b")) == [
+        Lexeme(Token.WORD, "a", 0, 1),
+        Lexeme(Token.SYMBOL, "|>", 1, 3),
+        Lexeme(Token.WORD, "b", 3, 4),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("SELECT 1", ["SELECT 1"]),
+        ("SELECT 1;\n-- a; b\nSELECT ';' ; ", ["SELECT 1", "SELECT ';'"]),
+        (";;\n;", []),
+        ("-- nothing", []),
+        ("BEGIN SELECT 1; SELECT 2; END;", ["BEGIN SELECT 1; SELECT 2; END;"]),
+    ],
+)
+def test_a_file_holds_statements_with_semicolons_between_them(text: str, found: list[str]) -> None:
+    assert statements(text) == found
+
+
+def test_a_topic_is_three_views_and_only_those_that_are_named_are_looked_at() -> None:
+    statement = "SELECT * FROM orders o JOIN orders_cold c USING (id) JOIN `Users_HOT` USING (id)"
+    assert views(statement, "orders", "users", "clicks") == [
+        ("orders", "orders", Half.BOTH),
+        ("orders_cold", "orders", Half.COLD),
+        ("Users_HOT", "users", Half.HOT),
+    ]
+
+
+def test_a_topic_that_is_called_as_a_half_is_itself() -> None:
+    assert views("FROM orders_hot", "orders", "orders_hot") == [("orders_hot", "orders_hot", Half.BOTH)]
+
+
+def test_names_that_need_backticks_have_one_without_if_it_is_theirs_alone() -> None:
+    names = Names(["eu.orders", "us-orders", "us_orders", "a.b", "a-b"])
+    assert names.find("eu.orders") == View("eu.orders", "eu.orders", Half.BOTH)
+    assert names.find("eu_orders_hot") == View("eu_orders_hot", "eu.orders", Half.HOT)
+    assert names.find("us_orders") == View("us_orders", "us_orders", Half.BOTH)
+    assert names.find("a-b_cold") == View("a-b_cold", "a-b", Half.COLD)
+    with pytest.raises(AmbiguousName, match=r"a_b: several topics may be meant, write `a-b` or `a\.b`"):
+        names.find("a_b")
+    assert names.find("eu") is None
+
+
+def test_topics_that_differ_by_case_are_told_apart_unless_both_are_in_one_statement() -> None:
+    names = Names(["Orders", "orders"])
+    assert names.find("Orders") == View("Orders", "Orders", Half.BOTH)
+    assert names.find("orders_hot") == View("orders_hot", "orders", Half.HOT)
+    with pytest.raises(AmbiguousName, match="write `Orders` or `orders`"):
+        names.find("ORDERS")
+    with pytest.raises(AmbiguousName, match="two topics, and one name for Spark"):
+        names.named_in("SELECT * FROM orders, Orders")
+
+
+@pytest.mark.parametrize(
+    ("statement", "found"),
+    [
+        ("SELECT count(*) FROM orders", []),
+        ("SELECT amount FROM orders WHERE `_offset` > 1", ["_offset", "Amount"]),
+        ("SELECT user.id * 2, 3 * amount, (_offset) * 2 FROM orders", ["_offset", "Amount", "user"]),
+        ("WITH a AS (SELECT _key FROM orders) SELECT count ( * ) FROM a", ["_key"]),
+    ],
+)
+def test_columns_that_are_not_named_are_left_out(statement: str, found: list[str]) -> None:
+    assert columns_named(statement, COLUMNS) == found
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM orders",
+        "SELECT o.* FROM orders o",
+        "SELECT DISTINCT * FROM orders",
+        "SELECT 1, * FROM orders",
+        "SELECT count(*) FROM (SELECT * FROM orders)",
+        "SELECT count(DISTINCT *) FROM orders",
+        "SELECT hash(*) FROM orders",
+        "FROM orders",
+        "SELECT 1 UNION ALL FROM orders",
+        "SELECT count(*) FROM (FROM orders)",
+        "FROM orders |> WHERE amount > 1",
+        "SELECT count(*) FROM orders NATURAL JOIN users",
+        "SELECT amount FROM orders PIVOT (sum(amount) FOR user IN ('a'))",
+        "TABLE orders",
+        "DESCRIBE orders",
+        "CREATE TEMP VIEW v AS SELECT amount FROM orders",
+        "EXECUTE IMMEDIATE 'SELECT * FROM orders'",
+    ],
+)
+def test_a_statement_that_may_mean_every_column_gets_them(statement: str) -> None:
+    assert columns_named(statement, COLUMNS) == COLUMNS
