@@ -104,7 +104,7 @@ class Outcome:
         verdict = "; ".join(self.wrong) or "the table holds each exactly once"
         return (
             f"{self.records:,} records, {self.kills.total()} kills ({kills}) in {self.seconds:.0f} s: {verdict}\n"
-            f"landing went on after at most: {slowest}; drivers that ended by themselves: {self.ended_by_itself};"
+            f"landing again after at most: {slowest}; drivers that ended by themselves: {self.ended_by_itself};"
             f" {self.files} files, {self.orphans} left by lost attempts"
         )
 
@@ -151,15 +151,17 @@ class Storm:
         self._wait_for_rows(before + 1, driver)
         time.sleep(kill.after_s)  # the place within a round is the seed's choice, not a state to wait for
         landed, produced = self._table.rows_landed(), producer.acknowledged
-        self._do(kill, driver)
+        struck = time.monotonic()
         # Something is left to land in any case: the next share may be produced while this one recovers.
         producer.allow(self._records // (len(kills) + 1) * (number + 2))
-        seconds = self._wait_for_rows(landed + 1, driver)
+        self._do(kill, driver)
+        self._wait_for_rows(landed + 1, driver)
+        seconds = time.monotonic() - struck
         self._outcome.kills[kill.kind] += 1
         self._outcome.recoveries_s.setdefault(kill.kind, []).append(seconds)
         self._say(
             f"kill {number + 1} of {len(kills)}: {kill}, {landed:,} of {produced:,} landed;"
-            f" went on after {seconds:.1f} s"
+            f" healed and landing again after {seconds:.1f} s"
         )
 
     def _do(self, kill: Kill, driver: LandingDriver) -> None:
@@ -182,7 +184,7 @@ class Storm:
                 self._brokers.heal()
                 self._brokers.wait_until_ready()
 
-    def _wait_for_rows(self, rows: int, driver: LandingDriver) -> float:
+    def _wait_for_rows(self, rows: int, driver: LandingDriver) -> None:
         def landed() -> bool:
             if not driver.running:
                 self._outcome.ended_by_itself += 1
@@ -192,7 +194,7 @@ class Storm:
             return self._table.rows_landed() >= rows
 
         try:
-            return wait_for(landed, f"{rows} rows landed", GOES_ON_SECONDS_MAX)
+            wait_for(landed, f"{rows} rows landed", GOES_ON_SECONDS_MAX)
         except AssertionError as late:
             raise AssertionError(f"{late}; there are {self._table.rows_landed()}\n{driver.last_words()}") from None
 

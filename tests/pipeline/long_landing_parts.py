@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -236,10 +236,8 @@ def differences(journal: Positions, table: Positions) -> list[str]:
     return found
 
 
-def wait_for(done: Any, what: str, seconds: float, poll_s: float = 0.1) -> float:
-    """How long it took."""
+def wait_for(done: Callable[[], bool], what: str, seconds: float, poll_s: float = 0.1) -> None:
     began = time.monotonic()
     while not done():
         assert time.monotonic() - began < seconds, f"not within {seconds:g} s: {what}"
         time.sleep(poll_s)
-    return time.monotonic() - began
