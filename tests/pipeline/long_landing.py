@@ -20,6 +20,7 @@ from pathlib import Path
 
 from chronik.client.admin import NewTopic, create_topics
 from chronik.client.cluster import Cluster as Client
+from chronik.pipeline.status import status
 from chronik.pipeline.tables.storage import table_uri
 from chronik.testing import Cluster
 from tests.pipeline.long_landing_parts import (
@@ -138,10 +139,15 @@ class Storm:
             producer.allow(self._records)
             self._wait_for_rows(self._records, driver)
             assert driver.stop() == 0, driver.last_words()
-            self._outcome.wrong = differences(producer.journal(), self._table.positions())
+            self._outcome.wrong = differences(producer.journal(), self._table.positions()) + self._told_wrongly()
         self._outcome.files, self._outcome.orphans = self._table.file_counts()
         self._outcome.seconds = time.monotonic() - began
         return self._outcome
+
+    def _told_wrongly(self) -> list[str]:
+        """What those who ask about the pipeline are told, after all that has happened to its drivers."""
+        told = [(topic.topic, topic.state, topic.lag) for topic in status(self._brokers.bootstrap)]
+        return [] if told == [(TOPIC, "stopped", 0)] else [f"status says {told}"]
 
     def _strike(
         self, number: int, kill: Kill, kills: Sequence[Kill], producer: JournalledProducer, driver: LandingDriver

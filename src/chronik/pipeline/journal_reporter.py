@@ -34,7 +34,7 @@ REQUEST_SECONDS_MAX: Final = 5.0
 FIRST_LOOK_SECONDS_MAX: Final = 5.0
 """A driver that starts waits so long to hear whether it is paused; then it lands."""
 
-GOODBYE_SECONDS_MAX: Final = 3.0
+GOODBYE_SECONDS_MAX: Final = 5.0
 """For the last reports; a driver that ends does not wait longer for a broker."""
 
 
