@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import crc32c
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from chronik.client.producer import Producer
+from chronik.client.records import OutgoingRecord
 from chronik.pipeline.columns import HEADERS_TYPE, Columns
 from chronik.pipeline.tables.columns import Kind, Partitioning, batch_of, own_columns, schema_of
 from chronik.pipeline.tables.committer import Committer, Snapshot, TableSpec
@@ -15,6 +18,7 @@ from chronik.pipeline.tables.delta import DeltaCommitter
 from chronik.pipeline.tables.parquet import PartitionedWriter
 from chronik.pipeline.tables.progress import Landed, Span
 from chronik.pipeline.tables.storage import Storage
+from chronik.testing import Broker
 
 SPEC = TableSpec("orders", "AAAAAAAAAAAAAAAAAAAAAQ")
 NOON_2024_05_01_MS = 1_714_564_800_000
@@ -71,3 +75,44 @@ def offsets(snapshot: Snapshot) -> list[tuple[int, int]]:
 
 def every(*spans: Span) -> list[tuple[int, int]]:
     return sorted((span.partition, offset) for span in spans for offset in range(span.start, span.end))
+
+
+Position = tuple[int, int, int | None]
+"""Partition, offset, CRC-32C of the value: what a producer's journal and a table are compared by."""
+
+
+class JournalledTopic:
+    """A topic, and what its producer was told of each record: the truth that a table is held against."""
+
+    def __init__(self, broker: Broker, name: str) -> None:
+        self.broker, self.name = broker, name
+        self.journal: list[Position] = []
+
+    def send(self, records: Sequence[OutgoingRecord]) -> None:
+        """Records that name their partition."""
+        by_partition: dict[int | None, list[OutgoingRecord]] = {}
+        for record in records:
+            by_partition.setdefault(record.partition, []).append(record)
+        with self.broker.cluster() as cluster:
+            producer = Producer(cluster)
+            for chosen in by_partition.values():
+                left = iter(chosen)
+                for partition, base_offset, count in producer.send(self.name, chosen):
+                    for number in range(count):
+                        self.journal.append((partition, base_offset + number, crc_of(next(left).value)))
+
+
+def crc_of(value: bytes | None) -> int | None:
+    return None if value is None else crc32c.crc32c(value)
+
+
+def positions(*uris: str) -> list[Position]:
+    """Of all rows of some tables. A row that is there twice is listed twice."""
+    found: list[Position] = []
+    for uri in uris:
+        snapshot = DeltaCommitter(uri).snapshot()
+        if snapshot.file_uris:
+            table = rows(snapshot)
+            columns = (table[name].to_pylist() for name in ("_partition", "_offset", "_value_crc32c"))
+            found += zip(*columns, strict=True)
+    return sorted(found, key=lambda each: each[:2])

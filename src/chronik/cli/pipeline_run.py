@@ -55,9 +55,10 @@ def run_landing(arguments: argparse.Namespace) -> int:
 
     require("pyspark", "deltalake", "pyarrow")
     from chronik.pipeline.landing.running import landing_session, run
-    from chronik.pipeline.landing.settings import ROUND_RECORDS_MAX
+    from chronik.pipeline.landing.settings import ROUND_RECORDS_MAX, absolute_root, default_group
 
     topics = arguments.topics
+    pipeline = arguments.group or default_group(absolute_root(arguments.table_root))
     with landing_session(arguments.master) as spark:
         summary = run(
             arguments.bootstrap_server,
@@ -66,12 +67,12 @@ def run_landing(arguments: argparse.Namespace) -> int:
             once=arguments.once,
             format=arguments.format,
             partition_by=arguments.partition_by,
-            group=arguments.group,
+            group=pipeline,
             round_records_max=arguments.max_records_per_round or ROUND_RECORDS_MAX,
             interval_s=arguments.interval,
             allow_data_loss=arguments.allow_data_loss,
             spark=spark,
-            reporter=_reporter(arguments),
+            reporter=_reporter(arguments, pipeline),
             stop=_stopped_by_signals(),
         )
     if not arguments.json:
@@ -80,10 +81,13 @@ def run_landing(arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _reporter(arguments: argparse.Namespace) -> Reporter:
+def _reporter(arguments: argparse.Namespace, pipeline: str) -> Reporter:
+    from chronik.pipeline.journal_reporter import JournalReporter
     from chronik.pipeline.landing.console import ConsoleReporter, JsonReporter
+    from chronik.pipeline.landing.reporting import Reporters
 
-    return JsonReporter() if arguments.json else ConsoleReporter()
+    journal = JournalReporter(arguments.bootstrap_server, pipeline)
+    return Reporters(JsonReporter() if arguments.json else ConsoleReporter(), journal)
 
 
 def _stopped_by_signals() -> threading.Event:

@@ -146,24 +146,25 @@ class Driver:
     def _round(self, topics: list[_Topic], *, once: bool = False) -> bool:
         """Whether there is more to do at once."""
         tallies = []
+        parallelism = self._jobs.parallelism()
         for topic in topics:
             if self._reporter.paused(topic.landing.topic):
                 topic.done = True  # a landing that is to end does not wait for somebody to say go on
                 self._report(topic, State.PAUSED)
             elif topic.not_before <= self._monotonic():
-                tallies.append(self._planned(topic, once))
+                tallies.append(self._planned(topic, parallelism, once))
         self._execute([tally for tally in tallies if tally.round is not None])
         for tally in tallies:
             self._commit(tally)
         unfinished = [self._finish(tally, once) for tally in tallies]
         return any(unfinished)
 
-    def _planned(self, topic: _Topic, once: bool) -> _Tally:
+    def _planned(self, topic: _Topic, parallelism: int, once: bool) -> _Tally:
         tally = _Tally(topic, self._monotonic())
         try:
             if once and topic.up_to is None:
                 topic.up_to = topic.landing.latest()
-            tally.round = topic.landing.plan(self._jobs.parallelism(), topic.up_to)
+            tally.round = topic.landing.plan(parallelism, topic.up_to)
         except (ChronikError, OSError) as error:
             tally.error = str(error)
         return tally

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from chronik.client.cluster import DEFAULT_BOOTSTRAP, Cluster
 from chronik.errors import ConfigError
+from chronik.pipeline.journal_reporter import JournalReporter
 from chronik.pipeline.landing.driver import Driver, Summary
-from chronik.pipeline.landing.reporting import NoReporter, Reporter
+from chronik.pipeline.landing.reporting import Reporter
 from chronik.pipeline.landing.settings import (
     INTERVAL_SECONDS,
     ROUND_RECORDS_MAX,
@@ -55,7 +56,8 @@ def run(
 
     `topics`: None for all that have `columnar.enabled`. `format` (raw, json) and `partition_by` (date, hour, none):
     None for what the topic's configs say, or the table that is there, or else raw and date. `spark`: a session that is
-    there already; otherwise one of `master` is made, and ended.
+    there already; otherwise one of `master` is made, and ended. `reporter`: None for the journal that `chronik pipeline
+    status` reads and `pause` writes to.
 
     Raises LandingFailed, SparkGone, ConfigError, ClientError, KafkaError, JavaMissing, PySparkMissing.
     """
@@ -76,7 +78,8 @@ def run(
     )
     own = landing_session(master) if spark is None else None
     try:
-        return _run(settings, SparkJobs(own or spark), once, reporter or NoReporter(), stop or threading.Event())
+        reporter = reporter or JournalReporter(settings.bootstrap, settings.group)
+        return _run(settings, SparkJobs(own or spark), once, reporter, stop or threading.Event())
     finally:
         if own is not None:
             own.stop()

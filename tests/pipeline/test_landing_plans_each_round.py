@@ -1,0 +1,122 @@
+"""What a round reads, who reads it, and what the command is told: without a broker and without Spark."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chronik.client.records import TopicPartition
+from chronik.errors import ConfigError
+from chronik.pipeline.landing import failpoints
+from chronik.pipeline.landing.errors import RecordsGone
+from chronik.pipeline.landing.plan import TASK_RECORDS_MIN, Plan, bundles, plan_round
+from chronik.pipeline.landing.reporting import State, TopicReport
+from chronik.pipeline.landing.settings import DEFAULTS, Wishes, default_group, is_enabled, wishes, wishes_of
+from chronik.pipeline.landing.topic import joined_fields
+from chronik.pipeline.ranges import Offsets
+from chronik.pipeline.tables.columns import Kind, Partitioning
+from chronik.pipeline.tables.progress import Landed, Span, choose
+
+MANY = 10**9
+
+
+def offsets(*values: int) -> Offsets:
+    return {TopicPartition("orders", index): value for index, value in enumerate(values)}
+
+
+def planned(next_offsets: dict[int, int], earliest: Offsets, ends: Offsets, records_max: int = MANY) -> Plan:
+    return plan_round(next_offsets, earliest, ends, records_max=records_max, allow_data_loss=False)
+
+
+def test_a_round_continues_where_the_table_ends_and_new_partitions_start_at_their_first_record() -> None:
+    plan = planned({0: 5, 1: 0, 2: 9}, offsets(0, 0, 0, 3), offsets(8, 4, 9, 7))
+    assert plan.spans == (Span(0, 5, 8), Span(1, 0, 4), Span(3, 3, 7))
+    assert plan.complete
+    assert not plan.gone
+
+
+def test_a_round_takes_no_more_than_its_limit_and_lets_no_partition_starve() -> None:
+    plan = planned({}, offsets(0, 0, 0), offsets(10_000, 10, 0), records_max=1000)
+    assert not plan.complete
+    assert sum(span.end - span.start for span in plan.spans) <= 1001
+    assert {span.partition for span in plan.spans} == {0, 1}
+
+
+def test_records_that_are_gone_are_named_and_fail_the_round_unless_allowed() -> None:
+    earliest, ends = offsets(7, 0), offsets(9, 4)
+    with pytest.raises(RecordsGone, match=r"orders-0: offsets 2 to 6 are gone: it starts at 7 now.*allow-data-loss"):
+        planned({0: 2, 1: 1}, earliest, ends)
+    plan = plan_round({0: 2, 1: 1}, earliest, ends, records_max=MANY, allow_data_loss=True)
+    # The span covers the gap: the table's offsets must not leave one.
+    assert plan.spans == (Span(0, 2, 9), Span(1, 1, 4))
+    assert len(plan.gone) == 1
+
+
+def test_a_partition_that_ends_before_the_table_does_is_named() -> None:
+    with pytest.raises(RecordsGone, match="orders-0: the table has landed up to 12, but the partition ends at 9 now"):
+        planned({0: 12}, offsets(0), offsets(9))
+    allowed = plan_round({0: 12}, offsets(0), offsets(9), records_max=MANY, allow_data_loss=True)
+    assert allowed.spans == ()
+
+
+@given(st.lists(st.integers(1, 5 * TASK_RECORDS_MIN), min_size=1, max_size=12), st.integers(1, 16))
+def test_tasks_share_all_offsets_evenly_and_what_they_land_can_be_committed(sizes: list[int], tasks_max: int) -> None:
+    spans = [Span(index, 10, 10 + size) for index, size in enumerate(sizes)]
+    found = bundles(spans, tasks_max)
+    assert 1 <= len(found) <= tasks_max
+    loads = [sum(span.end - span.start for span in bundle) for bundle in found]
+    assert sum(loads) == sum(sizes)
+    assert max(loads) - min(loads) <= 1
+    assert len(found) == 1 or min(loads) >= TASK_RECORDS_MIN
+    choice = choose([Landed(bundle) for bundle in found], dict.fromkeys(range(len(sizes)), 10))
+    assert choice.moved == {index: 10 + size for index, size in enumerate(sizes)}
+
+
+def test_columns_that_several_tasks_ask_for_are_joined_without_loss() -> None:
+    a = [pa.field("price", pa.int64()), pa.field("id", pa.string())]
+    b = [pa.field("price", pa.float64()), pa.field("at", pa.struct([pa.field("x", pa.int64())]))]
+    c = [pa.field("id", pa.int64()), pa.field("at", pa.struct([pa.field("y", pa.bool_())]))]
+    joined = {field.name: field.type for field in joined_fields([a, b, c])}
+    assert joined == {
+        "price": pa.float64(),
+        "id": pa.string(),
+        "at": pa.struct([pa.field("x", pa.int64()), pa.field("y", pa.bool_())]),
+    }
+
+
+def test_who_runs_it_has_the_first_word_then_the_topic_then_the_default() -> None:
+    configs = {"columnar.enabled": "TRUE", "columnar.format": "json", "columnar.partition.by": "hour"}
+    assert is_enabled(configs)
+    assert not is_enabled({"columnar.enabled": "false"})
+    assert not is_enabled({})
+    assert wishes_of(configs) == Wishes(Kind.DECODED, Partitioning.HOUR)
+    assert wishes("raw", None).before(wishes_of(configs)).before(DEFAULTS) == Wishes(Kind.RAW, Partitioning.HOUR)
+    assert wishes_of({}).before(DEFAULTS) == DEFAULTS
+    with pytest.raises(ConfigError, match=r"columnar\.format = 'xml': expected raw or json"):
+        wishes_of({"columnar.format": "xml"})
+
+
+@pytest.mark.parametrize(
+    ("root", "group"),
+    [("/data/tables", "tables"), ("s3://lake/my tables/", "my-tables"), ("/", "tables")],
+)
+def test_the_group_is_named_after_the_place(root: str, group: str) -> None:
+    assert default_group(root) == f"chronik-pipeline-{group}"
+
+
+def test_fail_points_are_checked_before_anything_runs() -> None:
+    assert failpoints.parse("after_files, data_commit:3") == {"after_files": 1, "data_commit": 3}
+    for wrong in ("nowhere", "data_commit:x"):
+        with pytest.raises(ConfigError, match="expected NAME or NAME:NTH"):
+            failpoints.parse(wrong)
+    failpoints.reached("data_commit")  # nothing is armed here
+
+
+def test_a_report_tells_lag_and_speed() -> None:
+    report = TopicReport(
+        "p", "orders", "tables/orders", State.LANDING, {0: 5}, {0: 9, 1: 3}, round_rows=50, round_seconds=2.0
+    )
+    assert report.lag == 7
+    assert report.rows_per_second == 25
