@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from chronik.pipeline.columns import HEADERS_TYPE, Columns
-from chronik.pipeline.tables.columns import ERROR, Kind, Partitioning, batch_of, own_columns
+from chronik.pipeline.tables.columns import ERROR, VALUE, Kind, Partitioning, batch_of, own_columns
 from chronik.pipeline.tables.committer import TableSpec
 from chronik.pipeline.tables.decoding import decode_rows
 from chronik.pipeline.tables.delta import DeltaCommitter
@@ -56,7 +56,7 @@ def land(committer: DeltaCommitter, partition: int, rows: Columns, *, end: int |
     span = Span(partition, committer.next_offsets().get(partition, offsets[0]), end or offsets[-1] + 1)
     own = own_columns(partition, rows)
     if committer.spec.kind is Kind.DECODED:
-        committer.add_columns(infer_fields(decode_json(rows.value.to_pylist()).objects))
+        committer.add_columns(infer_fields(decode_json(own[VALUE].to_pylist()).objects))
     schema = committer.snapshot().schema
     if committer.spec.kind is Kind.DECODED:
         own = decode_rows(own, schema).rows

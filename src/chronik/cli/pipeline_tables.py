@@ -15,7 +15,7 @@ from chronik.protocol.compression import Codec
 
 if TYPE_CHECKING:
     from chronik.pipeline.dlq import DeadLetter
-    from chronik.pipeline.replay import Rest
+    from chronik.pipeline.replay import Bound, Rest
 
 EXIT_OK = 0
 
@@ -162,6 +162,13 @@ def _time(text: str) -> datetime:
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
+def _bound(offset: Offsets | None, time: datetime | None) -> Bound:
+    from chronik.pipeline.replay import Bound
+
+    everywhere = offset if isinstance(offset, int) else None
+    return Bound(everywhere, offset if isinstance(offset, Mapping) else None, time)
+
+
 def run_replay(arguments: argparse.Namespace) -> int:
     from chronik.pipeline.doctor import require
 
@@ -169,34 +176,38 @@ def run_replay(arguments: argparse.Namespace) -> int:
     from chronik.pipeline.bars import Bar
     from chronik.pipeline.dlq import list_letters
     from chronik.pipeline.landing.settings import absolute_root
-    from chronik.pipeline.replay import Bound, replay
+    from chronik.pipeline.replay import replay
     from chronik.pipeline.tasks import SparkOnDemand
 
-    def bound(offset: Offsets | None, time: datetime | None) -> Bound:
-        everywhere = offset if isinstance(offset, int) else None
-        return Bound(everywhere, offset if isinstance(offset, Mapping) else None, time)
-
     topic, target, root = arguments.topic, arguments.to_topic, absolute_root(arguments.table_root)
+    left: Rest | None = None
+
+    def progress(records: int, rest: Rest) -> None:
+        nonlocal left
+        left = rest
+        bar.reach(records, records + rest.offsets)
+        if rest.ranges and not sys.stderr.isatty():
+            print(f"{records:,} records are in {target}; what is left: {rest}", file=sys.stderr, flush=True)
+
     with SparkOnDemand(arguments.master) as tasks, Bar(f"{topic} -> {target}", unit="offsets") as bar:
-
-        def progress(records: int, rest: Rest) -> None:
-            bar.reach(records, records + rest.offsets)
-            if rest.ranges and not sys.stderr.isatty():
-                print(f"{records:,} records are in {target}; what is left: {rest}", file=sys.stderr)
-
-        done = replay(
-            topic,
-            target,
-            bootstrap=arguments.bootstrap_server,
-            table_root=root,
-            start=bound(arguments.from_offset, arguments.from_time),
-            end=bound(arguments.to_offset, arguments.to_time),
-            create=arguments.create,
-            by_key=arguments.by_key,
-            codec=Codec[arguments.codec.upper()],
-            tasks=tasks,
-            progress=progress,
-        )
+        try:
+            done = replay(
+                topic,
+                target,
+                bootstrap=arguments.bootstrap_server,
+                table_root=root,
+                start=_bound(arguments.from_offset, arguments.from_time),
+                end=_bound(arguments.to_offset, arguments.to_time),
+                create=arguments.create,
+                by_key=arguments.by_key,
+                codec=Codec[arguments.codec.upper()],
+                tasks=tasks,
+                progress=progress,
+            )
+        except KeyboardInterrupt:
+            if left is not None:
+                print(f"\nwhat is left: {left}", file=sys.stderr)
+            raise
     letters = list_letters(root, [topic], limit=0).count
     if arguments.json:
         print_json({"topic": topic, "to_topic": target, **asdict(done), "dead_letters": letters})

@@ -37,6 +37,7 @@ from chronik.pipeline.tables.columns import ERROR, OFFSET, PARTITION, TIMESTAMP,
 from chronik.pipeline.tables.committer import Superseded, TableDiffers, TableMissing
 from chronik.pipeline.tables.delta import DeltaCommitter
 from chronik.pipeline.tables.listing import topics_with_dead_letters
+from chronik.pipeline.tables.progress import WrittenFile
 from chronik.pipeline.tables.replacing import LiveFile, replace_files
 from chronik.pipeline.tables.scanning import (
     Positions,
@@ -97,7 +98,8 @@ def list_letters(
     for topic in _topics(table_root, topics, storage_options):
         pair = _Pair(table_root, topic, in_this_process, storage_options)
         found = _Counted(pair.open_letters())
-        kept = heapq.nsmallest(limit, (*kept, *heapq.nsmallest(limit, found)))
+        # (Of nothing, `nsmallest` would not even look at the letters.)
+        kept = heapq.nsmallest(limit, (*kept, *heapq.nsmallest(max(1, limit), found)))
         count += found.count
     return Listing(kept, count)
 
@@ -249,15 +251,24 @@ class _Pair:
             fresh = positions_without(decodable, self._in_table(decodable))
             written = self._tasks(partial(write_rows, target, fresh), letters) if fresh else []
             files = [file for each in written for file in each]
-            try:
-                table.append_numbered(files, RETRIES, number)
-            except Superseded:
-                for file in files:
-                    Storage(table.uri, self._storage_options).remove(file.path)
+            if not self._append(table, files, number):
                 continue
             self._take_away(decodable)
             self._settle(number)
             return sum(file.rows for file in files), looked
+
+    def _append(self, table: DeltaCommitter, files: Sequence[WrittenFile], number: int) -> bool:
+        """Whether the table has these files, as this number; otherwise they are gone."""
+        try:
+            table.append_numbered(files, RETRIES, number)
+        except Superseded:
+            live = {file.path for file in table_files(table.uri, self._storage_options).files}
+            if any(file.path in live for file in files):
+                return True  # it was us, and the answer got lost
+            for file in files:
+                Storage(table.uri, self._storage_options).remove(file.path)
+            return False
+        return True
 
     def _take_away(self, positions: Positions) -> None:
         """From the dead letters, wherever they are by now."""
