@@ -1,0 +1,82 @@
+"""Whether twenty times the rows cost twenty times the time, and no more memory: each size by a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+from typing import Final
+
+from bench.cluster.figures import Figure
+from bench.pipeline.lander import READY
+from bench.pipeline.landing import WARM_UP_RECORDS
+from bench.pipeline.memory import PeakMemory
+from bench.pipeline.plan import Plan, millions
+from bench.servers import ROOT
+from chronik.bench.errors import BenchFailed
+from chronik.bench.measures import MEGABYTE
+from chronik.bench.rounds import in_turn
+
+RATE_RATIO_LEAST: Final = 0.8
+MEMORY_RATIO_MAX: Final = 1.25
+"""Above what two runs of the same size differ by."""
+
+STOP_SECONDS_MAX: Final = 60.0
+
+
+def measure_growth(plan: Plan) -> list[Figure]:
+    rates: dict[int, list[float]] = defaultdict(list)
+    memory: dict[int, list[float]] = defaultdict(list)
+    names = {str(size): size for size in plan.sizes}
+    for number in range(plan.rounds):
+        for name in in_turn(list(names), number):
+            rate, peak = _land(plan, names[name])
+            rates[names[name]].append(rate)
+            memory[names[name]].append(peak / MEGABYTE)
+    least, most = min(plan.sizes), max(plan.sizes)
+    what = f"{millions(most)} rows, of {millions(least)}"
+    return [
+        Figure(f"{what}: rows/s", _ratios(rates[most], rates[least]), at_least=RATE_RATIO_LEAST),
+        Figure(f"{what}: memory of all processes", _ratios(memory[most], memory[least]), below=MEMORY_RATIO_MAX),
+        *(Figure(f"{millions(size)} rows: rows/s", rates[size]) for size in plan.sizes),
+        *(Figure(f"{millions(size)} rows: memory of all processes, MB", memory[size]) for size in plan.sizes),
+    ]
+
+
+def _ratios(values: list[float], bases: list[float]) -> list[float]:
+    return [value / base for value, base in zip(values, bases, strict=True)]
+
+
+def _land(plan: Plan, records: int) -> tuple[float, int]:
+    """Rows a second, and the most memory of driver, Java and workers together, in bytes. Raises BenchFailed."""
+    topics = [plan.topic(WARM_UP_RECORDS), plan.topic(records)]
+    folder = plan.folder / "tables"
+    shutil.rmtree(folder, ignore_errors=True)
+    os.sync()
+    command = [sys.executable, "-m", "bench.pipeline.lander", plan.bootstrap, str(folder), *topics]
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        if process.stdout.readline().strip() != READY:
+            raise BenchFailed(f"a landing ended with exit code {process.wait()} before it was ready")
+        with PeakMemory(process.pid) as peak:
+            process.stdin.write("\n")
+            process.stdin.flush()
+            told = process.stdout.readline()
+        if not told:
+            raise BenchFailed(f"a landing ended with exit code {process.wait()}")
+        process.wait(STOP_SECONDS_MAX)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()
+        shutil.rmtree(folder, ignore_errors=True)
+    landed = json.loads(told)
+    if landed["rows"] != records:
+        raise BenchFailed(f"{landed['rows']:,} rows of {records:,} landed")
+    return records / landed["seconds"], peak.bytes

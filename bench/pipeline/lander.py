@@ -1,0 +1,32 @@
+"""A landing in a process of its own, so that its memory is nobody else's: `python -m bench.pipeline.lander`.
+
+    lander BOOTSTRAP FOLDER WARM_UP_TOPIC TOPIC
+
+Lands the first topic, says `ready`, waits for a line, lands the second, and says its rows and seconds as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+from chronik.pipeline.landing.running import landing_session, run
+
+READY = "ready"
+
+
+def main(arguments: list[str]) -> int:
+    bootstrap, folder, warm_up, topic = arguments
+    with landing_session() as spark:
+        run(bootstrap, folder, [warm_up], once=True, spark=spark)
+        print(READY, flush=True)
+        sys.stdin.readline()
+        began = time.perf_counter()
+        summary = run(bootstrap, folder, [topic], once=True, spark=spark)
+        print(json.dumps({"rows": summary.rows[topic], "seconds": time.perf_counter() - began}), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,124 @@
+"""Topic to table, beside Spark's own connector to Parquet: the same session, broker, topic, codec and count of files,
+in turn within each round, after both have run once.
+
+Spark's own is asked for less: neither headers nor checksums nor a commit, and a batch query, which plans less than a
+stream does.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow.parquet as pq
+
+from bench.cluster.figures import Figure
+from bench.pipeline.plan import PARTITIONS, Plan, Stopwatch, millions
+from bench.servers import ROOT
+from chronik.bench.errors import BenchFailed
+from chronik.bench.measures import MEGABYTE
+from chronik.bench.rounds import in_turn
+from chronik.pipeline.landing.running import LOCAL_MASTER, run
+from chronik.pipeline.runtime import session
+from chronik.pipeline.tables.parquet import CODEC_LEVELS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CONNECTOR: Final = ROOT / ".tools" / "jars" / "spark-kafka"
+CODECS: Final = ("zstd", "snappy")
+RATIO_LEAST: Final = 1.5
+WARM_UP_RECORDS: Final = 400_000
+COLUMNS: Final = ("key", "value", "partition", "offset", "timestamp")
+
+CHRONIK, SPARK = "chronik", "Spark's own"
+
+
+class Written:
+    """The Parquet files under a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        files = [path for path in folder.rglob("*.parquet") if "_delta_log" not in path.parts]
+        self.files = len(files)
+        self.rows = sum(pq.read_metadata(path).num_rows for path in files)
+        self.bytes = sum(path.stat().st_size for path in files)
+
+
+class Contest:
+    """Both ways of one codec."""
+
+    def __init__(self, spark: SparkSession, plan: Plan, codec: str) -> None:
+        self._spark = spark
+        self._plan = plan
+        self._codec = codec
+        self._files = PARTITIONS
+        """That Spark's own writes: as many as ours has."""
+        self.ways: dict[str, Callable[[str, Path], None]] = {CHRONIK: self._chronik, SPARK: self._own}
+
+    def measure(self, way: str, records: int) -> tuple[float, Written]:
+        """Rows a second, and what was written. Raises BenchFailed."""
+        topic = self._plan.topic(records)
+        folder = self._plan.folder / "tables"
+        shutil.rmtree(folder, ignore_errors=True)
+        os.sync()  # what the other left in the page cache must not slow this one
+        try:
+            with Stopwatch() as watch:
+                self.ways[way](topic, folder)
+            written = Written(folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        if written.rows != records:
+            raise BenchFailed(f"{way} wrote {written.rows:,} rows of {records:,}")
+        if way == CHRONIK:
+            self._files = written.files
+        elif written.files != self._files:
+            raise BenchFailed(f"{way} wrote {written.files} files, not {self._files}")
+        return records / watch.seconds, written
+
+    def _chronik(self, topic: str, folder: Path) -> None:
+        run(self._plan.bootstrap, str(folder), [topic], once=True, codec=self._codec, spark=self._spark)
+
+    def _own(self, topic: str, folder: Path) -> None:
+        options = {"kafka.bootstrap.servers": self._plan.bootstrap, "subscribe": topic}
+        frame = self._spark.read.format("kafka").options(**options, minPartitions=str(self._files)).load()
+        frame = frame.select(*COLUMNS)
+        if self._files < PARTITIONS:
+            frame = frame.coalesce(self._files)
+        writer = frame.write.option("compression", self._codec)
+        if self._codec in CODEC_LEVELS:
+            writer = writer.option(f"parquet.compression.codec.{self._codec}.level", CODEC_LEVELS[self._codec])
+        writer.parquet(str(folder))
+
+
+def measure_landing(plan: Plan) -> list[Figure]:
+    jars = sorted(CONNECTOR.glob("*.jar"))
+    if not jars:
+        raise BenchFailed("Spark's own connector is not there; tools/clients/setup spark-kafka fetches it")
+    with session(LOCAL_MASTER, **{"spark.jars": ",".join(map(str, jars))}) as spark:
+        return [figure for codec in CODECS for figure in _with_codec(Contest(spark, plan, codec), plan, codec)]
+
+
+def _with_codec(contest: Contest, plan: Plan, codec: str) -> list[Figure]:
+    for records in (WARM_UP_RECORDS, plan.records):
+        for way in contest.ways:
+            contest.measure(way, records)  # Java is quick when it has seen much; and ours tells its count of files
+    rates: dict[str, list[float]] = defaultdict(list)
+    sizes: dict[str, list[float]] = defaultdict(list)
+    files = 0
+    for number in range(plan.rounds):
+        for way in in_turn(list(contest.ways), number):
+            rate, written = contest.measure(way, plan.records)
+            rates[way].append(rate)
+            sizes[way].append(written.bytes / MEGABYTE)
+            files = written.files
+    ratios = [ours / own for ours, own in zip(rates[CHRONIK], rates[SPARK], strict=True)]
+    what = f"{millions(plan.records)} rows, {files} files of {codec}"
+    return [
+        Figure(f"{what}: {CHRONIK} of {SPARK}, rows/s", ratios, at_least=RATIO_LEAST),
+        *(Figure(f"{what}: {way}, rows/s", rates[way]) for way in contest.ways),
+        *(Figure(f"{what}: {way}, MB", sizes[way]) for way in contest.ways),
+    ]

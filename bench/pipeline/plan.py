@@ -1,0 +1,93 @@
+"""What is measured, how large and how often, and the topics that all sections share."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from chronik.bench.clients import ensure_topic
+from chronik.bench.errors import BenchFailed
+from chronik.bench.measures import MILLION
+from chronik.client.cluster import Cluster
+from chronik.client.offsets import latest_offsets
+from chronik.pipeline.publishing import Publisher, PublishSettings
+
+PARTITIONS: Final = 4
+ROWS_PER_CALL: Final = 50_000
+"""Each call's rows go to the next partition."""
+
+TEMPLATE: Final = (
+    b'{"id":"###############","user":"########","amount":1###.##,"at":17###########,"page":"/orders/####"}'
+)
+"""An event of JSON, its digits random: neither all the same, which Parquet would keep once, nor noise."""
+
+
+@dataclass(slots=True)
+class Plan:
+    folder: Path
+    """For data, and for what is kept of the run."""
+    bootstrap: str
+    rounds: int
+    records: int
+    """Of the comparison."""
+    sizes: tuple[int, ...]
+    """Of the topics whose landing is compared by size."""
+    _filled: set[str] = field(default_factory=set)
+
+    def topic(self, records: int, use: str = "events") -> str:
+        """One of so many records, filled when it is first asked for. Raises BenchFailed."""
+        name = f"{use}-{records}"
+        if name not in self._filled:
+            fill(self.bootstrap, name, records)
+            self._filled.add(name)
+        return name
+
+
+def fill(bootstrap: str, topic: str, records: int) -> None:
+    """Adds records of 100 B, as many to each partition. Raises BenchFailed."""
+    random = np.random.default_rng(1)
+    with Cluster(bootstrap) as cluster:
+        ensure_topic(cluster, topic, PARTITIONS)
+        before = _total(cluster, topic)
+        publisher = Publisher(cluster, PublishSettings(bootstrap, topic))
+        for first in range(0, records, ROWS_PER_CALL):
+            publisher.publish(events(min(ROWS_PER_CALL, records - first), random))
+        written = _total(cluster, topic) - before
+    if written != records:
+        raise BenchFailed(f"{written:,} records are in {topic}, not {records:,}")
+
+
+def _total(cluster: Cluster, topic: str) -> int:
+    return sum(latest_offsets(cluster, cluster.partitions(topic)).values())
+
+
+def events(count: int, random: np.random.Generator) -> pa.RecordBatch:
+    template: npt.NDArray[np.uint8] = np.frombuffer(TEMPLATE, np.uint8)
+    values = np.tile(template, (count, 1))
+    digits = np.flatnonzero(template == ord("#"))
+    values[:, digits] = random.integers(ord("0"), ord("9") + 1, (count, len(digits)), np.uint8)
+    ends = np.arange(0, (count + 1) * len(template), len(template), dtype=np.int32)
+    column = pa.BinaryArray.from_buffers(pa.binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(values)])
+    return pa.record_batch({"value": column})
+
+
+def millions(records: int) -> str:
+    return f"{records / MILLION:g} M"
+
+
+class Stopwatch:
+    """`with Stopwatch() as watch: …`, then `watch.seconds`."""
+
+    def __enter__(self) -> Stopwatch:
+        self.seconds = 0.0
+        self._began = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.perf_counter() - self._began
