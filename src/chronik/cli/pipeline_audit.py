@@ -10,7 +10,7 @@ from chronik.cli.arguments import add_debug_argument, add_json_argument
 from chronik.cli.output import print_json
 
 if TYPE_CHECKING:
-    from chronik.pipeline.audit.run import Progress
+    from chronik.pipeline.audit.logs import Progress
 
 EXIT_COULD_NOT_LOOK = 2
 

@@ -27,6 +27,8 @@ class ReplicaSlice:
     is_final: bool
     """Nothing of the partition is looked at behind it."""
     is_in_sync: bool
+    is_continued: bool = False
+    """Another slice ends where this one begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +75,20 @@ class _Tally:
 
     def saw(self, batch: Batch) -> None:
         self.batches += 1
-        self.records += max(0, batch.header.record_count)
         self.size_bytes += len(batch.data)
 
 
 def _examine(slice: ReplicaSlice) -> Examined:
     walk = Walk(
-        slice.folder, slice.place, slice.start, slice.end, slice.is_compacted, slice.is_final, slice.is_in_sync
+        slice.folder,
+        slice.place,
+        slice.start,
+        slice.end,
+        is_compacted=slice.is_compacted,
+        is_final=slice.is_final,
+        must_reach_end=slice.is_in_sync,
+        # Of a batch that reaches across the border each slice takes its own records, but only one takes the batch.
+        is_continued=slice.is_continued and not slice.is_compacted,
     )
     tally = _Tally()
     digests = _of_records(walk, tally) if slice.is_compacted else _of_batches(walk, tally)
@@ -95,6 +104,7 @@ def _of_batches(walk: Walk, tally: _Tally) -> Digests:
             tally.found(event)
         else:
             tally.saw(event)
+            tally.records += max(0, event.header.record_count)
             digests.add(event)
     return digests.digests()
 
@@ -112,5 +122,6 @@ def _of_records(walk: Walk, tally: _Tally) -> Digests:
         if isinstance(each, Finding):
             tally.found(each)
         else:
+            tally.records += len(each)
             digests.add(each)
     return digests.digests()

@@ -59,6 +59,8 @@ class Chunk:
     start: int
     end: int
     replicas: tuple[Held, ...]
+    is_continued: bool = False
+    """The partition begins before it."""
 
 
 class _Kept(NamedTuple):
@@ -106,7 +108,16 @@ def narrow(chunk: Chunk) -> list[Finding]:
 def _kept(chunk: Chunk, replica: Held, end: int) -> tuple[int, dict[_Key, _Kept]]:
     """Where the walk began, and what it met."""
     place = Place(chunk.topic, chunk.partition, replica.node)
-    walk = Walk(replica.folder, place, chunk.start, end, is_compacted=True, is_final=False, must_reach_end=False)
+    walk = Walk(
+        replica.folder,
+        place,
+        chunk.start,
+        end,
+        is_compacted=True,
+        is_final=False,
+        must_reach_end=False,
+        is_continued=chunk.is_continued,
+    )
     seen: Counter[int] = Counter()
     found: dict[_Key, _Kept] = {}
     for event in walk:

@@ -74,6 +74,7 @@ def _slices(partition: Partition, start: int, end: int) -> Iterator[ReplicaSlice
                 is_compacted=partition.is_compacted,
                 is_final=replica.end <= end,
                 is_in_sync=replica.is_in_sync,
+                is_continued=start > partition.start,
             )
 
 

@@ -14,6 +14,7 @@ EXIT_CLEAN, EXIT_FINDINGS, EXIT_COULD_NOT_LOOK = 0, 1, 2
 OF_LOGS: Final = (Kind.CHECKSUM, Kind.HEADER)
 OF_ORDER: Final = (Kind.MISSING_RECORDS, Kind.DUPLICATE_BATCH, Kind.EPOCH)
 OF_REPLICAS: Final = (Kind.SHORT_LOG, Kind.DIVERGED)
+OF_GROUPS: Final = (Kind.COMMITTED_OFFSET,)
 OF_TABLES: Final = (Kind.LOST_ROW, Kind.DUPLICATE_ROW, Kind.FOREIGN_ROW, Kind.DIFFERENT_ROW)
 
 
@@ -87,11 +88,10 @@ class Report:
 
     def _figures(self) -> str:
         rate = self.size_bytes / MIB / self.seconds if self.seconds > 0 else 0.0
-        looked = (
-            f"{self.topics} topics, {self.partitions} partitions, {self.replicas} replicas on "
-            f"{len(self.nodes)} nodes: {self.records:,} records, {self.size_bytes / MIB:,.0f} MiB"
-        )
-        return f"Read {looked}, in {self.seconds:.1f} s ({rate:,.0f} MiB/s)."
+        counted = ((self.topics, "topic"), (self.partitions, "partition"), (self.replicas, "replica"))
+        looked = f"{', '.join(_counted(*each) for each in counted)} on {_counted(len(self.nodes), 'node')}"
+        amount = f"{self.records:,} records, {self.size_bytes / MIB:,.0f} MiB"
+        return f"Read {looked}: {amount}, in {self.seconds:.1f} s ({rate:,.0f} MiB/s)."
 
     def _checks(self) -> list[str]:
         counts = Counter(finding.kind for finding in self.findings)
@@ -99,10 +99,10 @@ class Report:
             ("every batch is as it was written, by its checksum", OF_LOGS),
             ("offsets and leader epochs are in order, and nothing is missing or doubled", OF_ORDER),
             ("replicas are identical up to the high watermark", OF_REPLICAS),
-            (f"the committed offsets of {self.groups} groups are within their partitions", (Kind.COMMITTED_OFFSET,)),
+            (f"committed offsets of {_counted(self.groups, 'group')} are within their partitions", OF_GROUPS),
         ]
         if self.tables is not None:
-            checks.append((f"{self.rows:,} rows of {self.tables} tables equal their records", OF_TABLES))
+            checks.append((f"{self.rows:,} rows of {_counted(self.tables, 'table')} equal their records", OF_TABLES))
         if self.state_index is not None:
             checks.append((f"the metadata is the same on all nodes, at index {self.state_index}", (Kind.STATE,)))
         elif counts[Kind.STATE]:
@@ -110,12 +110,16 @@ class Report:
         lines = []
         for says, kinds in checks:
             wrong = sum(counts[kind] for kind in kinds)
-            lines.append(f"WRONG  {says}: {wrong} finding{'s' if wrong > 1 else ''}" if wrong else f"ok     {says}")
+            lines.append(f"WRONG  {says}: {_counted(wrong, 'finding')}" if wrong else f"ok     {says}")
         return lines
 
     def _verdict(self) -> str:
         if self.findings:
-            return f"{len(self.findings)} finding{'s' if len(self.findings) > 1 else ''}."
+            return f"{_counted(len(self.findings), 'finding')}."
         if self.unseen:
             return "Nothing wrong was found, but not everything could be looked at."
         return "Everything is as it must be."
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,16 +15,12 @@ from chronik.config import Address
 from chronik.ids import format_id
 from chronik.pipeline.audit import groups as committed
 from chronik.pipeline.audit import standing
-from chronik.pipeline.audit.comparing import differing_chunks, merged
-from chronik.pipeline.audit.examining import Examined, examine_all
 from chronik.pipeline.audit.findings import Finding, Kind
 from chronik.pipeline.audit.folders import CannotLook, NodeFolder, node_folders
-from chronik.pipeline.audit.narrowing import Chunk, Held, narrow
-from chronik.pipeline.audit.planning import Stretch, bundles, rounds, stretches
+from chronik.pipeline.audit.logs import Progress, compare_logs, in_silence
 from chronik.pipeline.audit.report import Report
 from chronik.pipeline.audit.standing import Partition
 from chronik.pipeline.audit.state import compare_disks, compare_running
-from chronik.pipeline.audit.surviving import Compacted, compare_survivors
 from chronik.pipeline.audit.tabling import LandedTable, beyond_the_log, compare_table, landed_table
 from chronik.pipeline.tables.committer import TableError
 from chronik.pipeline.tasks import Tasks, on_spark
@@ -37,12 +33,6 @@ __all__ = ["CannotLook", "audit"]
 
 CLIENT_ID: Final = "chronik-audit"
 
-CHUNKS_NARROWED_MAX: Final = 20
-"""Of one partition: where replicas have nothing in common, the first say so."""
-
-Progress = Callable[[str, int, int], None]
-"""What is being done, how much of it, and out of how much: bytes of logs, then tables."""
-
 
 def audit(
     data_dirs: Sequence[str | Path],
@@ -54,7 +44,7 @@ def audit(
     spark: SparkSession | None = None,
     master: str | None = None,
     tasks: Tasks | None = None,
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = in_silence,
     timeout_s: float = 30.0,
 ) -> Report:
     """Looks at everything in these data folders of nodes, and tells what is not as it must be.
@@ -173,51 +163,10 @@ class _Audit:
             for node, count in sorted(unseen.items())
         ]
 
-    # Logs
-
     def look_at_logs(self, tasks: Tasks) -> None:
-        work = [stretch for partition in self._partitions for stretch in stretches(partition)]
-        total, done = sum(each.size_bytes for each in work), 0
-        own: list[Finding] = []
-        differing: dict[TopicPartition, list[tuple[int, int]]] = {}
-        for some in rounds(work):
-            for stretch, examined in self._examined(tasks, some):
-                own += [finding for each in examined for finding in each.findings]
-                found = list(differing_chunks(stretch, examined))
-                if found:
-                    differing.setdefault(stretch.partition.source, []).extend(found)
-            done += sum(each.size_bytes for each in some)
-            self._progress("logs", done, total)
-        self._take(merged(own, self._narrowed(tasks, differing)), ())
-
-    def _examined(self, tasks: Tasks, some: Sequence[Stretch]) -> list[tuple[Stretch, list[Examined]]]:
-        slices = [(each, stretch.size_bytes // len(stretch.slices)) for stretch in some for each in stretch.slices]
-        results = iter([each for bundle in tasks(examine_all, bundles(slices)) for each in bundle])
-        found = [(stretch, [next(results) for _ in stretch.slices]) for stretch in some]
-        for _, examined in found:
-            for each in examined:
-                self.report.batches += each.batches
-                self.report.records += each.records
-                self.report.size_bytes += each.size_bytes
-        return found
-
-    def _narrowed(self, tasks: Tasks, differing: dict[TopicPartition, list[tuple[int, int]]]) -> list[Finding]:
-        plain: list[Chunk] = []
-        compacted: list[Compacted] = []
-        for partition in self._partitions:
-            chunks = differing.get(partition.source, [])
-            held = tuple(Held(each.node, each.folder, each.end) for each in partition.replicas)
-            if chunks and partition.is_compacted:
-                compacted.append(Compacted(*partition.source, partition.leader, held, tuple(chunks)))
-                continue
-            for start, end in chunks[:CHUNKS_NARROWED_MAX]:
-                reaching = tuple(each for each in held if each.end > start)
-                plain.append(Chunk(*partition.source, partition.leader, start, end, reaching))
-            if len(chunks) > CHUNKS_NARROWED_MAX:
-                more = len(chunks) - CHUNKS_NARROWED_MAX
-                self.report.notes.append(f"{partition.source}: replicas differ in {more} more stretches of offsets")
-        found = [finding for each in tasks(narrow, plain) for finding in each]
-        return found + [finding for each in tasks(compare_survivors, compacted) for finding in each]
+        compared, report = compare_logs(tasks, self._partitions, self._progress), self.report
+        report.batches, report.records, report.size_bytes = compared.batches, compared.records, compared.size_bytes
+        self._take(compared.findings, compared.notes)
 
     # Tables and groups
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count, takewhile
 from typing import Final
 
 from chronik.config import Address
@@ -48,7 +49,9 @@ class DiskState:
     first: int
     """The index of the snapshot; the image itself may have moved on."""
     entries: tuple[Entry, ...]
-    """Those behind it that are committed, in order."""
+    """Those behind it, in order."""
+    commit: int
+    """What is known to be committed: more may be. It is written down along with other things only."""
 
     @property
     def last(self) -> int:
@@ -89,11 +92,11 @@ def _of_cluster(node: int, files: FileSystem) -> DiskState:
         later = item.index + 1
         while entries.pop(later, None) is not None:  # an entry replaces all that stood behind it
             later += 1
-    start = image.applied_index + 1
-    committed = range(start, max(start, commit + 1))
-    if not all(index in entries for index in committed):
-        raise DataDamaged(f"{RAFT_FOLDER}: of the entries {start} to {commit}, all committed, some are missing")
-    return DiskState(node, image, image.applied_index, tuple(entries[index] for index in committed))
+    first = image.applied_index
+    behind = tuple(entries[index] for index in takewhile(entries.__contains__, count(first + 1)))
+    if commit > first + len(behind):
+        raise DataDamaged(f"{RAFT_FOLDER}: entries up to {commit} are committed, they end at {first + len(behind)}")
+    return DiskState(node, image, first, behind, max(first, commit))
 
 
 def _alone(node: int, files: FileSystem) -> DiskState:
@@ -101,7 +104,7 @@ def _alone(node: int, files: FileSystem) -> DiskState:
     image = decode_snapshot(read_snapshot(files, ALONE_FOLDER, index)) if index else Image()
     records = _records(files, ALONE_FOLDER, index)
     entries = tuple(Entry(each.index, 0, EntryKind.COMMAND, bytes(each.payload)) for each in records)
-    return DiskState(node, image, image.applied_index, entries)
+    return DiskState(node, image, image.applied_index, entries, image.applied_index + len(entries))
 
 
 def _records(files: FileSystem, folder: str, after: int) -> Iterator[Record]:
@@ -144,14 +147,24 @@ def compare_disks(folders: Mapping[int, NodeFolder]) -> States:
     if not states:
         return States(tuple(findings), (), None, None)
     comparable, notes = _comparable(states)
-    index = min(state.last for state in comparable)
+    index = _agreed(comparable)
     for state in comparable:
         _advance(state.image, state.entries[: index - state.first])
     hashes = {state.node: state.image.state_hash for state in comparable}
     findings += _compared(hashes, index)
-    furthest = max(comparable, key=lambda state: state.last)
-    _advance(furthest.image, furthest.entries[index - furthest.first :])
+    furthest = max(comparable, key=lambda state: state.commit)
+    _advance(furthest.image, furthest.entries[index - furthest.first : furthest.commit - furthest.first])
     return States(tuple(findings), tuple(notes), index, furthest.image)
+
+
+def _agreed(states: Sequence[DiskState]) -> int:
+    """How far all logs are the same log: what stands in all of them, of the same term, cannot be taken back any more.
+    At least as far as all know it to be committed."""
+    index = max(state.first for state in states)
+    end = min(state.last for state in states)
+    while index < end and len({state.entries[index - state.first].term for state in states}) == 1:
+        index += 1
+    return max(index, min(state.commit for state in states))
 
 
 def _advance(image: Image, entries: Sequence[Entry]) -> None:

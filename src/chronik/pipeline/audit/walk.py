@@ -145,6 +145,8 @@ class Walk:
     """No other walk goes on from `end`: whatever is missing up to there is told by this one."""
     must_reach_end: bool = True
     """The replica is in sync. One that is not may end anywhere."""
+    is_continued: bool = False
+    """Another walk has come up to `start`, and has looked at the batch that reaches across it."""
     due: int = field(init=False)
     """The offset up to which it has come."""
     _epoch: int = -1
@@ -177,11 +179,13 @@ class Walk:
         begun = sum(each.base_offset <= self.due for each in segments)
         segments = segments[max(0, begun - 1) :]
         last: tuple[str, int] | None = None
+        at = min([self.due, *(each.base_offset for each in segments[:1])])
         for segment, following in zip_longest(segments, segments[1:]):
             if self._ended or (segment.base_offset >= self.end and self.due >= self.end):
                 return
             with _Reader(segment.path) as reader:
-                last = (segment.path, (yield from self._file(reader, segment, following)))
+                position, at = yield from self._file(reader, segment, following, at)
+                last = segment.path, position
         if self.due < self.end and not self._ended and self.is_final and self.must_reach_end:
             yield self._short(last)
 
@@ -199,10 +203,12 @@ class Walk:
     # One file
 
     def _file(
-        self, reader: _Reader, segment: SegmentFile, following: SegmentFile | None
-    ) -> Generator[Event, None, int]:
-        """Returns the position up to which it was read. Batches below `due` were looked at by an earlier walk."""
-        position, at = 0, min(segment.base_offset, self.due)
+        self, reader: _Reader, segment: SegmentFile, following: SegmentFile | None, at: int
+    ) -> Generator[Event, None, tuple[int, int]]:
+        """`at` is the offset that is due where the file begins. Returns the position up to which it was read, and the
+        offset that is due there. Batches below `self.due` were looked at by an earlier walk."""
+        position = 0
+        rest = self.end if following is None else following.base_offset  # where damage up to the file's end leads to
         is_sure = True  # of `at`, the offset that is due at `position`
         while True:
             header = reader.header(position)
@@ -212,25 +218,28 @@ class Walk:
             if header is None:
                 if reader.is_room(position):
                     break
-                position, at = yield from self._damage(reader, position, at, following)
-            elif at < self.due and header.next_offset <= self.due:
+                position, at = yield from self._damage(reader, position, at, rest)
+            elif at < self.due and (header.next_offset <= self.due or self._is_across(header)):
                 is_sure = is_sure and header.base_offset == at
                 position, at = position + header.size, max(at, header.next_offset)
+                self.due = max(self.due, at)
             else:
                 at = at if is_sure or header.base_offset > self.due else header.base_offset
                 is_sure = True
-                position, at = yield from self._batch(reader, segment, position, header, at)
+                position, at = yield from self._batch(reader, segment, position, header, at, rest)
                 if self._ended:
                     break
                 self.due = max(self.due, at)
-        return position
+        return position, at
+
+    def _is_across(self, header: BatchHeader) -> bool:
+        return self.is_continued and header.base_offset < self.start
 
     def _damage(
-        self, reader: _Reader, position: int, at: int, following: SegmentFile | None
+        self, reader: _Reader, position: int, at: int, rest: int
     ) -> Generator[Event, None, tuple[int, int]]:
         """Returns where it goes on, and with which offset."""
         found = reader.next_good(position + 1, at)
-        rest = self.end if following is None else following.base_offset
         after = max(at, _offset_at(reader, found, rest))
         if after > self.due:
             yield self._unreadable(reader, position, max(at, self.due), found, after)
@@ -238,7 +247,7 @@ class Walk:
         return found, after
 
     def _batch(
-        self, reader: _Reader, segment: SegmentFile, position: int, header: BatchHeader, at: int
+        self, reader: _Reader, segment: SegmentFile, position: int, header: BatchHeader, at: int, rest: int
     ) -> Generator[Event, None, tuple[int, int]]:
         """Returns where it goes on, and with which offset."""
         behind = position + header.size
@@ -268,7 +277,7 @@ class Walk:
         if is_good or _leads_on(reader, behind, header, follower):
             return behind, max(at, header.next_offset)
         found = reader.next_good(position + 1, at)
-        return found, max(at, _offset_at(reader, found, at))
+        return found, max(at, _offset_at(reader, found, rest))
 
     def _out_of_place(
         self, reader: _Reader, position: int, header: BatchHeader, at: int, follower: BatchHeader | None
@@ -302,11 +311,12 @@ class Walk:
             known = self._epochs.range_at(header.base_offset)[0]
         if epoch < self._epoch:
             says = f"the batch is of leader epoch {epoch}, behind one of {self._epoch}"
-            yield self._finding(Kind.EPOCH, says, header, path, position)
         elif known not in (epoch, -1) and self._epochs_whole:
             says = f"the batch is of leader epoch {epoch}, the node's history of epochs says {known}"
-            yield self._finding(Kind.EPOCH, says, header, path, position)
-        self._epoch = max(self._epoch, epoch)
+        else:
+            self._epoch = epoch
+            return
+        yield self._finding(Kind.EPOCH, says, header, path, position)
 
     def _check_producer(self, header: BatchHeader, path: str, position: int) -> Iterator[Finding]:
         """A producer numbers its batches: the same one, right behind itself, was written twice."""
