@@ -100,7 +100,8 @@ def _stopped_by_signals() -> threading.Event:
     def handle(number: int, _: FrameType | None) -> None:
         if stop.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
-        stop.set()
+        # Elsewhere: this thread may be about to wait for the event, holding its lock.
+        threading.Thread(target=stop.set, daemon=True).start()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, handle)

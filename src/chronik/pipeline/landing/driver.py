@@ -97,7 +97,7 @@ class Driver:
                 self._discover()
                 more = self._round(list(self._topics.values()))
                 if not more:
-                    self._stop.wait(max(0.0, began + self._settings.interval_s - self._monotonic()))
+                    self._rest(began + self._settings.interval_s)
             return self._summary()
         finally:
             self._say_stopped()
@@ -114,13 +114,18 @@ class Driver:
                 if not open_topics:
                     break
                 if not self._round(open_topics, once=True):
-                    self._stop.wait(PAUSE_SECONDS_MIN)
+                    self._rest(self._monotonic() + PAUSE_SECONDS_MIN)
             given_up = [topic for topic in self._topics.values() if topic.failures >= FAILURES_MAX_ONCE]
             if given_up:
                 raise LandingFailed("; ".join(f"{each.landing.topic}: {each.last_error}" for each in given_up))
             return self._summary()
         finally:
             self._say_stopped()
+
+    def _rest(self, until: float) -> None:
+        """Until the next round, or a topic that failed is to be tried again."""
+        retries = [topic.not_before for topic in self._topics.values() if topic.failures]
+        self._stop.wait(max(0.0, min([until, *retries]) - self._monotonic()))
 
     # Topics
 
