@@ -1,0 +1,221 @@
+"""Rows beside records, in both directions: what is lost, doubled, foreign or changed in a table is named."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from chronik.log.config import LogConfig
+from chronik.pipeline.audit import tabling
+from chronik.pipeline.audit.decoding import records_of
+from chronik.pipeline.audit.findings import Finding, Kind
+from chronik.pipeline.audit.tabling import beyond_the_log, compare_table, landed_table
+from chronik.pipeline.audit.walk import Place, Walk
+from chronik.pipeline.columns import Columns
+from chronik.pipeline.tables.columns import Kind as TableKind
+from chronik.pipeline.tables.columns import batch_of, own_columns, schema_of
+from chronik.pipeline.tables.committer import TableSpec
+from chronik.pipeline.tables.compaction import compact
+from chronik.pipeline.tables.decoding import decode_records
+from chronik.pipeline.tables.delta import DeltaCommitter
+from chronik.pipeline.tables.parquet import PartitionedWriter
+from chronik.pipeline.tables.progress import Landed, Span
+from chronik.pipeline.tables.storage import Storage, dead_letters_uri, table_uri
+from chronik.pipeline.tasks import in_this_process
+from tests.pipeline.audited import TOPIC_ID, Copies, Written, flip
+
+TOPIC = "orders"
+
+
+class Landing:
+    """Lands what a log holds, as the pipeline does."""
+
+    def __init__(self, root: Path, log: Path, kind: TableKind = TableKind.RAW) -> None:
+        self.root, self._log = str(root), str(log)
+        self._table = DeltaCommitter.open_or_create(table_uri(self.root, TOPIC), TableSpec(TOPIC, TOPIC_ID, kind))
+        self._dead = TableSpec(TOPIC, TOPIC_ID, TableKind.DEAD_LETTERS)
+
+    def land(self, start: int, end: int, *, leave_out: int | None = None, twice: int | None = None) -> None:
+        schema = self._table.snapshot().schema
+        good: list[pa.RecordBatch] = []
+        dead: list[pa.RecordBatch] = []
+        for records in self._records(start, end):
+            if self._table.spec.kind is TableKind.RAW:
+                good.append(batch_of(own_columns(0, records), schema))
+                continue
+            for decoded in decode_records(0, records, schema):
+                good.append(batch_of(decoded.rows, schema))
+                dead += [] if decoded.dead is None else [batch_of(decoded.dead, schema_of(TableKind.DEAD_LETTERS))]
+        table = pa.Table.from_batches(good, schema)
+        if leave_out is not None:
+            table = table.filter(pc.field("_offset") != leave_out)
+        if twice is not None:
+            table = pa.concat_tables([table, table.filter(pc.field("_offset") == twice)])
+        if dead:
+            letters = DeltaCommitter.open_or_create(dead_letters_uri(self.root, TOPIC), self._dead)
+            letters.commit([self._written(letters, pa.Table.from_batches(dead), start, end)])
+        self._table.commit([self._written(self._table, table, start, end)])
+
+    def _records(self, start: int, end: int) -> list[Columns]:
+        place = Place(TOPIC, 0, 1)
+        read = records_of(Walk(self._log, place, start, end), place, start, end)
+        return [each for each in read if isinstance(each, Columns)]
+
+    def _written(self, committer: DeltaCommitter, rows: pa.Table, start: int, end: int) -> Landed:
+        with PartitionedWriter(Storage(committer.uri), rows.schema, ("_date",)) as writer:
+            for batch in rows.to_batches():
+                writer.write(batch)
+        return Landed((Span(0, start, end),), writer.files)
+
+    def files(self) -> list[Path]:
+        return sorted(Path(table_uri(self.root, TOPIC)).rglob("*.parquet"))
+
+
+class World:
+    def __init__(self, tmp_path: Path, kind: TableKind = TableKind.RAW) -> None:
+        self.folder = tmp_path / "1"
+        log = Written(self.folder, LogConfig(segment_bytes=2000))
+        for number in range(12):
+            values = [b'{"number": %d}' % (10 * number + each) for each in range(10)]
+            if number == 4:
+                values[3] = b"no JSON at all"
+            if number == 5:
+                log.batch((b"key", None), (None, b"{}"), *((b"key", value) for value in values[2:]))
+            else:
+                log.batch(*((b"key", value) for value in values))
+        self.held = Copies({1: self.folder}, log.close())
+        self.landing = Landing(tmp_path / "tables", self.folder, kind)
+
+    def compared(self) -> tuple[list[Finding], int]:
+        landed = landed_table(self.landing.root, TOPIC)
+        assert landed is not None
+        return compare_table(in_this_process, self.landing.root, landed, [self.held.partition()])
+
+    def found(self) -> list[tuple[Kind, int | None]]:
+        return [(each.kind, each.offset) for each in self.compared()[0]]
+
+
+@pytest.fixture(autouse=True, params=[250_000, 25])
+def _slices(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tabling, "ROWS_PER_SLICE", request.param)
+
+
+@pytest.mark.parametrize("kind", [TableKind.RAW, TableKind.DECODED])
+def test_a_table_that_holds_every_record_is_clean_also_when_it_is_behind(tmp_path: Path, kind: TableKind) -> None:
+    world = World(tmp_path, kind)
+    world.landing.land(0, 50)
+    assert world.compared() == ([], 50)
+    world.landing.land(50, 115)
+    assert world.compared() == ([], 115)
+    compact(table_uri(world.landing.root, TOPIC))
+    assert world.compared() == ([], 115)
+    world.held.start = 20
+    assert world.compared() == ([], 95)
+
+
+@pytest.mark.parametrize("kind", [TableKind.RAW, TableKind.DECODED])
+def test_a_lost_row_is_named_with_its_place_in_the_log(tmp_path: Path, kind: TableKind) -> None:
+    world = World(tmp_path, kind)
+    world.landing.land(0, 60)
+    world.landing.land(60, 120, leave_out=77)
+    (found,), _ = world.compared()
+    assert (found.kind, found.topic, found.partition, found.offset) == (Kind.LOST_ROW, TOPIC, 0, 77)
+    assert found.file == table_uri(world.landing.root, TOPIC)
+    assert "the record at offset 77 has no row" in found.says
+    assert str(world.folder) in found.says
+    assert "byte" in found.says
+
+
+def test_the_first_and_the_last_row_can_be_lost_too(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.landing.land(0, 60, leave_out=0)
+    world.landing.land(60, 120, leave_out=119)
+    assert world.found() == [(Kind.LOST_ROW, 0), (Kind.LOST_ROW, 119)]
+
+
+def test_a_file_that_a_table_lost_is_told_by_its_offsets(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.landing.land(0, 60)
+    world.landing.land(60, 120, leave_out=0)
+    table = DeltaCommitter(table_uri(world.landing.root, TOPIC))
+    kept = landed_table(world.landing.root, TOPIC)
+    assert kept is not None
+    assert len(kept.table.files) == 2
+    DeltaTable(table.uri).delete("_offset >= 60")
+    findings, _ = world.compared()
+    assert {each.kind for each in findings} == {Kind.LOST_ROW}
+    lost = sorted(offset for each in findings for offset in range(each.offset or 0, each.end_offset or 0))
+    assert lost == list(range(60, 120))
+
+
+def test_a_row_that_is_there_twice_is_named_with_its_file(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.landing.land(0, 60)
+    world.landing.land(60, 120, twice=99)
+    (found,), _ = world.compared()
+    assert (found.kind, found.offset) == (Kind.DUPLICATE_ROW, 99)
+    assert found.file in map(str, world.landing.files())
+
+
+def test_rows_that_no_record_has_are_named(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.landing.land(0, 120)
+    # Another log of the same topic that ends earlier, and has a hole.
+    (path,) = world.landing.files()
+    rows = pq.read_table(path)
+    changed = rows.set_column(0, "_partition", rows["_partition"])
+    offsets = rows["_offset"].to_pylist()
+    offsets[offsets.index(110)] = 130
+    changed = changed.set_column(changed.schema.get_field_index("_offset"), "_offset", pa.array(offsets, pa.int64()))
+    pq.write_table(changed, path)
+    assert sorted(world.found()) == [(Kind.FOREIGN_ROW, 130), (Kind.LOST_ROW, 110)]
+
+
+@pytest.mark.parametrize("column", ["_key", "_value", "_timestamp"])
+def test_a_row_that_is_not_its_record_is_named(tmp_path: Path, column: str) -> None:
+    world = World(tmp_path)
+    world.landing.land(0, 120)
+    (path,) = world.landing.files()
+    rows = pq.read_table(path)
+    values = rows[column].to_pylist()
+    values[64] = values[3] if column == "_value" else values[64].replace(year=2020) if column == "_timestamp" else b"?"
+    field = rows.schema.field(column)
+    pq.write_table(rows.set_column(rows.schema.get_field_index(column), field, pa.array(values, field.type)), path)
+    (found,), _ = world.compared()
+    assert (found.kind, found.offset, found.file) == (Kind.DIFFERENT_ROW, 64, str(path))
+    assert f"the {column.removeprefix('_')} of the row" in found.says
+
+
+def test_a_dead_letter_that_is_gone_is_a_lost_row(tmp_path: Path) -> None:
+    world = World(tmp_path, TableKind.DECODED)
+    world.landing.land(0, 120)
+    assert world.found() == []
+    shutil.rmtree(dead_letters_uri(world.landing.root, TOPIC))
+    assert world.found() == [(Kind.LOST_ROW, 43)]
+
+
+def test_records_that_the_log_cannot_give_are_not_held_against_the_table(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.landing.land(0, 120)
+    path = world.held.files(1)[1]
+    flip(path, 100)
+    assert world.found() == []
+    assert [each.kind for each in world.held.findings()] == [Kind.CHECKSUM]
+
+
+def test_a_table_that_has_landed_more_than_there_is_is_named(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.landing.land(0, 120)
+    world.held.end = 100
+    landed = landed_table(world.landing.root, TOPIC)
+    assert landed is not None
+    found = beyond_the_log(landed, world.held.partition())
+    assert found is not None
+    assert (found.kind, found.offset) == (Kind.FOREIGN_ROW, 100)
+    assert landed_table(world.landing.root, "nothing") is None
