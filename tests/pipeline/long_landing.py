@@ -34,8 +34,8 @@ from tests.pipeline.spark_cluster import SparkCluster
 
 TOPIC = "events"
 PARTITIONS = 3
-ROUNDS_PER_KILL = 4
-"""Rounds that the records between two kills take: a kill falls into the middle of landing, not after it."""
+ROUNDS_PER_SHARE = 4
+"""Rounds that the records before a kill take: about two seconds, so that it falls into the middle of them."""
 
 GOES_ON_SECONDS_MAX = 300.0
 """A driver is back in 10 to 20 s; this is for machines that do much else."""
@@ -124,18 +124,21 @@ class Storm:
         began = time.monotonic()
         with Client(self._brokers.bootstrap) as client:
             create_topics(client, [NewTopic(TOPIC, PARTITIONS, len(self._brokers.nodes))])
-        share = self._records // (len(kills) + 1)
+        # One before each kill and one after it, so that there is always something to land; and the rest at the end.
+        share = self._records // (2 * len(kills) + 1)
         arguments = ["-b", self._brokers.bootstrap, "--table-root", self._root, "--topics", TOPIC]
         arguments += ["--master", self._spark.url, "--interval", "0.2"]
-        arguments += ["--max-records-per-round", str(max(1, share // ROUNDS_PER_KILL))]
-        conf = {**self._spark.conf, "spark.task.maxFailures": "8"}
+        arguments += ["--max-records-per-round", str(max(1, share // ROUNDS_PER_SHARE))]
         with (
             JournalledProducer(self._brokers.bootstrap, TOPIC, PARTITIONS, self._records) as producer,
-            LandingDriver(arguments, conf, self._folder / "driver.log") as driver,
+            LandingDriver(arguments, self._spark.conf, self._folder / "driver.log") as driver,
         ):
             for number, kill in enumerate(kills):
-                producer.allow(share * (number + 1))
-                self._strike(number, kill, kills, producer, driver)
+                producer.allow(share * (2 * number + 1))
+                self._wait_for_rows(self._table.rows_landed() + 1, driver)
+                time.sleep(kill.after_s)  # the place within a round is the seed's choice, not a state to wait for
+                producer.allow(share * (2 * number + 2))
+                self._strike(f"kill {number + 1} of {len(kills)}", kill, producer, driver)
             producer.allow(self._records)
             self._wait_for_rows(self._records, driver)
             assert driver.stop() == 0, driver.last_words()
@@ -149,26 +152,16 @@ class Storm:
         told = [(topic.topic, topic.state, topic.lag) for topic in status(self._brokers.bootstrap)]
         return [] if told == [(TOPIC, "stopped", 0)] else [f"status says {told}"]
 
-    def _strike(
-        self, number: int, kill: Kill, kills: Sequence[Kill], producer: JournalledProducer, driver: LandingDriver
-    ) -> None:
-        """Kills in the middle of landing, and waits until rows land again."""
-        before = self._table.rows_landed()
-        self._wait_for_rows(before + 1, driver)
-        time.sleep(kill.after_s)  # the place within a round is the seed's choice, not a state to wait for
+    def _strike(self, name: str, kill: Kill, producer: JournalledProducer, driver: LandingDriver) -> None:
+        """Waits until rows land again."""
         landed, produced = self._table.rows_landed(), producer.acknowledged
         struck = time.monotonic()
-        # Something is left to land in any case: the next share may be produced while this one recovers.
-        producer.allow(self._records // (len(kills) + 1) * (number + 2))
         self._do(kill, driver)
         self._wait_for_rows(landed + 1, driver)
         seconds = time.monotonic() - struck
         self._outcome.kills[kill.kind] += 1
         self._outcome.recoveries_s.setdefault(kill.kind, []).append(seconds)
-        self._say(
-            f"kill {number + 1} of {len(kills)}: {kill}, {landed:,} of {produced:,} landed;"
-            f" healed and landing again after {seconds:.1f} s"
-        )
+        self._say(f"{name}: {kill}, {landed:,} of {produced:,} landed; healed and landing again after {seconds:.1f} s")
 
     def _do(self, kill: Kill, driver: LandingDriver) -> None:
         nodes = sorted(self._brokers.nodes)
