@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from bench.pipeline.memory import PeakMemory, descendants, proportional_bytes
+from bench.pipeline.plan import PARTITIONS, ROWS_PER_CALL, events, fill
+from chronik.bench.measures import MEGABYTE
+from chronik.client.offsets import latest_offsets
+from chronik.testing import Broker
+
+
+def test_records_are_of_100_bytes_and_differ() -> None:
+    values = events(1000, np.random.default_rng(1))["value"].to_pylist()
+    assert {len(value) for value in values} == {100}
+    assert len(set(values)) == 1000
+
+
+def test_every_partition_has_as_many(chronik_broker: Broker, chronik_topic: str) -> None:
+    topic = f"{chronik_topic}-filled"
+    fill(chronik_broker.bootstrap, topic, PARTITIONS * ROWS_PER_CALL)
+    with chronik_broker.cluster() as cluster:
+        ends = latest_offsets(cluster, cluster.partitions(topic))
+    assert [ends[each] for each in sorted(ends)] == [ROWS_PER_CALL] * PARTITIONS
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what processes take is read from /proc")
+def test_memory_of_processes_that_a_process_started_counts() -> None:
+    hold = "held = b'x' * 60_000_000; print('held', flush=True); input()"
+    start = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {hold!r}])"
+    with subprocess.Popen(
+        [sys.executable, "-c", start], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        with PeakMemory(process.pid) as peak:
+            assert len(descendants(process.pid)) == 2
+        assert 60 * MEGABYTE < peak.bytes < 200 * MEGABYTE
+        assert proportional_bytes(process.pid) < 60 * MEGABYTE
+        process.communicate("\n")
