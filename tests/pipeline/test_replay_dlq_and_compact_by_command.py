@@ -15,9 +15,12 @@ from chronik.client.producer import Producer
 from chronik.client.records import ConsumedRecord, OutgoingRecord
 from chronik.testing import Broker
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.chronik_topic(partitions=3)]
+pytestmark = [
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.chronik_topic(partitions=3, configs={"columnar.format": "json"}),
+]
 
-SECONDS_MAX = 300
+SECONDS_MAX = 600
 
 COMMANDS = """
 import contextlib, io, json, sys
@@ -119,8 +122,8 @@ def test_records_land_are_tidied_retried_and_come_back(
     root, broker = ["--table-root", str(tmp_path / "tables")], ["-b", chronik_broker.bootstrap]
     (tmp_path / "sitecustomize.py").write_text(YESTERDAY)
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
-    landing = ["run", *broker, *root, "--once", "--max-records-per-round", "1000", "--topics"]
-    chronik([*landing, raw], [*landing, decoded, "--format", "json"], environment={"PYTHONPATH": path})
+    landing = ["run", *broker, *root, "--once", "--max-records-per-round", "1500", "--topics", f"{raw},{decoded}"]
+    chronik(landing, environment={"PYTHONPATH": path})
 
     letters, retried, listed, compacted, compacted_again, replayed, replayed_decoded = chronik(
         ["dlq", "list", *root, "--json", "--limit", "1000"],

@@ -33,7 +33,16 @@ from chronik.pipeline.dlq_task import (
     without,
     write_rows,
 )
-from chronik.pipeline.tables.columns import ERROR, OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_MS, VALUE, timestamps_ms_of
+from chronik.pipeline.tables.columns import (
+    ERROR,
+    OFFSET,
+    PARTITION,
+    TIMESTAMP,
+    TIMESTAMP_MS,
+    VALUE,
+    Kind,
+    timestamps_ms_of,
+)
 from chronik.pipeline.tables.committer import Superseded, TableDiffers, TableMissing
 from chronik.pipeline.tables.delta import DeltaCommitter
 from chronik.pipeline.tables.listing import topics_with_dead_letters
@@ -164,9 +173,7 @@ def _topics(root: str, topics: Sequence[str] | None, storage_options: Mapping[st
 class _Pair:
     """A table and its dead letters."""
 
-    def __init__(
-        self, root: str, topic: str, tasks: Tasks, storage_options: Mapping[str, str] | None
-    ) -> None:
+    def __init__(self, root: str, topic: str, tasks: Tasks, storage_options: Mapping[str, str] | None) -> None:
         self._topic = topic
         self._tasks = tasks
         self._storage_options = storage_options
@@ -179,6 +186,8 @@ class _Pair:
             table = DeltaCommitter(uri, self._storage_options)
         except TableMissing:
             return None
+        if table.spec.kind is not Kind.DECODED:
+            raise TableDiffers(f"{uri} takes any bytes: it has no dead letters")
         if table.spec.topic_id != self._dead.spec.topic_id:
             raise TableDiffers(f"{self._dead.uri} has letters of another topic than {uri}, which only has its name")
         return table
