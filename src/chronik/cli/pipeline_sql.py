@@ -109,14 +109,14 @@ def _session(arguments: argparse.Namespace) -> SparkSession:
 
 def _server_url(master: str | None) -> str | None:
     """Of a server that stays; None when there can be none, which only costs time."""
-    from chronik.pipeline.connect import ServerFailed, ensure_server, running_server
+    from chronik.pipeline.connect import ServerFailed, ensure_server, fitting_server
     from chronik.pipeline.doctor import installed_version
 
     if installed_version("grpcio") is None:
         print("without pyspark[connect] every query starts a Spark of its own", file=sys.stderr)
         return None
-    server = running_server()
-    if server is None or master not in (None, server.master):
+    server = fitting_server(master)
+    if server is None:
         print(STARTING, file=sys.stderr)
         try:
             server = ensure_server(master)

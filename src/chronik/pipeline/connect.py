@@ -14,15 +14,19 @@ import secrets
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import chronik
 from chronik.errors import ChronikError
 from chronik.pipeline.cache import cache_folder
-from chronik.pipeline.runtime import LOCAL_MASTER, LOOPBACK, environment, settings
+from chronik.pipeline.doctor import installed_version
+from chronik.pipeline.runtime import LOCAL_MASTER, LOOPBACK, environment, is_local, settings
 
+WARM_DAEMON = "chronik.pipeline.warm_daemon"
 SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 START_SECONDS_MAX = 120.0
@@ -48,6 +52,8 @@ class Server:
     token: str
     master: str
     log: str
+    made_by: str = ""
+    """What runs in it: a server outlives the installation that it was started from."""
 
     @property
     def url(self) -> str:
@@ -60,16 +66,24 @@ class Server:
 
 
 def ensure_server(master: str | None = None, folder: Path | None = None) -> Server:
-    """The server that runs, or a new one. Raises ServerFailed, JavaMissing, PySparkMissing."""
+    """The server that runs, if it is as wanted, or a new one instead. Raises ServerFailed, JavaMissing,
+    PySparkMissing."""
     folder = folder or _default_folder()
-    wanted = master or LOCAL_MASTER
     with _locked(folder):
-        found = _recorded(folder)
-        if found is not None and found.master == wanted and _answers(found.port):
-            return found
+        found = fitting_server(master, folder)
         if found is not None:
-            _end(found)
-        return _start(wanted, folder)
+            return found
+        unfit = _recorded(folder)
+        if unfit is not None:
+            _end(unfit)
+        return _start(master or LOCAL_MASTER, folder)
+
+
+def fitting_server(master: str | None = None, folder: Path | None = None) -> Server | None:
+    """The server that runs, if it is of this installation and of this master; None stands for any."""
+    found = running_server(folder)
+    fits = found is not None and master in (None, found.master) and found.made_by == _installation()
+    return found if fits else None
 
 
 def running_server(folder: Path | None = None) -> Server | None:
@@ -86,6 +100,10 @@ def stop_server(folder: Path | None = None) -> bool:
             _end(found)
         _record_of(folder).unlink(missing_ok=True)
         return found is not None
+
+
+def _installation() -> str:
+    return f"{sys.executable}, chronik {chronik.__version__}, pyspark {installed_version('pyspark')}"
 
 
 def _default_folder() -> Path:
@@ -121,11 +139,13 @@ def _start(master: str, folder: Path) -> Server:
         "spark.connect.grpc.binding.address": LOOPBACK,
         "spark.connect.grpc.binding.port": str(port),
     }
+    if is_local(master):
+        conf["spark.python.daemon.module"] = WARM_DAEMON
     options = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
     submit = str(Path(variables["SPARK_HOME"]) / "bin" / "spark-submit")
     log = folder / "server.log"
     pid = _spawn([submit, "--master", master, "--class", SERVER_CLASS, *options], variables, folder, log)
-    server = Server(pid, _started(pid) or "", port, token, master, str(log))
+    server = Server(pid, _started(pid) or "", port, token, master, str(log), _installation())
     try:
         _wait(lambda: not server.alive or _answers(port), START_SECONDS_MAX)
         if not server.alive or not _answers(port):

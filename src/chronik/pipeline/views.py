@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from chronik.client.cluster import Cluster
 from chronik.errors import ChronikError
 from chronik.pipeline.options import IsolationLevel, ReadSettings
-from chronik.pipeline.query.frames import frame
+from chronik.pipeline.query.frames import files_listed_by_the_driver, frame
 from chronik.pipeline.query.names import AmbiguousName, Half, Names, View, columns_named, plain
 from chronik.pipeline.query.snapshots import Snapshots, TailUnreadable, TopicSnapshot
 from chronik.pipeline.reading import CLIENT_ID
@@ -105,8 +105,9 @@ def _make(
     settings: ReadSettings,
     columns: list[str] | None = None,
 ) -> None:
-    rows = frame(spark, snapshot, view.half, settings, columns)
-    rows.createOrReplaceTempView(f"`{view.name}`")
+    with files_listed_by_the_driver(spark, snapshot):
+        rows = frame(spark, snapshot, view.half, settings, columns)
+        rows.createOrReplaceTempView(f"`{view.name}`")
 
 
 def _settings(bootstrap: str) -> ReadSettings:
