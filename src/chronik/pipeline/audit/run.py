@@ -33,6 +33,9 @@ __all__ = ["CannotLook", "audit"]
 
 CLIENT_ID: Final = "chronik-audit"
 
+LOOKS_MAX: Final = 5
+"""At partitions whose leaders change while they are looked at."""
+
 
 def audit(
     data_dirs: Sequence[str | Path],
@@ -166,7 +169,27 @@ class _Audit:
     def look_at_logs(self, tasks: Tasks) -> None:
         compared, report = compare_logs(tasks, self._partitions, self._progress), self.report
         report.batches, report.records, report.size_bytes = compared.batches, compared.records, compared.size_bytes
-        self._take(compared.findings, compared.notes)
+        findings, notes = compared.findings, compared.notes
+        for _ in range(LOOKS_MAX):
+            moved = self._moved({each.topic for each in findings if each.topic is not None})
+            if not moved:
+                break
+            again = compare_logs(tasks, moved)
+            sources = {each.source for each in moved}
+            findings = [each for each in findings if _source(each) not in sources] + again.findings
+            notes += again.notes
+        self._take(findings, notes)
+
+    def _moved(self, topics: set[str]) -> list[Partition]:
+        """Partitions of these topics that have another leader, or others in sync, than when they were planned: what
+        replicas were held to may not hold any more. They are planned anew."""
+        if self._cluster is None or not topics:
+            return []
+        known = {each.source: each for each in self._partitions}
+        now = {each.source: each for each in standing.told_by_brokers(self._cluster, self._folders, topics)}
+        moved = {source: each for source, each in now.items() if source in known and each.roles != known[source].roles}
+        self._partitions = [moved.get(each.source, each) for each in self._partitions]
+        return list(moved.values())
 
     # Tables and groups
 
@@ -219,7 +242,7 @@ class _Audit:
     def _excuse(
         self, finding: Finding, now: Mapping[TopicPartition, tuple[str, MetadataResponsePartition]]
     ) -> str | None:
-        about = TopicPartition(finding.topic or "", finding.partition or 0)
+        about = _source(finding)
         planned = next((each for each in self._partitions if each.source == about), None)
         if planned is None or finding.kind in (Kind.STATE, Kind.COMMITTED_OFFSET):
             return None
@@ -236,3 +259,7 @@ class _Audit:
         self.report.findings += findings
         self.report.notes += notes
 
+
+
+def _source(finding: Finding) -> TopicPartition:
+    return TopicPartition(finding.topic or "", -1 if finding.partition is None else finding.partition)

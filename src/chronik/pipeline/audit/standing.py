@@ -52,6 +52,11 @@ class Partition:
         return TopicPartition(self.topic, self.index)
 
     @property
+    def roles(self) -> tuple[object, ...]:
+        """Who leads, and who is in sync: what may change while a partition is looked at."""
+        return self.topic_id, self.leader, tuple((each.node, each.is_in_sync) for each in self.replicas)
+
+    @property
     def reference(self) -> Replica | None:
         """The replica to compare tables with."""
         in_sync = [each for each in self.replicas if each.is_in_sync]
@@ -80,31 +85,36 @@ def told_by_brokers(
     cluster: Cluster, folders: Mapping[int, NodeFolder], topics: Collection[str] | None
 ) -> list[Partition]:
     """Who is in sync is asked before the high watermark: whoever is both has everything below it."""
-    described: list[_Described] = []
-    for topic in list_topics(cluster):
-        name = topic.name or ""
-        if topics is not None and name not in topics:
-            continue
-        led = [TopicPartition(name, each.partition_index) for each in topic.partitions if each.leader_id >= 0]
-        starts, ends = earliest_offsets(cluster, led), latest_offsets(cluster, led)
-        policy = next((each.value for each in describe_configs(cluster, name) if each.name == "cleanup.policy"), "")
-        for each in topic.partitions:
-            partition = TopicPartition(name, each.partition_index)
-            described.append(
-                _Described(
-                    topic=name,
-                    topic_id=format_id(topic.topic_id),
-                    index=each.partition_index,
-                    leader=each.leader_id,
-                    replicas=tuple(each.replica_nodes),
-                    in_sync=tuple(each.isr_nodes),
-                    start=starts.get(partition, 0),
-                    end=ends.get(partition),
-                    compacts=COMPACT in (policy or ""),
-                )
-            )
+    wanted = [each for each in list_topics(cluster) if topics is None or each.name in topics]
+    led = [
+        TopicPartition(topic.name or "", each.partition_index)
+        for topic in wanted
+        for each in topic.partitions
+        if each.leader_id >= 0
+    ]
+    starts, ends = earliest_offsets(cluster, led), latest_offsets(cluster, led)
+    compacts = {topic.name: COMPACT in _policy(cluster, topic.name or "") for topic in wanted}
+    described = [
+        _Described(
+            topic=topic.name or "",
+            topic_id=format_id(topic.topic_id),
+            index=each.partition_index,
+            leader=each.leader_id,
+            replicas=tuple(each.replica_nodes),
+            in_sync=tuple(each.isr_nodes),
+            start=starts.get(TopicPartition(topic.name or "", each.partition_index), 0),
+            end=ends.get(TopicPartition(topic.name or "", each.partition_index)),
+            compacts=compacts[topic.name],
+        )
+        for topic in wanted
+        for each in sorted(topic.partitions, key=lambda partition: partition.partition_index)
+    ]
     synced = {node: folder.synced() for node, folder in folders.items()}
     return [_standing(each, folders, synced) for each in described]
+
+
+def _policy(cluster: Cluster, topic: str) -> str:
+    return next((each.value for each in describe_configs(cluster, topic) if each.name == "cleanup.policy"), "") or ""
 
 
 def of_image(image: Image, folders: Mapping[int, NodeFolder], topics: Collection[str] | None) -> list[Partition]:
