@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,8 +20,6 @@ from chronik.protocol.records import Record, encode_batch
 NOW_MS = 1_714_564_800_000
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 NODES = (1, 2, 3)
-
-Pairs = Sequence[tuple[bytes | None, bytes | None]]
 
 
 class Written:
@@ -52,10 +49,9 @@ class Written:
         self.log.sync()
 
     def batches(self, count: int, size: int = 10, epoch: int = 0) -> None:
-        for number in range(count):
+        for _ in range(count):
             first = self.log.log_end_offset
             self.batch(*((b"key %d" % each, b"value %d" % (first + each)) for each in range(size)), epoch=epoch)
-            assert number >= 0
 
     def compact(self) -> None:
         """Also what is in the active segment."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from chronik.files import RealFiles
 from chronik.log.config import LogConfig
 from chronik.log.names import LOG, offset_name, swap_name
 from chronik.log.offset_file import OffsetFile
-from chronik.pipeline.audit import digests, planning, surviving
+from chronik.pipeline.audit import planning, surviving
 from chronik.pipeline.audit.findings import Kind
 from chronik.pipeline.audit.folders import agreed_end, epochs_of
 from chronik.pipeline.audit.logs import compare_logs
@@ -277,9 +276,3 @@ def test_a_node_that_writes_and_deletes_meanwhile_is_read_all_the_same(tmp_path:
         writer.join()
     assert starts[-1] > 0
     assert not os.path.exists(tmp_path / "1" / offset_name(0, LOG))
-
-
-def test_what_a_chunk_is_stays_what_it_is() -> None:
-    """Digests of two versions of Chronik may meet in one audit of a cluster that is being upgraded."""
-    assert digests.CHUNK_OFFSETS == 16_384
-    assert replace(Partition("t", TOPIC_ID, 0, 1, 0, 0, False, (), ()), end=1).end == 1

@@ -160,7 +160,7 @@ def test_a_row_that_is_there_twice_is_named_with_its_file(tmp_path: Path) -> Non
     world.landing.land(60, 120, twice=99)
     (found,), _ = world.compared()
     assert (found.kind, found.offset) == (Kind.DUPLICATE_ROW, 99)
-    assert found.file in map(str, world.landing.files())
+    assert found.file in [str(path) for path in world.landing.files()]
 
 
 def test_rows_that_no_record_has_are_named(tmp_path: Path) -> None:
@@ -219,3 +219,16 @@ def test_a_table_that_has_landed_more_than_there_is_is_named(tmp_path: Path) -> 
     assert found is not None
     assert (found.kind, found.offset) == (Kind.FOREIGN_ROW, 100)
     assert landed_table(world.landing.root, "nothing") is None
+
+
+def test_a_table_whose_files_are_exchanged_meanwhile_is_looked_at_anew(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.landing.land(0, 60)
+    world.landing.land(60, 120)
+    before = landed_table(world.landing.root, TOPIC)
+    assert before is not None
+    compact(table_uri(world.landing.root, TOPIC))
+    for file in before.table.files:
+        Path(before.table.storage.full_path(file.path)).unlink()
+    compared = compare_table(in_this_process, world.landing.root, before, [world.held.partition()])
+    assert compared == ([], 120)

@@ -194,13 +194,17 @@ class _Audit:
     # Tables and groups
 
     def look_at_tables(self, tasks: Tasks, root: str | None) -> None:
+        suspects: dict[TopicPartition, set[int]] = {}
+        for finding in self.report.findings:
+            if finding.node is not None and finding.topic is not None:
+                suspects.setdefault(_source(finding), set()).add(finding.node)
         for number, (topic, landed) in enumerate(self._tables.items(), 1):
             partitions = [each for each in self._partitions if each.topic == topic]
             if any(each.topic_id != landed.topic_id for each in partitions):
                 self.report.unseen.append(f"{landed.table.uri} is of an earlier topic with the name {topic}")
                 continue
             assert root is not None
-            findings, rows = compare_table(tasks, root, landed, partitions)
+            findings, rows = compare_table(tasks, root, landed, partitions, suspects)
             beyond = [found for each in partitions if (found := beyond_the_log(landed, each)) is not None]
             if self._cluster is None:
                 # How far the log went is not known exactly: the table may have seen more of it.

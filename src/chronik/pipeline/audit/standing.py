@@ -56,11 +56,12 @@ class Partition:
         """Who leads, and who is in sync: what may change while a partition is looked at."""
         return self.topic_id, self.leader, tuple((each.node, each.is_in_sync) for each in self.replicas)
 
-    @property
-    def reference(self) -> Replica | None:
-        """The replica to compare tables with."""
+    def reference(self, suspects: Collection[int] = ()) -> Replica | None:
+        """The replica to compare tables with: the leader's, unless something was found wrong with it, and not with all
+        others."""
         in_sync = [each for each in self.replicas if each.is_in_sync]
-        return next((each for each in in_sync if each.node == self.leader), in_sync[0] if in_sync else None)
+        preferred = sorted(in_sync, key=lambda each: (each.node in suspects, each.node != self.leader))
+        return preferred[0] if preferred else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from chronik.client.records import TopicPartition
 from chronik.pipeline.audit.findings import Finding, Kind
 from chronik.pipeline.audit.folders import CannotLook
 from chronik.pipeline.audit.planning import bundles
@@ -26,6 +27,10 @@ ROW_BYTES: Final = 256
 
 LOOKS_MAX: Final = 20
 """A table may move on while it is looked at; not so often in a row."""
+
+
+Suspects = Mapping[TopicPartition, Collection[int]]
+"""Nodes whose replica of a partition has findings of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +70,9 @@ def _dead_letters(root: str, topic: str) -> TableFiles | None:
         return None
 
 
-def row_slices(landed: LandedTable, partition: Partition) -> Iterator[RowsSlice]:
+def row_slices(landed: LandedTable, partition: Partition, suspects: Suspects) -> Iterator[RowsSlice]:
     """What is in the log and has landed."""
-    reference = partition.reference
+    reference = partition.reference(suspects.get(partition.source, ()))
     end = min(landed.next_offsets.get(partition.index, 0), partition.end)
     if reference is None or partition.start >= end:
         return
@@ -106,26 +111,26 @@ def beyond_the_log(landed: LandedTable, partition: Partition) -> Finding | None:
 
 
 def compare_table(
-    tasks: Tasks, root: str, landed: LandedTable, partitions: Sequence[Partition]
+    tasks: Tasks, root: str, landed: LandedTable, partitions: Sequence[Partition], suspects: Suspects | None = None
 ) -> tuple[list[Finding], int]:
-    """Findings, and rows that were compared. What is found counts when a second look finds it: rows move from the dead
+    """Findings, and rows that were compared. `suspects`: with which replicas something is wrong. What is found counts when a second look finds it: rows move from the dead
     letters to the table, and files are joined, while both are read."""
-    findings, rows = _compared(tasks, root, landed, partitions)
+    findings, rows = _compared(tasks, root, landed, partitions, suspects or {})
     if not findings:
         return [], rows
     fresh = landed_table(root, landed.topic)
     if fresh is None:
         return [], 0
-    again, _ = _compared(tasks, root, fresh, partitions)
+    again, _ = _compared(tasks, root, fresh, partitions, suspects or {})
     seen = {(each.kind, each.partition, each.offset) for each in findings}
     return [each for each in again if (each.kind, each.partition, each.offset) in seen], rows
 
 
 def _compared(
-    tasks: Tasks, root: str, landed: LandedTable, partitions: Sequence[Partition]
+    tasks: Tasks, root: str, landed: LandedTable, partitions: Sequence[Partition], suspects: Suspects
 ) -> tuple[list[Finding], int]:
     for _ in range(LOOKS_MAX):
-        slices = [each for partition in partitions for each in row_slices(landed, partition)]
+        slices = [each for partition in partitions for each in row_slices(landed, partition, suspects)]
         sized = [(each, ROW_BYTES * (each.end - each.start)) for each in slices]
         compared: list[RowsCompared] = [each for some in tasks(compare_all_rows, bundles(sized)) for each in some]
         if not any(each.is_stale for each in compared):

@@ -252,8 +252,7 @@ class Walk:
         """Returns where it goes on, and with which offset."""
         behind = position + header.size
         data = reader.view(position, header.size)
-        follower = reader.header(behind)
-        problem = self._out_of_place(reader, position, header, at, follower)
+        problem = self._out_of_place(reader, position, header, at)
         if header.base_offset >= self.end and (problem is None or problem.kind is Kind.MISSING_RECORDS):
             self._ended = True
             if problem is not None and self.is_final:
@@ -274,17 +273,18 @@ class Walk:
         yield Batch(header, reader.path, position, data, is_good and not is_displaced)
         if is_displaced:
             return behind, at + header.last_offset_delta + 1
-        if is_good or _leads_on(reader, behind, header, follower):
+        if is_good or _leads_on(reader, behind, header):
             return behind, max(at, header.next_offset)
         found = reader.next_good(position + 1, at)
         return found, max(at, _offset_at(reader, found, rest))
 
     def _out_of_place(
-        self, reader: _Reader, position: int, header: BatchHeader, at: int, follower: BatchHeader | None
+        self, reader: _Reader, position: int, header: BatchHeader, at: int
     ) -> Finding | None:
         base, size = header.base_offset, header.last_offset_delta + 1
         if base == at:
             return None
+        follower = reader.header(position + header.size)
         if follower is not None and follower.base_offset == at + size and follower.base_offset != header.next_offset:
             says = f"the batch says that it begins with offset {base}; those around it say {at}"
             return self.place.finding(
@@ -376,8 +376,9 @@ class Walk:
         )
 
 
-def _leads_on(reader: _Reader, behind: int, header: BatchHeader, follower: BatchHeader | None) -> bool:
+def _leads_on(reader: _Reader, behind: int, header: BatchHeader) -> bool:
     """Whether the header of a batch that is damaged somewhere leads to what follows."""
+    follower = reader.header(behind)
     return reader.is_room(behind) if follower is None else follower.base_offset == header.next_offset
 
 
