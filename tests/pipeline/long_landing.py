@@ -99,6 +99,10 @@ class Outcome:
     orphans: int = 0
     wrong: list[str] = field(default_factory=list)
 
+    def add(self, kill: Kill, seconds: float) -> None:
+        self.kills[kill.kind] += 1
+        self.recoveries_s.setdefault(kill.kind, []).append(seconds)
+
     def __str__(self) -> str:
         kills = ", ".join(f"{count} {kind}" for kind, count in sorted(self.kills.items()))
         slowest = ", ".join(f"{kind} {max(times):.0f} s" for kind, times in sorted(self.recoveries_s.items()))
@@ -134,11 +138,12 @@ class Storm:
             LandingDriver(arguments, self._spark.conf, self._folder / "driver.log") as driver,
         ):
             for number, kill in enumerate(kills):
-                producer.allow(share * (2 * number + 1))
-                self._wait_for_rows(self._table.rows_landed() + 1, driver)
-                time.sleep(kill.after_s)  # the place within a round is the seed's choice, not a state to wait for
-                producer.allow(share * (2 * number + 2))
-                self._strike(f"kill {number + 1} of {len(kills)}", kill, producer, driver)
+                seconds = self._strike(kill, producer, driver, share * (2 * number + 1), share)
+                self._outcome.add(kill, seconds)
+                self._say(
+                    f"kill {number + 1} of {len(kills)}: {kill}; landing again after {seconds:.1f} s,"
+                    f" {self._table.rows_landed():,} of {producer.acknowledged:,} landed"
+                )
             producer.allow(self._records)
             self._wait_for_rows(self._records, driver)
             assert driver.stop() == 0, driver.last_words()
@@ -152,16 +157,19 @@ class Storm:
         told = [(topic.topic, topic.state, topic.lag) for topic in status(self._brokers.bootstrap)]
         return [] if told == [(TOPIC, "stopped", 0)] else [f"status says {told}"]
 
-    def _strike(self, name: str, kill: Kill, producer: JournalledProducer, driver: LandingDriver) -> None:
-        """Waits until rows land again."""
-        landed, produced = self._table.rows_landed(), producer.acknowledged
+    def _strike(
+        self, kill: Kill, producer: JournalledProducer, driver: LandingDriver, records: int, share: int
+    ) -> float:
+        """Kills in the middle of landing. How long it took until rows land again."""
+        producer.allow(records)
+        self._wait_for_rows(self._table.rows_landed() + 1, driver)
+        time.sleep(kill.after_s)  # the place within a round is the seed's choice, not a state to wait for
         struck = time.monotonic()
         self._do(kill, driver)
-        self._wait_for_rows(landed + 1, driver)
-        seconds = time.monotonic() - struck
-        self._outcome.kills[kill.kind] += 1
-        self._outcome.recoveries_s.setdefault(kill.kind, []).append(seconds)
-        self._say(f"{name}: {kill}, {landed:,} of {produced:,} landed; healed and landing again after {seconds:.1f} s")
+        reached = self._table.rows_landed()  # what was just being committed is no sign of life
+        producer.allow(records + share)
+        self._wait_for_rows(reached + 1, driver)
+        return time.monotonic() - struck
 
     def _do(self, kill: Kill, driver: LandingDriver) -> None:
         nodes = sorted(self._brokers.nodes)
