@@ -175,7 +175,7 @@ def test_nothing_behind_an_open_transaction_is_seen_before_it_ends(spark: SparkS
 
 def test_what_compaction_left_is_read_over_the_gaps(spark: SparkSession, kafka: ApacheKafka) -> None:
     configs = {"segment_ms": "100", "min_cleanable_dirty_ratio": "0.01", "max_compaction_lag_ms": "200"}
-    topic = kafka.create_topic(unique("compacted"), cleanup_policy="compact", **configs)
+    topic = kafka.create_topic(unique("compacted"), 1, cleanup_policy="compact", **configs)
     producer = plain_producer(kafka)
     delivered(producer, [{"topic": topic, "key": f"k{n % 10}", "value": f"v{n}"} for n in range(500)])
 
@@ -279,7 +279,12 @@ def read_by_librdkafka(kafka: ApacheKafka, topic: str, partitions: int, count: i
     try:
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
         found: list[Any] = []
-        until("all messages are read", lambda: found.extend(consumer.consume(1000, 0.5)) or len(found) >= count)
+
+        def all_read() -> bool:
+            found.extend(consumer.consume(1000, POLL_SECONDS))
+            return len(found) >= count
+
+        until("all messages are read", all_read)
         assert not any(message.error() for message in found)
         ends = [consumer.get_watermark_offsets(TopicPartition(topic, each))[1] for each in range(partitions)]
         assert sum(ends) == len(found) == count
