@@ -39,6 +39,7 @@ def main(argv: list[str]) -> int:
         metavar="N,N",
         help="of topics, in records, whose landing is compared",
     )
+    parser.add_argument("--long", action="store_true", help="sizes are compared in all rounds, not in one")
     parser.add_argument("--folder", type=Path, default=ROOT / "build", metavar="DIR", help="for data and the JSON")
     parser.add_argument("--only", action="append", choices=SECTIONS, metavar="SECTION", help=", ".join(SECTIONS))
     arguments = parser.parse_args(argv)
@@ -47,7 +48,10 @@ def main(argv: list[str]) -> int:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # workers are to start as they do for users
     load_before = os.getloadavg()[0]
     with Server(CHRONIK_GROUP, folder) as server:
-        plan = Plan(folder, server.bootstrap, arguments.rounds, arguments.records, arguments.sizes)
+        growth_rounds = arguments.rounds if arguments.long else 1
+        plan = Plan(
+            folder, server.bootstrap, arguments.rounds, arguments.records, arguments.sizes, growth_rounds
+        )
         figures, complete = _run(plan, arguments.only or list(SECTIONS))
     _tell(folder, figures, load_before)
     return 0 if complete else 1

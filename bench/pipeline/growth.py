@@ -31,7 +31,7 @@ def measure_growth(plan: Plan) -> list[Figure]:
     rates: dict[int, list[float]] = defaultdict(list)
     memory: dict[int, list[float]] = defaultdict(list)
     names = {str(size): size for size in plan.sizes}
-    for number in range(plan.rounds):
+    for number in range(plan.growth_rounds):
         for name in in_turn(list(names), number):
             rate, peak = _land(plan, names[name])
             rates[names[name]].append(rate)

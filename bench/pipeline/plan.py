@@ -38,6 +38,8 @@ class Plan:
     """Of the comparison."""
     sizes: tuple[int, ...]
     """Of the topics whose landing is compared by size."""
+    growth_rounds: int = 1
+    """Of that comparison, which takes longest."""
     _filled: set[str] = field(default_factory=set)
 
     def topic(self, records: int, use: str = "events") -> str:
