@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,14 @@ from chronik.client.admin import NewTopic, create_partitions, create_topics, del
 from chronik.client.cluster import Cluster
 from chronik.client.groups import committed_offsets
 from chronik.client.records import OutgoingRecord, TopicPartition
-from chronik.configs.keys import TOPIC_KEYS
 from chronik.pipeline.landing import run
 from chronik.pipeline.landing.errors import LandingFailed
 from chronik.pipeline.landing.plan import TASK_RECORDS_MIN
 from chronik.pipeline.landing.reporting import NoReporter, State, TopicReport
-from chronik.pipeline.landing.settings import ENABLED, FORMAT, PARTITION_BY
+from chronik.pipeline.landing.settings import ENABLED, FORMAT, PARTITION_BY, LandingSettings, Wishes
+from chronik.pipeline.landing.task import run_task
+from chronik.pipeline.landing.topic import Round, TopicLanding
+from chronik.pipeline.tables.columns import Kind
 from chronik.pipeline.tables.delta import DeltaCommitter
 from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
 from chronik.protocol.messages.delete_records import (
@@ -43,6 +46,8 @@ pytestmark = pytest.mark.chronik_topic(partitions=3)
 NOON_MS = 1_714_564_800_000
 DAY_MS = 86_400_000
 
+STOP_SECONDS_MAX = 120.0
+
 
 class Heard(NoReporter):
     def __init__(self, paused: tuple[str, ...] = ()) -> None:
@@ -56,7 +61,13 @@ class Heard(NoReporter):
         return topic in self._paused
 
     def last(self, topic: str) -> TopicReport:
-        return [each for each in self.reports if each.topic == topic and each.state is not State.STOPPED][-1]
+        return [each for each in self.reports_of(topic) if each.state is not State.STOPPED][-1]
+
+    def has_told(self, topic: str, next_offsets: Mapping[int, int]) -> bool:
+        return any(report.next_offsets == next_offsets for report in self.reports_of(topic))
+
+    def reports_of(self, topic: str) -> list[TopicReport]:
+        return [each for each in self.reports if each.topic == topic]
 
 
 class Landing:
@@ -109,7 +120,7 @@ def raw(number: int) -> OutgoingRecord:
         value=None if number % 11 == 0 else b"value %d" % number,
         key=None if number % 7 == 0 else b"key %d" % number,
         headers=(("a", b"%d" % number), ("b", None)) if number % 5 == 0 else (),
-        timestamp=-1 if number % 13 == 0 else NOON_MS + number % 3 * DAY_MS,
+        timestamp=-1 if number % 13 == 0 else NOON_MS + number // 3 % 3 * DAY_MS,
         partition=number % 3,
     )
 
@@ -260,6 +271,71 @@ def test_two_drivers_at_once_neither_lose_nor_double_a_row(
     assert len(both) == 3 + 300 * total
 
 
+@pytest.mark.parametrize("records_of_the_slower", [6, 12])
+def test_a_round_that_another_driver_overtook_is_dropped_and_planned_again(
+    landing: Landing, topic: JournalledTopic, cluster: Cluster, records_of_the_slower: int
+) -> None:
+    """The slower of the two has read the same records, or more than that."""
+    bad_and_good = [sent_json(b"bad" if number % 3 == 0 else {"n": number}) for number in range(6)]
+    settings = LandingSettings(topic.broker.bootstrap, landing.root, wishes=Wishes(Kind.DECODED), group="overtaken")
+    topic.send(bad_and_good)
+    quick, slow = (TopicLanding(topic.name, settings, cluster) for _ in range(2))
+    first = prepared(quick)
+    if records_of_the_slower > 6:
+        topic.send(bad_and_good)
+    second = prepared(slow)
+    assert first.commit().rows == 4
+    done = second.commit()
+    assert done.rows == 0
+    assert done.superseded == (records_of_the_slower > 6)
+    while not (again := prepared(slow)).complete or again.commit().superseded:
+        pass
+    both = positions(table_uri(landing.root, topic.name), dead_letters_uri(landing.root, topic.name))
+    assert both == topic.journal
+    assert len(both) == records_of_the_slower
+
+
+def prepared(landing: TopicLanding) -> Round:
+    """A round that has only to be committed. Its tasks ran here: it is not about Spark."""
+    round = landing.plan(tasks_max=2)
+    while round.tasks:
+        round.take([run_task(task) for task in round.tasks])
+    return round
+
+
+def test_a_pipeline_lands_topics_as_they_come_until_it_is_stopped(
+    landing: Landing, chronik_broker: Broker, chronik_topic: str, spark: SparkSession
+) -> None:
+    stop, heard = threading.Event(), Heard()
+    thread = threading.Thread(
+        target=lambda: run(
+            chronik_broker.bootstrap, landing.root, interval_s=0.1, spark=spark, reporter=heard, stop=stop
+        )
+    )
+    thread.start()
+    try:
+        name = f"{chronik_topic}-late"
+        chronik_broker.create_topic(name, 1, {ENABLED: "true"})
+        late = JournalledTopic(chronik_broker, name)
+        for number in range(3):
+            late.send([OutgoingRecord(b"%d" % number, partition=0)])
+            wait_until(lambda end=number + 1: heard.has_told(name, {0: end}))  # type: ignore[misc]
+    finally:
+        stop.set()
+        thread.join(STOP_SECONDS_MAX)
+    assert not thread.is_alive()
+    assert positions(table_uri(landing.root, name)) == late.journal
+    assert chronik_topic not in {report.topic for report in heard.reports}
+    assert heard.reports_of(name)[-1].state is State.STOPPED
+
+
+def wait_until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + STOP_SECONDS_MAX
+    while not done():
+        assert time.monotonic() < deadline, "not in time"
+        time.sleep(0.05)
+
+
 def test_a_topic_that_fails_is_told_and_does_not_stop_the_others(landing: Landing, topic: JournalledTopic) -> None:
     topic.send([raw(number) for number in range(9)])
     heard = Heard()
@@ -320,7 +396,6 @@ def test_a_table_of_another_kind_is_left_alone(landing: Landing, topic: Journall
         landing(topic.name, format="json")
 
 
-@pytest.mark.skipif(ENABLED not in TOPIC_KEYS, reason="this broker does not know columnar.enabled")
 def test_topics_that_say_so_land_as_they_say(landing: Landing, chronik_broker: Broker, chronik_topic: str) -> None:
     name = f"{chronik_topic}-json"
     chronik_broker.create_topic(name, 1, {ENABLED: "true", FORMAT: "json", PARTITION_BY: "hour"})

@@ -13,7 +13,7 @@ from chronik.pipeline.landing.reporting import State, TopicReport
 def told(report: TopicReport) -> str | None:
     """One line; None for a round without news."""
     if report.state is State.FAILING:
-        return f"{report.topic}: {report.last_error}; trying again"
+        return f"{report.topic}: {report.last_error}"
     if report.state is State.PAUSED:
         return f"{report.topic}: paused"
     if not report.round_rows:

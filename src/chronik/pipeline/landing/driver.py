@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from chronik.client.cluster import Cluster
 from chronik.client.errors import ClientError
-from chronik.errors import ChronikError
-from chronik.pipeline.landing.errors import LandingFailed, SparkGone
+from chronik.errors import ChronikError, ConfigError
+from chronik.pipeline.landing.errors import LandingFailed, RecordsGone, SparkGone
 from chronik.pipeline.landing.reporting import Reporter, State, TopicReport
 from chronik.pipeline.landing.settings import LandingSettings
 from chronik.pipeline.landing.spark_job import SparkJobs
@@ -22,7 +22,8 @@ from chronik.pipeline.landing.task import Task
 from chronik.pipeline.landing.topic import Round, RoundDone, TopicLanding
 from chronik.pipeline.landing.topics import enabled_topics
 from chronik.pipeline.ranges import Offsets
-from chronik.protocol.errors import KafkaError
+from chronik.pipeline.tables.committer import TableDiffers
+from chronik.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("chronik.pipeline")
 
@@ -31,6 +32,9 @@ PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.5, 60.0
 
 FAILURES_MAX_ONCE = 4
 """In a row, of one topic, until a landing that is to end gives it up."""
+
+LASTING = (ConfigError, RecordsGone, TableDiffers)
+"""Not worth another try: only somebody can change it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,7 @@ class _Topic:
     up_to: Offsets | None = None
     """For a landing that is to end: where."""
     done: bool = False
+    given_up: bool = False
     failures: int = 0
     not_before: float = 0.0
     state: State | None = None
@@ -63,7 +68,7 @@ class _Tally:
     began: float
     round: Round | None = None
     done: RoundDone | None = None
-    error: str | None = None
+    error: Exception | None = None
 
 
 class Driver:
@@ -115,7 +120,7 @@ class Driver:
                     break
                 if not self._round(open_topics, once=True):
                     self._rest(self._monotonic() + PAUSE_SECONDS_MIN)
-            given_up = [topic for topic in self._topics.values() if topic.failures >= FAILURES_MAX_ONCE]
+            given_up = [topic for topic in self._topics.values() if topic.given_up]
             if given_up:
                 raise LandingFailed("; ".join(f"{each.landing.topic}: {each.last_error}" for each in given_up))
             return self._summary()
@@ -171,7 +176,7 @@ class Driver:
                 topic.up_to = topic.landing.latest()
             tally.round = topic.landing.plan(parallelism, topic.up_to)
         except (ChronikError, OSError) as error:
-            tally.error = str(error)
+            tally.error = error
         return tally
 
     def _execute(self, tallies: list[_Tally]) -> None:
@@ -184,7 +189,7 @@ class Driver:
                 raise
             except ChronikError as error:
                 for tally in running:
-                    tally.error = str(error)
+                    tally.error = error
                 return
             for tally in running:
                 answers = [next(outcomes) for _ in _tasks(tally)]
@@ -192,7 +197,7 @@ class Driver:
                     assert tally.round is not None
                     tally.round.take(answers)
                 except (ChronikError, OSError) as error:
-                    tally.error = str(error)
+                    tally.error = error
 
     def _commit(self, tally: _Tally) -> None:
         if tally.round is None or tally.error is not None:
@@ -200,13 +205,13 @@ class Driver:
         try:
             tally.done = tally.round.commit()
         except (ChronikError, OSError) as error:
-            tally.error = str(error)
+            tally.error = error
 
     def _finish(self, tally: _Tally, once: bool) -> bool:
         topic, done = tally.topic, tally.done
         seconds = self._monotonic() - tally.began
         if done is None or tally.round is None:
-            self._failed(topic, tally.error or "", once)
+            self._failed(topic, tally.error, once)
             return False
         topic.failures = 0
         topic.rows += done.rows
@@ -216,10 +221,11 @@ class Driver:
         self._report(topic, State.LANDING if more else State.WAITING, done, seconds)
         return more
 
-    def _failed(self, topic: _Topic, error: str, once: bool) -> None:
+    def _failed(self, topic: _Topic, error: Exception | None, once: bool) -> None:
         topic.failures += 1
-        topic.last_error = error
-        topic.done = once and topic.failures >= FAILURES_MAX_ONCE
+        topic.last_error = str(error)
+        topic.given_up = once and (topic.failures >= FAILURES_MAX_ONCE or _is_lasting(error))
+        topic.done = topic.given_up
         pause_s = min(PAUSE_SECONDS_MAX, PAUSE_SECONDS_MIN * 2 ** (topic.failures - 1))
         topic.not_before = self._monotonic() + pause_s
         self._report(topic, State.FAILING)
@@ -262,6 +268,12 @@ class Driver:
             dead_letters={topic.landing.topic: topic.dead_letters for topic in topics},
             seconds=self._monotonic() - self._began,
         )
+
+
+def _is_lasting(error: Exception | None) -> bool:
+    if isinstance(error, KafkaError):
+        return error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # it was asked for again already, for a second
+    return isinstance(error, LASTING)
 
 
 def _tasks(tally: _Tally) -> list[Task]:

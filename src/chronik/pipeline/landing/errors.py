@@ -13,5 +13,9 @@ class RecordsGone(ChronikError):
     """Records that the table does not have yet are gone from the topic."""
 
 
+class PartitionShorter(ChronikError):
+    """A partition ends before the table does: a new leader may not know yet how far it is, or records were lost."""
+
+
 class SparkGone(ChronikError):
     """The Spark that ran the jobs has ended, or is out of reach."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from chronik.pipeline.landing.errors import RecordsGone
+from chronik.pipeline.landing.errors import PartitionShorter, RecordsGone
 from chronik.pipeline.ranges import Offsets, limited
 from chronik.pipeline.tables.progress import Span
 
@@ -32,24 +32,31 @@ def plan_round(
     """`ends` are where reading may go, `earliest` where the partitions begin now. A partition that never landed starts
     at its first record.
 
-    Raises RecordsGone when the topic no longer has what the table needs next, unless that is allowed: then the span
-    covers it, and reading passes over it.
+    Raises RecordsGone when the topic no longer has what the table needs next, PartitionShorter when it ends before the
+    table does; unless that is allowed: then the span covers it, and reading passes over it.
     """
     # (0 is an offset, not "none".)
     starts = {each: next_offsets.get(each.partition, earliest[each]) for each in ends}
-    gone = []
-    for each, start in starts.items():
-        if start < earliest[each]:
-            gone.append(f"{each}: offsets {start} to {earliest[each] - 1} are gone: it starts at {earliest[each]} now")
-        if ends[each] < start:
-            gone.append(f"{each}: the table has landed up to {start}, but the partition ends at {ends[each]} now")
-    if gone and not allow_data_loss:
-        raise RecordsGone(f"{'; '.join(gone)} (--allow-data-loss goes on without them)")
+    gone = [
+        f"{each}: offsets {start} to {earliest[each] - 1} are gone: it starts at {earliest[each]} now"
+        for each, start in starts.items()
+        if start < earliest[each]
+    ]
+    shorter = [
+        f"{each}: the table has landed up to {start}, but the partition ends at {ends[each]} now"
+        for each, start in starts.items()
+        if ends[each] < start
+    ]
+    if not allow_data_loss:
+        if gone:
+            raise RecordsGone(f"{'; '.join(gone)} (--allow-data-loss goes on without them)")
+        if shorter:
+            raise PartitionShorter("; ".join(shorter))
     reached = limited(starts, ends, records_max)
     spans = tuple(
         Span(each.partition, starts[each], reached[each]) for each in sorted(ends) if starts[each] < reached[each]
     )
-    return Plan(spans, tuple(gone), complete=reached == ends)
+    return Plan(spans, (*gone, *shorter), complete=reached == ends)
 
 
 def bundles(spans: Sequence[Span], tasks_max: int) -> list[Bundle]:
