@@ -24,7 +24,12 @@ def add_arguments(actions: Any) -> None:
     )
     parser.set_defaults(run=run)
     parser.add_argument(
-        "--data-dir", action="append", required=True, metavar="DIR", help="a node's data folder; once for each node"
+        "--data-dir",
+        action="extend",
+        nargs="+",
+        required=True,
+        metavar="DIR",
+        help="the nodes' data folders: all of them, or the others are told as not looked at",
     )
     parser.add_argument(
         "-b",
@@ -36,10 +41,11 @@ def add_arguments(actions: Any) -> None:
     parser.add_argument("--topics", metavar="A,B", help="only these (default: all)")
     parser.add_argument(
         "--http",
-        action="append",
+        action="extend",
+        nargs="+",
         default=[],
         metavar="HOST:PORT",
-        help="a running node's HTTP port, once for each node: compare what they hold in memory, too",
+        help="the running nodes' HTTP ports: compare what they hold in memory, too",
     )
     parser.add_argument(
         "--master", metavar="URL", help="spark://HOST:PORT, local[N]; also CHRONIK_SPARK_MASTER (default: this machine)"

@@ -22,6 +22,7 @@ from chronik.pipeline.audit.report import Report
 from chronik.pipeline.audit.standing import Partition
 from chronik.pipeline.audit.state import compare_disks, compare_running
 from chronik.pipeline.audit.tabling import LandedTable, beyond_the_log, compare_table, landed_table
+from chronik.pipeline.audit.walk import log_end
 from chronik.pipeline.tables.committer import TableError
 from chronik.pipeline.tasks import Tasks, on_spark
 from chronik.protocol.messages.metadata import MetadataResponsePartition
@@ -155,16 +156,27 @@ class _Audit:
         for partition in self._partitions:
             for node in partition.unseen:
                 unseen[node] = unseen.get(node, 0) + 1
-            for replica in partition.replicas:
-                if not replica.is_in_sync and partition.end > partition.start:
-                    report.notes.append(
-                        f"{partition.source}: node {replica.node} is not in sync; it was compared up to {replica.end} "
-                        f"of {partition.end}"
-                    )
+        for node in self._folders:
+            self._note_behind(node)
         report.unseen += [
             f"node {node} holds {count} replicas, and its data folder was not given"
             for node, count in sorted(unseen.items())
         ]
+
+    def _note_behind(self, node: int) -> None:
+        """A replica that is not in sync may end anywhere: it is compared up to there."""
+        behind = [
+            (partition.end - replica.end, replica.end, partition)
+            for partition in self._partitions
+            for replica in partition.replicas
+            if replica.node == node and not replica.is_in_sync and replica.end < partition.end
+        ]
+        if behind:
+            _, end, partition = max(behind, key=lambda each: each[0])
+            self.report.notes.append(
+                f"node {node} is behind in {len(behind)} partitions, and was compared up to where it is: "
+                f"in {partition.source} up to {end} of {partition.end}"
+            )
 
     def look_at_logs(self, tasks: Tasks) -> None:
         compared, report = compare_logs(tasks, self._partitions, self._progress), self.report
@@ -216,12 +228,24 @@ class _Audit:
             self._progress("tables", number, len(self._tables))
 
     def look_at_groups(self) -> None:
-        bounds = {each.source: committed.Bounds(each.start, each.end) for each in self._partitions}
+        bounds = {
+            each.source: committed.Bounds(each.start, end)
+            for each in self._partitions
+            if (end := self._end_of(each)) is not None
+        }
         for found in committed.compare_groups(self._committed, bounds, self._partition_counts):
             if isinstance(found, Finding):
                 self.report.findings.append(found)
             else:
                 self.report.notes.append(found)
+
+    def _end_of(self, partition: Partition) -> int | None:
+        """Of running nodes the high watermark. Where they are stopped it is not known exactly: then the end of the log
+        on a node that is in sync, which it cannot be behind; None when there is no such node."""
+        if self._cluster is not None:
+            return partition.end
+        reference = partition.reference()
+        return None if reference is None else log_end(reference.folder, partition.end)
 
     # In the end
 

@@ -152,7 +152,7 @@ def _standing(
     in_sync = [node for node in held if node in described.in_sync]
     end = described.end
     if end is None:
-        end = max(described.end_min, min((ends[node] for node in in_sync), default=0))
+        end = max(described.end_min, min((ends[node] for node in in_sync or held), default=0))
     return Partition(
         topic=described.topic,
         topic_id=described.topic_id,
@@ -175,7 +175,7 @@ def _ends(
     """Up to where each replica is what the leader's is, by what is on disk."""
     key = parse_id(described.topic_id), described.index
     own = {node: offsets.get(*key) if (offsets := synced[node]) is not None else 0 for node in held}
-    first = next((node for node in (described.leader, *described.in_sync) if node in held), None)
+    first = next((node for node in (described.leader, *described.in_sync, *held) if node in held), None)
     if first is None:
         return own
     epochs = {node: epochs_of(folder)[0] for node, folder in held.items()}

@@ -113,7 +113,7 @@ def beyond_the_log(landed: LandedTable, partition: Partition) -> Finding | None:
 def compare_table(
     tasks: Tasks, root: str, landed: LandedTable, partitions: Sequence[Partition], suspects: Suspects | None = None
 ) -> tuple[list[Finding], int]:
-    """Findings, and rows that were compared. `suspects`: with which replicas something is wrong. What is found counts when a second look finds it: rows move from the dead
+    """Findings, and rows that were compared. What is found counts when a second look finds it: rows move from the dead
     letters to the table, and files are joined, while both are read."""
     findings, rows = _compared(tasks, root, landed, partitions, suspects or {})
     if not findings:

@@ -41,7 +41,8 @@ LISTINGS_MAX: Final = 20
 PRODUCERS_MAX: Final = 10_000
 """Whose last batch is remembered; beyond it all are forgotten, and a doubled batch may be overlooked."""
 
-_OFFSET_AND_LENGTH = struct.Struct(">qi")
+_PREFIX = struct.Struct(">qiib")  # base offset, length, leader epoch, magic
+_OFFSET = struct.Struct(">q")
 
 
 class Place(NamedTuple):
@@ -94,16 +95,23 @@ class _Reader:
 
     def header(self, position: int) -> BatchHeader | None:
         """None when no whole batch can stand there."""
-        view = self.view(position, HEADER_BYTES)
-        if len(view) < HEADER_BYTES or view[MAGIC_POSITION] != MAGIC:
+        first = position - self._start
+        if first < 0 or first + HEADER_BYTES > len(self._buffer):
+            self.view(position, HEADER_BYTES)
+            first = 0
+            if len(self._buffer) < HEADER_BYTES:
+                return None
+        _, length, _, magic = _PREFIX.unpack_from(self._buffer, first)
+        size = length + LENGTH_END
+        if magic != MAGIC or not HEADER_BYTES <= size <= self.size - position or size > FRAME_BYTES_MAX:
             return None
-        size = _OFFSET_AND_LENGTH.unpack_from(view)[1] + LENGTH_END
-        if not HEADER_BYTES <= size <= min(self.size - position, FRAME_BYTES_MAX):
-            return None
+        if first + size > len(self._buffer):
+            self.view(position, size)
+            first = 0
         try:
-            return parse_header(self.view(position, size))
+            return parse_header(self._buffer, first)
         except CorruptRecords:
-            return None
+            return None  # the file has become shorter
 
     def is_room(self, position: int) -> bool:
         """Behind the batches of a segment that is written to there may be zeros; and in the end there is nothing."""
@@ -125,7 +133,7 @@ class _Reader:
         return self.size
 
     def _is_good(self, position: int, due: int) -> bool:
-        offset = _OFFSET_AND_LENGTH.unpack_from(self.view(position, LENGTH_END))[0]
+        offset = _OFFSET.unpack_from(self.view(position, LENGTH_END))[0]
         if not due <= offset <= due + INT32_MAX:
             return False
         header = self.header(position)
@@ -150,6 +158,8 @@ class Walk:
     due: int = field(init=False)
     """The offset up to which it has come."""
     _epoch: int = -1
+    _epoch_start: int = 0
+    _epoch_end: int = 0
     _producers: dict[int, tuple[int, int, int, int]] = field(default_factory=dict)
     _ended: bool = False
 
@@ -296,25 +306,28 @@ class Walk:
         return self._missing(at, base, reader.path, position)
 
     def _checked(self, header: BatchHeader, data: memoryview, path: str, position: int) -> Iterator[Finding]:
-        yield from self._check_epoch(header, path, position)
+        """Of a batch whose bytes are right. Hardly ever there is anything: it costs little then."""
         count = header.last_offset_delta + 1
         if header.record_count != count and (not self.is_compacted or header.record_count > count):
             yield self._miscounted(header, data, path, position)
-        if header.has_producer_id and not header.is_control:
+        epoch, base = header.partition_leader_epoch, header.base_offset
+        if epoch != self._epoch or not self._epoch_start <= base < self._epoch_end:  # not as the batch before
+            yield from self._check_epoch(header, path, position)
+        if header.producer_id >= 0 and not header.is_control:
             yield from self._check_producer(header, path, position)
 
     def _check_epoch(self, header: BatchHeader, path: str, position: int) -> Iterator[Finding]:
         epoch = header.partition_leader_epoch
-        known = self._epochs.range_at(header.base_offset)[0]
+        known, end = self._epochs.range_at(header.base_offset)
         if known != epoch and known >= 0:
             self._epochs, _ = epochs_of(self.folder)  # a new leader may have begun since
-            known = self._epochs.range_at(header.base_offset)[0]
+            known, end = self._epochs.range_at(header.base_offset)
         if epoch < self._epoch:
             says = f"the batch is of leader epoch {epoch}, behind one of {self._epoch}"
         elif known not in (epoch, -1) and self._epochs_whole:
             says = f"the batch is of leader epoch {epoch}, the node's history of epochs says {known}"
         else:
-            self._epoch = epoch
+            self._epoch, self._epoch_start, self._epoch_end = epoch, header.base_offset, end
             return
         yield self._finding(Kind.EPOCH, says, header, path, position)
 
@@ -374,6 +387,14 @@ class Walk:
         return self.place.finding(
             Kind.SHORT_LOG, says, offset=self.due, end_offset=self.end, file=file, position=position
         )
+
+
+def log_end(folder: str, offset: int) -> int:
+    """Where the log ends, which is at `offset` or behind it."""
+    walk = Walk(folder, Place("", 0, 0), offset, 2**62, is_compacted=True, is_final=False, must_reach_end=False)
+    for _ in walk:
+        pass
+    return walk.due
 
 
 def _leads_on(reader: _Reader, behind: int, header: BatchHeader) -> bool:
