@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CONNECTOR: Final = ROOT / ".tools" / "jars" / "spark-kafka"
+SETUP: Final = ROOT / "tools" / "clients" / "setup"
 CODECS: Final = ("zstd", "snappy")
 RATIO_LEAST: Final = 1.5
 WARM_UP_RECORDS: Final = 400_000
@@ -95,11 +98,19 @@ class Contest:
 
 
 def measure_landing(plan: Plan) -> list[Figure]:
+    jars = ",".join(map(str, connector_jars()))
+    with session(LOCAL_MASTER, **{"spark.jars": jars}) as spark:
+        return [figure for codec in CODECS for figure in _with_codec(Contest(spark, plan, codec), plan, codec)]
+
+
+def connector_jars() -> list[Path]:
+    """Spark's own connector, fetched from Maven Central if need be. Raises BenchFailed."""
+    if not CONNECTOR.is_dir():
+        subprocess.run([SETUP, "spark-kafka"], stdout=sys.stderr, check=False)
     jars = sorted(CONNECTOR.glob("*.jar"))
     if not jars:
-        raise BenchFailed("Spark's own connector is not there; tools/clients/setup spark-kafka fetches it")
-    with session(LOCAL_MASTER, **{"spark.jars": ",".join(map(str, jars))}) as spark:
-        return [figure for codec in CODECS for figure in _with_codec(Contest(spark, plan, codec), plan, codec)]
+        raise BenchFailed("Spark's own connector cannot be fetched: see .tools/mvn-spark-kafka.log")
+    return jars
 
 
 def _with_codec(contest: Contest, plan: Plan, codec: str) -> list[Figure]:
