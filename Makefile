@@ -10,7 +10,7 @@ SEED ?= 1
 .PHONY: help demo test check long fuzz chaos bench bench-cluster clean
 
 help:
-	@echo "make demo    a broker, records in and out, and what happened"
+	@echo "make demo    three nodes, a stream, a crash; then a table, SQL, and an audit"
 	@echo "make test    every test (installs the clients it needs: PyPI, npm, Debian, Maven Central)"
 	@echo "make check   ruff, mypy --strict, and imports that run downwards"
 	@echo "make bench   throughput, latency, start time and memory, beside a bare server"
