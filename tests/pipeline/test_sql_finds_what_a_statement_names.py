@@ -15,7 +15,7 @@ def words(statement: str) -> list[str]:
 
 
 def views(statement: str, *topics: str) -> list[tuple[str, str, str]]:
-    return [(view.name, view.topic, view.half) for view in Names(topics).named_in(statement)]
+    return [(view.name, view.topic, view.half) for view in Names(topics).named_in(statement).views]
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,9 @@ def test_names_that_need_backticks_have_one_without_if_it_is_theirs_alone() -> N
     with pytest.raises(AmbiguousName, match=r"a_b: several topics may be meant, write `a-b` or `a\.b`"):
         names.find("a_b")
     assert names.find("eu") is None
+    named = names.named_in("SELECT a_b FROM eu_orders")
+    assert [view.topic for view in named.views] == ["eu.orders"]
+    assert list(named.ambiguous) == ["a_b"], "it may be a column"
 
 
 def test_topics_that_differ_by_case_are_told_apart_unless_both_are_in_one_statement() -> None:

@@ -8,14 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from chronik.client.admin import delete_topics
 from chronik.client.cluster import Cluster
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord, TopicPartition
 from chronik.pipeline.landing.running import run
-from chronik.pipeline.query.snapshots import TailUnreadable
+from chronik.pipeline.query.failures import told
+from chronik.pipeline.query.snapshots import Unreadable
 from chronik.pipeline.sql import query
 from chronik.pipeline.tables.compaction import compact
 from chronik.pipeline.tables.storage import table_uri
@@ -217,13 +220,36 @@ def test_what_retention_took_before_it_landed_fails_the_query_and_not_that_of_wh
     sql.send(b"c", b"d", b"e")
     sql.delete_before(4)
     for name in ("T", "T_hot"):
-        with pytest.raises(TailUnreadable, match="-0: offsets 2 to 3 are gone"):
+        with pytest.raises(Unreadable, match="-0: offsets 2 to 3 are gone"):
             sql.offsets(name)
     assert sql.offsets("T_cold") == [(0, 0), (0, 1)]
     made = views(sql.spark, sql.broker.bootstrap, sql.root)
     assert f"{sql.topic}_cold" in made.names
     assert sql.topic not in made.names
     assert "offsets 2 to 3 are gone" in made.refused[sql.topic]
+
+
+def test_what_retention_takes_between_the_plan_and_the_reading_is_named(sql: Sql) -> None:
+    from pyspark.errors import PySparkException
+
+    sql.send(b"a", b"b", b"c")
+    planned = query(sql.spark, f"SELECT * FROM `{sql.topic}`", sql.broker.bootstrap, sql.root)
+    sql.delete_before(2)
+    with pytest.raises(PySparkException) as raised:
+        planned.collect()
+    assert told(str(raised.value)).startswith(f"{sql.topic}-0: offsets 0 to 1 cannot be read")
+
+
+def test_a_column_that_is_called_as_a_topic_which_cannot_be_read_does_no_harm(sql: Sql) -> None:
+    broken = sql.topic.replace("-", "_")
+    sql.broker.create_topic(broken)
+    Path(table_uri(sql.root, broken)).mkdir(parents=True)
+    write_deltalake(table_uri(sql.root, broken), pa.table({"a": [1]}))
+    sql.send(b"a")
+    assert sql.rows(f"SELECT _offset AS {broken} FROM T")[0][broken] == 0
+    for half in ("", "_cold", "_hot"):
+        with pytest.raises(Unreadable, match="is a table, but not of a topic"):
+            sql.rows(f"SELECT count(*) FROM {broken}{half}")
 
 
 def test_what_retention_took_after_it_landed_is_no_gap(sql: Sql) -> None:
@@ -242,7 +268,7 @@ def test_a_topic_that_was_created_again_is_not_mixed_with_the_old_ones_table(sql
     assert sql.offsets("T_hot") == []
     sql.broker.create_topic(sql.topic)
     sql.send(b"new")
-    with pytest.raises(TailUnreadable, match="deleted and created again"):
+    with pytest.raises(Unreadable, match="deleted and created again"):
         sql.offsets("T")
     assert sql.offsets("T_cold") == [(0, 0), (0, 1)]
 

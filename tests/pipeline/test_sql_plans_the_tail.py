@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chronik.client.records import TopicPartition
-from chronik.pipeline.query.snapshots import TailUnreadable, tail_of
+from chronik.pipeline.query.snapshots import Unreadable, tail_of
 from chronik.pipeline.query.tail import tasks_of
 from chronik.pipeline.ranges import OffsetRange
 
@@ -29,17 +29,17 @@ def test_a_partition_that_never_landed_is_all_tail() -> None:
 
 
 def test_a_partition_that_landed_nothing_yet_begins_at_offset_0_not_anywhere() -> None:
-    with pytest.raises(TailUnreadable, match="orders-0: offsets 0 to 4 are gone"):
+    with pytest.raises(Unreadable, match="orders-0: offsets 0 to 4 are gone"):
         tail({0: 0}, (5, 9))
 
 
 def test_what_retention_took_before_it_landed_is_named() -> None:
-    with pytest.raises(TailUnreadable, match=r"orders-0: offsets 7 to 9 are gone.*orders_cold has what landed"):
+    with pytest.raises(Unreadable, match=r"orders-0: offsets 7 to 9 are gone.*orders_cold has what landed"):
         tail({0: 7}, (10, 20))
 
 
 def test_a_topic_that_ends_before_its_table_is_refused() -> None:
-    with pytest.raises(TailUnreadable, match="up to offset 20, and the topic ends before 20"):
+    with pytest.raises(Unreadable, match="up to offset 20, and the topic ends before 20"):
         tail({0: 21}, (0, 20))
 
 

@@ -18,6 +18,8 @@ from chronik.pipeline.views import views, views_for
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+NO_SUCH_VIEW = "TABLE_OR_VIEW_NOT_FOUND"
+
 
 def query(
     spark: SparkSession, statement: str, bootstrap: str, table_root: str, *, prune: bool = False
@@ -27,7 +29,7 @@ def query(
     nothing else.
 
     Through Spark Connect the answer is computed when it is asked for, from the views as they are then.
-    Raises AmbiguousName, TailUnreadable, TableError, ClientError, and Spark's own PySparkException.
+    Raises AmbiguousName, Unreadable, ClientError, KafkaError, and Spark's own PySparkException.
     """
     from pyspark.errors import AnalysisException
 
@@ -42,9 +44,19 @@ def query(
 
 
 def _analysed(spark: SparkSession, statement: str, bootstrap: str, table_root: str, *, prune: bool) -> DataFrame:
-    views_for(spark, statement, bootstrap, table_root, prune=prune)
-    frame = spark.sql(statement)
-    _ = frame.schema  # through Spark Connect nothing is analysed before it is asked for
+    from pyspark.errors import AnalysisException
+
+    refused = views_for(spark, statement, bootstrap, table_root, prune=prune)
+    for name, why in refused.items():
+        if spark.catalog.tableExists(f"`{name}`"):
+            raise why  # a table of Spark's own would be taken for the topic
+    try:
+        frame = spark.sql(statement)
+        _ = frame.schema  # through Spark Connect nothing is analysed before it is asked for
+    except AnalysisException as error:
+        if refused and error.getCondition() == NO_SUCH_VIEW:
+            raise next(iter(refused.values())) from None
+        raise
     return frame
 
 

@@ -23,7 +23,7 @@ from chronik.errors import ChronikError
 from chronik.pipeline.options import IsolationLevel, ReadSettings
 from chronik.pipeline.query.frames import files_listed_by_the_driver, frame
 from chronik.pipeline.query.names import AmbiguousName, Half, Names, View, columns_named, plain
-from chronik.pipeline.query.snapshots import Snapshots, TailUnreadable, TopicSnapshot
+from chronik.pipeline.query.snapshots import Snapshots, TopicSnapshot, Unreadable
 from chronik.pipeline.reading import CLIENT_ID
 from chronik.pipeline.tables.storage import local_folder
 
@@ -45,7 +45,7 @@ class Views:
 
 def views(spark: SparkSession, bootstrap: str, table_root: str, topics: Iterable[str] | None = None) -> Views:
     """Makes views of these topics, or of all there are, from one snapshot. What cannot be made is told in the answer if
-    all were asked for, and raised (TailUnreadable) if it was named. Raises NoSuchTopic, TableError, ClientError."""
+    all were asked for, and raised (Unreadable) if it was named. Raises NoSuchTopic, ClientError, KafkaError."""
     settings = _settings(bootstrap)
     with Cluster(bootstrap, client_id=CLIENT_ID) as cluster:
         snapshots = Snapshots(cluster, _absolute(table_root))
@@ -59,30 +59,42 @@ def views(spark: SparkSession, bootstrap: str, table_root: str, topics: Iterable
         try:
             _make(spark, view, taken[view.topic], settings)
             made.append(view.name)
-        except TailUnreadable as error:
+        except Unreadable as error:
             if topics is not None:
                 raise
             refused[view.name] = str(error)
-            spark.catalog.dropTempView(view.name)  # an older snapshot under this name would be taken for this one
+            _forget(spark, view.name)
     return Views(tuple(made), refused)
 
 
 def views_for(
     spark: SparkSession, statement: str, bootstrap: str, table_root: str, *, prune: bool = False
-) -> tuple[str, ...]:
+) -> dict[str, ChronikError]:
     """Makes the views that a statement names, from one snapshot; with `prune` only with the columns that it names.
 
-    Raises AmbiguousName, TailUnreadable, TableError, ClientError.
+    Returns which could not be made, and why: there is no harm in that if the name is a column's. Raises AmbiguousName,
+    ClientError, KafkaError.
     """
     with Cluster(bootstrap, client_id=CLIENT_ID) as cluster:
         snapshots = Snapshots(cluster, _absolute(table_root))
         named = Names(snapshots.topics()).named_in(statement)
-        taken = snapshots.take(dict.fromkeys(view.topic for view in named))
-    for view in named:
+        taken = snapshots.take(dict.fromkeys(view.topic for view in named.views))
+    refused: dict[str, ChronikError] = dict(named.ambiguous)
+    for view in named.views:
         snapshot = taken[view.topic]
         columns = columns_named(statement, snapshot.schema.names) if prune else None
-        _make(spark, view, snapshot, _settings(bootstrap), columns)
-    return tuple(view.name for view in named)
+        try:
+            _make(spark, view, snapshot, _settings(bootstrap), columns)
+        except Unreadable as error:
+            refused[view.name] = error
+    for name in refused:
+        _forget(spark, name)
+    return refused
+
+
+def _forget(spark: SparkSession, name: str) -> None:
+    """An older snapshot under this name would be taken for this one."""
+    spark.catalog.dropTempView(name)
 
 
 def _all_views(topics: Iterable[str], names: Names) -> list[View]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from chronik.pipeline.options import ReadSettings
 from chronik.pipeline.query.names import Half
-from chronik.pipeline.query.snapshots import Landed, TailUnreadable, TopicSnapshot
+from chronik.pipeline.query.snapshots import Landed, TopicSnapshot, Unreadable
 from chronik.pipeline.query.tail import Tail, tail_frame, tasks_of
 from chronik.pipeline.tables.columns import PARTITION
 from chronik.pipeline.tables.storage import local_folder
@@ -33,13 +33,14 @@ def frame(
     settings: ReadSettings,
     columns: Sequence[str] | None = None,
 ) -> DataFrame:
-    """Rows of a half, or of both: all columns of the table, or these. Raises TailUnreadable."""
+    """Rows of a half, or of both: all columns of the table, or these. Raises Unreadable."""
+    unreadable = snapshot.table_unreadable if half is Half.COLD else snapshot.tail_unreadable
+    if unreadable is not None:
+        raise Unreadable(unreadable)
     # Rows without any column are still counted.
     names = tuple(snapshot.schema.names) if columns is None else tuple(columns) or (PARTITION,)
     if half is Half.COLD:
         return _cold(spark, snapshot, names)
-    if snapshot.unreadable is not None:
-        raise TailUnreadable(snapshot.unreadable)
     tail = Tail(settings, snapshot.kind, snapshot.schema, names, tasks_of(snapshot.tail))
     hot = tail_frame(spark, tail)
     if half is Half.HOT or not _has_files(snapshot):

@@ -40,6 +40,14 @@ class _Meaning(NamedTuple):
     half: Half
 
 
+class Named(NamedTuple):
+    """What a statement may be about."""
+
+    views: list[View]
+    ambiguous: dict[str, AmbiguousName]
+    """Names that may be one topic or another: no harm unless it is a topic that is meant."""
+
+
 class Names:
     """Every name that a statement may call a topic by."""
 
@@ -68,18 +76,25 @@ class Names:
             raise AmbiguousName(f"{name}: several topics may be meant, write {told}")
         return View(name, meant[0].topic, meant[0].half) if meant else None
 
-    def named_in(self, statement: str) -> list[View]:
-        """The views that a statement may be about. A column that is called as a topic counts too: that costs a look at
-        the topic, and leaves the answer as it is. Raises AmbiguousName."""
+    def named_in(self, statement: str) -> Named:
+        """A column that is called as a topic counts too: that costs a look at the topic, and leaves the answer as it
+        is. Raises AmbiguousName."""
         views: dict[str, View] = {}
+        ambiguous: dict[str, AmbiguousName] = {}
         for lexeme in lexemes(statement):
-            view = self.find(lexeme.text) if lexeme.token in (Token.WORD, Token.QUOTED) else None
+            if lexeme.token not in (Token.WORD, Token.QUOTED):
+                continue
+            try:
+                view = self.find(lexeme.text)
+            except AmbiguousName as error:
+                ambiguous[lexeme.text] = error
+                continue
             if view is None:
                 continue
             other = views.setdefault(lexeme.text.casefold(), view)
             if other.topic != view.topic:
                 raise AmbiguousName(f"{view.name} and {other.name} are two topics, and one name for Spark: use one")
-        return list(views.values())
+        return Named(list(views.values()), ambiguous)
 
 
 def plain(topic: str) -> str:

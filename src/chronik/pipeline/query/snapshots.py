@@ -23,11 +23,13 @@ from chronik.pipeline.options import IsolationLevel
 from chronik.pipeline.positions import Positions
 from chronik.pipeline.ranges import OffsetRange
 from chronik.pipeline.tables.columns import Kind, schema_of
-from chronik.pipeline.tables.committer import Snapshot, TableMissing, TableSpec
+from chronik.pipeline.tables.committer import Snapshot, TableError, TableMissing, TableSpec
 from chronik.pipeline.tables.delta import DeltaCommitter
 from chronik.pipeline.tables.storage import DEAD_LETTERS_SUFFIX, local_folder, table_uri
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.metadata import MetadataResponseTopic
+
+NO_SUCH_TOPIC: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
 
 GAP_ATTEMPTS: Final = 3
 """Retention may follow landing closely: records land and are deleted between a look at the table and one at the topic.
@@ -36,8 +38,8 @@ A gap that a fresh look at both shows again is one."""
 GAP_PAUSE_SECONDS: Final = 0.2
 
 
-class TailUnreadable(ChronikError):
-    """What has landed and what the topic holds do not meet; the message names the gap."""
+class Unreadable(ChronikError):
+    """A half of a topic cannot be told: what landed and what the topic holds do not meet, or the table is another's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,10 @@ class TopicSnapshot:
     """None while nothing of it has landed."""
     tail: tuple[OffsetRange, ...]
     """What the table does not have: from exactly its next offsets to the ends that were seen."""
-    unreadable: str | None = None
+    tail_unreadable: str | None = None
     """Why there is no telling what the tail is."""
+    table_unreadable: str | None = None
+    """Why there is no telling what has landed."""
 
     @property
     def kind(self) -> Kind:
@@ -75,7 +79,7 @@ def tail_of(
     earliest: Mapping[TopicPartition, int],
     latest: Mapping[TopicPartition, int],
 ) -> list[OffsetRange]:
-    """Raises TailUnreadable when records between the table's end and the topic's beginning are in neither, or when the
+    """Raises Unreadable when records between the table's end and the topic's beginning are in neither, or when the
     topic ends before the table does."""
     ranges = []
     for each in partitions:
@@ -83,13 +87,13 @@ def tail_of(
         landed_to = next_offsets.get(each.partition)
         start = earliest[each] if landed_to is None else landed_to
         if start < earliest[each]:
-            raise TailUnreadable(
+            raise Unreadable(
                 f"{each}: offsets {start} to {earliest[each] - 1} are gone: retention deleted them before they landed"
                 f" (the table ends before {start}, the topic now starts at {earliest[each]});"
                 f" {each.topic}_cold has what landed"
             )
         if start > latest[each]:
-            raise TailUnreadable(
+            raise Unreadable(
                 f"{each}: the table has records up to offset {start - 1}, and the topic ends before {latest[each]}:"
                 f" it has lost records that landed; {each.topic}_cold has them"
             )
@@ -113,12 +117,11 @@ class Snapshots:
         return sorted({topic.name for topic in response.topics if topic.name} | _tables_in(self._table_root))
 
     def take(self, topics: Iterable[str]) -> dict[str, TopicSnapshot]:
-        """Of all of them at once. Raises TableError, ClientError, KafkaError."""
+        """Of all of them at once. Raises ClientError, KafkaError."""
         wanted = list(topics)
         found = self._take(wanted)
         for _ in range(GAP_ATTEMPTS - 1):
-            gaps = [topic for topic in wanted if found[topic].unreadable is not None]
-            if not gaps:
+            if not any(each.tail_unreadable and not each.table_unreadable for each in found.values()):
                 break
             time.sleep(GAP_PAUSE_SECONDS)
             found = self._take(wanted)
@@ -132,22 +135,27 @@ class Snapshots:
         ]
         earliest, latest = self._positions.earliest(partitions), self._positions.latest(partitions)
         taken = {}
-        for topic in topics:
+        for topic, landed in tables.items():
             own = sorted(each for each in partitions if each.topic == topic)
+            if isinstance(landed, TableError):
+                taken[topic] = TopicSnapshot(topic, None, (), str(landed), str(landed))
+                continue
             try:
-                tail = self._tail(tables[topic], here.get(topic), own, earliest, latest)
-                taken[topic] = TopicSnapshot(topic, tables[topic], tuple(tail))
-            except TailUnreadable as error:
-                taken[topic] = TopicSnapshot(topic, tables[topic], (), str(error))
+                tail = _tail(landed, here.get(topic), own, earliest, latest)
+                taken[topic] = TopicSnapshot(topic, landed, tuple(tail))
+            except Unreadable as error:
+                taken[topic] = TopicSnapshot(topic, landed, (), str(error))
         return taken
 
-    def _landed(self, topic: str) -> Landed | None:
+    def _landed(self, topic: str) -> Landed | TableError | None:
         uri = table_uri(self._table_root, topic)
         try:
             committer = DeltaCommitter(uri)
             return Landed(uri, committer.spec, committer.snapshot())
         except TableMissing:
             return None
+        except TableError as error:
+            return error
 
     def _described(self, topics: list[str]) -> dict[str, MetadataResponseTopic]:
         """Without those that are only tables."""
@@ -156,27 +164,28 @@ class Snapshots:
         return {
             topic.name: topic
             for topic in response.topics
-            if topic.name and topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if topic.name and topic.error_code not in NO_SUCH_TOPIC
         }
 
-    def _tail(
-        self,
-        landed: Landed | None,
-        topic: MetadataResponseTopic | None,
-        partitions: list[TopicPartition],
-        earliest: Mapping[TopicPartition, int],
-        latest: Mapping[TopicPartition, int],
-    ) -> list[OffsetRange]:
-        if topic is None:
-            return []
-        if landed is None:
-            return tail_of(partitions, {}, earliest, latest)
-        if format_id(topic.topic_id) != landed.spec.topic_id:
-            raise TailUnreadable(
-                f"{topic.name}: the topic was deleted and created again, and {landed.uri} is the table of the old one;"
-                f" {topic.name}_cold has that"
-            )
-        return tail_of(partitions, landed.snapshot.next_offsets, earliest, latest)
+
+def _tail(
+    landed: Landed | None,
+    topic: MetadataResponseTopic | None,
+    partitions: list[TopicPartition],
+    earliest: Mapping[TopicPartition, int],
+    latest: Mapping[TopicPartition, int],
+) -> list[OffsetRange]:
+    """Raises Unreadable."""
+    if topic is None:
+        return []
+    if landed is None:
+        return tail_of(partitions, {}, earliest, latest)
+    if format_id(topic.topic_id) != landed.spec.topic_id:
+        raise Unreadable(
+            f"{topic.name}: the topic was deleted and created again, and {landed.uri} is the table of the old one;"
+            f" {topic.name}_cold has that"
+        )
+    return tail_of(partitions, landed.snapshot.next_offsets, earliest, latest)
 
 
 def _tables_in(root: str) -> set[str]:
