@@ -9,6 +9,7 @@ from typing import cast
 from chronik.broker.flusher import Flushable, Flusher
 from chronik.broker.incoming import Incoming, IncomingRules
 from chronik.broker.purgatory import RecordsArrived
+from chronik.broker.recent import RecentRoom
 from chronik.broker.replica import Replica
 from chronik.clock import SystemClock
 from chronik.files import FileCache, TwinFiles
@@ -43,7 +44,7 @@ def leader(rules: IncomingRules = IncomingRules(max_message_bytes=1000)) -> Repl
     flusher = cast(Flusher, SyncsWhenTold())
     synced = SyncedOffsets(files, "synced-offsets")
     replica = Replica(1, TOPIC, 0, rules, cast(Callable[[Replica], PartitionLog], open_log), synced, flusher,
-                      flush_each_append=True)
+                      RecentRoom(), flush_each_append=True)
     replica.assume(PARTITION, 0.0)
     replica.open()
     return replica

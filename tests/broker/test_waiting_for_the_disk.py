@@ -10,6 +10,7 @@ import pytest
 
 from chronik.broker.flusher import Flushable, Flusher
 from chronik.broker.incoming import IncomingRules
+from chronik.broker.recent import RecentRoom
 from chronik.broker.replica import Replica
 from chronik.log.partition import PartitionLog
 from chronik.log.sync import SyncTicket
@@ -60,6 +61,7 @@ def replica() -> Replica:
         cast(Callable[[Replica], PartitionLog], lambda _: BusyLog()),
         cast(SyncedOffsets, NoOffsets()),
         cast(Flusher, ManualFlusher()),
+        RecentRoom(),
         flush_each_append=True,
     )
     made.assume(OnePartition.partitions[0], 0.0)

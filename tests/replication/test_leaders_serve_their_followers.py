@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from chronik.log.partition import PartitionLog
 from chronik.metadata.commands import BrokerStatus, RegisterBroker, SetPartitionLeader, UpdateBrokerStatus
 from chronik.protocol.batch import iter_batches
 from chronik.protocol.errors import ErrorCode
@@ -231,6 +232,56 @@ def test_an_answer_keeps_to_its_size_and_what_found_no_room_comes_with_the_next(
             assert [portion.partition for portion in answer.portions if portion.records] == [index]
 
     Rig(partitions=3).run(story)
+
+
+def test_what_was_just_appended_is_served_without_reading_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object, **__: object) -> memoryview:
+        raise AssertionError("the disk is read")
+
+    async def story(rig: Rig) -> None:
+        follower = PlayedFollower(rig)
+        await follower.fetch(rig.at(0))
+        for size in (100, 200, 100_000, 300):
+            rig.append(b"x" * size)
+        with monkeypatch.context() as patch:
+            patch.setattr(PartitionLog, "read", never)
+            answer = await follower.fetch()
+        assert [offsets(portion) for portion in answer.portions] == [[0, 1], [2], [3]]
+        on_disk = rig.replica().log.read(0, 1 << 20, 4)
+        assert b"".join(portion.records for portion in answer.portions) == on_disk
+
+    Rig().run(story)
+
+
+def test_what_is_committed_is_read_from_the_disk_and_takes_no_memory() -> None:
+    async def story(rig: Rig) -> None:
+        followers = PlayedFollower(rig, FOLLOWER), PlayedFollower(rig, OTHER)
+        for follower in followers:
+            await follower.fetch(rig.at(0))
+        rig.append(b"x" * 100_000)
+        replica = rig.replica()
+        await replica.make_durable()
+        assert replica._recent.read(0, 1 << 20)
+        for follower in followers:
+            await follower.fetch(rig.at(1, last_epoch=0))
+        assert replica.high_watermark == 1
+        assert not replica._recent.read(0, 1 << 20)
+        assert offsets((await PlayedFollower(rig).fetch(rig.at(0))).portions[0]) == [0]
+
+    Rig().run(story)
+
+
+def test_what_an_epoch_leaves_uncommitted_is_not_kept_for_the_next() -> None:
+    async def story(rig: Rig) -> None:
+        await PlayedFollower(rig).fetch(rig.at(0))
+        rig.append(b"x" * 100_000)
+        replica = rig.replica()
+        assert replica._recent.read(0, 1 << 20)
+        rig.command(UpdateBrokerStatus(1, BrokerStatus.OFFLINE))
+        assert not replica.leads
+        assert not replica._recent.read(0, 1 << 20)
+
+    Rig().run(story)
 
 
 def test_a_forgotten_partition_is_not_spoken_of_again() -> None:

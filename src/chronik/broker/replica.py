@@ -16,6 +16,7 @@ from chronik.broker.continuation import continued_at, first_offset
 from chronik.broker.flusher import Flusher
 from chronik.broker.in_sync import Follower, FollowerLife, InSync
 from chronik.broker.incoming import Incoming, IncomingRules
+from chronik.broker.recent import RecentBatches, RecentRoom
 from chronik.errors import InvariantBroken, invariant
 from chronik.files import Buffer
 from chronik.log.partition import AppendInfo, PartitionLog
@@ -67,6 +68,7 @@ class Replica:
         "_marks",
         "_node_id",
         "_open_log",
+        "_recent",
         "_start_waiters",
         "_sync_waiters",
         "_synced_offsets",
@@ -95,6 +97,7 @@ class Replica:
         open_log: Callable[[Replica], PartitionLog],
         synced_offsets: SyncedOffsets,
         flusher: Flusher,
+        recent_room: RecentRoom,
         *,
         flush_each_append: bool,
     ) -> None:
@@ -118,6 +121,7 @@ class Replica:
         self._synced_offsets = synced_offsets
         self._flusher = flusher
         self._flush_each_append = flush_each_append
+        self._recent = RecentBatches(recent_room)
         self._commit_waiters: deque[tuple[int, WhenSafe]] = deque()
         self._durable_waiters: deque[tuple[int, WhenSafe]] = deque()
         self._sync_waiters: list[asyncio.Future[None]] = []  # for the next sync to begin
@@ -205,6 +209,7 @@ class Replica:
         for reader in list(self.readers):
             reader.gone()
         self.readers.clear()
+        self._recent.clear()
         self._starts_moved()
         self.stop_waiting()
 
@@ -235,6 +240,8 @@ class Replica:
         info = self.log.append(incoming.buffer, incoming.headers, self.leader_epoch)
         if not info.duplicate:
             self._marks.append((info.last_offset + 1, self._bytes_appended + len(incoming.buffer)))
+            if self.readers:
+                self._recent.add(info.base_offset, info.last_offset + 1, incoming.buffer)
             self._appended(len(incoming.buffer))
             for reader in self.readers:
                 reader.appended()
@@ -333,10 +340,15 @@ class Replica:
             self._starts_moved()
         return follower
 
-    def read_for_follower(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> memoryview:
-        """Up to the log's end: followers have to have what is not committed yet."""
+    def read_for_follower(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> list[memoryview]:
+        """Up to the log's end, for followers have to have what is not committed yet; in pieces that follow each other.
+        """
+        recent = self._recent.read(offset, max_bytes)
+        if recent:
+            return recent
         log = self.log
-        return log.read(offset, max_bytes, log.log_end_offset, min_one_batch=min_one_batch)
+        records = log.read(offset, max_bytes, log.log_end_offset, min_one_batch=min_one_batch)
+        return [records] if records else []
 
     # Following
 
@@ -479,6 +491,7 @@ class Replica:
         if high_watermark <= self.high_watermark:
             return
         self.high_watermark = high_watermark
+        self._recent.drop_below(high_watermark)
         if self._commit_waiters:
             enough = self.has_enough_replicas
             code = ErrorCode.NONE if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from chronik.broker.flusher import Flusher
+from chronik.broker.recent import RecentRoom
 from chronik.broker.replica import Replica
 from chronik.broker.topic_settings import incoming_rules, log_config
 from chronik.clock import Clock
@@ -64,6 +65,7 @@ class Replicas:
         self._clock = clock
         self._flusher = flusher
         self._flush_each_append = flush_each_append
+        self._recent_room = RecentRoom()
         self._by_id: dict[tuple[bytes, int], Replica] = {}
         self._topic_ids: dict[str, bytes] = {}
         self._to_remove: deque[_Removal] = deque()
@@ -170,6 +172,7 @@ class Replicas:
             self._open_log,
             self._synced_offsets,
             self._flusher,
+            self._recent_room,
             flush_each_append=self._flush_each_append,
         )
         return replica

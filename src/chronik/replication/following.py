@@ -7,6 +7,7 @@ is one that it cannot lose. Where the logs differ the leader's holds, and the fo
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable
 from typing import Final
@@ -15,6 +16,7 @@ from chronik.broker.continuation import first_offset
 from chronik.broker.replica import Replica
 from chronik.broker.replicas import Replicas
 from chronik.clock import Clock
+from chronik.limits import MIB
 from chronik.metadata.commands import NO_LEADER
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.raft.peer_calls import CallRefused, CallTimedOut, PeerCalls, PeerUnavailable
@@ -29,6 +31,10 @@ ANSWER_SECONDS_MAX: Final = 30.0
 
 OPENING_SECONDS_MAX: Final = 0.02
 """Spent on opening logs before one fetch: after a crash each may take some reading, and there may be thousands."""
+
+WRITTEN_BYTES_PER_TURN: Final = 1 * MIB
+"""After so much the loop gets its turn before another partition is written. Not within one, whose sync would begin
+before all of it is there."""
 
 RECONNECT_SECONDS: Final = 0.1
 """How soon a leader is asked again that cannot be reached."""
@@ -141,6 +147,7 @@ class LeaderFetcher:
                 continue
             if self._plan.answered(answer):
                 await self._take(answer)
+            del answer  # the next one is received into the same memory, once nobody has a view of it
 
     def _open_logs(self) -> None:
         """As many as take no longer than the loop may be held up; the others before the next fetch."""
@@ -177,17 +184,24 @@ class LeaderFetcher:
     # -- what the leader says -----------------------------------------------------------------------------------------
 
     async def _take(self, answer: LeaderAnswer) -> None:
-        written: list[Replica] = []
-        for portion in answer.portions:
-            key = (portion.topic_id, portion.partition)
-            followed = self._plan.answerable(key)
-            if followed is None:
-                continue
-            if portion.error or portion.diverging_end >= 0:
-                await self._mend(key, followed, portion)
-            elif await self._append(key, followed, portion):
-                written.append(followed.replica)
-        await _make_durable(written)
+        written: dict[Replica, None] = {}
+        bytes_this_turn = 0
+        for key, portions in itertools.groupby(answer.portions, _key_of):
+            for portion in portions:
+                followed = self._plan.answerable(key)
+                if followed is None:
+                    break
+                if portion.error or portion.diverging_end >= 0:
+                    await self._mend(key, followed, portion)
+                elif await self._append(key, followed, portion):
+                    written[followed.replica] = None
+                    bytes_this_turn += len(portion.records)
+                else:
+                    break  # what comes behind it could not continue the log
+            if bytes_this_turn > WRITTEN_BYTES_PER_TURN:
+                await asyncio.sleep(0)
+                bytes_this_turn = 0
+        await _make_durable(list(written))
 
     async def _append(self, key: Key, followed: Followed, portion: Portion) -> bool:
         """Whether there is something to make durable."""
@@ -242,6 +256,10 @@ class LeaderFetcher:
             replica.truncate_to(portion.log_end_offset)
         else:
             replica.restart_at(portion.log_start_offset)
+
+
+def _key_of(portion: Portion) -> Key:
+    return portion.topic_id, portion.partition
 
 
 async def _make_durable(replicas: list[Replica]) -> None:

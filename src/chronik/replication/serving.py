@@ -37,11 +37,13 @@ from chronik.replication.throttle import ReplicationThrottle
 
 logger = logging.getLogger("chronik.replication")
 
-PARTITION_BYTES_MAX: Final = 1 * MIB
-"""Of one partition in one answer, unless a single batch is larger. Kafka's `replica.fetch.max.bytes`."""
+PARTITION_BYTES_MAX: Final = 3 * MIB
+"""Of one partition in one answer, unless a single batch is larger: three of the largest that clients send unless told
+otherwise. A follower that is behind syncs them together. Kafka's `replica.fetch.max.bytes` is 1 MiB."""
 
-ANSWER_BYTES_MAX: Final = 4 * MIB
-"""Built and sent in one turn of the loop: a few milliseconds."""
+ANSWER_BYTES_MAX: Final = 7 * MIB
+"""Two partitions full of records, and some. With what is said of them it fits the memory that a follower's connection
+keeps for large frames (8 MiB)."""
 
 WAIT_SECONDS_MAX: Final = 10.0
 
@@ -266,16 +268,17 @@ class ReplicaServer:
             wanted = session.wanted[key]
             if self._has_to_wait(session, wanted):
                 continue
-            portion = self._portion(session, wanted, left, is_first)
-            if portion is None:
+            portions = self._portions_of(session, wanted, left, is_first)
+            if not portions:
                 continue
             del session.ready[key]
             session.news.pop(key, None)
-            left -= len(portion.records)
-            if portion.records and wanted.replica is not None:
-                self._throttle.copied(wanted.replica, session.broker_id, len(portion.records))
-            is_first = is_first and not portion.records
-            yield portion
+            size = sum(len(portion.records) for portion in portions)
+            left -= size
+            if size and wanted.replica is not None:
+                self._throttle.copied(wanted.replica, session.broker_id, size)
+            is_first = is_first and not size
+            yield from portions
         for key in list(session.news):
             wanted = session.wanted[key]
             if wanted.replica is not None and key not in session.ready:
@@ -291,29 +294,30 @@ class ReplicaServer:
             asyncio.get_running_loop().call_later(seconds, session.has_something, wanted.key)
         return seconds > 0
 
-    def _portion(self, session: FollowerSession, wanted: _Wanted, left: int, is_first: bool) -> Portion | None:
-        """None when there is something, but no room for it."""
+    def _portions_of(self, session: FollowerSession, wanted: _Wanted, left: int, is_first: bool) -> list[Portion]:
+        """Of one partition, several when its records lie in several places. None when there is something, but no room
+        for it."""
         position = wanted.position
         try:
             replica = self._led(session, position)
             diverging = replica.divergence(position.offset, position.last_epoch)
             if diverging is not None:
-                return _told(replica, wanted.key, diverging=diverging)
+                return [_told(replica, wanted.key, diverging=diverging)]
             if not replica.has(position.offset):
-                return _told(replica, wanted.key, error=ErrorCode.OFFSET_OUT_OF_RANGE)
-            records = replica.read_for_follower(
+                return [_told(replica, wanted.key, error=ErrorCode.OFFSET_OUT_OF_RANGE)]
+            pieces = replica.read_for_follower(
                 position.offset, min(left, PARTITION_BYTES_MAX), min_one_batch=is_first
             )
         except CorruptRecords as error:
             if wanted.damaged_at != position.offset:
                 wanted.damaged_at = position.offset
                 logger.error("%s: node %d cannot follow, this disk is damaged: %s", wanted, session.broker_id, error)
-            return Portion(*wanted.key, UNKNOWN, UNKNOWN, UNKNOWN, NOTHING, error.code)
+            return [Portion(*wanted.key, UNKNOWN, UNKNOWN, UNKNOWN, NOTHING, error.code)]
         except KafkaError as error:
-            return Portion(*wanted.key, UNKNOWN, UNKNOWN, UNKNOWN, NOTHING, error.code)
-        if not records and position.offset < replica.log.log_end_offset:
-            return None
-        return _told(replica, wanted.key, records)
+            return [Portion(*wanted.key, UNKNOWN, UNKNOWN, UNKNOWN, NOTHING, error.code)]
+        if not pieces and position.offset >= replica.log.log_end_offset:
+            return [_told(replica, wanted.key)]
+        return [_told(replica, wanted.key, records) for records in pieces]
 
 
 def _told(
