@@ -8,13 +8,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from chronik.client.cluster import Cluster
 from chronik.client.errors import ClientError
 from chronik.errors import ChronikError, ConfigError
-from chronik.pipeline.landing.errors import LandingFailed, RecordsGone, SparkGone
+from chronik.pipeline.landing.errors import LandingFailed, RecordsGone
 from chronik.pipeline.landing.reporting import Reporter, State, TopicReport
 from chronik.pipeline.landing.settings import LandingSettings
 from chronik.pipeline.landing.spark_job import SparkJobs
@@ -23,12 +24,13 @@ from chronik.pipeline.landing.topic import Round, RoundDone, TopicLanding
 from chronik.pipeline.landing.topics import enabled_topics
 from chronik.pipeline.ranges import Offsets
 from chronik.pipeline.tables.committer import TableDiffers
+from chronik.pipeline.tasks import TaskFailed
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("chronik.pipeline")
 
-PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.5, 60.0
-"""After a failure, and the longest after many in a row."""
+PAUSE_SECONDS_MIN, PAUSE_DOUBLINGS_MAX = 0.5, 7
+"""After a failure; twice as long after each that follows, up to a minute."""
 
 FAILURES_MAX_ONCE = 4
 """In a row, of one topic, until a landing that is to end gives it up."""
@@ -54,7 +56,6 @@ class _Topic:
     given_up: bool = False
     failures: int = 0
     not_before: float = 0.0
-    state: State | None = None
     rows: int = 0
     dead_letters: int = 0
     last_error: str | None = None
@@ -171,41 +172,37 @@ class Driver:
 
     def _planned(self, topic: _Topic, parallelism: int, once: bool) -> _Tally:
         tally = _Tally(topic, self._monotonic())
-        try:
+        with _kept(tally):
             if once and topic.up_to is None:
                 topic.up_to = topic.landing.latest()
             tally.round = topic.landing.plan(parallelism, topic.up_to)
-        except (ChronikError, OSError) as error:
-            tally.error = error
         return tally
 
     def _execute(self, tallies: list[_Tally]) -> None:
         """Runs the tasks of all topics together, again while some need columns."""
         while running := [tally for tally in tallies if tally.error is None and _tasks(tally)]:
-            tasks = [task for tally in running for task in _tasks(tally)]
-            try:
-                outcomes = iter(self._jobs.run(tasks))
-            except SparkGone:
-                raise
-            except ChronikError as error:
-                for tally in running:
-                    tally.error = error
-                return
-            for tally in running:
-                answers = [next(outcomes) for _ in _tasks(tally)]
-                try:
-                    assert tally.round is not None
-                    tally.round.take(answers)
-                except (ChronikError, OSError) as error:
-                    tally.error = error
+            if not self._ran_job(running) and len(running) > 1:
+                for tally in running:  # one of them may be what workers die of: the others land all the same
+                    self._ran_job([tally])
+
+    def _ran_job(self, tallies: list[_Tally]) -> bool:
+        try:
+            outcomes = iter(self._jobs.run([task for tally in tallies for task in _tasks(tally)]))
+        except TaskFailed as error:
+            if len(tallies) == 1:
+                tallies[0].error = error
+            return False
+        for tally in tallies:
+            answers = [next(outcomes) for _ in _tasks(tally)]
+            assert tally.round is not None
+            with _kept(tally):
+                tally.round.take(answers)
+        return True
 
     def _commit(self, tally: _Tally) -> None:
-        if tally.round is None or tally.error is not None:
-            return
-        try:
-            tally.done = tally.round.commit()
-        except (ChronikError, OSError) as error:
-            tally.error = error
+        if tally.round is not None and tally.error is None:
+            with _kept(tally):
+                tally.done = tally.round.commit()
 
     def _finish(self, tally: _Tally, once: bool) -> bool:
         topic, done = tally.topic, tally.done
@@ -223,11 +220,11 @@ class Driver:
 
     def _failed(self, topic: _Topic, error: Exception | None, once: bool) -> None:
         topic.failures += 1
-        topic.last_error = str(error)
+        topic.last_error = str(error) or type(error).__name__
         topic.given_up = once and (topic.failures >= FAILURES_MAX_ONCE or _is_lasting(error))
         topic.done = topic.given_up
-        pause_s = min(PAUSE_SECONDS_MAX, PAUSE_SECONDS_MIN * 2 ** (topic.failures - 1))
-        topic.not_before = self._monotonic() + pause_s
+        doublings = min(topic.failures - 1, PAUSE_DOUBLINGS_MAX)
+        topic.not_before = self._monotonic() + PAUSE_SECONDS_MIN * 2**doublings
         self._report(topic, State.FAILING)
 
     # What is told
@@ -235,7 +232,6 @@ class Driver:
     def _report(
         self, topic: _Topic, state: State, done: RoundDone | None = None, seconds: float = 0.0
     ) -> None:
-        topic.state = state
         landing = topic.landing
         self._reporter.report(
             TopicReport(
@@ -268,6 +264,18 @@ class Driver:
             dead_letters={topic.landing.topic: topic.dead_letters for topic in topics},
             seconds=self._monotonic() - self._began,
         )
+
+
+@contextmanager
+def _kept(tally: _Tally) -> Iterator[None]:
+    """What goes wrong with one topic must not stop the others, whatever it is: it is kept, told, and tried again."""
+    try:
+        yield
+    except (ChronikError, OSError) as error:
+        tally.error = error
+    except Exception as error:
+        logger.exception("topic %s", tally.topic.landing.topic)
+        tally.error = error
 
 
 def _is_lasting(error: Exception | None) -> bool:

@@ -44,10 +44,10 @@ class SparkJobs:
         """In the order of the tasks. Raises TaskFailed when Spark gave up on one of them, SparkGone."""
         try:
             return self._run(run_task, tasks)
-        except (TaskFailed, OSError):
+        except (TaskFailed, OSError) as error:
             self._parallelism = None
             self.parallelism()  # is anybody there?
-            raise
+            raise TaskFailed(str(error)) from error
 
 
 def _context(spark: SparkSession) -> Any:
