@@ -6,6 +6,7 @@ import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from io import StringIO
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -90,3 +91,16 @@ def test_what_failed_in_a_task_is_told_without_its_traceback() -> None:
     assert told(said) == "ZeroDivisionError: division by zero"
     assert told("") == "Spark gave no reason"
     assert len(told("x" * 10_000)) == LETTERS_MAX
+
+
+def test_tasks_that_are_done_move_a_bar() -> None:
+    from chronik.cli.pipeline_sql import _to_bar
+    from chronik.pipeline.bars import Bar
+
+    bar = Bar("query", unit="tasks", stream=StringIO())
+    told_by_server = _to_bar(bar)
+    told_by_server(None, 0, None, False)
+    assert (bar.done, bar.total) == (0, None)
+    stages = [SimpleNamespace(num_tasks=8, num_completed_tasks=8), SimpleNamespace(num_tasks=4, num_completed_tasks=1)]
+    told_by_server(stages, 2, "an operation", False)
+    assert (bar.done, bar.total) == (9, 12)

@@ -7,7 +7,8 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -16,6 +17,8 @@ from chronik.client.cluster import DEFAULT_BOOTSTRAP
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from chronik.pipeline.bars import Bar
 
 FORMATS = ("table", "json", "csv")
 
@@ -147,9 +150,38 @@ def _print(frame: DataFrame, arguments: argparse.Namespace, out: TextIO) -> None
 
     names: Sequence[str] = frame.columns
     if arguments.format == "table":
-        rows: Iterable[Sequence[Any]] = frame.limit(arguments.rows + 1).collect()
+        with _progress_shown(frame.sparkSession):
+            rows: Iterable[Sequence[Any]] = frame.limit(arguments.rows + 1).collect()
         if not write_table(names, rows, out, arguments.rows):
             print(f"the first {arguments.rows} rows; --rows N shows more, --format csv or json all", file=sys.stderr)
     else:
         write = write_json if arguments.format == "json" else write_csv
         write(names, frame.toLocalIterator(prefetchPartitions=True), out)
+
+
+@contextmanager
+def _progress_shown(spark: SparkSession) -> Iterator[None]:
+    """On a terminal, how many of its tasks are done. A Connect server tells it, every two seconds."""
+    from chronik.pipeline.bars import Bar
+
+    if not sys.stderr.isatty() or not type(spark).__module__.startswith("pyspark.sql.connect."):
+        yield
+        return
+    with Bar("query", unit="tasks") as bar:
+        handler = _to_bar(bar)
+        spark.registerProgressHandler(handler)
+        try:
+            yield
+            if bar.total is not None:
+                bar.reach(bar.total)  # tasks whose work turned out to be unnecessary are never reported as done
+        finally:
+            spark.removeProgressHandler(handler)
+
+
+def _to_bar(bar: Bar) -> Callable[..., None]:
+    def handler(stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
+        known = list(stages or ())
+        if known:
+            bar.reach(sum(each.num_completed_tasks for each in known), sum(each.num_tasks for each in known))
+
+    return handler
