@@ -31,6 +31,7 @@ from chronik.protocol.errors import KafkaError
 from chronik.protocol.records import decode_batch, encode_batch
 from chronik.protocol.rewrite import retain
 from chronik.testing import Cluster
+from chronik.testing.plugin import BrokerFactory
 from tests.long import SEED, count
 from tests.pipeline.audited import batches_in, flip
 
@@ -265,6 +266,23 @@ def test_what_cannot_be_looked_at_has_an_exit_code_of_its_own(
     assert capsys.readouterr().err.startswith("chronik: ")
     with pytest.raises(CannotLook, match="there is no topic nowhere"):
         audit(stopped.data_dirs, topics=["nowhere"], tasks=in_this_process)
+
+
+def test_a_node_that_stands_alone_is_audited_too(chronik_broker_factory: BrokerFactory) -> None:
+    broker = chronik_broker_factory()
+    broker.create_topic("orders", 2)
+    with broker.cluster() as client:
+        Producer(client).send("orders", [OutgoingRecord(b"%d" % number, b"%d" % number) for number in range(1000)])
+        commit_offsets(client, "readers", {TopicPartition("orders", 0): 5})
+    report = audit([broker.data_dir], bootstrap=broker.bootstrap, tasks=in_this_process)
+    assert report.is_clean, report.text()
+    assert (report.records, report.groups, report.nodes) == (1000, 1, (1,))
+    broker.stop()
+    assert audit([broker.data_dir], tasks=in_this_process).records == 1000
+    path = max(broker.data_dir.glob("topics/*/*/*.log"), key=lambda path: path.stat().st_size)
+    flip(path, 200)
+    (found,) = audit([broker.data_dir], tasks=in_this_process).findings
+    assert (found.kind, found.topic, found.file) == (Kind.CHECKSUM, "orders", str(path))
 
 
 class Load:

@@ -1,7 +1,7 @@
 """What a node has on disk: who it is, and the files of its partitions.
 
-Nothing here believes what the log believes of itself (its indexes): only names of files, the two offsets that a log
-remembers beside its segments, and the history of leader epochs.
+Little is believed of what a log says of itself: the names of its files, the offsets that it remembers beside them, and
+its history of leader epochs. Its indexes are no more than hints.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from chronik.errors import ChronikError, StorageFailed
 from chronik.files import FileCache, read_file
 from chronik.log import names
 from chronik.log.epochs import EpochHistory
+from chronik.log.index import IndexDamaged, IndexEntry, SegmentIndex
 from chronik.log.offset_file import OffsetFile
 from chronik.log.synced import SyncedOffsets
 from chronik.node.data_folder import IDENTITY_FILE, Identity
@@ -95,6 +96,22 @@ def segments_of(folder: str) -> list[SegmentFile]:
             first, end = swap
             files = {base: path for base, path in files.items() if not first <= base < end} | {first: name}
     return [SegmentFile(f"{folder}/{name}", base) for base, name in sorted(files.items())]
+
+
+def indexed_place(segment: SegmentFile, offset: int) -> IndexEntry | None:
+    """A batch that is not behind `offset`, as near to it as the segment's index knows one; None when it knows none."""
+    folder, name = os.path.split(segment.path)
+    if name != names.offset_name(segment.base_offset, names.LOG):
+        return None
+    cache = FileCache(ReadOnlyFiles(folder), OPEN_FILES_MAX)
+    index = SegmentIndex(cache, names.offset_name(segment.base_offset, names.INDEX), segment.base_offset, is_new=False)
+    try:
+        number = index.floor_offset(offset)
+        return index.entry(number) if number >= 0 else None
+    except (IndexDamaged, StorageFailed):
+        return None
+    finally:
+        cache.close()
 
 
 def size_of(segment: SegmentFile) -> int:

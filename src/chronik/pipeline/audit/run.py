@@ -13,6 +13,7 @@ from chronik.client.cluster import Cluster
 from chronik.client.records import TopicPartition
 from chronik.config import Address
 from chronik.ids import format_id
+from chronik.metadata.image import Image
 from chronik.pipeline.audit import groups as committed
 from chronik.pipeline.audit import standing
 from chronik.pipeline.audit.findings import Finding, Kind
@@ -99,6 +100,7 @@ class _Audit:
         self._tables: dict[str, LandedTable] = {}
         self._committed: committed.GroupOffsets = {}
         self._partition_counts: dict[str, int] = {}
+        self._image: Image | None = None
         self.report = Report(nodes=tuple(folders))
 
     # What there is
@@ -115,12 +117,7 @@ class _Audit:
     def plan(self, table_root: str | None) -> None:
         """Tables first, then groups, then the ends of partitions: each can only be behind the next."""
         image = self._image
-        if self._cluster is not None:
-            self._partition_counts = {each.name or "": len(each.partitions) for each in list_topics(self._cluster)}
-        elif image is not None:
-            self._partition_counts = {topic.name: len(topic.partitions) for topic in image.topics.values()}
-        else:
-            raise CannotLook("no node's metadata can be read, and no broker was given to ask")
+        self._count_partitions()
         unknown = sorted((self._topics or set()) - self._partition_counts.keys())
         if unknown:
             raise CannotLook(f"there is no topic {', '.join(unknown)}")
@@ -128,12 +125,21 @@ class _Audit:
             self._open_tables(table_root)
         if self._cluster is not None:
             self._committed = committed.told_by_brokers(self._cluster)
+            self._count_partitions()  # once more: groups may have begun to read new ones
             self._partitions = standing.told_by_brokers(self._cluster, self._folders, self._topics)
         else:
             assert image is not None
             self._committed = committed.of_image(image)
             self._partitions = standing.of_image(image, self._folders, self._topics)
         self._count()
+
+    def _count_partitions(self) -> None:
+        if self._cluster is not None:
+            self._partition_counts |= {each.name or "": len(each.partitions) for each in list_topics(self._cluster)}
+        elif self._image is not None:
+            self._partition_counts = {topic.name: len(topic.partitions) for topic in self._image.topics.values()}
+        else:
+            raise CannotLook("no node's metadata can be read, and no broker was given to ask")
 
     def _open_tables(self, root: str) -> None:
         self.report.tables = 0
@@ -179,7 +185,9 @@ class _Audit:
             )
 
     def look_at_logs(self, tasks: Tasks) -> None:
-        compared, report = compare_logs(tasks, self._partitions, self._progress), self.report
+        began, report = time.monotonic(), self.report
+        compared = compare_logs(tasks, self._partitions, self._progress)
+        report.log_seconds = time.monotonic() - began
         report.batches, report.records, report.size_bytes = compared.batches, compared.records, compared.size_bytes
         findings, notes = compared.findings, compared.notes
         for _ in range(LOOKS_MAX):
@@ -286,7 +294,6 @@ class _Audit:
     def _take(self, findings: Iterable[Finding], notes: Iterable[str]) -> None:
         self.report.findings += findings
         self.report.notes += notes
-
 
 
 def _source(finding: Finding) -> TopicPartition:

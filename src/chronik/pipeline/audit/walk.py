@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from chronik.limits import FRAME_BYTES_MAX
 from chronik.pipeline.audit.findings import Finding, Kind
-from chronik.pipeline.audit.folders import SegmentFile, epochs_of, log_start_of, segments_of
+from chronik.pipeline.audit.folders import SegmentFile, epochs_of, indexed_place, log_start_of, segments_of
 from chronik.pipeline.portions import PORTION_BYTES
 from chronik.protocol.batch import (
     HEADER_BYTES,
@@ -217,7 +217,7 @@ class Walk:
     ) -> Generator[Event, None, tuple[int, int]]:
         """`at` is the offset that is due where the file begins. Returns the position up to which it was read, and the
         offset that is due there. Batches below `self.due` were looked at by an earlier walk."""
-        position = 0
+        position, at = self._shortcut(reader, segment, at)
         rest = self.end if following is None else following.base_offset  # where damage up to the file's end leads to
         is_sure = True  # of `at`, the offset that is due at `position`
         while True:
@@ -241,6 +241,15 @@ class Walk:
                     break
                 self.due = max(self.due, at)
         return position, at
+
+    def _shortcut(self, reader: _Reader, segment: SegmentFile, at: int) -> tuple[int, int]:
+        """Past batches that an earlier walk has looked at, if the index knows the way. It is not believed: a batch with
+        that offset has to stand there."""
+        hint = indexed_place(segment, self.due) if at < self.due else None
+        header = None if hint is None else reader.header(hint.position)
+        if hint is None or header is None or header.base_offset != hint.offset:
+            return 0, at
+        return hint.position, hint.offset
 
     def _is_across(self, header: BatchHeader) -> bool:
         return self.is_continued and header.base_offset < self.start
