@@ -9,8 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -234,10 +233,3 @@ def differences(journal: Positions, table: Positions) -> list[str]:
     if len(journal) != len(table):
         found.append(f"{len(journal)} records and {len(table)} rows")
     return found
-
-
-def wait_for(done: Callable[[], bool], what: str, seconds: float, poll_s: float = 0.1) -> None:
-    began = time.monotonic()
-    while not done():
-        assert time.monotonic() - began < seconds, f"not within {seconds:g} s: {what}"
-        time.sleep(poll_s)
