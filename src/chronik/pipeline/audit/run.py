@@ -249,11 +249,11 @@ class _Audit:
 
     def _end_of(self, partition: Partition) -> int | None:
         """Of running nodes the high watermark. Where they are stopped it is not known exactly: then the end of the log
-        on a node that is in sync, which it cannot be behind; None when there is no such node."""
+        on a node that is in sync, beyond which it cannot be; None when there is no such node."""
         if self._cluster is not None:
             return partition.end
-        reference = partition.reference()
-        return None if reference is None else log_end(reference.folder, partition.end)
+        in_sync = [each for each in partition.replicas if each.is_in_sync]
+        return max((log_end(each.folder, partition.end) for each in in_sync), default=None)
 
     # In the end
 

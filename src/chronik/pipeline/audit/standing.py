@@ -57,11 +57,10 @@ class Partition:
         return self.topic_id, self.leader, tuple((each.node, each.is_in_sync) for each in self.replicas)
 
     def reference(self, suspects: Collection[int] = ()) -> Replica | None:
-        """The replica to compare tables with: the leader's, unless something was found wrong with it, and not with all
-        others."""
-        in_sync = [each for each in self.replicas if each.is_in_sync]
-        preferred = sorted(in_sync, key=lambda each: (each.node in suspects, each.node != self.leader))
-        return preferred[0] if preferred else None
+        """The replica to compare tables with: the leader's, unless something was found wrong with it and not with
+        another one that is whole."""
+        whole = [each for each in self.replicas if each.end >= self.end]
+        return min(whole, key=lambda each: (each.node in suspects, each.node != self.leader), default=None)
 
 
 @dataclass(frozen=True, slots=True)
