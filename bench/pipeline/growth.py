@@ -13,8 +13,8 @@ from typing import Final
 from bench.cluster.figures import Figure
 from bench.pipeline.lander import READY
 from bench.pipeline.landing import WARM_UP_RECORDS
-from bench.pipeline.memory import PeakMemory
 from bench.pipeline.plan import Plan, millions
+from bench.pipeline.processes import PeakMemory
 from bench.servers import ROOT
 from chronik.bench.errors import BenchFailed
 from chronik.bench.measures import MEGABYTE

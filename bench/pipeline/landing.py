@@ -14,15 +14,16 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow.parquet as pq
 
 from bench.cluster.figures import Figure
 from bench.pipeline.plan import PARTITIONS, Plan, Stopwatch, millions
+from bench.pipeline.processes import tree_cpu_seconds
 from bench.servers import ROOT
 from chronik.bench.errors import BenchFailed
-from chronik.bench.measures import MEGABYTE
+from chronik.bench.measures import MEGABYTE, MILLION
 from chronik.bench.rounds import in_turn
 from chronik.pipeline.landing.running import LOCAL_MASTER, run
 from chronik.pipeline.runtime import session
@@ -51,6 +52,13 @@ class Written:
         self.bytes = sum(path.stat().st_size for path in files)
 
 
+class Measured(NamedTuple):
+    rows_per_second: float
+    cpu_s_per_million: float
+    """Of all processes of Spark's together, which says more than the rate does while others use the machine."""
+    written: Written
+
+
 class Contest:
     """Both ways of one codec."""
 
@@ -62,15 +70,17 @@ class Contest:
         """That Spark's own writes: as many as ours has."""
         self.ways: dict[str, Callable[[str, Path], None]] = {CHRONIK: self._chronik, SPARK: self._own}
 
-    def measure(self, way: str, records: int) -> tuple[float, Written]:
-        """Rows a second, and what was written. Raises BenchFailed."""
+    def measure(self, way: str, records: int) -> Measured:
+        """Raises BenchFailed."""
         topic = self._plan.topic(records)
         folder = self._plan.folder / "tables"
         shutil.rmtree(folder, ignore_errors=True)
         os.sync()  # what the other left in the page cache must not slow this one
         try:
+            used_s = tree_cpu_seconds(os.getpid())
             with Stopwatch() as watch:
                 self.ways[way](topic, folder)
+            used_s = tree_cpu_seconds(os.getpid()) - used_s
             written = Written(folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -80,7 +90,7 @@ class Contest:
             self._files = written.files
         elif written.files != self._files:
             raise BenchFailed(f"{way} wrote {written.files} files, not {self._files}")
-        return records / watch.seconds, written
+        return Measured(records / watch.seconds, used_s / records * MILLION, written)
 
     def _chronik(self, topic: str, folder: Path) -> None:
         run(self._plan.bootstrap, str(folder), [topic], once=True, codec=self._codec, spark=self._spark)
@@ -117,19 +127,18 @@ def _with_codec(contest: Contest, plan: Plan, codec: str) -> list[Figure]:
     for records in (WARM_UP_RECORDS, plan.records):
         for way in contest.ways:
             contest.measure(way, records)  # Java is quick when it has seen much; and ours tells its count of files
-    rates: dict[str, list[float]] = defaultdict(list)
-    sizes: dict[str, list[float]] = defaultdict(list)
-    files = 0
+    measured: dict[str, list[Measured]] = defaultdict(list)
     for number in range(plan.rounds):
         for way in in_turn(list(contest.ways), number):
-            rate, written = contest.measure(way, plan.records)
-            rates[way].append(rate)
-            sizes[way].append(written.bytes / MEGABYTE)
-            files = written.files
+            measured[way].append(contest.measure(way, plan.records))
+    rates = {way: [each.rows_per_second for each in measured[way]] for way in contest.ways}
+    costs = {way: [each.cpu_s_per_million for each in measured[way]] for way in contest.ways}
+    sizes = {way: [each.written.bytes / MEGABYTE for each in measured[way]] for way in contest.ways}
     ratios = [ours / own for ours, own in zip(rates[CHRONIK], rates[SPARK], strict=True)]
-    what = f"{millions(plan.records)} rows, {files} files of {codec}"
+    what = f"{millions(plan.records)} rows, {measured[CHRONIK][0].written.files} files of {codec}"
     return [
         Figure(f"{what}: {CHRONIK} of {SPARK}, rows/s", ratios, at_least=RATIO_LEAST),
         *(Figure(f"{what}: {way}, rows/s", rates[way]) for way in contest.ways),
+        *(Figure(f"{what}: {way}, CPU of Spark's processes, s/M", costs[way]) for way in contest.ways),
         *(Figure(f"{what}: {way}, MB", sizes[way]) for way in contest.ways),
     ]

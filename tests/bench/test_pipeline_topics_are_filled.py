@@ -6,8 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from bench.pipeline.memory import PeakMemory, descendants, proportional_bytes
 from bench.pipeline.plan import PARTITIONS, ROWS_PER_CALL, events, fill
+from bench.pipeline.processes import PeakMemory, descendants, proportional_bytes, tree_cpu_seconds
 from chronik.bench.measures import MEGABYTE
 from chronik.client.offsets import latest_offsets
 from chronik.testing import Broker
@@ -28,8 +28,9 @@ def test_every_partition_has_as_many(chronik_broker: Broker, chronik_topic: str)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="what processes take is read from /proc")
-def test_memory_of_processes_that_a_process_started_counts() -> None:
-    hold = "held = b'x' * 60_000_000; print('held', flush=True); input()"
+def test_memory_and_time_of_processes_that_a_process_started_count() -> None:
+    use = "held = b'x' * 60_000_000\nwhile time.process_time() < 0.3: pass"
+    hold = f"import time\n{use}\nprint('held', flush=True)\ninput()"
     start = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {hold!r}])"
     with subprocess.Popen(
         [sys.executable, "-c", start], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -40,4 +41,5 @@ def test_memory_of_processes_that_a_process_started_counts() -> None:
             assert len(descendants(process.pid)) == 2
         assert 60 * MEGABYTE < peak.bytes < 200 * MEGABYTE
         assert proportional_bytes(process.pid) < 60 * MEGABYTE
+        assert 0.29 < tree_cpu_seconds(process.pid) < 10
         process.communicate("\n")

@@ -1,11 +1,15 @@
-"""The memory of a process and all that it has started: the driver, Java, and Python's workers."""
+"""What a process and all that it has started take, in memory and time: the driver, Java, and Python's workers."""
 
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final
+
+from chronik.bench.errors import BenchFailed
+from chronik.bench.measures import cpu_seconds
 
 SAMPLE_SECONDS: Final = 0.25
 KIB: Final = 1024
@@ -21,6 +25,15 @@ def descendants(pid: int) -> list[int]:
         except OSError:
             continue
     return found
+
+
+def tree_cpu_seconds(pid: int) -> float:
+    """Of those that run: Spark's workers stay, so that the difference of two readings is what was used between."""
+    total = 0.0
+    for each in descendants(pid):
+        with suppress(BenchFailed):  # it has just ended
+            total += cpu_seconds(each)
+    return total
 
 
 def proportional_bytes(pid: int) -> int:
