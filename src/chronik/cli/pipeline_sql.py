@@ -76,10 +76,13 @@ def run(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
     session = _session(arguments)
     ready = time.monotonic()
-    for statement in found:
-        _run(session, statement, arguments, prune=len(found) == 1)
-    if arguments.timing:
-        print(f"{time.monotonic() - ready:.2f} s, after {ready - began:.2f} s to get a Spark", file=sys.stderr)
+    try:
+        for statement in found:
+            _run(session, statement, arguments, prune=len(found) == 1)
+        if arguments.timing:
+            print(f"{time.monotonic() - ready:.2f} s, after {ready - began:.2f} s to get a Spark", file=sys.stderr)
+    finally:
+        session.stop()  # or a server would go on with a query that Ctrl-C has ended here
     return 0
 
 
