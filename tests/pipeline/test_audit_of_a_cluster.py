@@ -22,6 +22,7 @@ from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord, TopicPartition
 from chronik.ids import format_id
 from chronik.pipeline.audit import CannotLook, Kind, Report, audit
+from chronik.pipeline.audit.run import WITHOUT_SPARK_BYTES_MAX, tasks_for
 from chronik.pipeline.landing import run
 from chronik.pipeline.landing.reporting import NoReporter
 from chronik.pipeline.tables.storage import table_uri
@@ -274,7 +275,7 @@ def test_a_node_that_stands_alone_is_audited_too(chronik_broker_factory: BrokerF
     with broker.cluster() as client:
         Producer(client).send("orders", [OutgoingRecord(b"%d" % number, b"%d" % number) for number in range(1000)])
         commit_offsets(client, "readers", {TopicPartition("orders", 0): 5})
-    report = audit([broker.data_dir], bootstrap=broker.bootstrap, tasks=in_this_process)
+    report = audit([broker.data_dir], bootstrap=broker.bootstrap)
     assert report.is_clean, report.text()
     assert (report.records, report.groups, report.nodes) == (1000, 1, (1,))
     broker.stop()
@@ -283,6 +284,13 @@ def test_a_node_that_stands_alone_is_audited_too(chronik_broker_factory: BrokerF
     flip(path, 200)
     (found,) = audit([broker.data_dir], tasks=in_this_process).findings
     assert (found.kind, found.topic, found.file) == (Kind.CHECKSUM, "orders", str(path))
+
+
+def test_spark_is_not_started_for_what_takes_less_time_than_that(spark: SparkSession) -> None:
+    assert tasks_for(None, None, WITHOUT_SPARK_BYTES_MAX - 1) is in_this_process
+    assert tasks_for(None, None, WITHOUT_SPARK_BYTES_MAX) is not in_this_process
+    assert tasks_for(None, "local[2]", 0) is not in_this_process
+    assert tasks_for(spark, None, 0) is not in_this_process
 
 
 class Load:

@@ -48,7 +48,9 @@ def add_arguments(actions: Any) -> None:
         help="the running nodes' HTTP ports: compare what they hold in memory, too",
     )
     parser.add_argument(
-        "--master", metavar="URL", help="spark://HOST:PORT, local[N]; also CHRONIK_SPARK_MASTER (default: this machine)"
+        "--master",
+        metavar="URL",
+        help="spark://HOST:PORT, local[N]; also CHRONIK_SPARK_MASTER (default: this machine, without Spark for little)",
     )
     add_json_argument(parser)
     add_debug_argument(parser)

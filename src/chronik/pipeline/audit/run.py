@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -13,11 +14,12 @@ from chronik.client.cluster import Cluster
 from chronik.client.records import TopicPartition
 from chronik.config import Address
 from chronik.ids import format_id
+from chronik.limits import MIB
 from chronik.metadata.image import Image
 from chronik.pipeline.audit import groups as committed
 from chronik.pipeline.audit import standing
 from chronik.pipeline.audit.findings import Finding, Kind
-from chronik.pipeline.audit.folders import CannotLook, NodeFolder, node_folders
+from chronik.pipeline.audit.folders import CannotLook, NodeFolder, node_folders, segments_of, size_of
 from chronik.pipeline.audit.logs import Progress, compare_logs, in_silence
 from chronik.pipeline.audit.report import Report
 from chronik.pipeline.audit.standing import Partition
@@ -25,7 +27,7 @@ from chronik.pipeline.audit.state import compare_disks, compare_running
 from chronik.pipeline.audit.tabling import LandedTable, beyond_the_log, compare_table, landed_table
 from chronik.pipeline.audit.walk import log_end
 from chronik.pipeline.tables.committer import TableError
-from chronik.pipeline.tasks import Tasks, on_spark
+from chronik.pipeline.tasks import Tasks, in_this_process, on_spark
 from chronik.protocol.messages.metadata import MetadataResponsePartition
 
 if TYPE_CHECKING:
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
 __all__ = ["CannotLook", "audit"]
 
 CLIENT_ID: Final = "chronik-audit"
+
+WITHOUT_SPARK_BYTES_MAX: Final = 128 * MIB
+"""Logs and tables together: about a second of work for one core, where a session takes five to start."""
 
 LOOKS_MAX: Final = 5
 """At partitions whose leaders change while they are looked at."""
@@ -56,7 +61,8 @@ def audit(
 
     With `bootstrap` the nodes are running, and brokers say up to where replicas must agree; without it they are
     stopped. `table_root`: also that the tables there hold what the log holds. `topics`: only these. `http`: also that
-    the running nodes hold the same metadata in memory. It runs in `tasks`, or on `spark`, or on a session of its own.
+    the running nodes hold the same metadata in memory. It runs in `tasks`, or on `spark`, or on a session of its own,
+    which is not worth starting for little.
     Tasks read the folders by these paths: with `master` on several machines they must be mounted on all of them.
 
     Raises CannotLook, ClientError, KafkaError, NodeSilent.
@@ -73,7 +79,7 @@ def audit(
         work.look_at_metadata(http, timeout_s)
         work.plan(table_root)
         if tasks is None:
-            tasks = on_spark(spark if spark is not None else _session(master))
+            tasks = tasks_for(spark, master, work.size_bytes)
         work.look_at_logs(tasks)
         work.look_at_tables(tasks, table_root)
         work.look_at_groups()
@@ -82,10 +88,15 @@ def audit(
     return work.report
 
 
-def _session(master: str | None) -> SparkSession:
+def tasks_for(spark: SparkSession | None, master: str | None, size_bytes: int) -> Tasks:
+    """On Spark, unless nobody has said on which, and a session would take longer to start than all of the work."""
+    if spark is not None:
+        return on_spark(spark)
+    if master is None and not os.environ.get("CHRONIK_SPARK_MASTER") and size_bytes < WITHOUT_SPARK_BYTES_MAX:
+        return in_this_process
     from chronik.pipeline.runtime import session
 
-    return session(master)
+    return on_spark(session(master))
 
 
 class _Audit:
@@ -102,6 +113,13 @@ class _Audit:
         self._partition_counts: dict[str, int] = {}
         self._image: Image | None = None
         self.report = Report(nodes=tuple(folders))
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all that is planned."""
+        folders = [replica.folder for partition in self._partitions for replica in partition.replicas]
+        logs = sum(size_of(segment) for folder in folders for segment in segments_of(folder))
+        return logs + sum(file.size_bytes for landed in self._tables.values() for file in landed.table.files)
 
     # What there is
 
