@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -11,10 +13,10 @@ from chronik.client.records import TopicPartition
 from chronik.errors import ConfigError
 from chronik.pipeline.landing import failpoints
 from chronik.pipeline.landing.errors import PartitionShorter, RecordsGone
+from chronik.pipeline.landing.growth import Growth, joined_fields
 from chronik.pipeline.landing.plan import TASK_RECORDS_MIN, Plan, bundles, plan_round
 from chronik.pipeline.landing.reporting import State, TopicReport
 from chronik.pipeline.landing.settings import DEFAULTS, Wishes, default_group, is_enabled, wishes, wishes_of
-from chronik.pipeline.landing.topic import joined_fields
 from chronik.pipeline.ranges import Offsets
 from chronik.pipeline.tables.columns import Kind, Partitioning
 from chronik.pipeline.tables.progress import Landed, Span, choose
@@ -74,16 +76,30 @@ def test_tasks_share_all_offsets_evenly_and_what_they_land_can_be_committed(size
     assert choice.moved == {index: 10 + size for index, size in enumerate(sizes)}
 
 
+def types(fields: Iterable[pa.Field]) -> dict[str, pa.DataType]:
+    return {field.name: field.type for field in fields}
+
+
 def test_columns_that_several_tasks_ask_for_are_joined_without_loss() -> None:
     a = [pa.field("price", pa.int64()), pa.field("id", pa.string())]
     b = [pa.field("price", pa.float64()), pa.field("at", pa.struct([pa.field("x", pa.int64())]))]
     c = [pa.field("id", pa.int64()), pa.field("at", pa.struct([pa.field("y", pa.bool_())]))]
-    joined = {field.name: field.type for field in joined_fields([a, b, c])}
-    assert joined == {
+    assert types(joined_fields([a, b, c])) == {
         "price": pa.float64(),
         "id": pa.string(),
         "at": pa.struct([pa.field("x", pa.int64()), pa.field("y", pa.bool_())]),
     }
+
+
+def test_what_is_learned_from_values_without_a_column_is_asked_for_once() -> None:
+    growth = Growth(pa.schema([pa.field("id", pa.int64())]))
+    growth.learn([None, {"id": "no number"}, {"ID": 1}])
+    assert types(growth.wanted) == {}, "values that do not fit and names that clash ask for nothing"
+    growth.learn([{"price": 1, "at": {"x": 1}}])
+    growth.learn([None, {"price": 1.5, "at": {"y": True}}])
+    at = pa.struct([pa.field("x", pa.int64()), pa.field("y", pa.bool_())])
+    assert types(growth.wanted) == {"price": pa.float64(), "at": at}
+    assert growth.schema.names == ["id", "price", "at"]
 
 
 def test_who_runs_it_has_the_first_word_then_the_topic_then_the_default() -> None:

@@ -71,6 +71,7 @@ def run_landing(arguments: argparse.Namespace) -> int:
             round_records_max=arguments.max_records_per_round or ROUND_RECORDS_MAX,
             interval_s=arguments.interval,
             allow_data_loss=arguments.allow_data_loss,
+            timeout_s=arguments.timeout,
             spark=spark,
             reporter=_reporter(arguments, pipeline),
             stop=_stopped_by_signals(),

@@ -115,11 +115,8 @@ class Driver:
             names = self._settings.topics
             for name in enabled_topics(self._cluster) if names is None else names:
                 self._add(name)
-            while not self._stop.is_set():
-                open_topics = [topic for topic in self._topics.values() if not topic.done]
-                if not open_topics:
-                    break
-                if not self._round(open_topics, once=True):
+            while not self._stop.is_set() and (open_topics := self._open_topics()):
+                if not self._round(open_topics, once=True) and self._open_topics():
                     self._rest(self._monotonic() + PAUSE_SECONDS_MIN)
             given_up = [topic for topic in self._topics.values() if topic.given_up]
             if given_up:
@@ -127,6 +124,9 @@ class Driver:
             return self._summary()
         finally:
             self._say_stopped()
+
+    def _open_topics(self) -> list[_Topic]:
+        return [topic for topic in self._topics.values() if not topic.done]
 
     def _rest(self, until: float) -> None:
         """Until the next round, or a topic that failed is to be tried again."""

@@ -27,6 +27,8 @@ from chronik.pipeline.tables.parquet import CODEC
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+TIMEOUT_SECONDS = 30.0
+
 LOCAL_MASTER = "local[*,4]"
 """As a cluster, which tries a task four times: otherwise a local Spark gives up when one worker's process dies."""
 
@@ -45,6 +47,7 @@ def run(
     allow_data_loss: bool = False,
     codec: str = CODEC,
     storage_options: Mapping[str, str] | None = None,
+    timeout_s: float = TIMEOUT_SECONDS,
     spark: SparkSession | None = None,
     master: str | None = None,
     reporter: Reporter | None = None,
@@ -56,7 +59,8 @@ def run(
 
     `topics`: None for all that have `columnar.enabled`. `format` (raw, json) and `partition_by` (date, hour, none):
     None for what the topic's configs say, or the table that is there, or else raw and date. `spark`: a session that is
-    there already; otherwise one of `master` is made, and ended. `reporter`: None for the journal that `chronik pipeline
+    there already; otherwise one of `master` is made, and ended. `timeout_s`: how long brokers that do not answer the
+    driver are asked again. `reporter`: None for the journal that `chronik pipeline
     status` reads and `pause` writes to.
 
     Raises LandingFailed, SparkGone, ConfigError, ClientError, KafkaError, JavaMissing, PySparkMissing.
@@ -77,23 +81,15 @@ def run(
         storage_options,
     )
     own = landing_session(master) if spark is None else None
+    reporter = reporter or JournalReporter(settings.bootstrap, settings.group)
     try:
-        reporter = reporter or JournalReporter(settings.bootstrap, settings.group)
-        return _run(settings, SparkJobs(own or spark), once, reporter, stop or threading.Event())
-    finally:
-        if own is not None:
-            own.stop()
-
-
-def _run(
-    settings: LandingSettings, jobs: SparkJobs, once: bool, reporter: Reporter, stop: threading.Event
-) -> Summary:
-    try:
-        with Cluster(settings.bootstrap, client_id=CLIENT_ID) as cluster:
-            driver = Driver(settings, cluster, jobs, reporter, stop)
+        with Cluster(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s) as cluster:
+            driver = Driver(settings, cluster, SparkJobs(own or spark), reporter, stop or threading.Event())
             return driver.run_once() if once else driver.run()
     finally:
         reporter.close()
+        if own is not None:
+            own.stop()
 
 
 def landing_session(master: str | None = None) -> SparkSession:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,17 +18,15 @@ import pyarrow.compute as pc
 from chronik.errors import ChronikError
 from chronik.pipeline.columns import Columns, Wanted
 from chronik.pipeline.landing import failpoints
+from chronik.pipeline.landing.growth import Growth
 from chronik.pipeline.landing.plan import Bundle
 from chronik.pipeline.options import ReadSettings
 from chronik.pipeline.ranges import OffsetRange
 from chronik.pipeline.reading import read_columns
 from chronik.pipeline.tables.columns import OFFSET, Kind, Partitioning, batch_of, own_columns
 from chronik.pipeline.tables.decoding import DecodedRows, decode_records
-from chronik.pipeline.tables.evolution import plan_columns
-from chronik.pipeline.tables.inference import infer_fields
 from chronik.pipeline.tables.parquet import PartitionedWriter
 from chronik.pipeline.tables.progress import Landed, still_to_land
-from chronik.pipeline.tables.shaping import Object
 from chronik.pipeline.tables.storage import Storage
 
 logger = logging.getLogger("chronik.pipeline")
@@ -115,31 +112,31 @@ def _land_raw(task: Task) -> Outcome:
 class _FieldsFound(Exception):
     """There are fields without a column: what is written so far is not to be kept."""
 
-    def __init__(self, portion: DecodedRows) -> None:
-        super().__init__()
-        self.portion = portion
-
 
 def _land_decoded(task: Task) -> Outcome:
     failpoints.reached(failpoints.BEFORE_FILES)
-    portions = _decoded(task)
+    growth = Growth(task.target.schema)
+    portions = _decoded(task, growth)
     try:
-        outcome = _write_decoded(task, portions)
-    except _FieldsFound as found:
+        outcome = _write_decoded(task, portions, growth)
+    except _FieldsFound:
         # The rest is only looked through, to the end: so a second attempt finds every column that it needs.
-        rest = (each for portion in chain([found.portion], portions) for each in portion.rescued)
-        return Outcome(wanted=_columns_wanted(task.target.schema, rest))
+        for portion in portions:
+            growth.learn(portion.rescued)
+        return Outcome(wanted=growth.wanted)
     failpoints.reached(failpoints.AFTER_FILES)
     return outcome
 
 
-def _write_decoded(task: Task, portions: Iterator[DecodedRows]) -> Outcome:
+def _write_decoded(task: Task, portions: Iterator[DecodedRows], growth: Growth) -> Outcome:
     assert task.dead_letters is not None, "a decoded table has dead letters"
     schema, dead_schema = task.target.schema, task.dead_letters.schema
     with task.target.writer() as writer, task.dead_letters.writer() as dead_writer:
         for portion in portions:
-            if task.may_ask_for_columns and _columns_wanted(schema, portion.rescued):
-                raise _FieldsFound(portion)
+            if task.may_ask_for_columns:
+                growth.learn(portion.rescued)
+                if growth.wanted:
+                    raise _FieldsFound
             writer.write(batch_of(portion.rows, schema))
             if portion.dead is not None:
                 dead_writer.write(batch_of(portion.dead, dead_schema))
@@ -149,10 +146,10 @@ def _write_decoded(task: Task, portions: Iterator[DecodedRows]) -> Outcome:
     return Outcome(Landed(task.spans, writer.files), dead)
 
 
-def _decoded(task: Task) -> Iterator[DecodedRows]:
+def _decoded(task: Task, growth: Growth) -> Iterator[DecodedRows]:
     for partition, records in _records(task):
         known = task.dead_next_offsets.get(partition, 0)
-        for portion in decode_records(partition, records, task.target.schema):
+        for portion in decode_records(partition, records, growth.schema):
             yield portion._replace(dead=_from(portion.dead, known))
 
 
@@ -162,12 +159,6 @@ def _from(dead: dict[str, pa.Array] | None, start: int) -> dict[str, pa.Array] |
         return dead
     fresh = pc.greater_equal(dead[OFFSET], start)
     return {name: values.filter(fresh) for name, values in dead.items()}
-
-
-def _columns_wanted(schema: pa.Schema, rescued: Iterable[Object | None]) -> tuple[pa.Field, ...]:
-    """Those that the table could have. A value that does not fit its column, or has a name that cannot be one, asks for
-    nothing."""
-    return plan_columns(schema, infer_fields(rescued)).added
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from chronik.client.errors import ClientError
 from chronik.client.groups import commit_offsets
 from chronik.client.records import TopicPartition
 from chronik.pipeline.landing import failpoints
+from chronik.pipeline.landing.growth import joined_fields
 from chronik.pipeline.landing.plan import Plan, bundles, plan_round
 from chronik.pipeline.landing.settings import DEFAULTS, LandingSettings, Wishes, wishes_of
 from chronik.pipeline.landing.task import Outcome, Target, Task
@@ -257,16 +258,3 @@ class Round:
             commit_offsets(self.landing.cluster, group, offsets)
         except (ClientError, KafkaError) as error:
             self._warnings.append(f"group {group} is not told how far the table is: {error}")
-
-
-def joined_fields(lists: Iterable[Sequence[pa.Field]]) -> list[pa.Field]:
-    """What several tasks ask for: whole and broken numbers are one type, objects have the fields of both; where they
-    disagree otherwise, the first has the word."""
-    joined: dict[str, pa.Field] = {}
-    for field in (field for fields in lists for field in fields):
-        known = joined.setdefault(field.name, field)
-        if known != field:
-            with suppress(pa.ArrowTypeError):
-                both = [pa.schema([known]), pa.schema([field])]
-                joined[field.name] = pa.unify_schemas(both, promote_options="permissive").field(0)
-    return list(joined.values())
