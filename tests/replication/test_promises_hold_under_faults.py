@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from chronik.broker import recent
 from chronik.broker.in_sync import InSync
+from chronik.replication import following
 from tests.long import SEED, count
 
 from .world import World
@@ -33,6 +35,27 @@ def test_every_promise_holds_and_everything_is_in_sync_when_the_faults_stop(firs
     assert sum(world.checker.consumed for world in worlds) > 20 * PART
     assert sum(world.checker.highest_epoch for world in worlds) > 2 * PART
     assert sum(len(world.consensus.log) for world in worlds) > 40 * PART
+
+
+def test_promises_hold_when_records_travel_in_pieces_and_few_are_kept_in_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    several = 0
+    read = recent.RecentBatches.read
+
+    def counted(batches: recent.RecentBatches, offset: int, bytes_max: int) -> list[memoryview]:
+        nonlocal several
+        pieces = read(batches, offset, bytes_max)
+        several += len(pieces) > 1
+        return pieces
+
+    monkeypatch.setattr(recent.RecentBatches, "read", counted)
+    monkeypatch.setattr(recent, "IN_PLACE_BYTES_MIN", 1)
+    monkeypatch.setattr(recent.RecentRoom.__init__, "__defaults__", (2000,))
+    monkeypatch.setattr(following, "WRITTEN_BYTES_PER_TURN", 100)
+    worlds = [run(seed) for seed in range(FIRST, FIRST + PART)]
+    assert sum(world.checker.acknowledged for world in worlds) > 30 * PART
+    assert several > PART
 
 
 def test_the_same_seed_tells_the_same_story() -> None:
