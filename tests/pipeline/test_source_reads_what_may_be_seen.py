@@ -172,3 +172,15 @@ def test_damage_in_a_segment_is_not_taken_for_its_end(folder: Path) -> None:
     path.write_bytes(path.read_bytes()[: len(TRANSACTIONS[0])] + b"\x07" * 500)
     with pytest.raises(KafkaError, match="CORRUPT_MESSAGE"):
         list(read_segments(folder, 0, 7))
+
+
+@pytest.mark.parametrize("old_files_gone", [(), (0,), (0, 7)])
+def test_a_compacted_segment_is_read_while_it_takes_the_place_of_others(
+    folder: Path, old_files_gone: tuple[int, ...]
+) -> None:
+    """Whatever of them is still there: otherwise their records would be passed over without a word."""
+    (folder / f"{0:020d}-{13:020d}.swap").write_bytes(b"".join(TRANSACTIONS))
+    for base in old_files_gone:
+        (folder / f"{base:020d}.log").unlink()
+    batches = [batch for portion in read_segments(folder, 0, 13) for batch in portion.batches]
+    assert [batch.size for batch in batches] == [len(each) for each in TRANSACTIONS]

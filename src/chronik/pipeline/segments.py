@@ -16,13 +16,13 @@ from typing import Final, NamedTuple
 from chronik.client.cluster import Cluster
 from chronik.client.records import TopicPartition
 from chronik.ids import format_id
-from chronik.log.names import LOG, offset_name, offsets_of
 from chronik.pipeline.batches import Aborted, StoredBatch, is_abort, stored_batches
 from chronik.pipeline.errors import OptionError
 from chronik.pipeline.options import IsolationLevel, ReadSettings
 from chronik.pipeline.portions import PORTION_BYTES, Portion, report_loss
 from chronik.pipeline.positions import Positions
 from chronik.pipeline.ranges import OffsetRange
+from chronik.pipeline.segment_files import segments_of
 from chronik.protocol.errors import CorruptRecords
 
 TOPICS_FOLDER: Final = "topics"
@@ -76,16 +76,16 @@ def read_segments(folder: Path, start: int, end: int) -> Iterator[Portion]:
 
 
 def _from_files(folder: Path, start: int, end: int) -> Iterator[Portion]:
-    bases = offsets_of(os.listdir(folder), LOG)
-    for base in bases[max(0, bisect_right(bases, start) - 1) :]:
-        if base >= end:
+    segments = segments_of(str(folder))
+    first = bisect_right(segments, start, key=lambda segment: segment.base_offset) - 1
+    for segment in segments[max(0, first) :]:
+        if segment.base_offset >= end:
             return
-        path = folder / offset_name(base, LOG)
-        with path.open("rb", buffering=0) as file:
+        with open(segment.path, "rb", buffering=0) as file:
             left_over = yield from _from_file(file.fileno(), start, end)
         # Only of the last file a batch may be there in part: it is being written, and no range reaches it yet.
-        if left_over and base != bases[-1]:
-            raise CorruptRecords(f"{path}: what follows the batches is none")
+        if left_over and segment is not segments[-1]:
+            raise CorruptRecords(f"{segment.path}: what follows the batches is none")
 
 
 def _from_file(descriptor: int, start: int, end: int) -> Generator[Portion, None, bool]:

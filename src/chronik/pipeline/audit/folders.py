@@ -24,6 +24,7 @@ from chronik.log.synced import SyncedOffsets
 from chronik.node.data_folder import IDENTITY_FILE, Identity
 from chronik.node.node import SYNCED_OFFSETS_FILE
 from chronik.pipeline.audit.readonly import ReadOnlyFiles
+from chronik.pipeline.segment_files import SegmentFile, segments_of
 from chronik.pipeline.segments import TOPICS_FOLDER
 
 OPEN_FILES_MAX: Final = 4
@@ -75,27 +76,6 @@ def _node_of(path: str) -> int:
     except (OSError, msgspec.DecodeError) as error:
         raise CannotLook(f"{path}: {error}") from error
     raise CannotLook(f"{path} is not a node's data folder: there is no {IDENTITY_FILE} in it")
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentFile:
-    path: str
-    base_offset: int
-
-
-def segments_of(folder: str) -> list[SegmentFile]:
-    """In order. A compacted segment that is about to take the place of others counts as if it had done so."""
-    try:
-        present = os.listdir(folder)
-    except FileNotFoundError:
-        return []
-    files = {base: names.offset_name(base, names.LOG) for base in names.offsets_of(present, names.LOG)}
-    for name in present:
-        swap = names.parse_swap_name(name)
-        if swap is not None:
-            first, end = swap
-            files = {base: path for base, path in files.items() if not first <= base < end} | {first: name}
-    return [SegmentFile(f"{folder}/{name}", base) for base, name in sorted(files.items())]
 
 
 def indexed_place(segment: SegmentFile, offset: int) -> IndexEntry | None:

@@ -10,9 +10,10 @@ from typing import Final, TypeVar
 from chronik.limits import MIB
 from chronik.pipeline.audit.digests import CHUNK_OFFSETS
 from chronik.pipeline.audit.examining import ReplicaSlice
-from chronik.pipeline.audit.folders import segments_of, size_of
+from chronik.pipeline.audit.folders import size_of
 from chronik.pipeline.audit.standing import Partition, Replica
 from chronik.pipeline.audit.walk import Place
+from chronik.pipeline.segment_files import segments_of
 
 SLICE_BYTES: Final = 256 * MIB
 """Of one replica in one task: less than a second of work."""

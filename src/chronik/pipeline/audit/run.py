@@ -19,13 +19,14 @@ from chronik.metadata.image import Image
 from chronik.pipeline.audit import groups as committed
 from chronik.pipeline.audit import standing
 from chronik.pipeline.audit.findings import Finding, Kind
-from chronik.pipeline.audit.folders import CannotLook, NodeFolder, node_folders, segments_of, size_of
+from chronik.pipeline.audit.folders import CannotLook, NodeFolder, node_folders, size_of
 from chronik.pipeline.audit.logs import Progress, compare_logs, in_silence
 from chronik.pipeline.audit.report import Report
 from chronik.pipeline.audit.standing import Partition
 from chronik.pipeline.audit.state import compare_disks, compare_running
 from chronik.pipeline.audit.tabling import LandedTable, beyond_the_log, compare_table, landed_table
 from chronik.pipeline.audit.walk import log_end
+from chronik.pipeline.segment_files import segments_of
 from chronik.pipeline.tables.committer import TableError
 from chronik.pipeline.tasks import Tasks, in_this_process, on_spark
 from chronik.protocol.messages.metadata import MetadataResponsePartition

@@ -20,8 +20,9 @@ from typing import Final, NamedTuple
 
 from chronik.limits import FRAME_BYTES_MAX
 from chronik.pipeline.audit.findings import Finding, Kind
-from chronik.pipeline.audit.folders import SegmentFile, epochs_of, indexed_place, log_start_of, segments_of
+from chronik.pipeline.audit.folders import epochs_of, indexed_place, log_start_of
 from chronik.pipeline.portions import PORTION_BYTES
+from chronik.pipeline.segment_files import SegmentFile, segments_of
 from chronik.protocol.batch import (
     HEADER_BYTES,
     LENGTH_END,
