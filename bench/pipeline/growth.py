@@ -22,7 +22,7 @@ from chronik.bench.rounds import in_turn
 
 RATE_RATIO_LEAST: Final = 0.8
 MEMORY_RATIO_MAX: Final = 1.25
-"""Above what two runs of the same size differ by."""
+"""Memory that grew with the rows would be many times as much; heaps and allocators are never quite the same."""
 
 STOP_SECONDS_MAX: Final = 60.0
 

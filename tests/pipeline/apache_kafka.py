@@ -27,7 +27,7 @@ from chronik.testing.ports import HOST, ReservedPorts
 from tests.pipeline.jars import APACHE_KAFKA, jars_of
 
 START_SECONDS_MAX = 120.0
-"""6 s on a quiet machine."""
+"""For a machine that does much else."""
 
 STOP_SECONDS_MAX = 20.0
 ASK_SECONDS_MAX = 5.0
