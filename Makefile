@@ -7,13 +7,14 @@ READY := $(VENV)/.ready
 CLIENTS := .tools/.ready
 SEED ?= 1
 
-.PHONY: help demo test check long fuzz chaos bench bench-cluster clean
+.PHONY: help demo test check long fuzz chaos bench bench-cluster bench-pipeline clean
 
 help:
 	@echo "make demo    three nodes, a stream, a crash; then a table, SQL, and an audit"
 	@echo "make test    every test (installs the clients it needs: PyPI, npm, Debian, Maven Central)"
 	@echo "make check   ruff, mypy --strict, and imports that run downwards"
 	@echo "make bench   throughput, latency, start time and memory, beside a bare server"
+	@echo "make bench-pipeline  topics into tables, beside Spark's own connector; growth; SQL"
 	@echo "make bench-cluster   what three nodes do: start, failover, metadata, commits, snapshots, idle"
 	@echo "make long    the tests with their full counts (SEED=$(SEED))"
 	@echo "make chaos   three nodes under kills, pauses, cuts and full disks (SECONDS=$(SECONDS) SEED=$(SEED) FAULTS=$(FAULTS) WORKLOAD=$(WORKLOAD))"
@@ -67,9 +68,13 @@ chaos: $(READY)
 
 bench: $(READY)
 	@$(BIN)/python -m bench
+	@$(BIN)/python -m bench.pipeline
 
 bench-cluster: $(READY)
 	@$(BIN)/python -m bench.cluster
+
+bench-pipeline: $(READY)
+	@$(BIN)/python -m bench.pipeline --long
 
 clean:
 	rm -rf $(VENV) .tools .mypy_cache .ruff_cache .pytest_cache build dist
