@@ -23,12 +23,13 @@ from chronik.client.cluster import Cluster
 from chronik.client.errors import ClientError
 from chronik.client.groups import commit_offsets
 from chronik.client.records import TopicPartition
+from chronik.errors import ChronikError
 from chronik.pipeline.landing import failpoints
 from chronik.pipeline.landing.growth import joined_fields
 from chronik.pipeline.landing.plan import Plan, bundles, plan_round
 from chronik.pipeline.landing.settings import DEFAULTS, LandingSettings, Wishes, wishes_of
 from chronik.pipeline.landing.task import Outcome, Target, Task
-from chronik.pipeline.landing.topics import TopicNow, look_up
+from chronik.pipeline.landing.topics import TopicNow, look_up, topic_id_now
 from chronik.pipeline.options import IsolationLevel, ReadSettings
 from chronik.pipeline.positions import Positions
 from chronik.pipeline.ranges import Offsets
@@ -204,12 +205,14 @@ class Round:
         return evolved.schema
 
     def commit(self) -> RoundDone:
-        """When `tasks` is empty. Raises CommitFailed, which leaves open whether it happened: the next plan tells."""
+        """When `tasks` is empty. Raises CommitFailed, which leaves open whether it happened: the next plan tells.
+        Raises TableDiffers, ClientError or KafkaError when nothing is committed."""
         landed = [outcome.landed for outcome in self._outcomes if outcome.landed is not None]
         dead = [outcome.dead for outcome in self._outcomes if outcome.dead is not None]
         if not landed:
             return RoundDone(self.landing.next_offsets, 0, 0, 0, tuple(self._warnings))
         failpoints.reached(failpoints.SPARK_COMMIT)
+        self._refuse_another_topic()
         try:
             dead_rows = 0
             if dead:
@@ -231,6 +234,20 @@ class Round:
         return RoundDone(
             self.landing.next_offsets, committed.rows, dead_rows, size, tuple(dict.fromkeys(self._warnings))
         )
+
+    def _refuse_another_topic(self) -> None:
+        """Tasks read by the topic's name. Ids never come back: if it is the same now, it was while they read."""
+        try:
+            now = topic_id_now(self.landing.cluster, self.landing.topic)
+            if now != self._tables.data.spec.topic_id:
+                happened = "deleted" if now is None else "deleted and created again"
+                raise TableDiffers(
+                    f"topic {self.landing.topic} was {happened} while it was read: nothing of this round goes into"
+                    f" {self._tables.data.uri}"
+                )
+        except ChronikError:
+            self.drop()
+            raise
 
     def _superseded(self, why: str) -> RoundDone:
         logger.info("topic %s: another driver was quicker: %s", self.landing.topic, why)

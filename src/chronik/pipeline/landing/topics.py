@@ -9,6 +9,7 @@ from chronik.client.admin import TOPIC_RESOURCE
 from chronik.client.cluster import Cluster, raise_for
 from chronik.ids import format_id
 from chronik.pipeline.landing.settings import ENABLED, FORMAT, PARTITION_BY, is_enabled
+from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -39,6 +40,17 @@ def look_up(cluster: Cluster, name: str) -> TopicNow:
     topic = cluster.retrying(lambda: cluster.topic(name))
     configs = cluster.retrying(lambda: _configs_of(cluster, [name]))
     return TopicNow(name, format_id(topic.topic_id), configs.get(name, {}))
+
+
+def topic_id_now(cluster: Cluster, name: str) -> str | None:
+    """None when there is no such topic any more. Raises ClientError or KafkaError."""
+    cluster.forget()
+    try:
+        return format_id(cluster.retrying(lambda: cluster.topic(name)).topic_id)
+    except KafkaError as error:
+        if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return None
+        raise
 
 
 def _configs_of(cluster: Cluster, names: Sequence[str]) -> dict[str, Configs]:
