@@ -15,11 +15,12 @@ from deltalake import DeltaTable, TableFeatures
 
 from chronik.pipeline.tables.columns import Kind, Partitioning, schema_of
 from chronik.pipeline.tables.committer import TableDiffers, TableSpec
-from chronik.pipeline.tables.compaction import compact, groups_to_join
+from chronik.pipeline.tables.compaction import Join, compact, groups_to_join, join_files
 from chronik.pipeline.tables.delta import DeltaCommitter
 from chronik.pipeline.tables.parquet import PartitionedWriter
 from chronik.pipeline.tables.progress import Landed, Span
-from chronik.pipeline.tables.replacing import LiveFile
+from chronik.pipeline.tables.replacing import LiveFile, replace_files
+from chronik.pipeline.tables.scanning import table_files
 from chronik.pipeline.tables.storage import Storage
 from chronik.pipeline.tables.vacuuming import KEEP_HOURS_MIN, VacuumRefused, vacuum
 from tests.pipeline.landing_rows import SPEC, batch, every, landed, offsets, opened, rows
@@ -158,6 +159,35 @@ def test_a_compaction_whose_answer_got_lost_is_found_in_the_table(
     monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_and_lose_the_answer)
     assert compact(str(tmp_path)).files_removed == 4
     assert offsets(committer.snapshot()) == every(Span(0, 0, 40))
+
+
+@pytest.mark.parametrize("others", [1, 2])
+def test_files_that_another_replaces_while_the_answer_gets_lost_are_not_taken_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    """Ours are in the table, and then some or all of them are in its past: no file that a version names may go."""
+    uri = str(tmp_path)
+    committer = opened(tmp_path)
+    landed_in_pieces(tmp_path, committer, pieces=2)
+    before = table_files(uri)
+    written = [file for old in before.files for file in join_files(Join(before.of(old), 100))]
+    commit = DeltaTable.create_write_transaction
+    commits = []
+
+    def commit_and_lose_the_answer(self: DeltaTable, *arguments: Any, **named: Any) -> None:
+        commit(self, *arguments, **named)
+        commits.append(1)
+        if len(commits) == 1:
+            now = table_files(uri)
+            for old in now.files[:others]:
+                assert replace_files(uri, [old], join_files(Join(now.of(old), 100)), rows_change=False)
+            raise OSError("connection reset")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_and_lose_the_answer)
+    assert replace_files(uri, before.files, written, rows_change=True) == (others == 1)
+    assert len(commits) == 1 + others
+    assert all((tmp_path / file.path).exists() for file in written)
+    assert offsets(committer.snapshot()) == every(Span(0, 0, 20))
 
 
 def test_files_are_joined_within_their_partition_up_to_a_size() -> None:

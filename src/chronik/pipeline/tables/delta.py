@@ -198,6 +198,11 @@ class Attempts:
     def __init__(self) -> None:
         self._conflicts = self._failures = 0
 
+    @property
+    def outcome_unknown(self) -> bool:
+        """Whether one of them may have gone through although it failed. (Who lost to another knows that it did not.)"""
+        return self._failures > 0
+
     def another(self, error: Exception) -> bool:
         """Whether to look again after this, which is then after a short pause."""
         if isinstance(error, CommitFailedError):

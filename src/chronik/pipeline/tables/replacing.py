@@ -87,17 +87,18 @@ def replace_files(
     storage_options: Mapping[str, str] | None = None,
 ) -> bool:
     """Whether the table has the new files instead of the old ones. Not so when another took one of these away (then the
-    new ones are gone, too), nor for sure when files were only removed and the answer got lost: look again.
-    `rows_change`: for readers that follow the table's changes. Raises CommitFailed."""
+    new ones are gone, too), nor for sure when the answer got lost: look again. `rows_change`: for readers that follow
+    the table's changes. Raises CommitFailed."""
     attempts = Attempts()
     while True:
         table = open_delta(uri, storage_options)
         live = {file.path for file in live_files(table)}
-        if written and all(file.path in live for file in written):
+        # A commit takes in all of them. If only some are left, another has replaced the rest since.
+        if any(file.path in live for file in written):
             return True  # by an attempt whose answer got lost
         if not all(file.path in live for file in removed):
-            for file in written:
-                Storage(uri, storage_options).remove(file.path)
+            if not attempts.outcome_unknown:  # otherwise versions of the past may name them: left for vacuum
+                _remove(Storage(uri, storage_options), written)
             return False
         columns = tuple(table.metadata().partition_columns)
         try:
@@ -116,6 +117,11 @@ def replace_files(
                 raise CommitFailed(f"{uri}: {error}") from error
             continue
         return True
+
+
+def _remove(storage: Storage, written: Sequence[WrittenFile]) -> None:
+    for file in written:
+        storage.remove(file.path)
 
 
 def _added(file: WrittenFile, rows_change: bool) -> AddAction:
