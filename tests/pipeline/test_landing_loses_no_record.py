@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +12,23 @@ import pytest
 
 from chronik.client.admin import NewTopic, create_topics, delete_topics
 from chronik.client.cluster import Cluster
-from chronik.client.records import OutgoingRecord
+from chronik.client.records import OutgoingRecord, TopicPartition
+from chronik.pipeline.landing.driver import Driver
+from chronik.pipeline.landing.errors import RecordsGone
+from chronik.pipeline.landing.reporting import NoReporter
 from chronik.pipeline.landing.settings import LandingSettings, Wishes
-from chronik.pipeline.landing.task import run_task
+from chronik.pipeline.landing.spark_job import SparkJobs
+from chronik.pipeline.landing.task import Outcome, Task, run_task
 from chronik.pipeline.landing.topic import Round, RoundDone, TopicLanding
 from chronik.pipeline.tables.columns import Kind
 from chronik.pipeline.tables.committer import TableDiffers
 from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
+from chronik.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from chronik.testing import Broker
 from tests.pipeline.landing_rows import JournalledTopic, positions
 
@@ -109,3 +121,65 @@ def test_records_of_a_topic_that_was_deleted_while_it_was_read_do_not_land(
         round.commit()
     assert tables.offsets == []
     assert not tables.files()
+
+
+# Records that are gone
+
+
+def deleted_before(cluster: Cluster, partition: TopicPartition, offset: int) -> None:
+    asked = DeleteRecordsPartition(partition_index=partition.partition, offset=offset)
+    topics = [DeleteRecordsTopic(name=partition.topic, partitions=[asked])]
+    request = DeleteRecordsRequest(topics=topics, timeout_ms=10_000)
+    response = cluster.leader(partition).request(request, DeleteRecordsResponse)
+    assert response.topics[0].partitions[0].error_code == 0
+
+
+@pytest.mark.chronik_topic(partitions=2)
+@pytest.mark.parametrize("others", [0, 3])
+def test_a_partition_that_was_empty_at_first_is_missed_when_it_loses_records_later(
+    topic: JournalledTopic, tables: Landed, cluster: Cluster, others: int
+) -> None:
+    first = TopicPartition(topic.name, 0)
+    topic.send([OutgoingRecord(b"old", partition=0)] * 4 + [OutgoingRecord(b"v", partition=1)] * others)
+    deleted_before(cluster, first, 4)
+    landing = tables.landing(Kind.RAW)
+    assert landed(landing).rows == others
+    topic.send([OutgoingRecord(b"new", partition=0)] * 2)
+    assert landed(landing).rows == 2, "it had lost nothing that the table should have"
+    topic.send([OutgoingRecord(b"newer", partition=0)] * 3)
+    deleted_before(cluster, first, 8)
+    with pytest.raises(RecordsGone, match="offsets 6 to 7 are gone"):
+        landing.plan(1)
+
+
+class InThisProcess(SparkJobs):
+    """Runs tasks here, and then what the test has to say."""
+
+    def __init__(self, then: Callable[[], None]) -> None:
+        self._then = then
+
+    def parallelism(self) -> int:
+        return 1
+
+    def run(self, tasks: Sequence[Task]) -> list[Outcome]:
+        outcomes = [run_task(task) for task in tasks]
+        self._then()
+        return outcomes
+
+
+def test_a_landing_that_is_to_end_ends_well_when_another_has_landed_more(
+    topic: JournalledTopic, tables: Landed, cluster: Cluster
+) -> None:
+    sent(topic, b"{}", b"{}")
+    others: list[RoundDone] = []
+
+    def another() -> None:
+        if not others:
+            sent(topic, b"{}", b"{}", b"{}")
+            others.append(landed(tables.landing()))
+
+    settings = replace(tables.landing(round_records_max=1).settings, topics=(topic.name,))
+    summary = Driver(settings, cluster, InThisProcess(another), NoReporter(), threading.Event()).run_once()
+    assert summary.rows == {topic.name: 0}
+    assert [done.rows for done in others] == [5]
+    assert tables.offsets == list(range(5))

@@ -28,15 +28,50 @@ def offsets(*values: int) -> Offsets:
     return {TopicPartition("orders", index): value for index, value in enumerate(values)}
 
 
-def planned(next_offsets: dict[int, int], earliest: Offsets, ends: Offsets, records_max: int = MANY) -> Plan:
-    return plan_round(next_offsets, earliest, ends, records_max=records_max, allow_data_loss=False)
+def planned(
+    next_offsets: dict[int, int],
+    earliest: Offsets,
+    ends: Offsets,
+    records_max: int = MANY,
+    up_to: Offsets | None = None,
+) -> Plan:
+    return plan_round(next_offsets, earliest, ends, up_to=up_to, records_max=records_max, allow_data_loss=False)
 
 
 def test_a_round_continues_where_the_table_ends_and_new_partitions_start_at_their_first_record() -> None:
-    plan = planned({0: 5, 1: 0, 2: 9}, offsets(0, 0, 0, 3), offsets(8, 4, 9, 7))
-    assert plan.spans == (Span(0, 5, 8), Span(1, 0, 4), Span(3, 3, 7))
+    plan = planned({0: 5, 1: 0, 2: 9}, offsets(0, 0, 0, 0), offsets(8, 4, 9, 7))
+    assert plan.spans == (Span(0, 5, 8), Span(1, 0, 4), Span(3, 0, 7))
     assert plan.complete
     assert not plan.gone
+    assert not plan.empty
+
+
+def test_a_new_table_starts_with_what_there_is_and_notes_where_empty_partitions_stand() -> None:
+    plan = planned({}, offsets(3, 7, 0), offsets(9, 7, 0))
+    assert plan.spans == (Span(0, 3, 9),)
+    assert plan.empty == (Span(1, 0, 7),), "or what it gets and loses from now on would not be missed"
+    assert plan.complete
+    assert not plan.gone
+
+
+@pytest.mark.parametrize("end", [500, 600])
+def test_what_a_partition_lost_before_it_landed_for_the_first_time_is_named(end: int) -> None:
+    earliest, ends = offsets(0, 500), offsets(10, end)
+    with pytest.raises(RecordsGone, match=r"orders-1: offsets 0 to 499 are gone: it starts at 500 now"):
+        planned({0: 10}, earliest, ends)
+    plan = plan_round({0: 10}, earliest, ends, records_max=MANY, allow_data_loss=True)
+    assert plan.spans == (Span(1, 0, end),)
+    assert len(plan.gone) == 1
+
+
+def test_a_landing_that_is_to_end_may_find_that_another_has_landed_more_than_that() -> None:
+    plan = planned({0: 150, 1: 3}, offsets(140, 0, 0), offsets(160, 9, 5), up_to=offsets(100, 7))
+    assert plan.spans == (Span(1, 3, 7),)
+    assert plan.complete
+    behind = planned({0: 100}, offsets(140), offsets(160), up_to=offsets(100))
+    assert behind.spans == (), "what is gone was not asked for"
+    with pytest.raises(PartitionShorter, match=r"landed up to 12, but the partition ends at 9 now"):
+        planned({0: 12}, offsets(0), offsets(9), up_to=offsets(20))
 
 
 def test_a_round_takes_no_more_than_its_limit_and_lets_no_partition_starve() -> None:

@@ -20,6 +20,8 @@ Bundle = tuple[Span, ...]
 class Plan:
     spans: tuple[Span, ...]
     """Of each partition at most one, from exactly the table's next offset on."""
+    empty: tuple[Span, ...]
+    """Of a new table: partitions that had records once and have none to land now, which the table is to know of."""
     gone: tuple[str, ...]
     """What is missing between the table and the topic, in words."""
     complete: bool
@@ -27,20 +29,29 @@ class Plan:
 
 
 def plan_round(
-    next_offsets: Mapping[int, int], earliest: Offsets, ends: Offsets, *, records_max: int, allow_data_loss: bool
+    next_offsets: Mapping[int, int],
+    earliest: Offsets,
+    ends: Offsets,
+    *,
+    up_to: Offsets | None = None,
+    records_max: int,
+    allow_data_loss: bool,
 ) -> Plan:
-    """`ends` are where reading may go, `earliest` where the partitions begin now. A partition that never landed starts
-    at its first record.
+    """`earliest` and `ends` are where the partitions begin and end now; with `up_to` only those partitions are read,
+    and no further.
 
     Raises RecordsGone when the topic no longer has what the table needs next, PartitionShorter when it ends before the
     table does; unless that is allowed: then the span covers it, and reading passes over it.
     """
-    # (0 is an offset, not "none".)
-    starts = {each: next_offsets.get(each.partition, earliest[each]) for each in ends}
+    cuts = dict(ends) if up_to is None else {each: min(ends[each], up_to[each]) for each in ends if each in up_to}
+    # A table that has nothing takes what there is. Later, a partition without a next offset had no record yet (or the
+    # table would know it), so it has lost what is missing before its first one. (0 is an offset, not "none".)
+    is_new = not next_offsets
+    starts = {each: next_offsets.get(each.partition, earliest[each] if is_new else 0) for each in cuts}
     gone = [
         f"{each}: offsets {start} to {earliest[each] - 1} are gone: it starts at {earliest[each]} now"
         for each, start in starts.items()
-        if start < earliest[each]
+        if start < min(earliest[each], cuts[each])
     ]
     shorter = [
         f"{each}: the table has landed up to {start}, but the partition ends at {ends[each]} now"
@@ -52,11 +63,16 @@ def plan_round(
             raise RecordsGone(f"{'; '.join(gone)} (--allow-data-loss goes on without them)")
         if shorter:
             raise PartitionShorter("; ".join(shorter))
-    reached = limited(starts, ends, records_max)
+    reached = limited(starts, cuts, records_max)
     spans = tuple(
-        Span(each.partition, starts[each], reached[each]) for each in sorted(ends) if starts[each] < reached[each]
+        Span(each.partition, starts[each], reached[each]) for each in sorted(cuts) if starts[each] < reached[each]
     )
-    return Plan(spans, (*gone, *shorter), complete=reached == ends)
+    empty = tuple(
+        Span(each.partition, 0, earliest[each])
+        for each in sorted(cuts)
+        if earliest[each] > 0 and starts[each] >= reached[each]
+    )
+    return Plan(spans, empty if is_new else (), (*gone, *shorter), complete=reached == cuts)
 
 
 def bundles(spans: Sequence[Span], tasks_max: int) -> list[Bundle]:

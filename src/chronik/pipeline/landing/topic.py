@@ -88,7 +88,8 @@ class TopicLanding:
         plan = plan_round(
             self.next_offsets,
             self._positions.earliest(self.ends),
-            self.ends if up_to is None else _at_most(self.ends, up_to),
+            self.ends,
+            up_to=up_to,
             records_max=self.settings.round_records_max,
             allow_data_loss=self.settings.allow_data_loss,
         )
@@ -136,10 +137,6 @@ def _refuse_another_topic(uri: str, found: TableSpec, now: TopicNow) -> None:
         )
 
 
-def _at_most(ends: Offsets, up_to: Offsets) -> Offsets:
-    return {each: min(end, up_to[each]) for each, end in ends.items() if each in up_to}
-
-
 class Round:
     """What is planned for a topic, and how far it is."""
 
@@ -152,6 +149,7 @@ class Round:
         self._outcomes: list[Outcome] = []
         self._warnings = list(plan.gone)
         self._growths = 0
+        self._empty = [Landed((span,)) for span in plan.empty]
         if plan.spans:
             self.tasks = self._planned(plan, tasks_max)
 
@@ -207,7 +205,7 @@ class Round:
     def commit(self) -> RoundDone:
         """When `tasks` is empty. Raises CommitFailed, which leaves open whether it happened: the next plan tells.
         Raises TableDiffers, ClientError or KafkaError when nothing is committed."""
-        landed = [outcome.landed for outcome in self._outcomes if outcome.landed is not None]
+        landed = self._empty + [outcome.landed for outcome in self._outcomes if outcome.landed is not None]
         dead = [outcome.dead for outcome in self._outcomes if outcome.dead is not None]
         if not landed:
             return RoundDone(self.landing.next_offsets, 0, 0, 0, tuple(self._warnings))
