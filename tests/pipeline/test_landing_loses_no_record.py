@@ -13,6 +13,9 @@ import pytest
 from chronik.client.admin import NewTopic, create_topics, delete_topics
 from chronik.client.cluster import Cluster
 from chronik.client.records import OutgoingRecord, TopicPartition
+from chronik.errors import ChronikError
+from chronik.pipeline import reading
+from chronik.pipeline.landing import gaps
 from chronik.pipeline.landing.driver import Driver
 from chronik.pipeline.landing.errors import RecordsGone
 from chronik.pipeline.landing.reporting import NoReporter
@@ -20,17 +23,22 @@ from chronik.pipeline.landing.settings import LandingSettings, Wishes
 from chronik.pipeline.landing.spark_job import SparkJobs
 from chronik.pipeline.landing.task import Outcome, Task, run_task
 from chronik.pipeline.landing.topic import Round, RoundDone, TopicLanding
+from chronik.pipeline.options import ReadSettings
+from chronik.pipeline.ranges import OffsetRange
 from chronik.pipeline.tables.columns import Kind
 from chronik.pipeline.tables.committer import TableDiffers
 from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
+from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
+from chronik.protocol.messages.fetch import PartitionData
 from chronik.testing import Broker
 from tests.pipeline.landing_rows import JournalledTopic, positions
+from tests.pipeline.scripted import ScriptedCluster, batch, holding
 
 
 @pytest.fixture
@@ -183,3 +191,64 @@ def test_a_landing_that_is_to_end_ends_well_when_another_has_landed_more(
     assert summary.rows == {topic.name: 0}
     assert [done.rows for done in others] == [5]
     assert tables.offsets == list(range(5))
+
+
+# What --allow-data-loss allows
+
+
+def read_tolerantly(monkeypatch: pytest.MonkeyPatch, cluster: ScriptedCluster, start: int, end: int) -> list[int]:
+    for module in (reading, gaps):
+        monkeypatch.setattr(module, "Cluster", lambda *_, **__: cluster)
+    settings = ReadSettings("unused", poll_timeout_s=0.05)
+    read = gaps.read_past_gaps(OffsetRange("t", 0, start, end), settings)
+    return [offset for records in read for offset in records.offset.to_pylist()]
+
+
+def test_what_retention_took_is_passed_over_when_that_is_allowed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    starts = iter([0, 6])
+    log_start = 0
+
+    def answering(offset: int, limit: int) -> PartitionData:
+        nonlocal log_start
+        log_start = next(starts, log_start)  # it moves while the range is read
+        return holding([batch(0, 1), batch(2, 3, 4), batch(6, 7)], 8, per_answer=1, log_start=log_start)(offset, limit)
+
+    cluster = ScriptedCluster(answering, log_start=6)
+    assert read_tolerantly(monkeypatch, cluster, 0, 8) == [0, 1, 6, 7]
+    assert "t-0: offsets 2 to 5 are gone" in caplog.text
+    assert read_tolerantly(monkeypatch, cluster, 2, 5) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ErrorCode.NONE, "nothing of offsets 50 to 99 came in"),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no longer exists"),
+        (ErrorCode.OFFSET_OUT_OF_RANGE, "the partition now ends at 40"),
+    ],
+)
+def test_what_a_broker_does_not_have_is_an_error_even_if_data_loss_is_allowed(
+    monkeypatch: pytest.MonkeyPatch, error: ErrorCode, told: str
+) -> None:
+    """It may be a leader that is not up to date, and the table would never take in what it has passed over."""
+
+    def answering(offset: int, _: int) -> PartitionData:
+        return PartitionData(error_code=error, high_watermark=50, last_stable_offset=50)
+
+    with pytest.raises(ChronikError, match=told):
+        read_tolerantly(monkeypatch, ScriptedCluster(answering, log_end=40), 50, 100)
+
+
+def test_a_landing_that_allows_data_loss_goes_on_behind_the_gap(
+    topic: JournalledTopic, tables: Landed, cluster: Cluster
+) -> None:
+    sent(topic, *[b"{}"] * 4)
+    landing = tables.landing(allow_data_loss=True)
+    round = landing.plan(1)
+    deleted_before(cluster, TopicPartition(topic.name, 0), 3)
+    done = has_run(round).commit()
+    assert done.next_offsets == {0: 4}
+    assert any("offsets 0 to 2 are gone" in warning for warning in done.warnings)
+    assert tables.offsets == [3]

@@ -92,9 +92,10 @@ def test_a_broker_that_is_not_up_to_date_yet_is_waited_for() -> None:
     assert cluster.fetched_from[:3] == [0, 0, 0]
 
 
-def test_records_that_never_come_are_lost_data() -> None:
-    settings = ReadSettings("unused", poll_timeout_s=0.05)
-    with pytest.raises(DataLoss, match=r"t-0: offsets 5 to 9 cannot be read: nothing came in 0.05 s"):
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+def test_records_that_a_leader_does_not_have_yet_are_never_passed_over(fail_on_data_loss: bool) -> None:
+    settings = ReadSettings("unused", fail_on_data_loss=fail_on_data_loss, poll_timeout_s=0.05)
+    with pytest.raises(KafkaError, match=r"t-0: nothing of offsets 5 to 9 came in 0.05 s"):
         offsets_read(ScriptedCluster(holding([batch(*range(5))], 5)), 0, 10, settings)
 
 

@@ -61,8 +61,7 @@ class _RangeReader:
         empty_answers = 0
         while position < self._target.end and empty_answers < EMPTY_ANSWERS_MAX:
             if time.monotonic() > deadline:
-                self._lose(position, self._target.end, f"nothing came in {self._settings.poll_timeout_s:g} s")
-                break
+                raise self._overdue(position)
             try:
                 throttled, data = self._cluster.retrying(lambda at=position: self._fetch(at))  # type: ignore[misc]
             except KafkaError as error:
@@ -111,6 +110,12 @@ class _RangeReader:
         if self._settings.isolation is IsolationLevel.READ_COMMITTED:
             return data.last_stable_offset
         return data.high_watermark
+
+    def _overdue(self, position: int) -> KafkaError:
+        """Whatever `settings` say of data that is lost: this may yet come, as with Spark's own source."""
+        target, waited = self._target, f"{self._settings.poll_timeout_s:g} s"
+        told = f"{target.source}: nothing of offsets {position} to {target.end - 1} came in {waited}"
+        return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{told}: the partition's leader does not have them yet")
 
     def _after_loss(self, position: int, error: KafkaError) -> int:
         """Where to read on. Raises the error if it is about something else than records that are gone."""

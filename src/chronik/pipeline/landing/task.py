@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from chronik.errors import ChronikError
 from chronik.pipeline.columns import Columns, Wanted
 from chronik.pipeline.landing import failpoints
+from chronik.pipeline.landing.gaps import read_past_gaps
 from chronik.pipeline.landing.growth import Growth
 from chronik.pipeline.landing.plan import Bundle
 from chronik.pipeline.options import ReadSettings
@@ -60,6 +61,8 @@ class Task:
     """None for a table that takes any bytes."""
     dead_next_offsets: Mapping[int, int] = field(default_factory=dict)
     """Dead letters below are there already, from a round that did not come to its end."""
+    allow_data_loss: bool = False
+    """Otherwise records that retention has taken fail the task."""
     may_ask_for_columns: bool = True
     """Otherwise fields without a column are rescued."""
 
@@ -95,7 +98,8 @@ def run_task(task: Task) -> Outcome:
 def _records(task: Task) -> Iterator[tuple[int, Columns]]:
     for span in task.spans:
         target = OffsetRange(task.topic, span.partition, span.start, span.end)
-        for records in read_columns(target, task.read, Wanted()):
+        read = read_past_gaps(target, task.read) if task.allow_data_loss else read_columns(target, task.read, Wanted())
+        for records in read:
             yield span.partition, records
 
 

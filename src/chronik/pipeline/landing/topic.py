@@ -155,12 +155,9 @@ class Round:
 
     def _planned(self, plan: Plan, tasks_max: int) -> list[Task]:
         settings, tables = self.landing.settings, self._tables
-        read = ReadSettings(
-            settings.bootstrap,
-            isolation=IsolationLevel.READ_COMMITTED,
-            fail_on_data_loss=not settings.allow_data_loss,
-        )
-        first = Task(self.landing.topic, (), read, self._target(tables.data))
+        read = ReadSettings(settings.bootstrap, isolation=IsolationLevel.READ_COMMITTED)
+        target, allow_data_loss = self._target(tables.data), settings.allow_data_loss
+        first = Task(self.landing.topic, (), read, target, allow_data_loss=allow_data_loss)
         if tables.dead_letters is not None:
             dead = tables.dead_letters
             first = replace(first, dead_letters=self._target(dead), dead_next_offsets=dead.next_offsets())
