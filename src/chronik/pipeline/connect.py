@@ -57,8 +57,8 @@ class Server:
 
     @property
     def url(self) -> str:
-        """What a session takes as its master. (PySpark sends a token without TLS to this very name only.)"""
-        return f"sc://localhost:{self.port}/;token={self.token}"
+        """What `runtime.session` takes as its master: the address itself, since a name may be somebody else's too."""
+        return f"sc://{LOOPBACK}:{self.port}/;token={self.token}"
 
     @property
     def alive(self) -> bool:
