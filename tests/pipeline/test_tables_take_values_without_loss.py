@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from chronik.pipeline.tables.columns import RESCUED, Kind, batch_of, schema_of
 from chronik.pipeline.tables.committer import TableSpec
 from chronik.pipeline.tables.evolution import plan_columns
+from chronik.pipeline.tables.exact_json import NESTING_MAX, exact_float
 from chronik.pipeline.tables.inference import DEPTH_MAX, infer_fields
 from chronik.pipeline.tables.parquet import PartitionedWriter
 from chronik.pipeline.tables.progress import Landed, Span
@@ -105,9 +108,12 @@ def test_a_misfit_deep_inside_rescues_the_whole_value_and_no_other_row() -> None
         (b'{"a": NaN}', "malformed"),
         (b'{"a": "\xff"}', ""),
         (b'{"a": "\\ud800"}', ""),
-        (b'{"a": 1e400}', "range"),
         (b"\x00\x01", ""),
-        (b"[" * 100_000, ""),
+        (b"[" * 100_000, "nested more than 200 deep"),
+        (b'{"a":' * 201 + b"1" + b"}" * 201, "nested more than 200 deep"),
+        (b'{"a":' + b"[" * 960 + b"]" * 960 + b"}", "nested more than 200 deep"),
+        (b'{"a":"' + b"[" * 960 + b'",' * 2, "truncated"),
+        (b'{"a":"' + b'\\"[' * 100_000, "truncated"),
     ],
 )
 def test_what_is_no_json_object_is_a_dead_letter(value: bytes, error: str) -> None:
@@ -147,6 +153,89 @@ def test_what_is_nested_too_deep_has_no_type() -> None:
         deep = [deep]
     assert infer_fields([{"a": deep}])
     assert infer_fields([{"a": [deep]}]) == []
+
+
+def called_deep_in_the_stack(depth: int, call: Callable[[], Any]) -> Any:
+    return call() if depth == 0 else called_deep_in_the_stack(depth - 1, call)
+
+
+@pytest.mark.parametrize("opening", [b'{"a":', b'{"a":['])
+@pytest.mark.parametrize("stack", [0, 300])
+def test_what_is_nested_as_deep_as_may_be_is_decoded_and_rescued_wherever_the_stack_is(
+    opening: bytes, stack: int
+) -> None:
+    closing = opening.translate(bytes.maketrans(b"{[", b"}]"), b'"a:')[::-1]
+    times = NESTING_MAX // len(closing)
+    value = opening * times + b"1" + closing * times
+
+    def land() -> Any:
+        decoded = decode_json([value])
+        return decoded.errors, shape(decoded.objects, EMPTY).columns[RESCUED].to_pylist()
+
+    assert called_deep_in_the_stack(stack, land) == ({}, [value.decode()])
+
+
+def test_brackets_within_texts_and_beside_each_other_are_no_nesting() -> None:
+    value = {"text": '[{"' * 500, "list": [[]] * 500, "objects": [{"a": [1]}] * 500}
+    decoded = decode_json([json.dumps(value).encode()])
+    assert (decoded.objects, decoded.errors) == ([value], {})
+
+
+@pytest.mark.parametrize(
+    ("number", "exact"),
+    [
+        ("0.1", True),
+        ("0.30000000000000004", True),
+        ("0.10000000000000001", True),
+        ("0.1000000000000000055511151231257827021181583404541015625", True),
+        ("1.50000000000000000000000000000", True),
+        ("0.00000000000000000000000000000", True),
+        ("5.684341886080802e-14", True),
+        ("1e300", True),
+        ("1.0E+0000000000002", True),
+        ("5e-324", True),
+        ("2.2250738585072014e-308", True),
+        ("0e-400", True),
+        ("123456789012345678.91", False),
+        ("3.141592653589793238462643", False),
+        ("0.1000000000000000000000001", False),
+        ("1.2345678e-320", False),
+        ("1e-400", False),
+        ("-1e400", False),
+        ("1e-99999999999999999999999", False),
+        ("0." + "1" * 5000, False),
+    ],
+)
+def test_a_number_that_is_no_float_is_rescued_as_it_stands(number: str, exact: bool) -> None:
+    given = f'{{"f":{number}}}'.encode()
+    nested = f'{{"f":[0.5,{number}],"g":{{"h":{number},"i":1}},"j":1}}'.encode()
+    decoded = decode_json([b'{"f":1.5}', given])
+    assert not decoded.errors
+    shaped = shape(decoded.objects, with_columns(f=pa.float64()))
+    assert shaped.columns["f"].to_pylist() == [1.5, float(number) if exact else None]
+    assert shaped.columns[RESCUED].to_pylist() == [None, None if exact else given.decode()]
+    struct = pa.struct([("h", pa.float64()), ("i", pa.int64())])
+    schema = with_columns(f=pa.list_(pa.field("element", pa.float64())), g=struct, j=pa.int64())
+    shaped = shape(decode_json([nested]).objects, schema)
+    assert shaped.columns["j"].to_pylist() == [1]
+    text = shaped.columns[RESCUED][0].as_py()
+    assert text == (None if exact else nested.decode().replace(',"j":1', ""))
+
+
+def test_a_number_that_is_no_float_asks_for_no_column_and_its_neighbours_do() -> None:
+    shaped = shape(decode_json([b'{"a":1e-400,"b":{"c":1e-400,"d":1},"e":"x"}']).objects, EMPTY)
+    assert infer_fields(shaped.rescued) == [
+        pa.field("b", pa.struct([("d", pa.int64())])),
+        pa.field("e", pa.string()),
+    ]
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), st.integers(0, 30))
+def test_a_float_written_with_any_number_of_digits_is_that_float(value: float, digits: int) -> None:
+    for text in (repr(value), f"{value:.{17 + digits}g}", f"{value:.{digits}e}"):
+        exact = exact_float(text)
+        assert exact == float(text) or Decimal(repr(float(text))) != Decimal(text)
+    assert exact_float(repr(value)) == exact_float(f"{value:.{16 + digits}e}") == value
 
 
 INNER_NAMES = st.sampled_from(["a", "b", "B", "x y"])

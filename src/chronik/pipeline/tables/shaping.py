@@ -6,7 +6,7 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from chronik.pipeline.tables.columns import RESCUED
 from chronik.pipeline.tables.evolution import RESERVED
+from chronik.pipeline.tables.exact_json import EXACT, NESTING_MAX, nests_too_deep, that_may_be_inexact
 from chronik.pipeline.tables.inference import INT64_MAX, INT64_MIN
 
 EXACT_IN_FLOAT_MAX = 2**53
@@ -38,27 +39,33 @@ class Shaped:
     """What of each row has no place in the columns; `infer_fields` of it says which columns would help."""
 
 
-def decode_json(values: Iterable[bytes | None]) -> Decoded:
+def decode_json(values: Sequence[bytes | None]) -> Decoded:
     """Rows whose value is a JSON object, or none at all; the others are dead letters."""
-    decode = msgspec.json.Decoder().decode
+    decode, decode_exactly = msgspec.json.Decoder().decode, EXACT.decode
+    inexact = that_may_be_inexact(values)
     objects: list[Object | None] = []
     errors: dict[int, str] = {}
     for row, value in enumerate(values):
+        if value is None:
+            objects.append(None)
+            continue
         found = None
         try:
-            found = None if value is None else decode(value)
-            if found is not None and not isinstance(found, dict):
-                errors[row] = f"a JSON object was expected, this is {_said(found)}"
-            elif value is not None and found is None:
-                errors[row] = "a JSON object was expected, this is null"
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            if nests_too_deep(value):
+                errors[row] = f"lists and objects are nested more than {NESTING_MAX} deep"
+            else:
+                found = decode_exactly(value) if row in inexact else decode(value)
+                if not isinstance(found, dict):
+                    errors[row] = f"a JSON object was expected, this is {_said(found)}"
+        except (msgspec.DecodeError, UnicodeError) as error:
             errors[row] = str(error) or type(error).__name__
         objects.append(None if row in errors else found)
     return Decoded(objects, errors)
 
 
 def _said(value: Any) -> str:
-    return {list: "a list", str: "a text", bool: "true or false"}.get(type(value), "a number")
+    kinds = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    return kinds.get(type(value), "a number")
 
 
 def shape(objects: Sequence[Object | None], schema: pa.Schema) -> Shaped:
