@@ -31,9 +31,16 @@ class Kind(StrEnum):
     """A row that no record has."""
     DIFFERENT_ROW = "different_row"
     """A row that is not what its record says."""
+    TABLE_FILE = "table_file"
+    """A file of a table cannot be read, or is not there."""
     COMMITTED_OFFSET = "committed_offset"
     STATE = "state"
     """Nodes do not hold the same metadata, or a node's is damaged."""
+
+
+def first_line(error: Exception) -> str:
+    """What an error says. Libraries write more lines below it, of places in their own code."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 @dataclass(frozen=True, slots=True)

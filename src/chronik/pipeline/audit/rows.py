@@ -2,7 +2,7 @@
 
 The log is read from one replica (that replicas are the same is looked at elsewhere). Compared are the positions, the
 key, the time, the headers, and the checksum of the value, which decoded tables have too; where a table holds the value
-itself, that it has this checksum.
+itself, that it has this checksum. A file of the table that cannot be read is told, and the others are compared.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chronik.pipeline.audit.decoding import records_of
-from chronik.pipeline.audit.findings import Finding, Kind
+from chronik.pipeline.audit.findings import Finding, Kind, first_line
 from chronik.pipeline.audit.walk import Batch, Event, Place, Walk
 from chronik.pipeline.columns import HEADERS_TYPE, Columns
 from chronik.pipeline.segments import AbortedSpan, aborted_transactions
@@ -34,12 +34,16 @@ from chronik.pipeline.tables.columns import (
     timestamps_ms_of,
     value_crcs,
 )
+from chronik.pipeline.tables.replacing import LiveFile
 from chronik.pipeline.tables.scanning import TableFiles, scan
 
 FINDINGS_MAX: Final = 20
 """Of one stretch and kind."""
 
 EVERYTHING: Final = 2**63 - 1
+
+UNREADABLE: Final = (OSError, pa.ArrowException)
+"""What pyarrow raises over a file that is damaged or not there."""
 
 TIME: Final = "timestamp"
 _ROWS = pa.schema(
@@ -77,8 +81,9 @@ class RowsSlice:
 class RowsCompared:
     findings: tuple[Finding, ...]
     rows: int
-    is_stale: bool = False
-    """Files of the table are gone: others have taken their place since, and it has to be looked at anew."""
+    gone: tuple[str, ...] = ()
+    """Files that are not there: they are findings if the table still names them. Otherwise others have taken their
+    place since, and it has to be looked at anew."""
 
 
 def compare_all_rows(slices: Sequence[RowsSlice]) -> list[RowsCompared]:
@@ -86,27 +91,63 @@ def compare_all_rows(slices: Sequence[RowsSlice]) -> list[RowsCompared]:
 
 
 def compare_rows(slice: RowsSlice) -> RowsCompared:
-    try:
-        table = _rows(slice, slice.table, slice.end if slice.beyond is None else EVERYTHING)
-        dead = _rows(slice, slice.dead_letters, slice.end)
-        log = _log(slice)
-        found = _Comparison(slice, log, table, dead)
-        return RowsCompared(tuple(found.findings()), table.num_rows + dead.num_rows)
-    except FileNotFoundError:
-        return RowsCompared((), 0, is_stale=True)
+    table = _landed(slice, slice.table, slice.end if slice.beyond is None else EVERYTHING)
+    dead = _landed(slice, slice.dead_letters, slice.end)
+    unread = [*table.unread, *dead.unread]
+    found = _Comparison(slice, _log(slice), table.rows, dead.rows, unread)
+    gone = tuple(each.path for each in unread if each.is_gone)
+    return RowsCompared(tuple(found.findings()), table.rows.num_rows + dead.rows.num_rows, gone)
 
 
 # The table's side
 
 
-def _rows(slice: RowsSlice, table: TableFiles | None, end: int) -> pa.Table:
+class _Unread(NamedTuple):
+    file: LiveFile
+    path: str
+    says: str
+    is_gone: bool
+
+
+class _Landed(NamedTuple):
+    rows: pa.Table
     """By offset. Of a value that does not have its own checksum, the checksum that it has."""
+    unread: list[_Unread]
+
+
+def _landed(slice: RowsSlice, table: TableFiles | None, end: int) -> _Landed:
     if table is None:
-        return _ROWS.empty_table()
+        return _Landed(_ROWS.empty_table(), [])
     where = (pc.field(PARTITION) == slice.partition) & (pc.field(OFFSET) >= slice.start) & (pc.field(OFFSET) < end)
+    try:
+        return _Landed(_by_offset(_scanned(table, where)), [])
+    except UNREADABLE:
+        return _landed_by_file(table, where)
+
+
+def _landed_by_file(table: TableFiles, where: Any) -> _Landed:
+    """Not all of them can be read: which ones, and what do the others hold?"""
+    batches: list[pa.RecordBatch] = []
+    unread: list[_Unread] = []
+    for file in table.files:
+        path = table.storage.full_path(file.path)
+        try:
+            batches += _scanned(table.of(file), where)
+        except FileNotFoundError:
+            unread.append(_Unread(file, path, "a file of the table is not there", is_gone=True))
+        except UNREADABLE as error:
+            says = f"a file of the table cannot be read: {first_line(error)}"
+            unread.append(_Unread(file, path, says, is_gone=False))
+    return _Landed(_by_offset(batches), unread)
+
+
+def _scanned(table: TableFiles, where: Any) -> list[pa.RecordBatch]:
     columns = [OFFSET, TIMESTAMP, TIMESTAMP_MS, KEY, HEADERS, VALUE_CRC32C]
     columns += [VALUE] * (VALUE in table.schema.names)
-    batches = [_as_rows(batch) for batch in scan(table, columns, where) if batch.num_rows]
+    return [_as_rows(batch) for batch in scan(table, columns, where) if batch.num_rows]
+
+
+def _by_offset(batches: list[pa.RecordBatch]) -> pa.Table:
     return pa.Table.from_batches(batches, _ROWS).sort_by(OFFSET)
 
 
@@ -196,14 +237,19 @@ def _is_aborted(batch: Batch, aborted: Iterable[AbortedSpan]) -> bool:
 
 
 class _Comparison:
-    def __init__(self, slice: RowsSlice, log: _Log, table: pa.Table, dead: pa.Table) -> None:
+    def __init__(
+        self, slice: RowsSlice, log: _Log, table: pa.Table, dead: pa.Table, unread: Sequence[_Unread]
+    ) -> None:
         self._slice = slice
         self._log = log
         self._table = table
         self._dead = dead
+        self._unread = unread
 
     def findings(self) -> Iterator[Finding]:
         log, slice = self._log, self._slice
+        for each in self._unread:
+            yield Finding(Kind.TABLE_FILE, each.says, slice.topic, file=each.path)
         records, rows, dead = _offsets(log.rows), _offsets(self._table), _offsets(self._dead)
         yield from self._duplicates(rows)
         landed = np.union1d(rows, dead)
@@ -225,6 +271,9 @@ class _Comparison:
         return Finding(kind, says, slice.topic, slice.partition, offset=offset, end_offset=end, file=file)
 
     def _lost(self, offsets: Ints) -> Iterator[Finding]:
+        for each in self._unread:  # what such a file may hold is not known to be lost
+            lowest, highest = each.file.offsets
+            offsets = offsets[(offsets < lowest) | (offsets > highest)]
         for first, end in list(_runs(offsets))[:FINDINGS_MAX]:
             where = next((each for each in self._log.batches if each.first <= first < each.end), None)
             source = "" if where is None else f" (in the log: {where.file}, the batch at byte {where.position})"
@@ -265,11 +314,15 @@ class _Comparison:
             return []
         where = (pc.field(PARTITION) == self._slice.partition) & (pc.field(OFFSET) == offset)
         likely = (file for file in table.files if file.may_hold(self._slice.partition, offset, offset + 1))
-        return [
-            table.storage.full_path(file.path)
-            for file in likely
-            if any(batch.num_rows for batch in scan(table.of(file), [OFFSET], where))
-        ]
+        return [table.storage.full_path(file.path) for file in likely if _has_rows(table.of(file), where)]
+
+
+def _has_rows(table: TableFiles, where: Any) -> bool:
+    """False also for what cannot be read: that is told by itself."""
+    try:
+        return any(batch.num_rows for batch in scan(table, [OFFSET], where))
+    except UNREADABLE:
+        return False
 
 
 def _offsets(rows: pa.Table) -> Ints:

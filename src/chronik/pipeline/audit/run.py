@@ -27,7 +27,6 @@ from chronik.pipeline.audit.state import compare_disks, compare_running
 from chronik.pipeline.audit.tabling import LandedTable, beyond_the_log, compare_table, landed_table
 from chronik.pipeline.audit.walk import log_end
 from chronik.pipeline.segment_files import segments_of
-from chronik.pipeline.tables.committer import TableError
 from chronik.pipeline.tasks import Tasks, in_this_process, on_spark
 from chronik.protocol.messages.metadata import MetadataResponsePartition
 
@@ -165,7 +164,7 @@ class _Audit:
         for topic in sorted(self._topics or self._partition_counts):
             try:
                 found = landed_table(root, topic)
-            except TableError as error:
+            except CannotLook as error:
                 self.report.unseen.append(str(error))
                 continue
             if found is not None:
@@ -243,7 +242,11 @@ class _Audit:
                 self.report.unseen.append(f"{landed.table.uri} is of an earlier topic with the name {topic}")
                 continue
             assert root is not None
-            findings, rows = compare_table(tasks, root, landed, partitions, suspects)
+            try:
+                findings, rows = compare_table(tasks, root, landed, partitions, suspects)
+            except CannotLook as error:
+                self.report.unseen.append(str(error))
+                continue
             beyond = [found for each in partitions if (found := beyond_the_log(landed, each)) is not None]
             if self._cluster is None:
                 # How far the log went is not known exactly: the table may have seen more of it.

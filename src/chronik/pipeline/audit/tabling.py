@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from deltalake.exceptions import DeltaError
+
 from chronik.client.records import TopicPartition
-from chronik.pipeline.audit.findings import Finding, Kind
+from chronik.pipeline.audit.findings import Finding, Kind, first_line
 from chronik.pipeline.audit.folders import CannotLook
 from chronik.pipeline.audit.planning import bundles
 from chronik.pipeline.audit.rows import RowsCompared, RowsSlice, compare_all_rows
 from chronik.pipeline.audit.standing import Partition
-from chronik.pipeline.tables.committer import TableMissing
+from chronik.pipeline.tables.committer import TableError, TableMissing
 from chronik.pipeline.tables.delta import DeltaCommitter
 from chronik.pipeline.tables.scanning import TableFiles, table_files
 from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
@@ -43,17 +45,29 @@ class LandedTable:
     table: TableFiles
     dead_letters: TableFiles | None
 
+    @property
+    def paths(self) -> set[str]:
+        """Of all files that it names."""
+        several = [self.table] if self.dead_letters is None else [self.table, self.dead_letters]
+        return {table.storage.full_path(file.path) for table in several for file in table.files}
+
 
 def landed_table(root: str, topic: str) -> LandedTable | None:
-    """None when the topic has none. Raises TableError.
+    """None when the topic has none. Raises CannotLook.
 
     Dead letters are committed first, and looked at last: whatever the table does not have of what has landed is there.
     """
     uri = table_uri(root, topic)
     try:
-        committer = DeltaCommitter(uri)
+        return _landed_table(root, topic, uri)
     except TableMissing:
         return None
+    except (DeltaError, OSError, TableError) as error:
+        raise CannotLook(f"{uri}: {first_line(error)}") from error
+
+
+def _landed_table(root: str, topic: str, uri: str) -> LandedTable:
+    committer = DeltaCommitter(uri)
     for _ in range(LOOKS_MAX):
         snapshot = committer.snapshot()
         files = table_files(uri)
@@ -114,7 +128,7 @@ def compare_table(
     tasks: Tasks, root: str, landed: LandedTable, partitions: Sequence[Partition], suspects: Suspects | None = None
 ) -> tuple[list[Finding], int]:
     """Findings, and rows that were compared. What is found counts when a second look finds it: rows move from the dead
-    letters to the table, and files are joined, while both are read."""
+    letters to the table, and files are joined, while both are read. Raises CannotLook."""
     findings, rows = _compared(tasks, root, landed, partitions, suspects or {})
     if not findings:
         return [], rows
@@ -122,8 +136,16 @@ def compare_table(
     if fresh is None:
         return [], 0
     again, _ = _compared(tasks, root, fresh, partitions, suspects or {})
-    seen = {(each.kind, each.partition, each.offset) for each in findings}
-    return [each for each in again if (each.kind, each.partition, each.offset) in seen], rows
+    seen = set(map(_place, findings))
+    kept = [each for each in again if _place(each) in seen]
+    files = {each.file: each for each in kept if each.kind is Kind.TABLE_FILE}  # several slices may need the same one
+    return [*files.values(), *(each for each in kept if each.kind is not Kind.TABLE_FILE)], rows
+
+
+def _place(finding: Finding) -> tuple[object, ...]:
+    """What a second look has to find again. Which file holds a row may change in between."""
+    file = finding.file if finding.kind is Kind.TABLE_FILE else None
+    return finding.kind, finding.partition, finding.offset, file
 
 
 def _compared(
@@ -133,10 +155,11 @@ def _compared(
         slices = [each for partition in partitions for each in row_slices(landed, partition, suspects)]
         sized = [(each, ROW_BYTES * (each.end - each.start)) for each in slices]
         compared: list[RowsCompared] = [each for some in tasks(compare_all_rows, bundles(sized)) for each in some]
-        if not any(each.is_stale for each in compared):
-            return [finding for each in compared for finding in each.findings], sum(each.rows for each in compared)
-        fresh = landed_table(root, landed.topic)
+        gone = {path for each in compared for path in each.gone}
+        fresh = landed_table(root, landed.topic) if gone else landed
         if fresh is None:
             break
+        if gone <= fresh.paths:
+            return [finding for each in compared for finding in each.findings], sum(each.rows for each in compared)
         landed = fresh
     raise CannotLook(f"{landed.table.uri}: its files go away faster than they can be read")

@@ -1,0 +1,221 @@
+"""A table that is damaged, or not there, is named; whatever else can be looked at is looked at all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from chronik.client.producer import Producer
+from chronik.client.records import OutgoingRecord
+from chronik.ids import format_id
+from chronik.pipeline.audit import Kind, Report, audit, tabling
+from chronik.pipeline.audit.tabling import compare_table, landed_table
+from chronik.pipeline.tables.columns import Kind as TableKind
+from chronik.pipeline.tables.committer import TableSpec
+from chronik.pipeline.tables.compaction import compact
+from chronik.pipeline.tables.delta import DeltaCommitter
+from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
+from chronik.pipeline.tasks import in_this_process
+from chronik.testing import Broker
+from chronik.testing.plugin import BrokerFactory
+from tests.pipeline.audited import flip
+from tests.pipeline.planted_rows import land, records
+from tests.pipeline.test_audit_compares_tables_with_the_log import TOPIC, World
+
+
+@pytest.fixture(params=[250_000, 25])
+def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A table of two files, as one slice and as several that share files."""
+    monkeypatch.setattr(tabling, "ROWS_PER_SLICE", request.param)
+    made = World(tmp_path)
+    made.landing.land(0, 60)
+    made.landing.land(60, 120)
+    assert len(made.landing.files()) == 2
+    return made
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def flip_in_a_page(path: Path) -> None:
+    flip(path, path.stat().st_size // 4, 0xFF)
+
+
+def flip_in_a_page_header(path: Path) -> None:
+    flip(path, 6, 0xFF)
+
+
+DAMAGES = [remove, cut, empty, flip_in_a_page, flip_in_a_page_header]
+
+
+def file_of(world: World, offset: int) -> Path:
+    landed = landed_table(world.landing.root, TOPIC)
+    assert landed is not None
+    (file,) = (file for file in landed.table.files if file.may_hold(0, offset, offset + 1))
+    return Path(landed.table.storage.full_path(file.path))
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_file_of_a_table_that_cannot_be_read_is_named_once(world: World, damage: Callable[[Path], None]) -> None:
+    path = file_of(world, 0)
+    damage(path)
+    findings, rows = world.compared()
+    assert [(each.kind, each.topic, each.file) for each in findings] == [(Kind.TABLE_FILE, TOPIC, str(path))]
+    assert rows >= 60
+    assert "\n" not in findings[0].says
+
+
+def test_what_else_is_wrong_with_a_table_is_told_beside_its_damaged_file(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.landing.land(0, 60)
+    world.landing.land(60, 120, leave_out=77, twice=99)
+    path = file_of(world, 0)
+    remove(path)
+    assert sorted(world.found(), key=str) == [
+        (Kind.DUPLICATE_ROW, 99),
+        (Kind.LOST_ROW, 77),
+        (Kind.TABLE_FILE, None),
+    ]
+
+
+def test_a_file_of_dead_letters_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    world = World(tmp_path, TableKind.DECODED)
+    world.landing.land(0, 120)
+    (path,) = Path(dead_letters_uri(world.landing.root, TOPIC)).rglob("*.parquet")
+    cut(path)
+    (found,), _ = world.compared()
+    assert (found.kind, found.file) == (Kind.TABLE_FILE, str(path))
+
+
+def test_a_file_that_is_missing_is_named_also_while_the_table_moves_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look is at a later version than the one before."""
+    uri = table_uri(world.landing.root, TOPIC)
+    remove(path := file_of(world, 0))
+    before = landed_table(world.landing.root, TOPIC)
+    assert before is not None
+
+    def moving(root: str, topic: str) -> tabling.LandedTable | None:
+        DeltaCommitter(uri).append_numbered([], "moves", len(moves))
+        moves.append(topic)
+        return landed_table(root, topic)
+
+    moves: list[str] = []
+    monkeypatch.setattr(tabling, "landed_table", moving)
+    findings, _ = compare_table(in_this_process, world.landing.root, before, [world.held.partition()])
+    assert [(each.kind, each.file) for each in findings] == [(Kind.TABLE_FILE, str(path))]
+    assert moves
+
+
+def test_files_that_were_joined_meanwhile_are_not_taken_for_missing(world: World) -> None:
+    before = landed_table(world.landing.root, TOPIC)
+    assert before is not None
+    compact(table_uri(world.landing.root, TOPIC))
+    remove(Path(before.table.storage.full_path(before.table.files[0].path)))
+    compared = compare_table(in_this_process, world.landing.root, before, [world.held.partition()])
+    assert compared == ([], 120)
+
+
+# With a broker
+
+
+TOPICS = ("orders", "payments")
+
+
+class Site:
+    """A broker with two topics, both of which have landed."""
+
+    def __init__(self, broker: Broker, root: Path) -> None:
+        self.broker, self.root = broker, str(root)
+        for topic in TOPICS:
+            broker.create_topic(topic, 1)
+            self.send(topic)
+            self.land(topic)
+
+    def send(self, topic: str) -> None:
+        with self.broker.cluster() as client:
+            Producer(client).send(topic, [OutgoingRecord(b"%d" % number, b"key") for number in range(20)])
+
+    def land(self, topic: str) -> None:
+        """In two files."""
+        with self.broker.cluster() as client:
+            spec = TableSpec(topic, format_id(client.topic(topic).topic_id), TableKind.RAW)
+        table = DeltaCommitter.open_or_create(table_uri(self.root, topic), spec)
+        landing = self.broker.records(topic)
+        for part in (landing[:10], landing[10:]):
+            offsets, times = [each.offset for each in part], [each.timestamp for each in part]
+            values = [each.value for each in part]
+            land(table, 0, records(offsets, values, keys=[each.key for each in part], timestamps_ms=times))
+
+    def log(self, topic: str) -> list[Path]:
+        return sorted(Path(table_uri(self.root, topic), "_delta_log").glob("*.json"))
+
+    def audited(self, root: str | None = None, topics: list[str] | None = None) -> Report:
+        return audit(
+            [self.broker.data_dir],
+            bootstrap=self.broker.bootstrap,
+            table_root=root or self.root,
+            topics=topics,
+            tasks=in_this_process,
+        )
+
+
+@pytest.fixture
+def site(chronik_broker_factory: BrokerFactory, tmp_path: Path) -> Site:
+    return Site(chronik_broker_factory(), tmp_path / "tables")
+
+
+def test_a_damaged_file_of_one_table_keeps_nothing_else_from_being_looked_at(site: Site) -> None:
+    assert site.audited().is_clean
+    path = next(Path(table_uri(site.root, "orders")).rglob("*.parquet"))
+    cut(path)
+    remove(gone := next(Path(table_uri(site.root, "payments")).rglob("*.parquet")))
+    report = site.audited()
+    assert {(each.kind, each.topic, each.file) for each in report.findings} == {
+        (Kind.TABLE_FILE, "orders", str(path)),
+        (Kind.TABLE_FILE, "payments", str(gone)),
+    }
+    assert (report.exit_code, report.tables, report.unseen) == (1, 2, [])
+    assert "WRONG  20 rows of 2 tables equal their records: 2 findings" in report.text()
+
+
+def test_a_table_that_cannot_be_opened_is_told_and_the_others_are_looked_at(site: Site) -> None:
+    cut_short = site.log("orders")[-1]
+    cut_short.write_bytes(cut_short.read_bytes()[:50])
+    report = site.audited()
+    (told,) = report.unseen
+    assert told.startswith(f"{table_uri(site.root, 'orders')}: ")
+    assert "\n" not in told
+    assert (report.exit_code, report.findings, report.tables, report.rows) == (2, [], 1, 20)
+    remove(next(Path(table_uri(site.root, "payments")).rglob("*.parquet")))
+    report = site.audited()
+    assert (report.exit_code, report.unseen) == (1, [told])
+    assert [(each.kind, each.topic) for each in report.findings] == [(Kind.TABLE_FILE, "payments")]
+
+
+def test_a_table_that_breaks_while_it_is_looked_at_is_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was found in it is looked at once more, and by then it cannot be opened."""
+    remove(next(Path(table_uri(site.root, "orders")).rglob("*.parquet")))
+    opened: list[str] = []
+
+    def breaking(root: str, topic: str) -> tabling.LandedTable | None:
+        opened.append(topic)
+        cut(site.log("orders")[-1])
+        return landed_table(root, topic)
+
+    monkeypatch.setattr(tabling, "landed_table", breaking)
+    report = site.audited()
+    assert opened == ["orders"]
+    assert (report.exit_code, report.findings, len(report.unseen), report.tables) == (2, [], 1, 1)
