@@ -349,6 +349,7 @@ def test_its_topics_land_and_are_queried_as_ours_are(spark: SparkSession, kafka:
 # The command line
 
 
+@pytest.mark.xdist_group("spark")  # where the same broker runs already
 def test_our_commands_speak_to_it(kafka: ApacheKafka) -> None:
     topic = unique("cli")
     chronik(kafka, "topics", "create", topic, "--partitions", "2")
