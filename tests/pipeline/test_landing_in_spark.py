@@ -287,7 +287,7 @@ def test_a_round_that_another_driver_overtook_is_dropped_and_planned_again(
     assert first.commit().rows == 4
     done = second.commit()
     assert done.rows == 0
-    assert done.superseded == (records_of_the_slower > 6)
+    assert done.superseded
     while not (again := prepared(slow)).complete or again.commit().superseded:
         pass
     both = positions(table_uri(landing.root, topic.name), dead_letters_uri(landing.root, topic.name))

@@ -15,7 +15,7 @@ from chronik.client.cluster import Cluster
 from chronik.client.records import OutgoingRecord, TopicPartition
 from chronik.errors import ChronikError
 from chronik.pipeline import reading
-from chronik.pipeline.landing import gaps
+from chronik.pipeline.landing import failpoints, gaps
 from chronik.pipeline.landing.driver import Driver
 from chronik.pipeline.landing.errors import RecordsGone
 from chronik.pipeline.landing.reporting import NoReporter
@@ -25,8 +25,10 @@ from chronik.pipeline.landing.task import Outcome, Task, run_task
 from chronik.pipeline.landing.topic import Round, RoundDone, TopicLanding
 from chronik.pipeline.options import ReadSettings
 from chronik.pipeline.ranges import OffsetRange
+from chronik.pipeline.tables import decoding
 from chronik.pipeline.tables.columns import Kind
 from chronik.pipeline.tables.committer import TableDiffers
+from chronik.pipeline.tables.shaping import decode_json
 from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.delete_records import (
@@ -252,3 +254,110 @@ def test_a_landing_that_allows_data_loss_goes_on_behind_the_gap(
     assert done.next_offsets == {0: 4}
     assert any("offsets 0 to 2 are gone" in warning for warning in done.warnings)
     assert tables.offsets == [3]
+
+
+# Rules of decoding that change
+
+
+class Died(Exception):
+    pass
+
+
+def dies_after_its_letters(monkeypatch: pytest.MonkeyPatch, round: Round) -> None:
+    def die(name: str) -> None:
+        if name == failpoints.DEAD_LETTER_COMMIT:
+            raise Died
+
+    has_run(round)
+    with monkeypatch.context() as patched:
+        patched.setattr(failpoints, "reached", die)
+        with pytest.raises(Died):
+            round.commit()
+
+
+def rules(monkeypatch: pytest.MonkeyPatch, taken_for: dict[bytes, bytes]) -> None:
+    """From now on, these values are decoded as if they were others."""
+    monkeypatch.setattr(
+        decoding, "decode_json", lambda values: decode_json([taken_for.get(value, value) for value in values])
+    )
+
+
+GOOD, ODD, BAD = b'{"good": 1}', b'{"odd": 1}', b"bad"
+LAXER, STRICTER = {BAD: b'{"was": "bad"}'}, {ODD: b"odd"}
+
+
+@pytest.mark.parametrize("changed", [{}, LAXER, STRICTER, LAXER | STRICTER])
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_each_record_is_in_one_table_when_rules_change_between_letters_and_rows(
+    topic: JournalledTopic,
+    tables: Landed,
+    monkeypatch: pytest.MonkeyPatch,
+    changed: dict[bytes, bytes],
+    rounds: int,
+) -> None:
+    sent(topic, GOOD, ODD, BAD, GOOD, BAD, ODD)
+    dies_after_its_letters(monkeypatch, tables.landing().plan(1))
+    assert (tables.offsets, tables.letters) == ([], [2, 4])
+    sent(topic, BAD, ODD, GOOD)
+    rules(monkeypatch, changed)
+    landing = tables.landing(round_records_max=9 // rounds)
+    letters = sum(landed(landing).dead_letters for _ in range(rounds))
+    late = [1, 5, 7] if changed.keys() >= STRICTER.keys() else []
+    still_bad = [] if changed.keys() >= LAXER.keys() else [6]
+    assert tables.letters == sorted([2, 4, *late, *still_bad])
+    assert letters == len(late) + len(still_bad)
+    assert tables.offsets == sorted(set(range(9)) - set(tables.letters))
+
+
+def test_a_driver_that_dies_after_late_letters_leaves_them_to_the_next(
+    topic: JournalledTopic, tables: Landed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent(topic, GOOD, ODD, BAD, GOOD)
+    dies_after_its_letters(monkeypatch, tables.landing().plan(1))
+    rules(monkeypatch, STRICTER)
+    dies_after_its_letters(monkeypatch, tables.landing().plan(1))
+    assert (tables.offsets, tables.letters) == ([], [1, 2])
+    rules(monkeypatch, {})
+    assert landed(tables.landing()).rows == 2
+    assert (tables.offsets, tables.letters) == ([0, 3], [1, 2])
+
+
+@pytest.mark.parametrize("quicker", [0, 1])
+@pytest.mark.parametrize("values", [(GOOD, ODD), (GOOD, ODD, BAD)])
+@pytest.mark.parametrize("first_dies", [False, True])
+def test_of_two_drivers_with_different_rules_one_decides_what_is_a_letter(
+    topic: JournalledTopic,
+    tables: Landed,
+    monkeypatch: pytest.MonkeyPatch,
+    quicker: int,
+    values: tuple[bytes, ...],
+    first_dies: bool,
+) -> None:
+    sent(topic, *values)
+    prepared = []
+    for taken_for in ({}, STRICTER):
+        rules(monkeypatch, taken_for)
+        prepared.append(has_run(tables.landing().plan(1)))
+    first, second = prepared[quicker], prepared[1 - quicker]
+    has_letters = BAD in values or quicker == 1
+    if first_dies and has_letters:
+        dies_after_its_letters(monkeypatch, first)
+    else:
+        assert not first.commit().superseded
+    done = second.commit()
+    assert done.rows == 0
+    landed(tables.landing())
+    assert sorted(tables.offsets + tables.letters) == list(range(len(values)))
+
+
+def test_late_letters_of_two_drivers_are_there_once(
+    topic: JournalledTopic, tables: Landed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent(topic, GOOD, ODD, BAD, GOOD)
+    dies_after_its_letters(monkeypatch, tables.landing().plan(1))
+    rules(monkeypatch, STRICTER)
+    dying, living = (has_run(tables.landing().plan(1)) for _ in range(2))
+    dies_after_its_letters(monkeypatch, dying)
+    assert living.commit().superseded
+    assert landed(tables.landing()).rows == 2
+    assert (tables.offsets, tables.letters) == ([0, 3], [1, 2])

@@ -10,8 +10,10 @@ import gc
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,10 +26,11 @@ from chronik.pipeline.landing.plan import Bundle
 from chronik.pipeline.options import ReadSettings
 from chronik.pipeline.ranges import OffsetRange
 from chronik.pipeline.reading import read_columns
-from chronik.pipeline.tables.columns import OFFSET, Kind, Partitioning, batch_of, own_columns
+from chronik.pipeline.tables.columns import OFFSET, PARTITION, Kind, Partitioning, batch_of, own_columns
 from chronik.pipeline.tables.decoding import DecodedRows, decode_records
 from chronik.pipeline.tables.parquet import PartitionedWriter
-from chronik.pipeline.tables.progress import Landed, still_to_land
+from chronik.pipeline.tables.progress import Landed, WrittenFile, still_to_land
+from chronik.pipeline.tables.scanning import Positions
 from chronik.pipeline.tables.storage import Storage
 
 logger = logging.getLogger("chronik.pipeline")
@@ -60,7 +63,9 @@ class Task:
     dead_letters: Target | None = None
     """None for a table that takes any bytes."""
     dead_next_offsets: Mapping[int, int] = field(default_factory=dict)
-    """Dead letters below are there already, from a round that did not come to its end."""
+    """Below, letters are committed already, by a round that did not come to its end."""
+    letters_ahead: Positions = field(default_factory=dict)
+    """Those letters: their records are neither rows nor letters once more."""
     allow_data_loss: bool = False
     """Otherwise records that retention has taken fail the task."""
     may_ask_for_columns: bool = True
@@ -74,6 +79,8 @@ class Outcome:
     landed: Landed | None = None
     dead: Landed | None = None
     """None when there are no dead letters."""
+    late: tuple[WrittenFile, ...] = ()
+    """Dead letters below `dead_next_offsets`, where none were found before."""
     wanted: tuple[pa.Field, ...] = ()
     """Columns that the table should have: then nothing was written."""
     error: str | None = None
@@ -92,7 +99,7 @@ def run_task(task: Task) -> Outcome:
         except Exception as error:
             logger.exception("a task of topic %s", task.topic)
             outcome = Outcome(error=f"{type(error).__name__}: {error}")
-    return Outcome(outcome.landed, outcome.dead, outcome.wanted, outcome.error, tuple(warnings[:WARNINGS_MAX]))
+    return replace(outcome, warnings=tuple(warnings[:WARNINGS_MAX]))
 
 
 def _records(task: Task) -> Iterator[tuple[int, Columns]]:
@@ -134,8 +141,8 @@ def _land_decoded(task: Task) -> Outcome:
 
 def _write_decoded(task: Task, portions: Iterator[DecodedRows], growth: Growth) -> Outcome:
     assert task.dead_letters is not None, "a decoded table has dead letters"
-    schema, dead_schema = task.target.schema, task.dead_letters.schema
-    with task.target.writer() as writer, task.dead_letters.writer() as dead_writer:
+    schema, letters = task.target.schema, task.dead_letters
+    with task.target.writer() as writer, letters.writer() as dead_writer, letters.writer() as late_writer:
         for portion in portions:
             if task.may_ask_for_columns:
                 growth.learn(portion.rescued)
@@ -143,26 +150,33 @@ def _write_decoded(task: Task, portions: Iterator[DecodedRows], growth: Growth) 
                     raise _FieldsFound
             writer.write(batch_of(portion.rows, schema))
             if portion.dead is not None:
-                dead_writer.write(batch_of(portion.dead, dead_schema))
-    dead = None
+                dead = batch_of(portion.dead, letters.schema)
+                are_late = _are_below(dead, task.dead_next_offsets)
+                dead_writer.write(dead.filter(pc.invert(are_late)))
+                late_writer.write(dead.filter(are_late))
+    landed_letters = None
     if dead_writer.files:
-        dead = Landed(tuple(still_to_land(task.spans, task.dead_next_offsets)), dead_writer.files)
-    return Outcome(Landed(task.spans, writer.files), dead)
+        landed_letters = Landed(tuple(still_to_land(task.spans, task.dead_next_offsets)), dead_writer.files)
+    return Outcome(Landed(task.spans, writer.files), landed_letters, late_writer.files)
 
 
 def _decoded(task: Task, growth: Growth) -> Iterator[DecodedRows]:
     for partition, records in _records(task):
-        known = task.dead_next_offsets.get(partition, 0)
-        for portion in decode_records(partition, records, growth.schema):
-            yield portion._replace(dead=_from(portion.dead, known))
+        fresh = _without(records, task.letters_ahead.get(partition))
+        yield from decode_records(partition, fresh, growth.schema)
 
 
-def _from(dead: dict[str, pa.Array] | None, start: int) -> dict[str, pa.Array] | None:
-    """Dead letters from this offset on."""
-    if dead is None or dead[OFFSET][0].as_py() >= start:
-        return dead
-    fresh = pc.greater_equal(dead[OFFSET], start)
-    return {name: values.filter(fresh) for name, values in dead.items()}
+def _without(records: Columns, offsets: npt.NDArray[np.int64] | None) -> Columns:
+    if offsets is None:
+        return records
+    kept = pa.array(~np.isin(records.offset.to_numpy(), offsets))
+    return Columns(*(None if each is None else each.filter(kept) for each in records))
+
+
+def _are_below(letters: pa.RecordBatch, next_offsets: Mapping[int, int]) -> pa.BooleanArray:
+    """Letters of one partition."""
+    partition = letters.column(PARTITION)[0].as_py()
+    return pc.less(letters.column(OFFSET), next_offsets.get(partition, 0))
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from chronik.client.records import TopicPartition
 from chronik.errors import ChronikError
 from chronik.pipeline.landing import failpoints
 from chronik.pipeline.landing.growth import joined_fields
+from chronik.pipeline.landing.letters import Letters, LettersMoved, commit_letters, letters_now
 from chronik.pipeline.landing.plan import Plan, bundles, plan_round
 from chronik.pipeline.landing.settings import DEFAULTS, LandingSettings, Wishes, wishes_of
 from chronik.pipeline.landing.task import Outcome, Target, Task
@@ -36,7 +37,7 @@ from chronik.pipeline.ranges import Offsets
 from chronik.pipeline.tables.columns import Kind
 from chronik.pipeline.tables.committer import TableDiffers, TableMissing, TableSpec
 from chronik.pipeline.tables.delta import DeltaCommitter
-from chronik.pipeline.tables.progress import CommitRefused, Landed
+from chronik.pipeline.tables.progress import CommitRefused, Landed, WrittenFile
 from chronik.pipeline.tables.storage import Storage, dead_letters_uri, table_uri
 from chronik.pipeline.tasks import TaskFailed
 from chronik.protocol.errors import KafkaError
@@ -150,6 +151,8 @@ class Round:
         self._warnings = list(plan.gone)
         self._growths = 0
         self._empty = [Landed((span,)) for span in plan.empty]
+        self._starts = {span.partition: landing.next_offsets.get(span.partition) for span in plan.spans}
+        self._letters: Letters | None = None
         if plan.spans:
             self.tasks = self._planned(plan, tasks_max)
 
@@ -159,8 +162,14 @@ class Round:
         target, allow_data_loss = self._target(tables.data), settings.allow_data_loss
         first = Task(self.landing.topic, (), read, target, allow_data_loss=allow_data_loss)
         if tables.dead_letters is not None:
-            dead = tables.dead_letters
-            first = replace(first, dead_letters=self._target(dead), dead_next_offsets=dead.next_offsets())
+            dead, options = tables.dead_letters, settings.storage_options
+            letters = self._letters = letters_now(dead, self.landing.next_offsets, options)
+            first = replace(
+                first,
+                dead_letters=self._target(dead),
+                dead_next_offsets=letters.next_offsets,
+                letters_ahead=letters.ahead,
+            )
         return [replace(first, spans=bundle) for bundle in bundles(plan.spans, tasks_max)]
 
     def _target(self, committer: DeltaCommitter) -> Target:
@@ -203,23 +212,16 @@ class Round:
         """When `tasks` is empty. Raises CommitFailed, which leaves open whether it happened: the next plan tells.
         Raises TableDiffers, ClientError or KafkaError when nothing is committed."""
         landed = self._empty + [outcome.landed for outcome in self._outcomes if outcome.landed is not None]
-        dead = [outcome.dead for outcome in self._outcomes if outcome.dead is not None]
         if not landed:
             return RoundDone(self.landing.next_offsets, 0, 0, 0, tuple(self._warnings))
         failpoints.reached(failpoints.SPARK_COMMIT)
         self._refuse_another_topic()
         try:
-            dead_rows = 0
-            if dead:
-                assert self._tables.dead_letters is not None
-                dead_rows = self._tables.dead_letters.commit(dead).rows
-                failpoints.reached(failpoints.DEAD_LETTER_COMMIT)
-                dead = []
+            dead_rows = self._commit_letters()
             committed = self._tables.data.commit(landed)
         except CommitRefused as refused:
-            # Never CommitFailed: only who was refused knows that no version names these files.
-            self._remove(self._tables.data, landed)
-            self._remove(self._tables.dead_letters, dead)
+            # Never CommitFailed: only who was refused knows that no version names these files. (Letters it may name.)
+            self._remove(self._tables.data, (file for each in landed for file in each.files))
             return self._superseded(str(refused))
         failpoints.reached(failpoints.DATA_COMMIT)
         self.landing.next_offsets = self.landing.next_offsets | committed.next_offsets
@@ -229,6 +231,27 @@ class Round:
         return RoundDone(
             self.landing.next_offsets, committed.rows, dead_rows, size, tuple(dict.fromkeys(self._warnings))
         )
+
+    def _commit_letters(self) -> int:
+        """How many are new. Raises CommitRefused, CommitFailed."""
+        dead_letters, planned = self._tables.dead_letters, self._letters
+        if dead_letters is None or planned is None:
+            return 0
+        dead = [outcome.dead for outcome in self._outcomes if outcome.dead is not None]
+        late = [file for outcome in self._outcomes for file in outcome.late]
+        if dead or late:
+            self._refuse_if_overtaken()
+        rows = commit_letters(dead_letters, planned, self._starts, dead, late)
+        if dead or late:
+            failpoints.reached(failpoints.DEAD_LETTER_COMMIT)
+        return rows
+
+    def _refuse_if_overtaken(self) -> None:
+        """Letters of records that another driver has landed, perhaps by other rules, would be in both tables."""
+        now = self._tables.data.next_offsets()
+        if any(now.get(partition) != start for partition, start in self._starts.items()):
+            self.drop()
+            raise LettersMoved(f"{self._tables.data.uri} has these records already")
 
     def _refuse_another_topic(self) -> None:
         """Tasks read by the topic's name. Ids never come back: if it is the same now, it was while they read."""
@@ -250,15 +273,18 @@ class Round:
 
     def drop(self) -> None:
         """Takes back what the tasks of a round that cannot be committed have written."""
-        self._remove(self._tables.data, [each.landed for each in self._outcomes if each.landed is not None])
-        self._remove(self._tables.dead_letters, [each.dead for each in self._outcomes if each.dead is not None])
+        landed = [each.landed for each in self._outcomes if each.landed is not None]
+        dead = [each.dead for each in self._outcomes if each.dead is not None]
+        late = [file for each in self._outcomes for file in each.late]
+        self._remove(self._tables.data, (file for each in landed for file in each.files))
+        self._remove(self._tables.dead_letters, (*late, *(file for each in dead for file in each.files)))
 
-    def _remove(self, committer: DeltaCommitter | None, landed: Iterable[Landed]) -> None:
-        """Files that no version of the table names. What cannot be removed is left for vacuum."""
+    def _remove(self, committer: DeltaCommitter | None, files: Iterable[WrittenFile]) -> None:
+        """Those that no version of the table names. What cannot be removed is left for vacuum."""
         if committer is None:
             return
         storage = Storage(committer.uri, self.landing.settings.storage_options)
-        for file in (file for each in landed for file in each.files):
+        for file in files:
             with suppress(OSError):
                 storage.remove(file.path)
 
