@@ -15,7 +15,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from chronik.client.cluster import Cluster
+from chronik.client.cluster import UNKNOWN_TOPIC_SECONDS_MAX, Cluster, raise_for
 from chronik.client.records import TopicPartition
 from chronik.errors import ChronikError
 from chronik.ids import format_id
@@ -26,7 +26,7 @@ from chronik.pipeline.tables.columns import Kind, schema_of
 from chronik.pipeline.tables.committer import Snapshot, TableError, TableMissing, TableSpec
 from chronik.pipeline.tables.delta import DeltaCommitter
 from chronik.pipeline.tables.storage import DEAD_LETTERS_SUFFIX, local_folder, table_uri
-from chronik.protocol.errors import ErrorCode
+from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.metadata import MetadataResponseTopic
 
 NO_SUCH_TOPIC: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
@@ -36,6 +36,12 @@ GAP_ATTEMPTS: Final = 3
 A gap that a fresh look at both shows again is one."""
 
 GAP_PAUSE_SECONDS: Final = 0.2
+
+LEADERLESS_SECONDS_MAX: Final = 5.0
+"""A node that was restarted leads again by then. Longer, and a column that is called as a topic of a dead node holds up
+every statement about others."""
+
+DESCRIBED_PAUSE_SECONDS: Final = 0.05
 
 
 class Unreadable(ChronikError):
@@ -62,6 +68,8 @@ class TopicSnapshot:
     """Why there is no telling what the tail is."""
     table_unreadable: str | None = None
     """Why there is no telling what has landed."""
+    is_only_a_table: bool = False
+    """No broker knows the topic: there may be a tail or none."""
 
     @property
     def kind(self) -> Kind:
@@ -117,35 +125,35 @@ class Snapshots:
         return sorted({topic.name for topic in response.topics if topic.name} | _tables_in(self._table_root))
 
     def take(self, topics: Iterable[str]) -> dict[str, TopicSnapshot]:
-        """Of all of them at once. Raises ClientError, KafkaError."""
+        """Of all of them at once. What is wrong with one of them is told in its snapshot. Raises ClientError."""
         wanted = list(topics)
-        found = self._take(wanted)
+        found, has_gap = self._take(wanted)
         for _ in range(GAP_ATTEMPTS - 1):
-            if not any(each.tail_unreadable and not each.table_unreadable for each in found.values()):
+            if not has_gap:
                 break
             time.sleep(GAP_PAUSE_SECONDS)
-            found = self._take(wanted)
+            found, has_gap = self._take(wanted)
         return found
 
-    def _take(self, topics: list[str]) -> dict[str, TopicSnapshot]:
+    def _take(self, topics: list[str]) -> tuple[dict[str, TopicSnapshot], bool]:
+        """And whether a fresh look at table and topic may find them to meet."""
         tables = {topic: self._landed(topic) for topic in topics}
         here = self._described(topics)
-        partitions = [
-            TopicPartition(topic, each.partition_index) for topic, known in here.items() for each in known.partitions
-        ]
-        earliest, latest = self._positions.earliest(partitions), self._positions.latest(partitions)
-        taken = {}
+        taken, has_gap = {}, False
         for topic, landed in tables.items():
-            own = sorted(each for each in partitions if each.topic == topic)
             if isinstance(landed, TableError):
                 taken[topic] = TopicSnapshot(topic, None, (), str(landed), str(landed))
                 continue
             try:
-                tail = _tail(landed, here.get(topic), own, earliest, latest)
-                taken[topic] = TopicSnapshot(topic, landed, tuple(tail))
+                is_unknown = here[topic].error_code in NO_SUCH_TOPIC
+                tail = () if landed is not None and is_unknown else tuple(self._tail(landed, here[topic], topic))
+                taken[topic] = TopicSnapshot(topic, landed, tail, is_only_a_table=is_unknown)
             except Unreadable as error:
+                has_gap = True
                 taken[topic] = TopicSnapshot(topic, landed, (), str(error))
-        return taken
+            except KafkaError as error:  # it is no other topic's fault
+                taken[topic] = TopicSnapshot(topic, landed, (), str(error))
+        return taken, has_gap
 
     def _landed(self, topic: str) -> Landed | TableError | None:
         uri = table_uri(self._table_root, topic)
@@ -158,34 +166,41 @@ class Snapshots:
             return error
 
     def _described(self, topics: list[str]) -> dict[str, MetadataResponseTopic]:
-        """Without those that are only tables."""
+        """As brokers know them, after the time in which they may still learn of them."""
         self._cluster.forget()
-        response = self._cluster.retrying(lambda: self._cluster.metadata(topics))
-        return {
-            topic.name: topic
-            for topic in response.topics
-            if topic.name and topic.error_code not in NO_SUCH_TOPIC
-        }
+        began = time.monotonic()
+        while True:
+            response = self._cluster.retrying(lambda: self._cluster.metadata(topics))
+            here = {topic.name: topic for topic in response.topics if topic.name}
+            patience_s = max(map(_patience_s, here.values()), default=0.0)
+            if time.monotonic() - began >= patience_s:
+                return here
+            time.sleep(DESCRIBED_PAUSE_SECONDS)
+
+    def _tail(self, landed: Landed | None, topic: MetadataResponseTopic, name: str) -> list[OffsetRange]:
+        """Raises Unreadable, KafkaError."""
+        raise_for(topic.error_code, f"topic {name}")
+        if landed is not None and format_id(topic.topic_id) != landed.spec.topic_id:
+            raise Unreadable(
+                f"{name}: the topic was deleted and created again, and {landed.uri} is the table of the old one;"
+                f" {name}_cold has that"
+            )
+        partitions = sorted(TopicPartition(name, each.partition_index) for each in topic.partitions)
+        for each in topic.partitions:
+            if each.leader_id < 0:
+                code = each.error_code or ErrorCode.LEADER_NOT_AVAILABLE
+                raise_for(code, str(TopicPartition(name, each.partition_index)))
+        next_offsets = {} if landed is None else landed.snapshot.next_offsets
+        earliest, latest = self._positions.earliest(partitions), self._positions.latest(partitions)
+        return tail_of(partitions, next_offsets, earliest, latest)
 
 
-def _tail(
-    landed: Landed | None,
-    topic: MetadataResponseTopic | None,
-    partitions: list[TopicPartition],
-    earliest: Mapping[TopicPartition, int],
-    latest: Mapping[TopicPartition, int],
-) -> list[OffsetRange]:
-    """Raises Unreadable."""
-    if topic is None:
-        return []
-    if landed is None:
-        return tail_of(partitions, {}, earliest, latest)
-    if format_id(topic.topic_id) != landed.spec.topic_id:
-        raise Unreadable(
-            f"{topic.name}: the topic was deleted and created again, and {landed.uri} is the table of the old one;"
-            f" {topic.name}_cold has that"
-        )
-    return tail_of(partitions, landed.snapshot.next_offsets, earliest, latest)
+def _patience_s(topic: MetadataResponseTopic) -> float:
+    """How long a topic may be as it is said to be although it is fine."""
+    if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return UNKNOWN_TOPIC_SECONDS_MAX
+    passes = topic.error_code and ErrorCode(topic.error_code).retriable
+    return LEADERLESS_SECONDS_MAX if passes or any(each.leader_id < 0 for each in topic.partitions) else 0.0
 
 
 def _tables_in(root: str) -> set[str]:
