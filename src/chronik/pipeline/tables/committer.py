@@ -29,6 +29,10 @@ class TableDiffers(TableError):
     """There is a table, but of another topic or of another kind."""
 
 
+class TableTorn(TableError):
+    """A power cut has taken the content of an entry of its log: without it rows would be missing in silence."""
+
+
 class CommitFailed(TableError):
     """A commit did not go through within its attempts. What it held may be written again: nothing is lost."""
 

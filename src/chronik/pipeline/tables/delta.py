@@ -19,6 +19,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction
 
 from chronik.pipeline.tables.columns import Kind, Partitioning, schema_of
+from chronik.pipeline.tables.commit_log import check_entries, make_entry_durable
 from chronik.pipeline.tables.committer import (
     CommitFailed,
     Committed,
@@ -30,7 +31,7 @@ from chronik.pipeline.tables.committer import (
 )
 from chronik.pipeline.tables.evolution import Evolved, plan_columns
 from chronik.pipeline.tables.progress import Landed, WrittenFile, choose
-from chronik.pipeline.tables.storage import local_folder
+from chronik.pipeline.tables.storage import local_folder, make_folder
 
 CONFLICTS_MAX = 100
 """Attempts that lose to another commit: each means that somebody else got through, so only a crowd comes near it."""
@@ -182,7 +183,7 @@ class DeltaCommitter:
         attempts = Attempts()
         while True:
             try:
-                return attempt(self._fresh())
+                return committed_durably(self.uri, self._fresh(), attempt)
             except (CommitFailedError, DeltaError, OSError) as error:
                 if not attempts.another(error):
                     raise CommitFailed(f"{self.uri}: {error}") from error
@@ -190,6 +191,15 @@ class DeltaCommitter:
     def _fresh(self) -> DeltaTable:
         """Raises TableMissing."""
         return open_delta(self.uri, self._storage_options)
+
+
+def committed_durably(uri: str, table: DeltaTable, attempt: Callable[[DeltaTable], Result]) -> Result:
+    """`attempt` commits once, onto the version that the table is at, or finds that there is nothing to commit."""
+    version = table.version()
+    make_entry_durable(uri, version)
+    result = attempt(table)
+    make_entry_durable(uri, version + 1)
+    return result
 
 
 class Attempts:
@@ -217,7 +227,8 @@ class Attempts:
 
 
 def open_delta(uri: str, storage_options: Mapping[str, str] | None) -> DeltaTable:
-    """The table as it is now. Raises TableMissing."""
+    """The table as it is now. Raises TableMissing, TableTorn."""
+    check_entries(uri)
     try:
         return DeltaTable(uri, storage_options=dict(storage_options) if storage_options else None)
     except TableNotFoundError as error:
@@ -227,7 +238,7 @@ def open_delta(uri: str, storage_options: Mapping[str, str] | None) -> DeltaTabl
 def _create(uri: str, spec: TableSpec, storage_options: Mapping[str, str] | None) -> None:
     folder = local_folder(uri)
     if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
     try:
         DeltaTable.create(
             uri,
@@ -250,6 +261,7 @@ def _create(uri: str, spec: TableSpec, storage_options: Mapping[str, str] | None
     except DeltaError:
         # Somebody else was quicker: then it opens.
         open_delta(uri, storage_options)
+    make_entry_durable(uri, 0)
 
 
 def _spec_of(table: DeltaTable, uri: str) -> TableSpec:

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 from pyarrow import fs
 
+from chronik.pipeline.tables.commit_log import LOG_FOLDER
 from chronik.pipeline.tables.storage import DEAD_LETTERS_SUFFIX, Storage
-
-LOG_FOLDER = "_delta_log"
 
 
 def table_names(root: str, storage_options: Mapping[str, str] | None = None) -> list[str]:

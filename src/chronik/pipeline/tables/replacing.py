@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from chronik.pipeline.tables.columns import OFFSET, PARTITION
 from chronik.pipeline.tables.committer import CommitFailed, TableDiffers
-from chronik.pipeline.tables.delta import ON_THIS_VERSION, Attempts, open_delta
+from chronik.pipeline.tables.delta import ON_THIS_VERSION, Attempts, committed_durably, open_delta
 from chronik.pipeline.tables.progress import WrittenFile
 from chronik.pipeline.tables.storage import Storage
 
@@ -100,23 +101,29 @@ def replace_files(
             if not attempts.outcome_unknown:  # otherwise versions of the past may name them: left for vacuum
                 _remove(Storage(uri, storage_options), written)
             return False
-        columns = tuple(table.metadata().partition_columns)
         try:
-            table.create_write_transaction(
-                [
-                    *(_added(file, rows_change) for file in written),
-                    *(_removed(file, columns, rows_change) for file in removed),
-                ],
-                mode="append",
-                schema=table.schema(),
-                partition_by=list(columns),
-                commit_properties=ON_THIS_VERSION,
-            )
+            committed_durably(uri, table, partial(_replace, removed, written, rows_change))
         except (CommitFailedError, DeltaError, OSError) as error:
             if not attempts.another(error):
                 raise CommitFailed(f"{uri}: {error}") from error
             continue
         return True
+
+
+def _replace(
+    removed: Sequence[LiveFile], written: Sequence[WrittenFile], rows_change: bool, table: DeltaTable
+) -> None:
+    columns = tuple(table.metadata().partition_columns)
+    table.create_write_transaction(
+        [
+            *(_added(file, rows_change) for file in written),
+            *(_removed(file, columns, rows_change) for file in removed),
+        ],
+        mode="append",
+        schema=table.schema(),
+        partition_by=list(columns),
+        commit_properties=ON_THIS_VERSION,
+    )
 
 
 def _remove(storage: Storage, written: Sequence[WrittenFile]) -> None:

@@ -50,14 +50,14 @@ class Storage:
         """A file to write to: has `write`, `tell` and `close`."""
         if self._folder is None:
             return self.filesystem.open_output_stream(path)
-        _make_folder(self._folder / Path(path).parent)
+        make_folder(self._folder / Path(path).parent)
         return self.filesystem.open_output_stream(self.full_path(path))
 
     def make_durable(self, path: str) -> None:
         """After `close`: a commit must never name a file that a power cut can take. (Object stores have it.)"""
         if self._folder is not None:
-            _sync(self._folder / path)
-            _sync((self._folder / path).parent)
+            sync(self._folder / path)
+            sync((self._folder / path).parent)
 
     def remove(self, path: str) -> None:
         if self._folder is None:
@@ -66,13 +66,15 @@ class Storage:
             (self._folder / path).unlink(missing_ok=True)
 
 
-def _make_folder(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
+    """With those above it, each of them durable."""
     if not folder.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        _sync(folder.parent)
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync(folder.parent)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

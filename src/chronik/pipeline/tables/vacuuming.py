@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from chronik.errors import ChronikError
+from chronik.pipeline.tables.commit_log import make_entry_durable
 from chronik.pipeline.tables.delta import open_delta
 
 KEEP_HOURS = 7 * 24
@@ -30,7 +31,12 @@ def vacuum(
     their paths. Raises VacuumRefused under an hour, unless the caller knows that no pipeline writes to this table."""
     check_keep_hours(keep_hours, pipeline_stopped)
     table = open_delta(uri, storage_options)
-    return list(table.vacuum(keep_hours, dry_run=dry_run, enforce_retention_duration=False, full=True))
+    before = table.version()
+    removed = list(table.vacuum(keep_hours, dry_run=dry_run, enforce_retention_duration=False, full=True))
+    # It says in the log that it begins and that it has ended.
+    for version in range(before + 1, open_delta(uri, storage_options).version() + 1):
+        make_entry_durable(uri, version)
+    return removed
 
 
 def check_keep_hours(keep_hours: int, pipeline_stopped: bool) -> None:
