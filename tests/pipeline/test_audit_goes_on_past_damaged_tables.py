@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from chronik.cli.main import main
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
 from chronik.ids import format_id
-from chronik.pipeline.audit import Kind, Report, audit, tabling
+from chronik.pipeline.audit import CannotLook, Kind, Report, audit, tabling
 from chronik.pipeline.audit.tabling import compare_table, landed_table
+from chronik.pipeline.landing.settings import ENABLED
 from chronik.pipeline.tables.columns import Kind as TableKind
 from chronik.pipeline.tables.committer import TableSpec
 from chronik.pipeline.tables.compaction import compact
@@ -162,10 +165,12 @@ class Site:
     def log(self, topic: str) -> list[Path]:
         return sorted(Path(table_uri(self.root, topic), "_delta_log").glob("*.json"))
 
-    def audited(self, root: str | None = None, topics: list[str] | None = None) -> Report:
+    def audited(
+        self, root: str | None = None, *, topics: list[str] | None = None, running: bool = True
+    ) -> Report:
         return audit(
             [self.broker.data_dir],
-            bootstrap=self.broker.bootstrap,
+            bootstrap=self.broker.bootstrap if running else None,
             table_root=root or self.root,
             topics=topics,
             tasks=in_this_process,
@@ -219,3 +224,60 @@ def test_a_table_that_breaks_while_it_is_looked_at_is_told(site: Site, monkeypat
     report = site.audited()
     assert opened == ["orders"]
     assert (report.exit_code, report.findings, len(report.unseen), report.tables) == (2, [], 1, 1)
+
+
+# Tables that are not there
+
+
+def test_a_root_that_is_not_there_cannot_be_looked_at(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    mistyped = f"{site.root}x"
+    with pytest.raises(CannotLook, match="there is no folder"):
+        site.audited(mistyped)
+    folder, bootstrap = str(site.broker.data_dir), site.broker.bootstrap
+    assert main(["pipeline", "audit", "--data-dir", folder, "-b", bootstrap, "--table-root", mistyped]) == 2
+    assert capsys.readouterr().err == f"chronik: there is no folder {mistyped}\n"
+
+
+def test_a_root_without_a_table_of_any_topic_is_not_clean(site: Site, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(table_uri(site.root, "orders"), other / "something else")
+    report = site.audited(str(other))
+    assert (report.exit_code, report.unseen) == (2, [f"{other} has no table of any of the topics"])
+    assert "equal their records" not in report.text()
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_a_topic_that_lands_and_has_records_must_have_a_table(site: Site, running: bool) -> None:
+    site.broker.create_topic("landing", 1, {ENABLED: "true"})
+    site.broker.create_topic("plain", 1)
+    site.broker.create_topic("new", 1, {ENABLED: "true"})
+    assert site.audited().is_clean
+    site.send("plain")
+    assert site.audited().is_clean
+    site.send("landing")
+    if not running:
+        site.broker.stop()
+    report = site.audited(running=running)
+    assert (report.exit_code, report.tables, report.rows) == (2, 2, 40)
+    assert report.unseen == [f"{site.root} has no table of landing, which has {ENABLED}=true and records"]
+
+
+def test_a_topic_that_was_asked_for_must_have_a_table(site: Site) -> None:
+    assert site.audited(topics=["orders"]).is_clean
+    site.broker.create_topic("plain", 1)
+    report = site.audited(topics=["orders", "plain"])
+    assert (report.exit_code, report.tables) == (2, 1)
+    assert report.unseen == [f"{site.root} has no table of plain, which was asked for"]
+
+
+@pytest.mark.parametrize("leftover", ["empty", "no folder"])
+def test_files_of_a_table_that_has_lost_its_log_are_not_taken_for_no_table(site: Site, leftover: str) -> None:
+    uri = table_uri(site.root, "orders")
+    if leftover == "empty":
+        for path in site.log("orders"):
+            path.unlink()
+    else:
+        shutil.rmtree(Path(uri, "_delta_log"))
+    report = site.audited()
+    assert (report.exit_code, report.tables, report.findings) == (2, 1, [])
+    assert report.unseen == [f"{uri} has Parquet files, and no log that says which of them are the table's"]

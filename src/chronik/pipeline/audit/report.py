@@ -105,7 +105,7 @@ class Report:
             ("replicas are identical up to the high watermark", OF_REPLICAS),
             (f"committed offsets of {_counted(self.groups, 'group')} are within their partitions", OF_GROUPS),
         ]
-        if self.tables is not None:
+        if self.tables:
             checks.append((f"{self.rows:,} rows of {_counted(self.tables, 'table')} equal their records", OF_TABLES))
         if self.state_index is not None:
             checks.append((f"the metadata is the same on all nodes, at index {self.state_index}", (Kind.STATE,)))

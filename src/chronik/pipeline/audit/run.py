@@ -24,8 +24,9 @@ from chronik.pipeline.audit.logs import Progress, compare_logs, in_silence
 from chronik.pipeline.audit.report import Report
 from chronik.pipeline.audit.standing import Partition
 from chronik.pipeline.audit.state import compare_disks, compare_running
-from chronik.pipeline.audit.tabling import LandedTable, beyond_the_log, compare_table, landed_table
+from chronik.pipeline.audit.tabling import LandedTable, beyond_the_log, compare_table, landed_table, require_root
 from chronik.pipeline.audit.walk import log_end
+from chronik.pipeline.landing.settings import ENABLED
 from chronik.pipeline.segment_files import segments_of
 from chronik.pipeline.tasks import Tasks, in_this_process, on_spark
 from chronik.protocol.messages.metadata import MetadataResponsePartition
@@ -71,6 +72,8 @@ def audit(
     folders = node_folders(data_dirs)
     if not folders:
         raise CannotLook("no data folder was given")
+    if table_root is not None:
+        require_root(table_root)
     with ExitStack() as stack:
         cluster = None
         if bootstrap is not None:
@@ -109,6 +112,8 @@ class _Audit:
         self._progress = progress
         self._partitions: list[Partition] = []
         self._tables: dict[str, LandedTable] = {}
+        self._without_table: list[str] = []
+        self._unopened: list[str] = []
         self._committed: committed.GroupOffsets = {}
         self._partition_counts: dict[str, int] = {}
         self._image: Image | None = None
@@ -150,6 +155,8 @@ class _Audit:
             self._committed = committed.of_image(image)
             self._partitions = standing.of_image(image, self._folders, self._topics)
         self._count()
+        if table_root is not None:
+            self._tell_absent_tables(table_root)
 
     def _count_partitions(self) -> None:
         if self._cluster is not None:
@@ -166,9 +173,22 @@ class _Audit:
                 found = landed_table(root, topic)
             except CannotLook as error:
                 self.report.unseen.append(str(error))
+                self._unopened.append(topic)
                 continue
             if found is not None:
                 self._tables[topic] = found
+            else:
+                self._without_table.append(topic)
+
+    def _tell_absent_tables(self, root: str) -> None:
+        """A root with a typing error must not look clean. What has nothing to land needs no table."""
+        landing = {each.topic for each in self._partitions if each.lands and each.end > each.start}
+        reasons = dict.fromkeys(landing, f"has {ENABLED}=true and records")
+        reasons |= dict.fromkeys(self._topics or (), "was asked for")
+        absent = [topic for topic in self._without_table if topic in reasons]
+        self.report.unseen += [f"{root} has no table of {topic}, which {reasons[topic]}" for topic in absent]
+        if not (self._tables or self._unopened or absent):
+            self.report.unseen.append(f"{root} has no table of any of the topics")
 
     def _count(self) -> None:
         report = self.report

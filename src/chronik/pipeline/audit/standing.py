@@ -18,8 +18,9 @@ from chronik.ids import format_id, parse_id
 from chronik.log.synced import SyncedOffsets
 from chronik.metadata.image import Image
 from chronik.pipeline.audit.folders import NodeFolder, agreed_end, epochs_of, log_start_of, was_compacted
+from chronik.pipeline.landing.settings import is_enabled
 
-COMPACT = "compact"
+POLICY, COMPACT = "cleanup.policy", "compact"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,8 @@ class Partition:
     """Those whose folders are there."""
     unseen: tuple[int, ...]
     """Nodes that hold a replica, and whose folder was not given."""
+    lands: bool = False
+    """By its topic's configs."""
 
     @property
     def source(self) -> TopicPartition:
@@ -76,7 +79,7 @@ class _Described:
     start: int
     end: int | None
     """None: nobody leads it, so that nobody can be asked."""
-    compacts: bool
+    configs: Mapping[str, str]
     end_min: int = 0
     """The high watermark as it was last written down."""
 
@@ -93,7 +96,7 @@ def told_by_brokers(
         if each.leader_id >= 0
     ]
     starts, ends = earliest_offsets(cluster, led), latest_offsets(cluster, led)
-    compacts = {topic.name: COMPACT in _policy(cluster, topic.name or "") for topic in wanted}
+    configs = {topic.name: _configs(cluster, topic.name or "") for topic in wanted}
     described = [
         _Described(
             topic=topic.name or "",
@@ -104,7 +107,7 @@ def told_by_brokers(
             in_sync=tuple(each.isr_nodes),
             start=starts.get(TopicPartition(topic.name or "", each.partition_index), 0),
             end=ends.get(TopicPartition(topic.name or "", each.partition_index)),
-            compacts=compacts[topic.name],
+            configs=configs[topic.name],
         )
         for topic in wanted
         for each in sorted(topic.partitions, key=lambda partition: partition.partition_index)
@@ -113,8 +116,8 @@ def told_by_brokers(
     return [_standing(each, folders, synced) for each in described]
 
 
-def _policy(cluster: Cluster, topic: str) -> str:
-    return next((each.value for each in describe_configs(cluster, topic) if each.name == "cleanup.policy"), "") or ""
+def _configs(cluster: Cluster, topic: str) -> dict[str, str]:
+    return {each.name: each.value for each in describe_configs(cluster, topic) if each.value is not None}
 
 
 def of_image(image: Image, folders: Mapping[int, NodeFolder], topics: Collection[str] | None) -> list[Partition]:
@@ -129,7 +132,7 @@ def of_image(image: Image, folders: Mapping[int, NodeFolder], topics: Collection
             start=partition.log_start_offset,
             end=None,
             end_min=partition.high_watermark,
-            compacts=COMPACT in topic.configs.get("cleanup.policy", ""),
+            configs=topic.configs,
         )
         for topic in sorted(image.topics.values(), key=lambda topic: topic.name)
         if topics is None or topic.name in topics
@@ -159,12 +162,13 @@ def _standing(
         leader=described.leader,
         start=max([described.start, *(log_start_of(folder) for folder in held.values())]),
         end=end,
-        is_compacted=described.compacts or any(map(was_compacted, held.values())),
+        is_compacted=COMPACT in described.configs.get(POLICY, "") or any(map(was_compacted, held.values())),
         replicas=tuple(
             Replica(node, folder, end if node in in_sync else min(end, ends[node]), node in in_sync)
             for node, folder in held.items()
         ),
         unseen=tuple(node for node in described.replicas if node not in folders),
+        lands=is_enabled(described.configs),
     )
 
 

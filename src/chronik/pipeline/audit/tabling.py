@@ -18,7 +18,7 @@ from chronik.pipeline.audit.standing import Partition
 from chronik.pipeline.tables.committer import TableError, TableMissing
 from chronik.pipeline.tables.delta import DeltaCommitter
 from chronik.pipeline.tables.scanning import TableFiles, table_files
-from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
+from chronik.pipeline.tables.storage import dead_letters_uri, local_folder, table_uri
 from chronik.pipeline.tasks import Tasks
 
 ROWS_PER_SLICE: Final = 250_000
@@ -52,6 +52,13 @@ class LandedTable:
         return {table.storage.full_path(file.path) for table in several for file in table.files}
 
 
+def require_root(root: str) -> None:
+    """Raises CannotLook when it is not there. (An object store has no folders: it tells by having no tables.)"""
+    folder = local_folder(root)
+    if folder is not None and not folder.is_dir():
+        raise CannotLook(f"there is no folder {root}")
+
+
 def landed_table(root: str, topic: str) -> LandedTable | None:
     """None when the topic has none. Raises CannotLook.
 
@@ -61,6 +68,7 @@ def landed_table(root: str, topic: str) -> LandedTable | None:
     try:
         return _landed_table(root, topic, uri)
     except TableMissing:
+        _refuse_leftovers(uri)
         return None
     except (DeltaError, OSError, TableError) as error:
         raise CannotLook(f"{uri}: {first_line(error)}") from error
@@ -78,10 +86,19 @@ def _landed_table(root: str, topic: str, uri: str) -> LandedTable:
 
 
 def _dead_letters(root: str, topic: str) -> TableFiles | None:
+    uri = dead_letters_uri(root, topic)
     try:
-        return table_files(dead_letters_uri(root, topic))
+        return table_files(uri)
     except TableMissing:
+        _refuse_leftovers(uri)
         return None
+
+
+def _refuse_leftovers(uri: str) -> None:
+    """A table has its log before it has files: where there are files there was one."""
+    folder = local_folder(uri)
+    if folder is not None and any(folder.rglob("*.parquet")):
+        raise CannotLook(f"{uri} has Parquet files, and no log that says which of them are the table's")
 
 
 def row_slices(landed: LandedTable, partition: Partition, suspects: Suspects) -> Iterator[RowsSlice]:
