@@ -15,10 +15,18 @@ from deltalake import DeltaTable, TableFeatures
 
 from chronik.pipeline.tables.columns import Kind, Partitioning, schema_of
 from chronik.pipeline.tables.committer import TableDiffers, TableSpec
-from chronik.pipeline.tables.compaction import Join, compact, groups_to_join, join_files
+from chronik.pipeline.tables.compaction import (
+    Compacted,
+    Join,
+    commit_join,
+    compact,
+    groups_to_join,
+    join_files,
+    plan_joins,
+)
 from chronik.pipeline.tables.delta import DeltaCommitter
 from chronik.pipeline.tables.parquet import PartitionedWriter
-from chronik.pipeline.tables.progress import Landed, Span
+from chronik.pipeline.tables.progress import FilesGone, Landed, Span
 from chronik.pipeline.tables.replacing import LiveFile, replace_files
 from chronik.pipeline.tables.scanning import table_files
 from chronik.pipeline.tables.storage import Storage
@@ -246,6 +254,46 @@ def test_orphans_go_when_they_are_old_and_files_in_flight_stay(tmp_path: Path) -
     assert files(tmp_path) == committed | {tmp_path / in_flight.files[0].path}
     assert committer.commit([in_flight]).rows == 10
     assert offsets(committer.snapshot()) == every(Span(0, 0, 50))
+
+
+def test_files_that_vacuum_took_before_their_commit_are_refused(tmp_path: Path) -> None:
+    committer = opened(tmp_path)
+    landed_in_pieces(tmp_path, committer, pieces=2)
+    taken, kept = landed(tmp_path, Span(0, 20, 30)), landed(tmp_path, Span(1, 0, 10))
+    age(tmp_path / taken.files[0].path, KEEP_HOURS_MIN + 1)
+    vacuum(str(tmp_path), keep_hours=KEEP_HOURS_MIN)
+    before = committer.snapshot()
+    with pytest.raises(FilesGone, match=r"1 of 2 files.*part-"):
+        committer.commit([taken, kept])
+    with pytest.raises(FilesGone):
+        committer.append_numbered(taken.files, "retries", 0)
+    assert committer.snapshot() == before
+    committer.commit([landed(tmp_path, Span(0, 20, 30)), kept])
+    assert offsets(committer.snapshot()) == every(Span(0, 0, 30), Span(1, 0, 10))
+
+
+def test_a_replacement_that_vacuum_took_leaves_the_files_that_are_there(tmp_path: Path) -> None:
+    uri = str(tmp_path)
+    committer = opened(tmp_path)
+    landed_in_pieces(tmp_path, committer)
+    (join,) = plan_joins(uri)
+    written = join_files(join)
+    age(tmp_path / written[0].path, KEEP_HOURS_MIN + 1)
+    vacuum(uri, keep_hours=KEEP_HOURS_MIN)
+    assert commit_join(join, written) == Compacted()
+    assert offsets(committer.snapshot()) == every(Span(0, 0, 40))
+    assert compact(uri).files_removed == 4
+
+
+def test_what_is_in_the_table_already_may_have_been_replaced_and_taken_since(tmp_path: Path) -> None:
+    committer = opened(tmp_path)
+    unit = landed(tmp_path, Span(0, 0, 10))
+    committer.commit([unit])
+    committer.commit([landed(tmp_path, Span(0, 10, 20))])
+    compact(str(tmp_path))
+    vacuum(str(tmp_path), keep_hours=0, pipeline_stopped=True)
+    assert not (tmp_path / unit.files[0].path).exists()
+    assert committer.commit([unit]).present == (unit,)
 
 
 def test_vacuum_under_an_hour_is_refused_while_a_pipeline_may_run(tmp_path: Path) -> None:

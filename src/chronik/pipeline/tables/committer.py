@@ -93,7 +93,7 @@ class Committer(Protocol):
 
     def append_numbered(self, files: Sequence[WrittenFile], sequence: str, number: int) -> None:
         """Appends beside the offsets, as number `number` of a sequence that counts from 0. Raises Superseded when that
-        number is taken, CommitFailed."""
+        number is taken, CommitRefused, CommitFailed."""
 
     def next_number(self, sequence: str) -> int:
         """What `append_numbered` expects next."""

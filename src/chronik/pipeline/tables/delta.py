@@ -30,8 +30,8 @@ from chronik.pipeline.tables.committer import (
     TableSpec,
 )
 from chronik.pipeline.tables.evolution import Evolved, plan_columns
-from chronik.pipeline.tables.progress import Landed, WrittenFile, choose
-from chronik.pipeline.tables.storage import local_folder, make_folder
+from chronik.pipeline.tables.progress import FilesGone, Landed, WrittenFile, choose
+from chronik.pipeline.tables.storage import Storage, local_folder, make_folder
 
 CONFLICTS_MAX = 100
 """Attempts that lose to another commit: each means that somebody else got through, so only a crowd comes near it."""
@@ -62,8 +62,8 @@ class DeltaCommitter:
         """Opens a table that is there. Raises TableMissing, TableDiffers."""
         self.uri = uri
         self._storage_options = dict(storage_options) if storage_options else None
-        table = self._fresh()
-        self.spec = _spec_of(table, uri)
+        self._storage = Storage(uri, self._storage_options)
+        self.spec = _spec_of(self._fresh(), uri)
 
     @classmethod
     def open_or_create(
@@ -134,7 +134,12 @@ class DeltaCommitter:
 
     # One attempt and its transactions
 
-    def _append(self, table: DeltaTable, files: Iterable[WrittenFile], transactions: list[Transaction]) -> None:
+    def _append(self, table: DeltaTable, files: Sequence[WrittenFile], transactions: list[Transaction]) -> None:
+        """Raises FilesGone."""
+        # A task that takes longer than the least that vacuum keeps would have its files named and not be there.
+        gone = self._storage.missing([file.path for file in files])
+        if gone:
+            raise FilesGone(f"{self.uri}: {len(gone)} of {len(files)} files to commit are gone, {gone[0]} among them")
         table.create_write_transaction(
             [_add_action(file) for file in files],
             mode="append",

@@ -24,6 +24,10 @@ class SpansLeaveGap(CommitRefused):
     """Records between the table's next offset and these would be missing from it for ever."""
 
 
+class FilesGone(CommitRefused):
+    """What was written has been taken away before its commit, by a vacuum that held it for orphans: write it again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """Offsets [start, end) of a partition. It may hold fewer records than offsets, even none: compaction, aborted

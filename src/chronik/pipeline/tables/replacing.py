@@ -87,19 +87,20 @@ def replace_files(
     rows_change: bool,
     storage_options: Mapping[str, str] | None = None,
 ) -> bool:
-    """Whether the table has the new files instead of the old ones. Not so when another took one of these away (then the
-    new ones are gone, too), nor for sure when the answer got lost: look again. `rows_change`: for readers that follow
-    the table's changes. Raises CommitFailed."""
-    attempts = Attempts()
+    """Whether the table has the new files instead of the old ones. Not so when another took one of these away, or a
+    vacuum one of the new ones for an orphan (then the new ones are gone, all of them), nor for sure when the answer got
+    lost: look again. `rows_change`: for readers that follow the table's changes. Raises CommitFailed."""
+    storage, attempts = Storage(uri, storage_options), Attempts()
     while True:
         table = open_delta(uri, storage_options)
         live = {file.path for file in live_files(table)}
         # A commit takes in all of them. If only some are left, another has replaced the rest since.
         if any(file.path in live for file in written):
             return True  # by an attempt whose answer got lost
-        if not all(file.path in live for file in removed):
+        forestalled = not all(file.path in live for file in removed)
+        if forestalled or storage.missing([file.path for file in written]):
             if not attempts.outcome_unknown:  # otherwise versions of the past may name them: left for vacuum
-                _remove(Storage(uri, storage_options), written)
+                _remove(storage, written)
             return False
         try:
             committed_durably(uri, table, partial(_replace, removed, written, rows_change))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -58,6 +58,11 @@ class Storage:
         if self._folder is not None:
             sync(self._folder / path)
             sync((self._folder / path).parent)
+
+    def missing(self, paths: Sequence[str]) -> list[str]:
+        """Those of these files that are not there."""
+        found = self.filesystem.get_file_info([self.full_path(path) for path in paths])
+        return [path for path, info in zip(paths, found, strict=True) if info.type is not fs.FileType.File]
 
     def remove(self, path: str) -> None:
         if self._folder is None:
