@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from chronik.client.admin import describe_configs, list_topics
 from chronik.client.cluster import Cluster
@@ -19,8 +20,13 @@ from chronik.log.synced import SyncedOffsets
 from chronik.metadata.image import Image
 from chronik.pipeline.audit.folders import NodeFolder, agreed_end, epochs_of, log_start_of, was_compacted
 from chronik.pipeline.landing.settings import is_enabled
+from chronik.protocol.errors import ErrorCode, KafkaError
 
 POLICY, COMPACT = "cleanup.policy", "compact"
+
+LOOKS_MAX: Final = 5
+"""At topics of which one is deleted between being listed and being asked for its offsets. That takes milliseconds: so
+often in a row it is something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +93,24 @@ class _Described:
 def told_by_brokers(
     cluster: Cluster, folders: Mapping[int, NodeFolder], topics: Collection[str] | None
 ) -> list[Partition]:
+    """Of the topics that are there; one may be deleted meanwhile. Raises ClientError, KafkaError."""
+    described = _described(cluster, topics)
+    synced = {node: folder.synced() for node, folder in folders.items()}
+    return [_standing(each, folders, synced) for each in described]
+
+
+def _described(cluster: Cluster, topics: Collection[str] | None) -> list[_Described]:
+    looks = 1
+    while True:
+        try:
+            return _described_now(cluster, topics)
+        except KafkaError as error:
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or looks == LOOKS_MAX:
+                raise
+        looks += 1
+
+
+def _described_now(cluster: Cluster, topics: Collection[str] | None) -> list[_Described]:
     """Who is in sync is asked before the high watermark: whoever is both has everything below it."""
     wanted = [each for each in list_topics(cluster) if topics is None or each.name in topics]
     led = [
@@ -97,7 +121,7 @@ def told_by_brokers(
     ]
     starts, ends = earliest_offsets(cluster, led), latest_offsets(cluster, led)
     configs = {topic.name: _configs(cluster, topic.name or "") for topic in wanted}
-    described = [
+    return [
         _Described(
             topic=topic.name or "",
             topic_id=format_id(topic.topic_id),
@@ -112,8 +136,6 @@ def told_by_brokers(
         for topic in wanted
         for each in sorted(topic.partitions, key=lambda partition: partition.partition_index)
     ]
-    synced = {node: folder.synced() for node, folder in folders.items()}
-    return [_standing(each, folders, synced) for each in described]
 
 
 def _configs(cluster: Cluster, topic: str) -> dict[str, str]:
