@@ -7,17 +7,20 @@ from pathlib import Path
 import pytest
 
 from chronik.client.cluster import Cluster
+from chronik.ids import format_id
+from chronik.pipeline import segments
 from chronik.pipeline.batches import Aborted, visible_batches
 from chronik.pipeline.decode import decode
-from chronik.pipeline.errors import DataLoss
+from chronik.pipeline.errors import DataLoss, OptionError
 from chronik.pipeline.fetching import fetched_portions
-from chronik.pipeline.options import IsolationLevel, ReadSettings
+from chronik.pipeline.options import IsolationLevel, ReadSettings, Transport
 from chronik.pipeline.portions import PORTION_BYTES
 from chronik.pipeline.ranges import OffsetRange
-from chronik.pipeline.segments import aborted_transactions, read_segments
+from chronik.pipeline.segments import aborted_transactions, reaches, read_segments, segment_portions
 from chronik.protocol.control_records import TransactionMarker, encode_marker_batch
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.fetch import PartitionData
+from chronik.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 from tests.pipeline.scripted import ScriptedCluster, batch, holding
 
 COMMITTED = ReadSettings("unused", isolation=IsolationLevel.READ_COMMITTED)
@@ -185,3 +188,82 @@ def test_a_compacted_segment_is_read_while_it_takes_the_place_of_others(
         (folder / f"{base:020d}.log").unlink()
     batches = [batch for portion in read_segments(folder, 0, 13) for batch in portion.batches]
     assert [batch.size for batch in batches] == [len(each) for each in TRANSACTIONS]
+
+
+TOPIC_ID = bytes(15) + b"\1"
+
+
+class Replicated(ScriptedCluster):
+    """Of a partition that node 1 leads, with node 2 in sync and node 3 not; as the files know nothing of that."""
+
+    def __init__(self, leader_id: int = 1) -> None:
+        super().__init__(holding([], 0))
+        self._leader_id = leader_id
+
+    def topic(self, name: str, *, create: bool = False) -> MetadataResponseTopic:
+        partition = MetadataResponsePartition(
+            partition_index=0, leader_id=self._leader_id, replica_nodes=[1, 2, 3], isr_nodes=[1, 2]
+        )
+        return MetadataResponseTopic(name=name, topic_id=TOPIC_ID, partitions=[partition])
+
+
+def data_folder(root: Path, node_id: int | None, *batches: bytes) -> str:
+    """Of a node, or with None of an Apache Kafka broker, which says nothing of itself."""
+    data_dir = root / f"node{node_id}"
+    folder = data_dir / "t-0" if node_id is None else data_dir / "topics" / format_id(TOPIC_ID) / "0"
+    folder.mkdir(parents=True)
+    (folder / f"{0:020d}.log").write_bytes(b"".join(batches))
+    if node_id is not None:
+        (data_dir / "node.json").write_text(f'{{"node_id":{node_id},"directory_id":"{format_id(TOPIC_ID)}"}}')
+    return str(data_dir)
+
+
+def ends_of_batches(data_dirs: list[str], end: int, cluster: Cluster | None = None) -> list[int]:
+    settings = ReadSettings("unused", transport=Transport.SEGMENTS, segment_dirs=tuple(data_dirs))
+    portions = segment_portions(cluster or Replicated(), OffsetRange("t", 0, 0, end), settings)
+    return [each.last_offset for portion in portions for each in portion.batches]
+
+
+def test_the_files_of_the_leader_are_read_then_those_of_a_node_in_sync(tmp_path: Path) -> None:
+    """A node out of sync may have less, or what was never committed. Each has batches of another length here."""
+    stale = data_folder(tmp_path, 3, batch(0, 1, 2, 3))
+    in_sync = data_folder(tmp_path, 2, batch(0, 1), batch(2, 3))
+    leader = data_folder(tmp_path, 1, batch(0), batch(1, 2, 3))
+    assert ends_of_batches([stale, in_sync, leader], 4) == [0, 3]
+    assert ends_of_batches([stale, in_sync], 4) == [1, 3]
+    assert ends_of_batches([stale, in_sync, leader], 4, Replicated(leader_id=2)) == [1, 3]
+    with pytest.raises(OptionError, match=r"segmentDirs: t-0 is in .*node3 alone, of a node that is not in sync"):
+        ends_of_batches([stale], 4)
+
+
+def test_folders_that_do_not_say_whose_they_are_are_taken_as_they_are_given(tmp_path: Path) -> None:
+    kafka = data_folder(tmp_path, None, batch(0, 1, 2), batch(3))
+    assert ends_of_batches([str(tmp_path / "nowhere"), kafka], 4) == [2, 3]
+    stale = data_folder(tmp_path, 3, batch(0, 1, 2, 3))
+    assert ends_of_batches([stale, kafka], 4) == [2, 3]
+    (Path(stale) / "node.json").write_text("cut off")
+    assert ends_of_batches([stale, kafka], 4) == [3]
+
+
+def test_a_range_that_ends_within_a_gap_of_compaction_has_lost_nothing(tmp_path: Path) -> None:
+    data_dir = data_folder(tmp_path, 1, batch(0, 1), batch(50), batch(120))
+    assert ends_of_batches([data_dir], 100) == [1, 50]
+    assert ends_of_batches([data_dir], 121) == [1, 50, 120]
+    with pytest.raises(DataLoss, match=r"t-0: offsets 121 to 129 cannot be read: .* ends there"):
+        ends_of_batches([data_dir], 130)
+    (Path(data_dir) / "topics" / format_id(TOPIC_ID) / "0" / f"{130:020d}.log").write_bytes(bytes(100))
+    assert ends_of_batches([data_dir], 130) == [1, 50, 120], "a segment that begins there shows that the log goes on"
+
+
+def test_records_that_arrive_while_the_end_is_looked_for_are_no_gap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data_dir = data_folder(tmp_path, 1, batch(0, 1))
+    log = Path(data_dir) / "topics" / format_id(TOPIC_ID) / "0" / f"{0:020d}.log"
+
+    def arriving(folder: Path, offset: int) -> bool:
+        log.write_bytes(log.read_bytes() + batch(2, 3) + batch(4))
+        return reaches(folder, offset)
+
+    monkeypatch.setattr(segments, "reaches", arriving)
+    assert ends_of_batches([data_dir], 4) == [1, 3]

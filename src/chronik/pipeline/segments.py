@@ -7,6 +7,7 @@ were aborted is learnt from the markers behind them.
 
 from __future__ import annotations
 
+import json
 import os
 from bisect import bisect_right
 from collections.abc import Generator, Iterator, Sequence
@@ -24,8 +25,12 @@ from chronik.pipeline.positions import Positions
 from chronik.pipeline.ranges import OffsetRange
 from chronik.pipeline.segment_files import segments_of
 from chronik.protocol.errors import CorruptRecords
+from chronik.protocol.messages.metadata import MetadataResponseTopic
 
 TOPICS_FOLDER: Final = "topics"
+IDENTITY_FILE: Final = "node.json"
+
+NO_END: Final = 2**63 - 1
 
 LISTINGS_MAX: Final = 20
 """A file may go away between listing and opening it, when retention or compaction takes it. Not so often in a row."""
@@ -33,31 +38,77 @@ LISTINGS_MAX: Final = 20
 
 def segment_portions(cluster: Cluster, target: OffsetRange, settings: ReadSettings) -> Generator[Portion]:
     """As `fetched_portions`, from the folders that `settings` names. Raises OptionError if none has the partition."""
-    topic_id = cluster.retrying(lambda: cluster.topic(target.topic)).topic_id
-    folder = partition_folder(settings.segment_dirs, target.source, topic_id)
     log_start = Positions(cluster, settings.isolation).earliest([target.source])[target.source]
+    topic = cluster.retrying(lambda: cluster.topic(target.topic))
+    folder = partition_folder(settings.segment_dirs, target.source, topic)
     start = max(target.start, min(log_start, target.end))
     if start > target.start:
         why = f"the partition now starts at {log_start}"
         report_loss(target, target.start, start, why, fail=settings.fail_on_data_loss)
-    committed_only = settings.isolation is IsolationLevel.READ_COMMITTED
-    aborted = aborted_transactions(folder, start, target.end) if committed_only else ()
-    position = start
-    for portion in read_segments(folder, start, target.end):
-        yield portion._replace(aborted=_that_concern(aborted, portion))
-        position = portion.next_offset
+    position = yield from _visible(folder, start, target.end, settings.isolation)
+    if position < target.end and reaches(folder, target.end):
+        # Now, and not before, what is not there is not on its way either: compaction has removed it.
+        yield from _visible(folder, position, target.end, settings.isolation)
+        position = target.end
     if position < target.end:
         report_loss(target, position, target.end, f"{folder} ends there", fail=settings.fail_on_data_loss)
 
 
-def partition_folder(data_dirs: Sequence[str], partition: TopicPartition, topic_id: bytes) -> Path:
-    """Where one of the data folders has the partition: by topic id as Chronik does, or by name as Kafka does."""
-    for data_dir in data_dirs:
-        for name in (f"{TOPICS_FOLDER}/{format_id(topic_id)}/{partition.partition}", str(partition)):
-            folder = Path(data_dir) / name
-            if folder.is_dir():
-                return folder
-    raise OptionError(f"segmentDirs: none of {', '.join(data_dirs)} has {partition} (topic id {format_id(topic_id)})")
+def _visible(folder: Path, start: int, end: int, isolation: IsolationLevel) -> Generator[Portion, None, int]:
+    """The offset behind the last batch."""
+    aborted = aborted_transactions(folder, start, end) if isolation is IsolationLevel.READ_COMMITTED else ()
+    position = start
+    for portion in read_segments(folder, start, end):
+        yield portion._replace(aborted=_that_concern(aborted, portion))
+        position = portion.next_offset
+    return position
+
+
+def reaches(folder: Path, offset: int) -> bool:
+    """Whether the files have anything at or behind an offset, or begin a segment there."""
+    if any(segment.base_offset >= offset for segment in segments_of(str(folder))):
+        return True
+    return next(read_segments(folder, offset, NO_END), None) is not None
+
+
+def partition_folder(data_dirs: Sequence[str], partition: TopicPartition, topic: MetadataResponseTopic) -> Path:
+    """Where one of the data folders has the partition: by topic id as Chronik does, or by name as Kafka does.
+
+    The leader's, or that of a node in sync: others may have less, or records that were never committed. Folders that do
+    not say whose they are come last, in the order in which they were given. Raises OptionError.
+    """
+    found = {data_dir: folder for data_dir in data_dirs if (folder := _folder_in(data_dir, partition, topic.topic_id))}
+    if not found:
+        told = f"none of {', '.join(data_dirs)} has {partition} (topic id {format_id(topic.topic_id)})"
+        raise OptionError(f"segmentDirs: {told}")
+    trusted = _by_trust(list(found), partition, topic)
+    if not trusted:
+        raise OptionError(f"segmentDirs: {partition} is in {', '.join(found)} alone, of a node that is not in sync")
+    return found[trusted[0]]
+
+
+def _folder_in(data_dir: str, partition: TopicPartition, topic_id: bytes) -> Path | None:
+    for name in (f"{TOPICS_FOLDER}/{format_id(topic_id)}/{partition.partition}", str(partition)):
+        folder = Path(data_dir) / name
+        if folder.is_dir():
+            return folder
+    return None
+
+
+def _by_trust(data_dirs: list[str], partition: TopicPartition, topic: MetadataResponseTopic) -> list[str]:
+    (known,) = (each for each in topic.partitions if each.partition_index == partition.partition)
+    owners = {data_dir: _owner(data_dir) for data_dir in data_dirs}
+    leads = [data_dir for data_dir, owner in owners.items() if owner is not None and owner == known.leader_id]
+    in_sync = [data_dir for data_dir, owner in owners.items() if owner in known.isr_nodes]
+    return [*leads, *in_sync, *(data_dir for data_dir, owner in owners.items() if owner is None)]
+
+
+def _owner(data_dir: str) -> int | None:
+    """The node whose data folder it is, if it says so."""
+    try:
+        return int(json.loads((Path(data_dir) / IDENTITY_FILE).read_bytes())["node_id"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
 
 
 def read_segments(folder: Path, start: int, end: int) -> Iterator[Portion]:
@@ -145,7 +196,7 @@ def aborted_transactions(folder: Path, start: int, end: int) -> tuple[AbortedSpa
     """
     open_since: dict[int, int] = {}
     aborted: list[AbortedSpan] = []
-    for portion in read_segments(folder, start, 2**63 - 1):
+    for portion in read_segments(folder, start, NO_END):
         for batch in portion.batches:
             header = batch.header
             if header is None or not header.is_transactional:
