@@ -178,6 +178,26 @@ def test_pausing_and_going_on_is_told_to_drivers_and_to_those_who_ask(
     said, _, rest = capsys.readouterr().out.partition("\n")
     assert said == "chronik-pipeline-tables: every topic pauses after the round that runs"
     assert json.loads(rest) == [ORDERS._asdict()]
-    assert main(["pipeline", "pause", "x", "--pipeline", "another", "-b", told.bootstrap]) == 0, "before it ever ran"
+    with told.cluster() as cluster:
+        assert not read_journal(cluster).paused(ORDERS)
+
+
+def test_who_names_a_pipeline_that_never_reported_is_told_so(told: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    """It may be about to start, or the name may be wrong: what was asked for stands either way."""
+    for action in ("resume", "pause"):
+        assert main(["pipeline", action, "x", "--pipeline", "another", "-b", told.bootstrap]) == 0
+        expected = f"no pipeline another has reported yet (there is {ORDERS.pipeline})"
+        assert capsys.readouterr().err == f"{expected}: it is told so if it ever starts\n"
     with told.cluster() as cluster:
         assert read_journal(cluster).paused(Place("another", "x"))
+    assert main(["pipeline", "pause", "--pipeline", ORDERS.pipeline, "-b", told.bootstrap]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_where_no_pipeline_ever_reported_one_may_still_be_named(
+    chronik_broker_factory: BrokerFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pipeline", "pause", "--pipeline", "p", "--json", "-b", chronik_broker_factory().bootstrap]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out) == [{"pipeline": "p", "topic": "*"}]
+    assert said.err == "no pipeline p has reported yet (there is none): it is told so if it ever starts\n"

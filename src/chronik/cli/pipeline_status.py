@@ -146,9 +146,23 @@ def run_resume(arguments: argparse.Namespace) -> int:
 
 
 def _say_told(arguments: argparse.Namespace, told: Sequence[Place], what: str) -> int:
+    _warn_of_a_stranger(arguments)
     if arguments.json:
         print_json([place._asdict() for place in told])
         return EXIT_OK
     for place in told:
         print(f"{place.pipeline}: {'every topic' if place.topic == '*' else place.topic} {what}")
     return EXIT_OK
+
+
+def _warn_of_a_stranger(arguments: argparse.Namespace) -> None:
+    """A pipeline that was never heard of may be about to start; its name may also be wrong."""
+    from chronik.pipeline.status import reported_pipelines
+
+    if arguments.pipeline is None:
+        return
+    known = reported_pipelines(arguments.bootstrap_server, arguments.timeout)
+    if arguments.pipeline not in known:
+        there = f"there is {', '.join(known) or 'none'}"
+        said = f"no pipeline {arguments.pipeline} has reported yet ({there}): it is told so if it ever starts"
+        print(said, file=sys.stderr)

@@ -80,8 +80,7 @@ class TopicStatus:
 
 
 def statuses(journal: Journal, ends: Ends, now_ms: int) -> list[TopicStatus]:
-    """Pure. A topic that is gone and of which no driver speaks any
-    more is history, and left out."""
+    """Pure. A topic that is gone and of which no driver speaks any more is history, and left out."""
     found = []
     topics_there = {partition.topic for partition in ends}
     for place, heard in sorted(journal.progress.items()):
@@ -195,6 +194,12 @@ def _tell(bootstrap: str, pipeline: str | None, topics: Sequence[str], paused: b
         places = [Place(pipeline, topic) for topic in topics or (EVERY_TOPIC,)]
         write_controls(cluster, dict.fromkeys(places, paused))
     return places
+
+
+def reported_pipelines(bootstrap: str, timeout_s: float = 30.0) -> list[str]:
+    """Those that a driver has ever spoken for. Raises ClientError or KafkaError."""
+    with Cluster(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s) as cluster:
+        return sorted({place.pipeline for place in read_journal(cluster).progress})
 
 
 def only_pipeline(journal: Journal, topics: Collection[str] = ()) -> str:
