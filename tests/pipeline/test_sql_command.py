@@ -128,6 +128,15 @@ def test_the_server_that_was_started_answers_the_next_query_too(shell: Shell, tm
     assert (ran.code, ran.out, ran.err) == (0, "n\n3\nt\nx;y\n", "")
 
 
+def test_a_file_may_make_views_of_its_own(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "own.sql").write_text(
+        "CREATE TEMP VIEW large AS SELECT n FROM orders WHERE n > 1; SELECT 1 AS one; SELECT count(*) AS n FROM large;"
+        " EXECUTE IMMEDIATE 'SELECT min(n) AS n FROM orders';"
+    )
+    ran = shell.sql("--file", str(tmp_path / "own.sql"), "--format", "csv")
+    assert (ran.code, ran.out.split(), ran.err) == (0, ["one", "1", "n", "2", "n", "1"], "")
+
+
 def test_rows_come_as_a_table_as_json_or_as_csv(shell: Shell) -> None:
     statement = "SELECT n, text, _key, _timestamp FROM orders ORDER BY n"
     cut, json_lines, comma_separated = shell.sql_each(
@@ -170,6 +179,13 @@ def test_any_connect_server_will_do(shell: Shell, tmp_path_factory: pytest.TempP
     ran = shell.sql("SELECT sum(n) FROM orders_hot", "--master", server.url, "--timing")
     assert (ran.code, ran.out.split()) == (0, ["sum(n)", "6"]), ran.err
     assert "to get a Spark" in ran.err
+
+
+def test_a_file_that_is_no_text_is_told_in_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "latin.sql").write_bytes("SELECT 'Größe'".encode("latin-1"))
+    assert main(["pipeline", "sql", "--file", str(tmp_path / "latin.sql")]) == 1
+    said = capsys.readouterr().err
+    assert said == f"chronik: --file {tmp_path / 'latin.sql'}: not UTF-8 (byte 10)\n"
 
 
 def test_no_statement_or_two_are_refused_before_anything_starts(capsys: pytest.CaptureFixture[str]) -> None:

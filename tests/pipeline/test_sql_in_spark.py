@@ -274,6 +274,38 @@ def test_a_topic_that_was_created_again_is_not_mixed_with_the_old_ones_table(sql
     assert sql.offsets("T_cold") == [(0, 0), (0, 1)]
 
 
+def test_a_topic_that_a_statement_hides_is_as_it_is_now(sql: Sql) -> None:
+    """In a string, or in a view that somebody made: an earlier statement's snapshot is not taken for it."""
+    sql.send(b"a", b"b")
+    assert sql.rows("SELECT count(*) FROM T")[0][0] == 2
+    sql.spark.sql(f"CREATE TEMP VIEW mine AS SELECT _offset FROM `{sql.topic}`")
+    try:
+        for number, statement in enumerate(
+            [
+                f"SELECT count(*) FROM IDENTIFIER('`{sql.topic}`')",
+                f"EXECUTE IMMEDIATE 'SELECT count(*) FROM `{sql.topic}`'",
+                "SELECT count(*) FROM mine",
+                "SELECT (SELECT count(*) FROM mine) + 0 * (SELECT count(*) FROM T)",
+            ],
+            start=3,
+        ):
+            sql.send(b"more")
+            assert sql.rows(statement)[0][0] == number, statement
+    finally:
+        sql.spark.catalog.dropTempView("mine")
+
+
+def test_a_table_whose_topic_is_gone_is_told_to_be_only_that(sql: Sql, caplog: pytest.LogCaptureFixture) -> None:
+    sql.send(b"a")
+    sql.land()
+    delete_topics(sql.cluster, [sql.topic])
+    caplog.clear()
+    assert sql.offsets("T_cold") == [(0, 0)]
+    assert caplog.messages == []
+    assert sql.offsets("T") == [(0, 0)]
+    assert caplog.messages == [f"no broker knows {sql.topic}: only what has landed"]
+
+
 def test_topics_are_joined_and_a_statement_may_do_without_any(sql: Sql) -> None:
     other = f"{sql.topic}.other"
     sql.broker.create_topic(other)

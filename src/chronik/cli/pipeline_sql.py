@@ -89,9 +89,13 @@ def run(arguments: argparse.Namespace) -> int:
 def _text(arguments: argparse.Namespace) -> str:
     if (arguments.statement is None) == (arguments.file is None):
         raise WrongInput("expected a statement or --file, one of them")
-    if arguments.file is not None:
-        return Path(arguments.file).read_text(encoding="utf-8")
-    return sys.stdin.read() if arguments.statement == "-" else str(arguments.statement)
+    try:
+        if arguments.file is not None:
+            return Path(arguments.file).read_text(encoding="utf-8")
+        return sys.stdin.read() if arguments.statement == "-" else str(arguments.statement)
+    except UnicodeDecodeError as error:
+        where = "stdin" if arguments.file is None else f"--file {arguments.file}"
+        raise WrongInput(f"{where}: not UTF-8 (byte {error.start})") from None
 
 
 def _times_are_utc() -> None:

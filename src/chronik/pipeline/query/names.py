@@ -76,22 +76,21 @@ class Names:
             raise AmbiguousName(f"{name}: several topics may be meant, write {told}")
         return View(name, meant[0].topic, meant[0].half) if meant else None
 
-    def named_in(self, statement: str) -> Named:
-        """A column that is called as a topic counts too: that costs a look at the topic, and leaves the answer as it
-        is. Raises AmbiguousName."""
+    def named_in(self, statement: str, also: Iterable[str] = ()) -> Named:
+        """And `also` these names. A column that is called as a topic counts too: that costs a look at the topic, and
+        leaves the answer as it is. Raises AmbiguousName."""
         views: dict[str, View] = {}
         ambiguous: dict[str, AmbiguousName] = {}
-        for lexeme in lexemes(statement):
-            if lexeme.token not in (Token.WORD, Token.QUOTED):
-                continue
+        words = (each.text for each in lexemes(statement) if each.token in (Token.WORD, Token.QUOTED))
+        for name in (*words, *also):
             try:
-                view = self.find(lexeme.text)
+                view = self.find(name)
             except AmbiguousName as error:
-                ambiguous[lexeme.text] = error
+                ambiguous[name] = error
                 continue
             if view is None:
                 continue
-            other = views.setdefault(lexeme.text.casefold(), view)
+            other = views.setdefault(name.casefold(), view)
             if other.topic != view.topic:
                 raise AmbiguousName(f"{view.name} and {other.name} are two topics, and one name for Spark: use one")
         return Named(list(views.values()), ambiguous)
