@@ -201,7 +201,7 @@ def test_a_table_that_cannot_be_opened_is_told_and_the_others_are_looked_at(site
     cut_short.write_bytes(cut_short.read_bytes()[:50])
     report = site.audited()
     (told,) = report.unseen
-    assert told.startswith(f"{table_uri(site.root, 'orders')}: ")
+    assert told.startswith(table_uri(site.root, "orders"))
     assert "\n" not in told
     assert (report.exit_code, report.findings, report.tables, report.rows) == (2, [], 1, 20)
     remove(next(Path(table_uri(site.root, "payments")).rglob("*.parquet")))

@@ -71,7 +71,8 @@ def landed_table(root: str, topic: str) -> LandedTable | None:
         _refuse_leftovers(uri)
         return None
     except (DeltaError, OSError, TableError) as error:
-        raise CannotLook(f"{uri}: {first_line(error)}") from error
+        told = first_line(error)
+        raise CannotLook(told if told.startswith(uri) else f"{uri}: {told}") from error
 
 
 def _landed_table(root: str, topic: str, uri: str) -> LandedTable:
