@@ -222,6 +222,14 @@ def test_a_number_that_is_no_float_is_rescued_as_it_stands(number: str, exact: b
     assert text == (None if exact else nested.decode().replace(',"j":1', ""))
 
 
+def test_numbers_that_are_no_floats_are_found_in_whichever_row_they_are() -> None:
+    inexact = {3: "1e-400", 4: "0.12345678901234567890", 7: "1e400", 9: "12345678901234567.5"}
+    values = [None if row % 5 == 0 else f'{{"f":{inexact.get(row, 0.5)}}}'.encode() for row in range(10)]
+    assert rescued(decode_json(values).objects, with_columns(f=pa.float64())) == [
+        json.loads(f'{{"f":{inexact[row]}}}') if row in inexact else None for row in range(10)
+    ]
+
+
 def test_a_number_that_is_no_float_asks_for_no_column_and_its_neighbours_do() -> None:
     shaped = shape(decode_json([b'{"a":1e-400,"b":{"c":1e-400,"d":1},"e":"x"}']).objects, EMPTY)
     assert infer_fields(shaped.rescued) == [

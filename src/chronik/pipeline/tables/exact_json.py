@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from decimal import Decimal
+from itertools import accumulate
 from typing import Any
 
 import msgspec
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 NESTING_MAX = 200
 """Lists and objects within each other. Far more than records have, and far less than a parser and an encoder can follow
 from wherever they are called: where the interpreter gives up depends on the stack that it has left."""
+
+DEEP_BYTES_MIN = 2 * NESTING_MAX
+"""What nests deeper and closes all that it opens is longer; what does not close is no JSON, and a parser can follow it
+so far."""
 
 FLOAT_DIGITS_MAX = 767
 """Significant digits of the float64 that needs most of them to be written out in full."""
@@ -31,29 +35,57 @@ STEPS[list(b"[{")], STEPS[list(b"]}")] = 1, -1
 NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 FLOAT_TEXT_SAFE = 16
-"""Up to 15 digits and a point: a float64 gives them back as they were, unless its exponent has three digits."""
+"""Up to 15 digits and a point: a float64 gives them back as they were, unless it is next to nothing or beyond all."""
 
-DIGITS = bytes(ord("0") if byte in b"0123456789.+-" else ord("e") if byte in b"eE" else ord(" ") for byte in range(256))
-LONG_NUMBER, HIGH_EXPONENT = b"0" * (FLOAT_TEXT_SAFE + 1), b"0e000"
-INEXACT = rf"[0-9.]{{{FLOAT_TEXT_SAFE + 1}}}|[0-9][eE][-+]?[0-9]{{3}}"
+OUTLINES = bytes(
+    ord("0") if byte in b"0123456789." else ord("e") if byte in b"eE" else byte if byte in b"-" else ord(" ")
+    for byte in range(256)
+)
+LONG_NUMBER, LOW_EXPONENT = b"0" * (FLOAT_TEXT_SAFE + 1), b"0e-000"
+
+BLANKS = b" \t\r\n"
+
+
+def that_need_care(texts: Sequence[bytes | None]) -> set[int]:
+    """Those that are not for the parser alone, but for `nests_too_deep` and `decode_exactly`. Rather too many: a text
+    full of digits looks like a long number, too."""
+    deep = {row for row, text in enumerate(texts) if text and len(text) > DEEP_BYTES_MIN and nests_too_deep(text)}
+    return deep | _that_may_be_inexact(texts)
 
 
 def nests_too_deep(text: bytes) -> bool:
-    if len(text) <= NESTING_MAX or text.count(b"{") + text.count(b"[") <= NESTING_MAX:
+    if text.count(b"{") + text.count(b"[") <= NESTING_MAX:
         return False
     brackets = STRINGS.sub(b"", text).translate(None, NO_BRACKETS)
     depths = np.cumsum(STEPS[np.frombuffer(brackets, np.uint8)])
     return len(depths) > 0 and int(depths.max()) > NESTING_MAX
 
 
-def that_may_be_inexact(texts: Sequence[bytes | None]) -> set[int]:
-    """Those that `EXACT` is to decode. Rather too many: a text full of digits looks like such a number, too."""
+def _that_may_be_inexact(texts: Sequence[bytes | None]) -> set[int]:
     # Looking at all of them at once finds in most cases, at little cost, that there is nothing to look for.
-    outlines = b" ".join(filter(None, texts)).translate(DIGITS)
-    if LONG_NUMBER not in outlines and HIGH_EXPONENT not in outlines:
-        return set()
-    found = pc.match_substring_regex(pa.array(texts, pa.binary()), INEXACT)
-    return set(pc.indices_nonzero(found).to_pylist())
+    outlines = b" ".join([text or b"" for text in texts]).translate(OUTLINES)
+    wanted = [number for number in (LONG_NUMBER, LOW_EXPONENT) if number in outlines]
+    rows: set[int] = set()
+    ends = list(accumulate(len(text or b"") + 1 for text in texts)) if wanted else []
+    for number in wanted:
+        position = outlines.find(number)
+        while position >= 0:
+            row = bisect_right(ends, position)
+            rows.add(row)
+            position = outlines.find(number, ends[row])
+    return rows
+
+
+def decode_exactly(text: bytes) -> Any:
+    """As the parser does, but for numbers that are no float64: those are `msgspec.Raw`, which is of no column's type,
+    and is encoded as it stands. Raises DecodeError, UnicodeError."""
+    try:
+        found = PLAIN.decode(text)
+    except msgspec.DecodeError:
+        return EXACT.decode(text)  # a number beyond every float64 is no mistake
+    # What comes out again as it went in has lost nothing; that is quicker seen than number by number.
+    same = PLAIN_AGAIN.encode(found).translate(None, BLANKS) == text.translate(None, BLANKS)
+    return found if same else EXACT.decode(text)
 
 
 def exact_float(text: str) -> Any:
@@ -72,5 +104,5 @@ def _says_as_much(value: float, text: str) -> bool:
     return Decimal(text) in map(Decimal, written)
 
 
+PLAIN, PLAIN_AGAIN = msgspec.json.Decoder(), msgspec.json.Encoder()
 EXACT = msgspec.json.Decoder(float_hook=exact_float)
-"""Numbers that are no float64 come out of it as `msgspec.Raw`: of no column's type, and encoded as they were."""

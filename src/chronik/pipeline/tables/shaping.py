@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from chronik.pipeline.tables.columns import RESCUED
 from chronik.pipeline.tables.evolution import RESERVED
-from chronik.pipeline.tables.exact_json import EXACT, NESTING_MAX, nests_too_deep, that_may_be_inexact
+from chronik.pipeline.tables.exact_json import NESTING_MAX, decode_exactly, nests_too_deep, that_need_care
 from chronik.pipeline.tables.inference import INT64_MAX, INT64_MIN
 
 EXACT_IN_FLOAT_MAX = 2**53
@@ -41,26 +41,36 @@ class Shaped:
 
 def decode_json(values: Sequence[bytes | None]) -> Decoded:
     """Rows whose value is a JSON object, or none at all; the others are dead letters."""
-    decode, decode_exactly = msgspec.json.Decoder().decode, EXACT.decode
-    inexact = that_may_be_inexact(values)
+    decode = msgspec.json.Decoder().decode
+    need_care = that_need_care(values)
     objects: list[Object | None] = []
     errors: dict[int, str] = {}
     for row, value in enumerate(values):
-        if value is None:
-            objects.append(None)
-            continue
         found = None
-        try:
-            if nests_too_deep(value):
-                errors[row] = f"lists and objects are nested more than {NESTING_MAX} deep"
-            else:
-                found = decode_exactly(value) if row in inexact else decode(value)
-                if not isinstance(found, dict):
-                    errors[row] = f"a JSON object was expected, this is {_said(found)}"
-        except (msgspec.DecodeError, UnicodeError) as error:
-            errors[row] = str(error) or type(error).__name__
-        objects.append(None if row in errors else found)
+        if value is not None:
+            try:
+                found = None if row in need_care else decode(value)
+            except (msgspec.DecodeError, UnicodeError):
+                found = None  # why, is said below
+            if type(found) is not dict:
+                found = _decoded_with_care(row, value, errors)
+        objects.append(found)
     return Decoded(objects, errors)
+
+
+def _decoded_with_care(row: int, value: bytes, errors: dict[int, str]) -> Object | None:
+    if nests_too_deep(value):
+        errors[row] = f"lists and objects are nested more than {NESTING_MAX} deep"
+        return None
+    try:
+        found = decode_exactly(value)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        errors[row] = str(error) or type(error).__name__
+        return None
+    if not isinstance(found, dict):
+        errors[row] = f"a JSON object was expected, this is {_said(found)}"
+        return None
+    return found
 
 
 def _said(value: Any) -> str:
