@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from chronik.pipeline.tables.columns import RESCUED, Kind, batch_of, schema_of
 from chronik.pipeline.tables.committer import TableSpec
 from chronik.pipeline.tables.evolution import plan_columns
-from chronik.pipeline.tables.exact_json import NESTING_MAX, exact_float
+from chronik.pipeline.tables.exact_json import NESTING_MAX, TEXTS_AT_ONCE, exact_float
 from chronik.pipeline.tables.inference import DEPTH_MAX, infer_fields
 from chronik.pipeline.tables.parquet import PartitionedWriter
 from chronik.pipeline.tables.progress import Landed, Span
@@ -223,10 +223,11 @@ def test_a_number_that_is_no_float_is_rescued_as_it_stands(number: str, exact: b
 
 
 def test_numbers_that_are_no_floats_are_found_in_whichever_row_they_are() -> None:
-    inexact = {3: "1e-400", 4: "0.12345678901234567890", 7: "1e400", 9: "12345678901234567.5"}
-    values = [None if row % 5 == 0 else f'{{"f":{inexact.get(row, 0.5)}}}'.encode() for row in range(10)]
+    last = 3 * TEXTS_AT_ONCE + 1
+    inexact = {3: "1e-400", 4: "0.12345678901234567890", 7: "1e400", last: "12345678901234567.5"}
+    values = [None if row % 5 == 0 else f'{{"f":{inexact.get(row, 0.5)}}}'.encode() for row in range(last + 1)]
     assert rescued(decode_json(values).objects, with_columns(f=pa.float64())) == [
-        json.loads(f'{{"f":{inexact[row]}}}') if row in inexact else None for row in range(10)
+        json.loads(f'{{"f":{inexact[row]}}}') if row in inexact else None for row in range(last + 1)
     ]
 
 

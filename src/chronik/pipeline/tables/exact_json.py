@@ -43,6 +43,9 @@ OUTLINES = bytes(
 )
 LONG_NUMBER, LOW_EXPONENT = b"0" * (FLOAT_TEXT_SAFE + 1), b"0e-000"
 
+TEXTS_AT_ONCE = 256
+"""Together some tens of kilobytes, which stay near the processor."""
+
 BLANKS = b" \t\r\n"
 
 
@@ -50,7 +53,8 @@ def that_need_care(texts: Sequence[bytes | None]) -> set[int]:
     """Those that are not for the parser alone, but for `nests_too_deep` and `decode_exactly`. Rather too many: a text
     full of digits looks like a long number, too."""
     deep = {row for row, text in enumerate(texts) if text and len(text) > DEEP_BYTES_MIN and nests_too_deep(text)}
-    return deep | _that_may_be_inexact(texts)
+    starts = range(0, len(texts), TEXTS_AT_ONCE)
+    return deep.union(*(_that_may_be_inexact(texts[start : start + TEXTS_AT_ONCE], start) for start in starts))
 
 
 def nests_too_deep(text: bytes) -> bool:
@@ -61,8 +65,8 @@ def nests_too_deep(text: bytes) -> bool:
     return len(depths) > 0 and int(depths.max()) > NESTING_MAX
 
 
-def _that_may_be_inexact(texts: Sequence[bytes | None]) -> set[int]:
-    # Looking at all of them at once finds in most cases, at little cost, that there is nothing to look for.
+def _that_may_be_inexact(texts: Sequence[bytes | None], first_row: int) -> set[int]:
+    # Looking at many of them at once finds in most cases, at little cost, that there is nothing to look for.
     outlines = b" ".join([text or b"" for text in texts]).translate(OUTLINES)
     wanted = [number for number in (LONG_NUMBER, LOW_EXPONENT) if number in outlines]
     rows: set[int] = set()
@@ -71,7 +75,7 @@ def _that_may_be_inexact(texts: Sequence[bytes | None]) -> set[int]:
         position = outlines.find(number)
         while position >= 0:
             row = bisect_right(ends, position)
-            rows.add(row)
+            rows.add(first_row + row)
             position = outlines.find(number, ends[row])
     return rows
 
