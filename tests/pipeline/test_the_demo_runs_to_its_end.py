@@ -25,7 +25,7 @@ def test_the_demo_tells_the_whole_story_without_java_and_without_an_environment(
         "20,000 of 20,000 orders are there",
         "19,996 rows; 4 records that are no JSON",
         "CUSTOMER",
-        "ok     20,000 rows of 1 tables equal their records",
+        "ok     20,000 rows of 1 table equal their records",
         "Everything is as it must be.",
         "Where to look next",
     ):
