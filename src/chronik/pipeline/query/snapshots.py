@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+from deltalake.exceptions import DeltaError
 
 from chronik.client.cluster import UNKNOWN_TOPIC_SECONDS_MAX, Cluster, raise_for
 from chronik.client.records import TopicPartition
@@ -164,6 +165,8 @@ class Snapshots:
             return None
         except TableError as error:
             return error
+        except (DeltaError, OSError) as error:
+            return TableError(f"{uri}: {str(error).splitlines()[0]}")  # delta-rs adds a backtrace
 
     def _described(self, topics: list[str]) -> dict[str, MetadataResponseTopic]:
         """As brokers know them, after the time in which they may still learn of them."""
