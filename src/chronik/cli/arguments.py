@@ -29,7 +29,11 @@ def add_client_arguments(parser: argparse.ArgumentParser, run: Run) -> None:
         help=f"a broker to ask; also {BOOTSTRAP_VARIABLE} (now %(default)s)",
     )
     parser.add_argument(
-        "--timeout", type=_seconds, default=30.0, metavar="SECONDS", help="when to give up (default: %(default)g)"
+        "--timeout",
+        type=positive_seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="when to give up (default: %(default)g)",
     )
     add_debug_argument(parser)
 
@@ -64,7 +68,7 @@ def positive(text: str) -> int:
     return number
 
 
-def _seconds(text: str) -> float:
+def positive_seconds(text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:

@@ -8,7 +8,7 @@ import threading
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from chronik.cli.arguments import add_client_arguments, add_json_argument, positive
+from chronik.cli.arguments import add_client_arguments, add_json_argument, positive, positive_seconds
 
 if TYPE_CHECKING:
     from chronik.pipeline.landing.reporting import Reporter
@@ -38,16 +38,6 @@ def add_arguments(actions: Any) -> None:
     parser.add_argument("--master", metavar="URL", help="spark://HOST:PORT, sc://HOST:PORT, local[N]; also"
                         " CHRONIK_SPARK_MASTER (default: this machine)")  # fmt: skip
     add_json_argument(parser, help="print a line of JSON for each round")
-
-
-def positive_seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of seconds above 0")
-    return seconds
 
 
 def run_landing(arguments: argparse.Namespace) -> int:
