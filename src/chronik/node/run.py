@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from chronik.api.router import Interceptor
 from chronik.config import Address, NodeConfig
 from chronik.errors import ChronikError
+from chronik.node.memory import keep_freed_memory
 from chronik.node.node import Node
 
 logger = logging.getLogger("chronik.node")
@@ -30,6 +31,8 @@ def run(config: NodeConfig, *, interceptor: Interceptor | None = None, ready: Re
     """Returns the exit code: 0 after a signal, 2 when the node could not start, 1 when it failed."""
     _configure_logging(config.log_level)
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
+    if config.peers:
+        keep_freed_memory()
     return _run_on_best_loop(_serve(config, interceptor, ready))
 
 
