@@ -2,7 +2,7 @@
 
 A node that replicates takes in and lets go of megabytes all the time. Left to itself, glibc gives them back to the
 system as soon as they lie at the end of its heap, and the system has to clear and map them again for the next request:
-that was an eighth of the processor time of three nodes with three replicas.
+that was a twentieth of the processor time of three nodes with three replicas, and more on a busy machine.
 """
 
 from __future__ import annotations
