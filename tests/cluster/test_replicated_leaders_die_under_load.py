@@ -15,6 +15,8 @@ from tests.long import LONG, SEED, count
 pytestmark = [pytest.mark.xdist_group("cluster"), *replicated.KAFKA_PYTHON_LEAVES_SOCKETS]
 
 KILLS = count(4, 50)
+RATE = count(300, 600)
+ACKNOWLEDGED_MIN = count(1_000, 100_000)
 PARTITIONS = 3
 
 
@@ -24,7 +26,7 @@ def test_clients_go_on_after_each_kill_and_nothing_is_lost_doubled_or_reordered(
     cluster = chronik_cluster_factory()
     places = replicated.make_topic(cluster, "killed", PARTITIONS)
     rng = random.Random(SEED)
-    loads: list[replicated.Load] = [replicated.ConfluentLoad(cluster.bootstrap, "killed", PARTITIONS)]
+    loads: list[replicated.Load] = [replicated.ConfluentLoad(cluster.bootstrap, "killed", PARTITIONS, rate=RATE)]
     followers: list[replicated.Follower] = [replicated.ConfluentFollower(cluster.bootstrap, "killed", "one")]
     if LONG:
         loads.append(replicated.KafkaPythonLoad(cluster.bootstrap, "killed", PARTITIONS, rate=100))
@@ -52,6 +54,7 @@ def test_clients_go_on_after_each_kill_and_nothing_is_lost_doubled_or_reordered(
         assert not client.problems, client.problems
     records = replicated.check_records(cluster.bootstrap, places, loads)
     assert records == sum(load.count for load in loads)
+    assert records >= ACKNOWLEDGED_MIN
     for follower in followers:
         replicated.check_follower(cluster.bootstrap, places, follower)
     replicated.check_replicas(cluster, places)
