@@ -28,6 +28,13 @@ class Peer:
 
 
 @dataclass(slots=True, eq=False)
+class Outbox:
+    """What a node has answered and its clients have not read."""
+
+    unsent_bytes: int = 0
+
+
+@dataclass(slots=True, eq=False)
 class Hurry:
     """How a connection tells a request that waits by its own choice that others wait behind it."""
 

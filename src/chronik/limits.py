@@ -28,6 +28,16 @@ beyond this the socket is simply not read."""
 RESPONSES_UNSENT_BYTES_MAX = 4 * MIB
 """A connection whose client does not read its responses gets no further request handled beyond this."""
 
+RESPONSES_BYTES_MAX = 512 * MIB
+"""Responses of all connections that clients have not read. As they come near to it fetches are answered with less,
+and beyond it connections that do not get on are closed."""
+
+RESPONSE_BYTES_LEAST = 1 * MIB
+"""What a fetch may always be answered with: a consumer gets on, however many others do not read."""
+
+RESPONSE_STUCK_SECONDS_MAX = 10.0
+"""How long a client may leave its responses unread while there is no memory for those of others."""
+
 FETCH_WAIT_SECONDS_MAX = 300.0
 """A fetch that asks to wait longer is answered by then: no client waits that long for one."""
 

@@ -6,7 +6,9 @@ import time
 
 import pytest
 
-from chronik.exchange import Hurry
+from chronik.api.fetch import room_for_answer
+from chronik.exchange import Hurry, Outbox
+from chronik.limits import RESPONSE_BYTES_LEAST, RESPONSES_BYTES_MAX
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.fetch import FetchResponse, ForgottenTopic
 from chronik.testing import Broker
@@ -208,3 +210,12 @@ def test_a_fetch_hurries_for_what_waits_behind_it_only_while_a_broker_is_gone(is
     hurry.ask()
     assert hurry.is_asked is is_unsettled
     assert bool(woken) is is_unsettled
+
+
+def test_the_more_clients_do_not_read_the_less_one_answer_holds_but_never_nothing() -> None:
+    def room(unsent_bytes: int) -> int:
+        return room_for_answer(Outbox(unsent_bytes))
+
+    assert room(0) > 55 * MIB, "with memory to spare, as much as Kafka gives"
+    assert room(RESPONSES_BYTES_MAX // 2) < room(0)
+    assert room(RESPONSES_BYTES_MAX) == room(2 * RESPONSES_BYTES_MAX) == RESPONSE_BYTES_LEAST

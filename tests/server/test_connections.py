@@ -70,6 +70,17 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
+def reading(writer: asyncio.StreamWriter) -> asyncio.ReadTransport:
+    assert isinstance(writer.transport, asyncio.Transport)
+    return writer.transport
+
+
+async def not_reading(address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection(*address, limit=1 << 30)
+    reading(writer).pause_reading()
+    return reader, writer
+
+
 @asynccontextmanager
 async def listening(echo: Echo, limits: ListenerLimits | None = None) -> AsyncIterator[tuple[Listener, Address]]:
     listener = Listener(Address("127.0.0.1", 0), echo, limits)
@@ -220,6 +231,52 @@ def test_a_client_that_does_not_read_gets_no_more_requests_handled() -> None:
             answers = [await read_frame(reader) for _ in range(count)]
             assert [answer[: -echo.answer_bytes] for answer in answers] == [b"%d" % n for n in range(count)]
             writer.close()
+
+    run(scenario)
+
+
+def test_what_clients_do_not_read_is_counted_until_they_do_or_are_gone() -> None:
+    async def scenario() -> None:
+        echo = Echo()
+        echo.answer_bytes = 4 * RESPONSES_UNSENT_BYTES_MAX
+        async with listening(echo) as (listener, address):
+            reads_late, leaves = [await not_reading(address) for _ in range(2)]
+            for _, writer in (reads_late, leaves):
+                writer.write(framed(b"much"))
+            await until(lambda: listener.outbox.unsent_bytes > 2 * 2 * RESPONSES_UNSENT_BYTES_MAX)
+            counted = listener.outbox.unsent_bytes
+            leaves[1].transport.abort()
+            await until(lambda: listener.outbox.unsent_bytes < counted)
+            assert listener.outbox.unsent_bytes > 2 * RESPONSES_UNSENT_BYTES_MAX
+            reader, writer = reads_late
+            reading(writer).resume_reading()
+            assert len(await read_frame(reader)) == echo.answer_bytes + len(b"much")
+            await until(lambda: listener.outbox.unsent_bytes == 0)
+            writer.close()
+
+    run(scenario)
+
+
+def test_connections_that_do_not_read_are_closed_when_there_is_no_memory_for_others() -> None:
+    async def scenario() -> None:
+        echo = Echo()
+        echo.answer_bytes = 4 * RESPONSES_UNSENT_BYTES_MAX
+        limits = ListenerLimits(responses_bytes=5 * RESPONSES_UNSENT_BYTES_MAX, response_stuck_seconds=0.2)
+        async with listening(echo, limits) as (listener, address):
+            connections = [await not_reading(address)]
+            connections[0][1].write(framed(b"much"))
+            await until(lambda: listener.outbox.unsent_bytes > 0)
+            await asyncio.sleep(3 * limits.response_stuck_seconds)
+            assert listener.connection_count == 1, "there is memory for one"
+            connections.append(await not_reading(address))
+            connections[1][1].write(framed(b"much"))
+            idle_reader, idle_writer = await asyncio.open_connection(*address)
+            await until(lambda: listener.outbox.unsent_bytes == 0)
+            idle_writer.write(framed(b"disconnect"))
+            assert await closed(idle_reader), "it was left alone"
+            assert b"disconnect" in echo.handled
+            for _, writer in (*connections, (idle_reader, idle_writer)):
+                writer.close()
 
     run(scenario)
 

@@ -15,7 +15,7 @@ from chronik.clock import Clock
 from chronik.config import NodeConfig
 from chronik.configs.resolver import ConfigResolver
 from chronik.controller.topics import TopicController
-from chronik.exchange import Hurry, Peer
+from chronik.exchange import Hurry, Outbox, Peer
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.groups.coordinators import Coordinators
 from chronik.metadata.image import Image
@@ -39,6 +39,7 @@ class Services:
     """Whether others may believe that this broker is gone: then it serves no data and no groups."""
     controller_id: Callable[[], int]
     topic_bytes: TopicBytes = field(default_factory=TopicBytes)
+    outbox: Outbox = field(default_factory=Outbox)
 
     @property
     def image(self) -> Image:

@@ -16,7 +16,8 @@ from chronik.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION
 from chronik.broker.outgoing import end_offset, read_outgoing
 from chronik.broker.purgatory import RecordsArrived
 from chronik.broker.replica import Replica
-from chronik.limits import FETCH_WAIT_SECONDS_MAX
+from chronik.exchange import Outbox
+from chronik.limits import FETCH_WAIT_SECONDS_MAX, RESPONSE_BYTES_LEAST, RESPONSES_BYTES_MAX
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.fetch import (
     EpochEndOffset,
@@ -32,6 +33,7 @@ FIRST_VERSION_WITH_SESSIONS = 7
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_ENDPOINTS = 16
 NOTHING_KNOWN = -1
+ROOM_SHARES = 4
 
 
 @dataclass(slots=True)
@@ -99,7 +101,7 @@ async def _answer_in_time(
 ) -> Answer:
     clock, version, hurry = services.clock, context.version, context.hurry
     deadline = clock.monotonic() + patience_seconds(request.max_wait_ms)
-    max_bytes = min(request.max_bytes, services.configs.broker_int("fetch.max.bytes"))
+    max_bytes = min(request.max_bytes, services.configs.broker_int("fetch.max.bytes"), room_for_answer(services.outbox))
     while True:
         answer = _look(services, wanted, max_bytes, version)
         missing = min(request.min_bytes, max_bytes) - answer.records_bytes
@@ -111,6 +113,11 @@ async def _answer_in_time(
         arrived = RecordsArrived(answer.replicas, missing)
         hurry.wake = arrived.wake
         await arrived.wait(patience)
+
+
+def room_for_answer(outbox: Outbox) -> int:
+    """A share of the memory that is left for responses: others will ask before this one is read."""
+    return max((RESPONSES_BYTES_MAX - outbox.unsent_bytes) // ROOM_SHARES, RESPONSE_BYTES_LEAST)
 
 
 def patience_seconds(max_wait_ms: int) -> float:

@@ -162,7 +162,7 @@ class Node:
             controller_id=lambda: standing.controller_id,
         )
         router = Router(services, self._fail, self._interceptor)
-        listener = Listener(config.kafka, router.dispatch, _listener_limits(configs))
+        listener = Listener(config.kafka, router.dispatch, _listener_limits(configs), services.outbox)
         housekeeping = Housekeeping(replicas, synced_offsets, configs, self._clock)
         return _Parts(standing, services, flusher, cache, synced_offsets, housekeeping, router, listener)
 

@@ -42,6 +42,7 @@ class Connection(asyncio.BufferedProtocol):
         self._held = 0  # bytes of large requests that wait to be handled or answered
         self._budgeted = 0  # bytes of the node-wide budget that this connection has
         self._waits_for_budget = False
+        self._unsent = 0  # bytes of responses that count as not read
         self.last_active = self._loop.time()
         self.frame_began: float | None = None  # since when the client owes the rest of a request
         self.peer = Peer("?", 0, number)
@@ -68,6 +69,8 @@ class Connection(asyncio.BufferedProtocol):
         self._slots.clear()
         self._listener.release(self, self._budgeted)
         self._budgeted = 0
+        self._writing_paused = False
+        self._count_unsent()
         logger.debug("connection %d closed%s", self._number, f": {error}" if error else "")
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -95,9 +98,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._writing_paused = True
+        self._count_unsent()
 
     def resume_writing(self) -> None:
         self._writing_paused = False
+        self._count_unsent()
         self.last_active = self._loop.time()
         self._handle_queued()
         self._adjust_reading()
@@ -162,8 +167,16 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(response[0])
         else:
             self._transport.writelines(response)
+        if self._writing_paused:
+            self._count_unsent()
 
     # Limits
+
+    def _count_unsent(self) -> None:
+        """Only while it is worth counting: a connection that is paused holds megabytes."""
+        unsent = self._transport.get_write_buffer_size() if self._writing_paused else 0
+        self._listener.outbox.unsent_bytes += unsent - self._unsent
+        self._unsent = unsent
 
     def _adjust_reading(self) -> None:
         if self._closing:
@@ -207,6 +220,11 @@ class Connection(asyncio.BufferedProtocol):
     def waits_for_client(self) -> bool:
         """Nothing happens here until the client reads or writes."""
         return self._writing_paused or not (self._slots or self._queue)
+
+    @property
+    def is_unread(self) -> bool:
+        """It holds megabytes of responses that its client does not read."""
+        return self._unsent > 0
 
     def unanswered(self) -> list[asyncio.Future[Response]]:
         return [slot.response for slot in self._slots]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from chronik import limits
 from chronik.config import Address
-from chronik.exchange import Dispatch
+from chronik.exchange import Dispatch, Outbox
 from chronik.server.connection import Connection
 from chronik.server.frames import SCRATCH_BYTES
 
@@ -27,15 +27,24 @@ class ListenerLimits:
     frame_receive_seconds: float = limits.FRAME_RECEIVE_SECONDS_MAX
     connections: int = limits.CONNECTIONS_MAX
     idle_seconds: float = limits.CONNECTION_IDLE_SECONDS_MAX
+    responses_bytes: int = limits.RESPONSES_BYTES_MAX
+    response_stuck_seconds: float = limits.RESPONSE_STUCK_SECONDS_MAX
     linger_seconds: float = 5.0
     stop_seconds: float = 10.0
 
 
 class Listener:
-    def __init__(self, address: Address, dispatch: Dispatch, listener_limits: ListenerLimits | None = None) -> None:
+    def __init__(
+        self,
+        address: Address,
+        dispatch: Dispatch,
+        listener_limits: ListenerLimits | None = None,
+        outbox: Outbox | None = None,
+    ) -> None:
         self._address = address
         self.dispatch = dispatch
         self.limits = listener_limits or ListenerLimits()
+        self.outbox = outbox or Outbox()
         self.loop: asyncio.AbstractEventLoop
         self._server: asyncio.Server | None = None
         self._connections: set[Connection] = set()
@@ -141,15 +150,22 @@ class Listener:
     # Idle and stuck connections
 
     def _schedule_sweep(self) -> None:
-        shortest = min(self.limits.idle_seconds, self.limits.frame_receive_seconds)
+        shortest = min(self.limits.idle_seconds, self.limits.frame_receive_seconds, self.limits.response_stuck_seconds)
         self._sweep = self.loop.call_later(shortest / SWEEPS_PER_TIMEOUT, self._sweep_connections)
 
     def _sweep_connections(self) -> None:
         now = self.loop.time()
+        has_room = self.outbox.unsent_bytes <= self.limits.responses_bytes
         for connection in list(self._connections):
             began = connection.frame_began
             if began is not None and now - began > self.limits.frame_receive_seconds:
                 connection.close(f"a request did not arrive whole within {self.limits.frame_receive_seconds:g} s")
             elif connection.waits_for_client and now - connection.last_active > self.limits.idle_seconds:
                 connection.close(f"idle for {self.limits.idle_seconds:g} s")
+            elif (
+                not has_room
+                and connection.is_unread
+                and now - connection.last_active > self.limits.response_stuck_seconds
+            ):
+                connection.close("its responses are not read, and there is no memory for more")
         self._schedule_sweep()
