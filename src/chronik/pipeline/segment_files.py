@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Final
 
 from chronik.log import names
+
+LISTINGS_MAX: Final = 20
+"""Until two in a row agree. A file gets another name every few seconds at most, and a listing takes microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,10 +20,7 @@ class SegmentFile:
 
 def segments_of(folder: str) -> list[SegmentFile]:
     """In order. A compacted segment that is about to take the place of others counts as if it had done so."""
-    try:
-        present = os.listdir(folder)
-    except FileNotFoundError:
-        return []
+    present = _listed(folder)
     files = {base: names.offset_name(base, names.LOG) for base in names.offsets_of(present, names.LOG)}
     for name in present:
         swap = names.parse_swap_name(name)
@@ -27,3 +28,18 @@ def segments_of(folder: str) -> list[SegmentFile]:
             first, end = swap
             files = {base: path for base, path in files.items() if not first <= base < end} | {first: name}
     return [SegmentFile(f"{folder}/{name}", base) for base, name in sorted(files.items())]
+
+
+def _listed(folder: str) -> set[str]:
+    """A file that is renamed while its folder is listed may come under neither name, and its records would be passed
+    over. A listing that begins after that has the new one: so two that agree have missed nothing. Raises OSError."""
+    before: set[str] | None = None
+    for _ in range(LISTINGS_MAX):
+        try:
+            present = {name for name in os.listdir(folder) if name.endswith((names.LOG, names.SWAP))}
+        except FileNotFoundError:
+            return set()
+        if present == before:
+            return present
+        before = present
+    raise OSError(f"{folder}: its files change names whenever they are listed")

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from chronik.client.cluster import Cluster
 from chronik.client.records import TopicPartition
+from chronik.errors import ChronikError
 from chronik.ids import format_id
 from chronik.pipeline.batches import Aborted, StoredBatch, is_abort, stored_batches
 from chronik.pipeline.errors import OptionError
@@ -36,36 +37,53 @@ LISTINGS_MAX: Final = 20
 """A file may go away between listing and opening it, when retention or compaction takes it. Not so often in a row."""
 
 
+class SegmentsDeleted(ChronikError):
+    """The files do not reach back to what is to be read next: retention has taken those that did."""
+
+    def __init__(self, folder: Path, position: int, first_offset: int) -> None:
+        super().__init__(f"{folder}: {position} is to be read, and the files begin at {first_offset} by now")
+        self.first_offset = first_offset
+
+
 def segment_portions(cluster: Cluster, target: OffsetRange, settings: ReadSettings) -> Generator[Portion]:
     """As `fetched_portions`, from the folders that `settings` names. Raises OptionError if none has the partition."""
-    log_start = Positions(cluster, settings.isolation).earliest([target.source])[target.source]
     topic = cluster.retrying(lambda: cluster.topic(target.topic))
     folder = partition_folder(settings.segment_dirs, target.source, topic)
-    start = max(target.start, min(log_start, target.end))
-    if start > target.start:
-        why = f"the partition now starts at {log_start}"
-        report_loss(target, target.start, start, why, fail=settings.fail_on_data_loss)
-    position = yield from _visible(folder, start, target.end, settings.isolation)
-    if position < target.end and reaches(folder, target.end):
-        # Now, and not before, what is not there is not on its way either: compaction has removed it.
-        yield from _visible(folder, position, target.end, settings.isolation)
-        position = target.end
-    if position < target.end:
-        report_loss(target, position, target.end, f"{folder} ends there", fail=settings.fail_on_data_loss)
+    positions = Positions(cluster, settings.isolation)
+    position, first_offset, is_there = target.start, 0, False
+    while position < target.end:
+        # Files go while they are read, and those that are left begin wherever a segment does: ask anew each time.
+        log_start = positions.earliest([target.source])[target.source]
+        start = max(position, min(target.end, max(log_start, first_offset)))
+        if start > position:
+            where = "the partition" if log_start >= first_offset else folder
+            why = f"{where} now starts at {max(log_start, first_offset)}"
+            report_loss(target, position, start, why, fail=settings.fail_on_data_loss)
+            position = start
+        try:
+            for portion in _visible(folder, position, target.end, settings.isolation):
+                yield portion
+                position = portion.next_offset
+            if position >= target.end or is_there:
+                return
+            # If so, what is not there is not on its way either: compaction has removed it, or another look finds it.
+            is_there = reaches(folder, target.end)
+        except SegmentsDeleted as deleted:
+            first_offset = deleted.first_offset
+            continue
+        if not is_there:
+            report_loss(target, position, target.end, f"{folder} ends there", fail=settings.fail_on_data_loss)
+            return
 
 
-def _visible(folder: Path, start: int, end: int, isolation: IsolationLevel) -> Generator[Portion, None, int]:
-    """The offset behind the last batch."""
+def _visible(folder: Path, start: int, end: int, isolation: IsolationLevel) -> Iterator[Portion]:
     aborted = aborted_transactions(folder, start, end) if isolation is IsolationLevel.READ_COMMITTED else ()
-    position = start
     for portion in read_segments(folder, start, end):
         yield portion._replace(aborted=_that_concern(aborted, portion))
-        position = portion.next_offset
-    return position
 
 
 def reaches(folder: Path, offset: int) -> bool:
-    """Whether the files have anything at or behind an offset, or begin a segment there."""
+    """Whether the files have anything at or behind an offset, or begin a segment there. Raises SegmentsDeleted."""
     if any(segment.base_offset >= offset for segment in segments_of(str(folder))):
         return True
     return next(read_segments(folder, offset, NO_END), None) is not None
@@ -112,7 +130,10 @@ def _owner(data_dir: str) -> int | None:
 
 
 def read_segments(folder: Path, start: int, end: int) -> Iterator[Portion]:
-    """The batches from the one that holds `start` to the last that begins before `end`, as far as there are any."""
+    """The batches from the one that holds `start` to the last that begins before `end`, as far as there are any.
+
+    Raises SegmentsDeleted when the first files go away sooner than they are read.
+    """
     position, listings = start, 0
     while position < end:
         try:
@@ -128,8 +149,10 @@ def read_segments(folder: Path, start: int, end: int) -> Iterator[Portion]:
 
 def _from_files(folder: Path, start: int, end: int) -> Iterator[Portion]:
     segments = segments_of(str(folder))
+    if segments and start < segments[0].base_offset:
+        raise SegmentsDeleted(folder, start, segments[0].base_offset)
     first = bisect_right(segments, start, key=lambda segment: segment.base_offset) - 1
-    for segment in segments[max(0, first) :]:
+    for segment in segments[first:]:
         if segment.base_offset >= end:
             return
         with open(segment.path, "rb", buffering=0) as file:
@@ -192,8 +215,16 @@ def aborted_transactions(folder: Path, start: int, end: int) -> tuple[AbortedSpa
     """Those that have records in the range, found by reading on until all of them have ended.
 
     A transaction that is still open when the log ends counts as neither: a range that was planned up to the last stable
-    offset has none of it.
+    offset has none of it. Of records that are gone nobody asks, so it begins where the files do.
     """
+    while True:
+        try:
+            return tuple(_aborted_from(folder, start, end))
+        except SegmentsDeleted as deleted:
+            start = deleted.first_offset
+
+
+def _aborted_from(folder: Path, start: int, end: int) -> list[AbortedSpan]:
     open_since: dict[int, int] = {}
     aborted: list[AbortedSpan] = []
     for portion in read_segments(folder, start, NO_END):
@@ -208,7 +239,7 @@ def aborted_transactions(folder: Path, start: int, end: int) -> tuple[AbortedSpa
                 aborted.append(AbortedSpan(header.producer_id, first, header.base_offset))
         if portion.next_offset >= end and not open_since:
             break
-    return tuple(aborted)
+    return aborted
 
 
 def _that_concern(aborted: Sequence[AbortedSpan], portion: Portion) -> tuple[Aborted, ...]:
