@@ -38,6 +38,10 @@ RESPONSE_BYTES_LEAST = 1 * MIB
 RESPONSE_STUCK_SECONDS_MAX = 10.0
 """How long a client may leave its responses unread while there is no memory for those of others."""
 
+FETCH_RESPONSE_BYTES_MAX = 16 * MIB
+"""One answer to a fetch, whatever it asks for (but always a whole batch): others wait a millisecond for each MB that is
+read. Where more is left, the next fetch begins with the partitions that were not reached."""
+
 FETCH_WAIT_SECONDS_MAX = 300.0
 """A fetch that asks to wait longer is answered by then: no client waits that long for one."""
 

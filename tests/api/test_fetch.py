@@ -8,7 +8,7 @@ import pytest
 
 from chronik.api.fetch import room_for_answer
 from chronik.exchange import Hurry, Outbox
-from chronik.limits import RESPONSE_BYTES_LEAST, RESPONSES_BYTES_MAX
+from chronik.limits import FETCH_RESPONSE_BYTES_MAX, RESPONSE_BYTES_LEAST, RESPONSES_BYTES_MAX
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.fetch import FetchResponse, ForgottenTopic
 from chronik.testing import Broker
@@ -216,6 +216,21 @@ def test_the_more_clients_do_not_read_the_less_one_answer_holds_but_never_nothin
     def room(unsent_bytes: int) -> int:
         return room_for_answer(Outbox(unsent_bytes))
 
-    assert room(0) > 55 * MIB, "with memory to spare, as much as Kafka gives"
-    assert room(RESPONSES_BYTES_MAX // 2) < room(0)
+    assert room(0) == room(RESPONSES_BYTES_MAX - FETCH_RESPONSE_BYTES_MAX) == FETCH_RESPONSE_BYTES_MAX
+    assert room(RESPONSES_BYTES_MAX - FETCH_RESPONSE_BYTES_MAX + 1) == FETCH_RESPONSE_BYTES_MAX - 1
     assert room(RESPONSES_BYTES_MAX) == room(2 * RESPONSES_BYTES_MAX) == RESPONSE_BYTES_LEAST
+
+
+@pytest.mark.chronik_topic(partitions=20)
+def test_what_does_not_fit_one_answer_comes_first_in_the_next_of_the_session(
+    client: RawClient, chronik_topic: str
+) -> None:
+    for partition in range(20):
+        talk.produce(client, chronik_topic, talk.batch(b"v" * 1_000_000), partition=partition)
+    wanted = [(chronik_topic, partition, 0) for partition in range(20)]
+    first = client.ask(talk.fetch_request(*wanted, session=(0, 0)), 12, FetchResponse)
+    answered = {each.partition_index for each in first.responses[0].partitions if each.records}
+    assert len(answered) == FETCH_RESPONSE_BYTES_MAX // 1_000_000
+    second = client.ask(talk.fetch_request(session=(first.session_id, 1)), 12, FetchResponse)
+    reached = {each.partition_index for each in second.responses[0].partitions if each.records}
+    assert reached >= set(range(20)) - answered

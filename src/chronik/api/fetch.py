@@ -7,7 +7,7 @@ Missing: read_committed has nothing to hide yet, and fetches of followers are re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 
 from chronik.api.context import Context, Services
@@ -17,7 +17,12 @@ from chronik.broker.outgoing import end_offset, read_outgoing
 from chronik.broker.purgatory import RecordsArrived
 from chronik.broker.replica import Replica
 from chronik.exchange import Outbox
-from chronik.limits import FETCH_WAIT_SECONDS_MAX, RESPONSE_BYTES_LEAST, RESPONSES_BYTES_MAX
+from chronik.limits import (
+    FETCH_RESPONSE_BYTES_MAX,
+    FETCH_WAIT_SECONDS_MAX,
+    RESPONSE_BYTES_LEAST,
+    RESPONSES_BYTES_MAX,
+)
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.fetch import (
     EpochEndOffset,
@@ -33,7 +38,6 @@ FIRST_VERSION_WITH_SESSIONS = 7
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_ENDPOINTS = 16
 NOTHING_KNOWN = -1
-ROOM_SHARES = 4
 
 
 @dataclass(slots=True)
@@ -48,7 +52,10 @@ class Answer:
     """There is something to say besides records: an error, a divergence."""
 
 
-async def handle(services: Services, request: FetchRequest, context: Context) -> FetchResponse:
+def handle(
+    services: Services, request: FetchRequest, context: Context
+) -> FetchResponse | Coroutine[None, None, FetchResponse]:
+    """At once if there is enough: then the answer is on its way, and counts, before the next one is read."""
     if request.replica_id >= 0 or request.replica_state.replica_id >= 0:
         # A stranger that claims to be a follower could move the high watermark.
         return failure(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -59,11 +66,9 @@ async def handle(services: Services, request: FetchRequest, context: Context) ->
         return FetchResponse(error_code=error.code)
     if session is not None:
         wanted = list(session.wanted.values())
-    answer = await _answer_in_time(services, request, context, wanted)
-    response = _response(answer, session, request.session_epoch > INITIAL_EPOCH, context.version)
-    if answer.urgent and context.version >= FIRST_VERSION_WITH_ENDPOINTS:
-        response.node_endpoints = _endpoints(services, answer)
-    return response
+    fetching = _Fetching(services, request, context, wanted, session)
+    answer = fetching.look()
+    return fetching.response(answer) if fetching.is_enough(answer) else fetching.response_in_time(answer)
 
 
 def failure(request: FetchRequest, code: ErrorCode) -> FetchResponse:
@@ -96,32 +101,73 @@ def _session(
     return None
 
 
-async def _answer_in_time(
-    services: Services, request: FetchRequest, context: Context, wanted: list[FetchPartition]
-) -> Answer:
-    clock, version, hurry = services.clock, context.version, context.hurry
-    deadline = clock.monotonic() + patience_seconds(request.max_wait_ms)
-    max_bytes = min(request.max_bytes, services.configs.broker_int("fetch.max.bytes"), room_for_answer(services.outbox))
-    while True:
-        answer = _look(services, wanted, max_bytes, version)
-        missing = min(request.min_bytes, max_bytes) - answer.records_bytes
-        patience = deadline - clock.monotonic()
-        if missing <= 0 or patience <= 0 or answer.urgent or not wanted or services.replicas.stopping or hurry.is_asked:
-            return answer
-        if _is_cut_off(answer, version):
-            return answer
-        arrived = RecordsArrived(answer.replicas, missing)
-        hurry.wake = arrived.wake
-        await arrived.wait(patience)
-
-
 def room_for_answer(outbox: Outbox) -> int:
-    """A share of the memory that is left for responses: others will ask before this one is read."""
-    return max((RESPONSES_BYTES_MAX - outbox.unsent_bytes) // ROOM_SHARES, RESPONSE_BYTES_LEAST)
+    left = RESPONSES_BYTES_MAX - outbox.unsent_bytes
+    return max(min(left, FETCH_RESPONSE_BYTES_MAX), RESPONSE_BYTES_LEAST)
 
 
 def patience_seconds(max_wait_ms: int) -> float:
     return min(max_wait_ms / 1000, FETCH_WAIT_SECONDS_MAX)
+
+
+class _Fetching:
+    """One request, while it is looked for an answer."""
+
+    def __init__(
+        self,
+        services: Services,
+        request: FetchRequest,
+        context: Context,
+        wanted: list[FetchPartition],
+        session: FetchSession | None,
+    ) -> None:
+        self._services = services
+        self._request = request
+        self._hurry = context.hurry
+        self._version = context.version
+        self._wanted = wanted
+        self._session = session
+        self._deadline = services.clock.monotonic() + patience_seconds(request.max_wait_ms)
+        self._max_bytes = 0
+
+    def look(self) -> Answer:
+        services = self._services
+        self._max_bytes = min(
+            self._request.max_bytes, services.configs.broker_int("fetch.max.bytes"), room_for_answer(services.outbox)
+        )
+        return _look(services, self._wanted, self._max_bytes, self._version)
+
+    def is_enough(self, answer: Answer) -> bool:
+        return (
+            self._missing(answer) <= 0
+            or answer.urgent
+            or not self._wanted
+            or self._patience <= 0
+            or self._services.replicas.stopping
+            or self._hurry.is_asked
+            or _is_cut_off(answer, self._version)
+        )
+
+    async def response_in_time(self, answer: Answer) -> FetchResponse:
+        while not self.is_enough(answer):
+            arrived = RecordsArrived(answer.replicas, self._missing(answer))
+            self._hurry.wake = arrived.wake
+            await arrived.wait(self._patience)
+            answer = self.look()
+        return self.response(answer)
+
+    def response(self, answer: Answer) -> FetchResponse:
+        response = _response(answer, self._session, self._request.session_epoch > INITIAL_EPOCH, self._version)
+        if answer.urgent and self._version >= FIRST_VERSION_WITH_ENDPOINTS:
+            response.node_endpoints = _endpoints(self._services, answer)
+        return response
+
+    def _missing(self, answer: Answer) -> int:
+        return min(self._request.min_bytes, self._max_bytes) - answer.records_bytes
+
+    @property
+    def _patience(self) -> float:
+        return self._deadline - self._services.clock.monotonic()
 
 
 def _is_cut_off(answer: Answer, version: int) -> bool:
