@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from chronik.api import operations
 from chronik.api.context import Context, Services
+from chronik.api.leaders import gone_brokers, named_leader
 from chronik.limits import PARTITIONS_PER_PAGE_MAX
 from chronik.metadata.names import name_fault
 from chronik.metadata.records import Topic
@@ -62,6 +63,9 @@ def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
 
 def _topic(services: Services, topic: Topic, first: int, room: int) -> DescribeTopicPartitionsResponseTopic:
     brokers = services.image.brokers
+    gone = gone_brokers(services)
+    partitions = topic.partitions[first : first + room]
+    leaders = [named_leader(partition, gone) for partition in partitions]
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,
@@ -69,9 +73,9 @@ def _topic(services: Services, topic: Topic, first: int, room: int) -> DescribeT
         topic_authorized_operations=operations.ON_TOPIC,
         partitions=[
             DescribeTopicPartitionsResponsePartition(
-                error_code=ErrorCode.NONE if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                error_code=error,
                 partition_index=index,
-                leader_id=partition.leader,
+                leader_id=leader,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.isr),
@@ -81,6 +85,6 @@ def _topic(services: Services, topic: Topic, first: int, room: int) -> DescribeT
                     replica for replica in partition.replicas if replica not in brokers or brokers[replica].fenced
                 ],
             )
-            for index, partition in enumerate(topic.partitions[first : first + room], first)
+            for index, (partition, (leader, error)) in enumerate(zip(partitions, leaders, strict=True), first)
         ],
     )

@@ -38,7 +38,7 @@ def _find(services: Services, key: str, key_type: int) -> Coordinator:
     if key_type != KeyType.GROUP:
         return _failed(key, ErrorCode.INVALID_REQUEST, "Chronik coordinates consumer groups only, so far")
     broker = services.image.brokers.get(services.coordinators.node_of(key))
-    if broker is None or broker.fenced:
+    if broker is None or broker.fenced or services.is_gone(broker.id):
         return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE.message)
     return Coordinator(key=key, node_id=broker.id, host=broker.host, port=broker.port, error_message=None)
 

@@ -6,11 +6,12 @@ client has to ask twice. From version 12 on topics may be asked for by id; 10 an
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Collection
 from typing import cast
 
 from chronik.api import operations
 from chronik.api.context import Context, Services
+from chronik.api.leaders import gone_brokers, named_leader
 from chronik.api.topic_bytes import Form
 from chronik.ids import ZERO_ID
 from chronik.metadata.image import Image
@@ -107,17 +108,22 @@ def _answer(
 ) -> MetadataResponse:
     response = _response(services, request)
     form = context.version, request.include_topic_authorized_operations
+    gone = gone_brokers(services)
     topics: list[MetadataResponseTopic | bytes]
     if request.topics is None or (context.version == 0 and not request.topics):
-        topics = [_encoded(services, topic, form) for _, topic in sorted(services.image.topics.items())]
+        topics = [_encoded(services, topic, form, gone) for _, topic in sorted(services.image.topics.items())]
     else:
-        topics = [_wanted_topic(services, wanted, form, failures) for wanted in request.topics]
+        topics = [_wanted_topic(services, wanted, form, gone, failures) for wanted in request.topics]
     response.topics = cast(list[MetadataResponseTopic], topics)  # the codec takes what it has encoded before as well
     return response
 
 
 def _wanted_topic(
-    services: Services, wanted: MetadataRequestTopic, form: Form, failures: dict[str, ErrorCode]
+    services: Services,
+    wanted: MetadataRequestTopic,
+    form: Form,
+    gone: Collection[int],
+    failures: dict[str, ErrorCode],
 ) -> MetadataResponseTopic | bytes:
     image = services.image
     if wanted.topic_id != ZERO_ID:
@@ -131,12 +137,16 @@ def _wanted_topic(
         if name_fault(wanted.name) is not None:
             code = ErrorCode.INVALID_TOPIC_EXCEPTION
     if topic is not None:
-        return _encoded(services, topic, form)
+        return _encoded(services, topic, form, gone)
     return MetadataResponseTopic(name=wanted.name, topic_id=wanted.topic_id, error_code=code)
 
 
-def _encoded(services: Services, topic: Topic, form: Form) -> bytes:
+def _encoded(
+    services: Services, topic: Topic, form: Form, gone: Collection[int]
+) -> MetadataResponseTopic | bytes:
     version, tells_operations = form
+    if gone and any(partition.leader in gone for partition in topic.partitions):
+        return topic_answer(services.image, topic, tells_operations, gone)  # not kept: it is for a moment
 
     def encode() -> bytes:
         return encode_element(MetadataResponse, topic_answer(services.image, topic, tells_operations), version)
@@ -144,17 +154,20 @@ def _encoded(services: Services, topic: Topic, form: Form) -> bytes:
     return services.topic_bytes.get(topic.id, form, encode)
 
 
-def topic_answer(image: Image, topic: Topic, tells_operations: bool) -> MetadataResponseTopic:
+def topic_answer(
+    image: Image, topic: Topic, tells_operations: bool, gone: Collection[int] = ()
+) -> MetadataResponseTopic:
     brokers = image.brokers
+    leaders = [named_leader(partition, gone) for partition in topic.partitions]
     answer = MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.internal,
         partitions=[
             MetadataResponsePartition(
-                error_code=ErrorCode.NONE if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                error_code=error,
                 partition_index=index,
-                leader_id=partition.leader,
+                leader_id=leader,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.isr),
@@ -162,7 +175,7 @@ def topic_answer(image: Image, topic: Topic, tells_operations: bool) -> Metadata
                     replica for replica in partition.replicas if replica not in brokers or brokers[replica].fenced
                 ],
             )
-            for index, partition in enumerate(topic.partitions)
+            for index, (partition, (leader, error)) in enumerate(zip(topic.partitions, leaders, strict=True))
         ],
     )
     if tells_operations:

@@ -62,8 +62,10 @@ class Housekeeping:
         while True:
             await asyncio.sleep(self._configs.broker_int("log.cleaner.backoff.ms") / 1000)
             if self._configs.broker_flag("log.cleaner.enable"):
-                for replica in self._replicas:
-                    await self._compact(replica)
+                for some in self._replicas.in_pieces():
+                    for replica in some:
+                        await self._compact(replica)
+                    await asyncio.sleep(0)
 
     async def _compact(self, replica: Replica) -> None:
         log = replica.opened_log
@@ -107,8 +109,10 @@ class Housekeeping:
         """With `flush = "os"` nothing else moves the point from which the log is checked after a crash."""
         while True:
             await asyncio.sleep(SYNC_SECONDS)
-            for replica in self._replicas:
-                replica.sync_soon()
+            for some in self._replicas.in_pieces():
+                for replica in some:
+                    replica.sync_soon()
+                await asyncio.sleep(0)
 
     async def _keep_checkpoints(self) -> None:
         while True:

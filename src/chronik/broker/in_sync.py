@@ -133,23 +133,35 @@ class InSync:
         """The ISR as it should be; None when it is so, or while another change is under way."""
         if self.proposed is not None:
             return None
-        members: list[IsrMember] = []
-        for replica in self.replicas:
-            follower = self.followers.get(replica)
-            if follower is None:
-                if replica == self._node_id:
-                    members.append(IsrMember(replica, NO_EPOCH))
-                continue
-            if replica in self.isr:
-                is_late = now - follower.caught_up_at(leader_end) > lag_seconds_max
-                belongs = not is_late and not self.has_lost_something(follower, high_watermark)
-            else:
-                belongs = self.may_join(follower, high_watermark) and is_alive(replica)
-            if belongs:
-                life = follower.life
-                members.append(IsrMember(replica, NO_EPOCH if life is None else life.broker_epoch))
-        wanted = tuple(members)
-        return None if {member.broker_id for member in wanted} == set(self.isr) else wanted
+        wanted = [
+            replica
+            for replica in self.replicas
+            if self._belongs(replica, high_watermark, leader_end, now - lag_seconds_max, is_alive)
+        ]
+        if len(wanted) == len(self.isr) and all(replica in self.isr for replica in wanted):
+            return None
+        return tuple(IsrMember(replica, self._epoch_seen(replica)) for replica in wanted)
+
+    def _belongs(
+        self,
+        replica: int,
+        high_watermark: int,
+        leader_end: int,
+        caught_up_at_min: float,
+        is_alive: Callable[[int], bool],
+    ) -> bool:
+        follower = self.followers.get(replica)
+        if follower is None:
+            return replica == self._node_id
+        if replica not in self.isr:
+            return self.may_join(follower, high_watermark) and is_alive(replica)
+        is_late = follower.caught_up_at(leader_end) < caught_up_at_min
+        return not is_late and not self.has_lost_something(follower, high_watermark)
+
+    def _epoch_seen(self, replica: int) -> int:
+        """Of the life in which it caught up."""
+        life = self.followers[replica].life if replica in self.followers else None
+        return NO_EPOCH if life is None else life.broker_epoch
 
     def propose(self, members: tuple[IsrMember, ...]) -> None:
         self.proposed = tuple(member.broker_id for member in members)

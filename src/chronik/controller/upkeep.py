@@ -10,7 +10,7 @@ from chronik.clock import Clock
 from chronik.configs.resolver import ConfigResolver
 from chronik.controller.leader_balance import partitions_out_of_balance
 from chronik.controller.leaderless import Leaderless, leaderless_partitions, may_be_elected_uncleanly
-from chronik.metadata.commands import PARTITIONS_PER_COMMAND_MAX, ElectLeaders, PartitionKey
+from chronik.metadata.commands import NO_LEADER, PARTITIONS_PER_COMMAND_MAX, ElectLeaders, PartitionKey
 from chronik.metadata.delta import Delta
 from chronik.metadata.raft_store import RaftStore
 from chronik.metadata.records import Topic
@@ -43,8 +43,9 @@ class PartitionUpkeep:
         self._balanced_at = self._clock.monotonic()
 
     def _follow(self, delta: Delta) -> None:
-        """All partitions are looked at only after something happened that could leave one without a leader."""
-        if delta.topics or delta.brokers or delta.broker_configs:
+        """All partitions are looked at only after something happened to one that has, or had, no leader, or to what
+        may give it one: topics that are made or configured one after the other are no reason."""
+        if delta.brokers or delta.broker_configs or any(_has_leaderless(*change) for change in delta.topics):
             self._is_look_due = True
 
     async def look(self) -> None:
@@ -97,3 +98,7 @@ class PartitionUpkeep:
         for first in range(0, len(keys), PARTITIONS_PER_COMMAND_MAX):
             some = tuple(keys[first : first + PARTITIONS_PER_COMMAND_MAX])
             await self._store.propose(ElectLeaders(some, unclean), only_here=True)
+
+
+def _has_leaderless(old: Topic | None, new: Topic | None) -> bool:
+    return any(partition.leader == NO_LEADER for topic in (old, new) if topic for partition in topic.partitions)

@@ -42,6 +42,9 @@ class Alone:
     def controller_id(self) -> int:
         return self._config.node_id
 
+    def is_gone(self, node_id: int) -> bool:
+        return False
+
     def status(self) -> dict[str, Any]:
         return {"role": "alone"}
 

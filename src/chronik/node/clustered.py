@@ -108,6 +108,10 @@ class Clustered:
     def controller_id(self) -> int:
         return self.driver.leader
 
+    def is_gone(self, node_id: int) -> bool:
+        """For a session at most: a node that the controller still hears then is only out of our reach."""
+        return 0 < self._transport.gone_seconds(node_id) < self._session_seconds
+
     def status(self) -> dict[str, Any]:
         raft = self.driver.status
         return {

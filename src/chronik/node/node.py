@@ -160,6 +160,7 @@ class Node:
             coordinators=coordinators,
             is_fenced=lambda: standing.is_fenced,
             controller_id=lambda: standing.controller_id,
+            is_gone=standing.is_gone,
         )
         router = Router(services, self._fail, self._interceptor)
         listener = Listener(config.kafka, router.dispatch, _listener_limits(configs), services.outbox)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -14,6 +13,7 @@ from typing import Any, NoReturn
 from chronik.api.router import Interceptor
 from chronik.config import Address, NodeConfig
 from chronik.errors import ChronikError
+from chronik.node.garbage import keep_collections_short
 from chronik.node.memory import keep_freed_memory
 from chronik.node.node import Node
 
@@ -43,9 +43,8 @@ async def _serve(config: NodeConfig, interceptor: Interceptor | None, ready: Rea
     except (ChronikError, OSError) as error:
         print(f"chronik: {error}", file=sys.stderr)
         return EXIT_REFUSED
-    # What is loaded by now stays to the end. Beside 3,000 topics it was two thirds of all that a full collection looked
-    # through, which held the loop for 17 ms.
-    gc.freeze()
+    # When everything is loaded that stays to the end.
+    keep_collections_short()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -29,6 +29,9 @@ class Standing(Protocol):
     def controller_id(self) -> int:
         """Whom clients are told to ask for changes; -1 while nobody leads."""
 
+    def is_gone(self, node_id: int) -> bool:
+        """Whether that node's process has ended, as it seems from here, and there was no time yet to decide so."""
+
     def status(self) -> dict[str, Any]:
         """Of the log that the metadata is kept in, for the status page."""
 

@@ -34,7 +34,10 @@ class OffsetCheckpoints:
     async def run(self) -> None:
         while True:
             await asyncio.sleep(self._interval_seconds)
-            moved = [checkpoint for replica in self._replicas if (checkpoint := self._moved(replica)) is not None]
+            moved: list[OffsetCheckpoint] = []
+            for some in self._replicas.in_pieces():
+                moved += [checkpoint for replica in some if (checkpoint := self._moved(replica)) is not None]
+                await asyncio.sleep(0)
             for first in range(0, len(moved), CHECKPOINTS_PER_COMMAND_MAX):
                 try:
                     command = UpdatePartitionOffset(tuple(moved[first : first + CHECKPOINTS_PER_COMMAND_MAX]))

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from chronik.broker.in_sync import Follower, InSync
 from chronik.broker.replica import Replica
-from chronik.broker.replicas import Replicas
+from chronik.broker.replicas import REPLICAS_PER_TURN, Replicas
 from chronik.clock import Clock
 from chronik.configs.resolver import ConfigResolver
 from chronik.metadata.commands import NO_EPOCH, IsrChange, IsrMember, SetPartitionLeader, UpdateISR
@@ -106,13 +106,20 @@ class IsrKeeper:
         return broker is not None and not broker.fenced
 
     async def _mend(self, replicas: Sequence[Replica]) -> None:
-        proposals = [proposal for replica in replicas if (proposal := self._proposal(replica)) is not None]
+        proposals: list[_Proposal] = []
+        damaged: list[Replica] = []
+        for first in range(0, len(replicas), REPLICAS_PER_TURN):
+            if first:
+                await asyncio.sleep(0)
+            some = replicas[first : first + REPLICAS_PER_TURN]
+            proposals += self._proposals(some)
+            damaged += [each for each in some if each.opened_log and each.opened_log.missing_from is not None]
         for first in range(0, len(proposals), CHANGES_PER_COMMAND_MAX):
             await self._agree(proposals[first : first + CHANGES_PER_COMMAND_MAX])
         for proposal in proposals:
             self._look_at(proposal.replica)  # followers that came up meanwhile
-        for replica in replicas:
-            if replica.leads and replica.opened_log is not None and replica.opened_log.missing_from is not None:
+        for replica in damaged:
+            if replica.leads:
                 await self._hand_over(replica)
 
     async def _hand_over(self, replica: Replica) -> None:
@@ -130,21 +137,18 @@ class IsrKeeper:
             return
         logger.error("%r: this disk has lost records, broker %d leads now (index %d)", replica, heir, result.index)
 
-    def _proposal(self, replica: Replica) -> _Proposal | None:
-        leading, log = replica.leading, replica.opened_log
-        if leading is None or log is None:
-            return None
-        isr = leading.change(
-            replica.high_watermark,
-            log.log_end_offset,
-            self._clock.monotonic(),
-            self._lag_seconds_max,
-            self._is_alive,
-        )
-        if isr is None:
-            return None
-        leading.propose(isr)
-        return _Proposal(replica, leading, self._change(replica, leading, isr))
+    def _proposals(self, replicas: Sequence[Replica]) -> Iterator[_Proposal]:
+        now, lag_seconds_max = self._clock.monotonic(), self._lag_seconds_max
+        for replica in replicas:
+            leading, log = replica.leading, replica.opened_log
+            if leading is None or log is None:
+                continue
+            isr = leading.change(
+                replica.high_watermark, log.log_end_offset, now, lag_seconds_max, self._is_alive
+            )
+            if isr is not None:
+                leading.propose(isr)
+                yield _Proposal(replica, leading, self._change(replica, leading, isr))
 
     def _change(self, replica: Replica, leading: InSync, isr: tuple[IsrMember, ...]) -> IsrChange:
         return IsrChange(replica.topic_id, replica.index, leading.leader_epoch, leading.partition_epoch, isr)
