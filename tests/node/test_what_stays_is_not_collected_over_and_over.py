@@ -1,0 +1,54 @@
+"""A full garbage collection looks through what is new, not through everything that is there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import gc, sys, weakref
+from chronik.node.garbage import keep_collections_short
+
+class Thing:
+    def __init__(self):
+        self.itself = None
+
+def things(count):
+    return [Thing() for _ in range(count)]
+
+def looked_through():
+    return sum(isinstance(each, Thing) for each in gc.get_objects())  # those that are set aside are not among them
+
+gc.disable()
+at_the_start = things(1000)
+keep_collections_short(float(sys.argv[1]))
+print("at the start", looked_through())
+later = things(1000)
+gc.collect(1)
+print("after a quick look", looked_through())
+gc.collect()
+print("after a full one", looked_through())
+ring = Thing()
+ring.itself = ring
+known = weakref.ref(ring), weakref.ref(later[0])
+del ring, later[0]
+gc.collect()
+print("gone", [each() is None for each in known])
+"""
+
+
+def _ran(seconds_max: float) -> list[str]:
+    ran = subprocess.run([sys.executable, "-c", PROGRAM, str(seconds_max)], capture_output=True, text=True, check=True)
+    return ran.stdout.splitlines()
+
+
+def test_what_outlives_a_long_collection_is_not_looked_through_again() -> None:
+    assert _ran(0.0)[:3] == ["at the start 0", "after a quick look 1000", "after a full one 0"]
+
+
+def test_short_collections_look_at_it_again() -> None:
+    assert _ran(1000.0)[:3] == ["at the start 0", "after a quick look 1000", "after a full one 1000"]
+
+
+def test_garbage_that_comes_later_is_still_found_and_what_was_set_aside_is_still_freed() -> None:
+    assert _ran(0.0)[3] == "gone [True, True]"
