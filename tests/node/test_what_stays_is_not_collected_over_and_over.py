@@ -36,6 +36,19 @@ gc.collect()
 print("gone", [each() is None for each in known])
 """
 
+GROWTH = """
+import gc
+from chronik.node.garbage import keep_collections_short
+
+looked_through = []
+gc.callbacks.append(
+    lambda phase, info: phase == "start" and info["generation"] == 2 and looked_through.append(len(gc.get_objects()))
+)
+keep_collections_short(0.0)
+kept = [[] for _ in range(500_000)]
+print(len(looked_through), max(looked_through))
+"""
+
 
 def _ran(seconds_max: float) -> list[str]:
     ran = subprocess.run([sys.executable, "-c", PROGRAM, str(seconds_max)], capture_output=True, text=True, check=True)
@@ -52,3 +65,10 @@ def test_short_collections_look_at_it_again() -> None:
 
 def test_garbage_that_comes_later_is_still_found_and_what_was_set_aside_is_still_freed() -> None:
     assert _ran(0.0)[3] == "gone [True, True]"
+
+
+def test_while_more_and_more_is_made_each_collection_looks_through_what_is_new() -> None:
+    ran = subprocess.run([sys.executable, "-c", GROWTH], capture_output=True, text=True, check=True)
+    count, most = map(int, ran.stdout.split())
+    assert count > 5
+    assert most < 50_000, "of half a million"

@@ -16,6 +16,10 @@ COLLECTION_SECONDS_MAX: Final = 0.005
 """Of the processor: what outlives a longer full collection is set aside. What a shorter one looks through is left where
 it is, for some of it may be garbage yet."""
 
+FULL_COLLECTIONS_AFTER: Final = 2
+"""Collections of younger objects, and not after 10: while many topics are made, full ones come so often that none has
+much to look through. As long as little that is new stays, Python leaves them out anyway."""
+
 _FULL: Final = 2  # the generation of those that look through everything
 
 
@@ -33,4 +37,5 @@ def keep_collections_short(seconds_max: float = COLLECTION_SECONDS_MAX) -> None:
             gc.freeze()
 
     gc.callbacks.append(collecting)
+    gc.set_threshold(*gc.get_threshold()[:_FULL], FULL_COLLECTIONS_AFTER)
     gc.freeze()

@@ -93,7 +93,7 @@ class IsrKeeper:
             replicas = list(self._to_look_at)
             if self._clock.monotonic() - looked_at >= interval:
                 looked_at = self._clock.monotonic()
-                replicas = [replica for replica in self._replicas if replica.leads]
+                replicas = list(self._replicas)
             self._to_look_at.clear()
             await self._mend(replicas)
 
@@ -113,14 +113,13 @@ class IsrKeeper:
                 await asyncio.sleep(0)
             some = replicas[first : first + REPLICAS_PER_TURN]
             proposals += self._proposals(some)
-            damaged += [each for each in some if each.opened_log and each.opened_log.missing_from is not None]
+            damaged += [each for each in some if _leads_what_is_damaged(each)]
         for first in range(0, len(proposals), CHANGES_PER_COMMAND_MAX):
             await self._agree(proposals[first : first + CHANGES_PER_COMMAND_MAX])
         for proposal in proposals:
             self._look_at(proposal.replica)  # followers that came up meanwhile
-        for replica in damaged:
-            if replica.leads:
-                await self._hand_over(replica)
+        for replica in filter(_leads_what_is_damaged, damaged):
+            await self._hand_over(replica)
 
     async def _hand_over(self, replica: Replica) -> None:
         """This disk has lost records that others in sync still have: one of them has to lead."""
@@ -186,6 +185,11 @@ class IsrKeeper:
         leading = proposal.leading
         unchanged = tuple(IsrMember(member, NO_EPOCH) for member in leading.isr)
         proposal.change = self._change(proposal.replica, leading, unchanged)
+
+
+def _leads_what_is_damaged(replica: Replica) -> bool:
+    log = replica.opened_log
+    return replica.leads and log is not None and log.missing_from is not None
 
 
 def _is_open(proposal: _Proposal) -> bool:
