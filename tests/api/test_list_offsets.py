@@ -105,6 +105,13 @@ def old_style(client: RawClient, topic: str, asked: int, count: int) -> list[int
     return client.ask(request, 0, ListOffsetsResponse).topics[0].partitions[0].old_style_offsets
 
 
+def test_a_replica_id_makes_no_difference(client: RawClient, topic: str) -> None:
+    partition = ListOffsetsPartition(partition_index=0, timestamp=EARLIEST)
+    request = ListOffsetsRequest(replica_id=0, topics=[ListOffsetsTopic(name=topic, partitions=[partition])])
+    answer = client.ask(request, 7, ListOffsetsResponse).topics[0].partitions[0]
+    assert (answer.error_code, answer.offset) == (ErrorCode.NONE, 1)
+
+
 def test_an_unknown_partition_is_told_so(client: RawClient) -> None:
     assert talk.list_offset(client, "no-such", LATEST).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
