@@ -1,6 +1,7 @@
 """FindCoordinator, versions 0 to 6: who coordinates a group.
 
-Missing: transaction coordinators and share groups, which are refused with INVALID_REQUEST.
+Missing: transaction coordinators and share groups. Transactions are refused with an error that every client gives up
+on at once: librdkafka would look for a coordinator again and again after any other.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ def failure(request: FindCoordinatorRequest, code: ErrorCode) -> FindCoordinator
 
 
 def _find(services: Services, key: str, key_type: int) -> Coordinator:
+    if key_type == KeyType.TRANSACTION:
+        return _failed(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Chronik has no transactions, so far")
     if key_type != KeyType.GROUP:
         return _failed(key, ErrorCode.INVALID_REQUEST, "Chronik coordinates consumer groups only, so far")
     broker = services.image.brokers.get(services.coordinators.node_of(key))

@@ -1,6 +1,6 @@
 """InitProducerId, versions 0 to 5: an id for an idempotent producer, or the next epoch of the one it has.
 
-Missing: transactional ids, which are refused with INVALID_REQUEST.
+Missing: transactional ids, which are refused as FindCoordinator refuses them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NO_EPOCH = -1
 
 async def handle(services: Services, request: InitProducerIdRequest, context: Context) -> InitProducerIdResponse:
     if request.transactional_id is not None:
-        return failure(request, ErrorCode.INVALID_REQUEST)
+        return failure(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     # As in Kafka, a producer without a transactional id gets a fresh id even when it names the one it had: nothing
     # would stop a second client from naming it too.
     return InitProducerIdResponse(producer_id=await services.producer_ids.next(), producer_epoch=0)
