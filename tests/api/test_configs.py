@@ -21,6 +21,7 @@ from chronik.protocol.messages.describe_configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
 )
+from chronik.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from chronik.protocol.records import iter_records
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
@@ -227,3 +228,25 @@ def test_a_broker_tells_where_it_listens_and_an_empty_list_of_keys_asks_for_all(
     advertised = configs["advertised.listeners"]
     assert advertised.value == f"PLAINTEXT://127.0.0.1:{chronik_broker.port}"
     assert [(each.value, each.source) for each in advertised.synonyms] == [(advertised.value, STATIC)]
+
+
+# What has configs
+
+
+def resources(client: RawClient, version: int, *kinds: int) -> tuple[int, set[tuple[int, str]]]:
+    response = client.ask(ListConfigResourcesRequest(resource_types=list(kinds)), version, ListConfigResourcesResponse)
+    return response.error_code, {(each.resource_type, each.resource_name) for each in response.config_resources}
+
+
+def test_topics_and_brokers_are_listed_as_what_has_configs(client: RawClient, chronik_topic: str) -> None:
+    code, everything = resources(client, 1)
+    assert code == ErrorCode.NONE
+    assert everything >= {(TOPIC, chronik_topic), (BROKER, "1")}
+    assert resources(client, 1, BROKER) == (ErrorCode.NONE, {(BROKER, "1")})
+    assert (TOPIC, chronik_topic) in resources(client, 1, TOPIC)[1]
+
+
+def test_client_metrics_and_groups_have_no_configs_and_unknown_kinds_are_refused(client: RawClient) -> None:
+    assert resources(client, 0) == (ErrorCode.NONE, set())
+    assert resources(client, 1, 8, 16, 32) == (ErrorCode.NONE, set())
+    assert resources(client, 1, TOPIC, 3) == (ErrorCode.UNSUPPORTED_VERSION, set())

@@ -8,6 +8,12 @@ import time
 import pytest
 
 from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
+)
 from chronik.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -168,7 +174,7 @@ def test_all_topics_are_asked_for_in_the_way_of_each_version(
         assert client.ask(MetadataRequest(topics=[]), version, MetadataResponse).topics == []
 
 
-# DescribeCluster, DescribeTopicPartitions, DescribeLogDirs
+# DescribeCluster, DescribeTopicPartitions, DescribeLogDirs, AlterReplicaLogDirs
 
 
 def test_the_cluster_is_described(chronik_broker: Broker, client: RawClient) -> None:
@@ -216,6 +222,32 @@ def test_the_data_folder_is_described_for_all_or_for_some(
         if topics != []:
             assert len(sizes[chronik_topic]) == 1
             assert sizes[chronik_topic][0] > 1000
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_replica_can_move_to_the_folder_where_it_is_and_to_no_other(
+    chronik_broker: Broker, client: RawClient, chronik_topic: str, version: int
+) -> None:
+    here, elsewhere = str(chronik_broker.data_dir), str(chronik_broker.data_dir.parent)
+    request = AlterReplicaLogDirsRequest(
+        dirs=[
+            AlterReplicaLogDir(
+                path=here,
+                topics=[
+                    AlterReplicaLogDirTopic(name=chronik_topic, partitions=[0, 9]),
+                    AlterReplicaLogDirTopic(name="no-such", partitions=[0]),
+                ],
+            ),
+            AlterReplicaLogDir(
+                path=elsewhere, topics=[AlterReplicaLogDirTopic(name=chronik_topic, partitions=[1])]
+            ),
+        ]
+    )
+    results = client.ask(request, version, AlterReplicaLogDirsResponse).results
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert {
+        result.topic_name: {each.partition_index: each.error_code for each in result.partitions} for result in results
+    } == {chronik_topic: {0: ErrorCode.NONE, 9: unknown, 1: ErrorCode.LOG_DIR_NOT_FOUND}, "no-such": {0: unknown}}
 
 
 # DeleteTopics

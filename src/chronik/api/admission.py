@@ -25,6 +25,7 @@ _METADATA_READS = {
     "DescribeCluster",
     "DescribeTopicPartitions",
     "DescribeConfigs",
+    "ListConfigResources",
     "ListPartitionReassignments",
     "OffsetFetch",
     "DescribeGroups",

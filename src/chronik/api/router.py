@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, cast
 from chronik.api import (
     alter_configs,
     alter_partition_reassignments,
+    alter_replica_log_dirs,
     api_versions,
     create_partitions,
     create_topics,
@@ -36,6 +37,7 @@ from chronik.api import (
     init_producer_id,
     join_group,
     leave_group,
+    list_config_resources,
     list_groups,
     list_offsets,
     list_partition_reassignments,
@@ -100,6 +102,7 @@ _MODULES = {
     "OffsetForLeaderEpoch": offset_for_leader_epoch,
     "DescribeConfigs": describe_configs,
     "AlterConfigs": alter_configs,
+    "AlterReplicaLogDirs": alter_replica_log_dirs,
     "DescribeLogDirs": describe_log_dirs,
     "CreatePartitions": create_partitions,
     "ElectLeaders": elect_leaders,
@@ -108,6 +111,7 @@ _MODULES = {
     "IncrementalAlterConfigs": incremental_alter_configs,
     "DescribeQuorum": describe_quorum,
     "DescribeCluster": describe_cluster,
+    "ListConfigResources": list_config_resources,
     "DescribeTopicPartitions": describe_topic_partitions,
 }
 HANDLERS: dict[int, Handler] = {

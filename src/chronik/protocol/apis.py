@@ -12,6 +12,7 @@ from chronik.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
 )
+from chronik.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from chronik.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from chronik.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from chronik.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -38,6 +39,7 @@ from chronik.protocol.messages.incremental_alter_configs import (
 from chronik.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from chronik.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from chronik.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from chronik.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from chronik.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from chronik.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from chronik.protocol.messages.list_partition_reassignments import (
@@ -108,6 +110,7 @@ _PAIRS: Final[tuple[tuple[type[Request], type[Response]], ...]] = (
     (OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
     (DescribeConfigsRequest, DescribeConfigsResponse),
     (AlterConfigsRequest, AlterConfigsResponse),
+    (AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse),
     (DescribeLogDirsRequest, DescribeLogDirsResponse),
     (CreatePartitionsRequest, CreatePartitionsResponse),
     (DeleteGroupsRequest, DeleteGroupsResponse),
@@ -118,6 +121,7 @@ _PAIRS: Final[tuple[tuple[type[Request], type[Response]], ...]] = (
     (OffsetDeleteRequest, OffsetDeleteResponse),
     (DescribeQuorumRequest, DescribeQuorumResponse),
     (DescribeClusterRequest, DescribeClusterResponse),
+    (ListConfigResourcesRequest, ListConfigResourcesResponse),
     (DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
 )
 

@@ -30,6 +30,7 @@ EXPECTED = {
     "OffsetForLeaderEpoch": (23, 0, 4, 4),
     "DescribeConfigs": (32, 0, 4, 4),
     "AlterConfigs": (33, 0, 2, 2),
+    "AlterReplicaLogDirs": (34, 0, 2, 2),
     "DescribeLogDirs": (35, 0, 5, 2),
     "CreatePartitions": (37, 0, 3, 2),
     "DeleteGroups": (42, 0, 2, 2),
@@ -40,6 +41,7 @@ EXPECTED = {
     "OffsetDelete": (47, 0, 0, 32767),
     "DescribeQuorum": (55, 0, 2, 0),
     "DescribeCluster": (60, 0, 2, 0),
+    "ListConfigResources": (74, 0, 1, 0),
     "DescribeTopicPartitions": (75, 0, 0, 0),
 }
 

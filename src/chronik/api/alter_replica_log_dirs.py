@@ -1,0 +1,54 @@
+"""AlterReplicaLogDirs, versions 0 to 2: a node has one data folder, so a replica is there or cannot go there."""
+
+from __future__ import annotations
+
+from chronik.api.context import Context, Services
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+
+
+def handle(services: Services, request: AlterReplicaLogDirsRequest, context: Context) -> AlterReplicaLogDirsResponse:
+    own_folder = str(services.config.data_dir.absolute())  # as DescribeLogDirs names it
+    outcomes: dict[str, dict[int, ErrorCode]] = {}
+    for folder in request.dirs:
+        is_own = folder.path == own_folder
+        for topic in folder.topics:
+            outcome = outcomes.setdefault(topic.name, {})
+            for index in topic.partitions:
+                outcome[index] = _outcome(services, topic.name, index) if is_own else ErrorCode.LOG_DIR_NOT_FOUND
+    return _response(outcomes)
+
+
+def failure(request: AlterReplicaLogDirsRequest, code: ErrorCode) -> AlterReplicaLogDirsResponse:
+    outcomes: dict[str, dict[int, ErrorCode]] = {}
+    for folder in request.dirs:
+        for topic in folder.topics:
+            outcomes.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions, code))
+    return _response(outcomes)
+
+
+def _outcome(services: Services, name: str, index: int) -> ErrorCode:
+    topic = services.image.topics.get(name)
+    if topic is None or not 0 <= index < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE if services.replicas.get(name, index) is not None else ErrorCode.REPLICA_NOT_AVAILABLE
+
+
+def _response(outcomes: dict[str, dict[int, ErrorCode]]) -> AlterReplicaLogDirsResponse:
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirTopicResult(
+                topic_name=name,
+                partitions=[
+                    AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+                    for index, code in outcome.items()
+                ],
+            )
+            for name, outcome in outcomes.items()
+        ]
+    )
