@@ -36,10 +36,15 @@ class Cluster:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.world = World(1, 2, 3)
         self.encoded = 0
+        self.gone: set[int] = set()
         self.services = cast(
             Services,
             SimpleNamespace(
-                image=self.world.image, controller_id=lambda: 2, is_fenced=lambda: False, topic_bytes=TopicBytes()
+                image=self.world.image,
+                controller_id=lambda: 2,
+                is_fenced=lambda: False,
+                is_gone=lambda broker_id: broker_id in self.gone,
+                topic_bytes=TopicBytes(),
             ),
         )
 
@@ -65,7 +70,7 @@ class Cluster:
         image = self.world.image
         for index, name in enumerate(names or sorted(image.topics)):
             if name in image.topics:
-                answer.topics[index] = metadata.topic_answer(image, image.topics[name], operations)
+                answer.topics[index] = metadata.topic_answer(image, image.topics[name], operations, self.gone)
         assert frame == b"".join(encode_response(5, version, answer))
         assert frame.endswith(encode(answer, version))
         return frame
@@ -116,6 +121,17 @@ def test_a_broker_that_goes_is_told_by_every_topic_at_once(cluster: Cluster) -> 
     encoded = cluster.encoded
     cluster.frame(12)
     assert cluster.encoded == encoded + 2
+
+
+def test_a_leader_that_is_gone_is_left_out_for_as_long_and_no_longer(cluster: Cluster) -> None:
+    before, encoded = cluster.frame(12), cluster.encoded
+    cluster.gone.add(1)
+    without = cluster.frame(12)
+    assert without != before
+    assert cluster.frame(12) == without
+    cluster.gone.clear()
+    assert cluster.frame(12) == before
+    assert cluster.encoded == encoded
 
 
 def test_offsets_and_watermarks_do_not_count(cluster: Cluster) -> None:

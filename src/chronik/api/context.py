@@ -40,7 +40,7 @@ class Services:
     controller_id: Callable[[], int]
     is_gone: Callable[[int], bool]
     """Whether a node's port refuses connections, and it is not fenced for it yet. Clients are not sent there: Java's
-    admin client would wait for such a broker, once it is no longer listed, until the call times out (KAFKA-20673)."""
+    admin client would wait for such a broker, once it is no longer listed, until the call times out: KAFKA-20673."""
     topic_bytes: TopicBytes = field(default_factory=TopicBytes)
     outbox: Outbox = field(default_factory=Outbox)
 

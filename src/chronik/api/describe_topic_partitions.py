@@ -64,8 +64,6 @@ def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
 def _topic(services: Services, topic: Topic, first: int, room: int) -> DescribeTopicPartitionsResponseTopic:
     brokers = services.image.brokers
     gone = gone_brokers(services)
-    partitions = topic.partitions[first : first + room]
-    leaders = [named_leader(partition, gone) for partition in partitions]
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,
@@ -85,6 +83,7 @@ def _topic(services: Services, topic: Topic, first: int, room: int) -> DescribeT
                     replica for replica in partition.replicas if replica not in brokers or brokers[replica].fenced
                 ],
             )
-            for index, (partition, (leader, error)) in enumerate(zip(partitions, leaders, strict=True), first)
+            for index, partition in enumerate(topic.partitions[first : first + room], first)
+            for leader, error in [named_leader(partition, gone)]
         ],
     )

@@ -158,7 +158,6 @@ def topic_answer(
     image: Image, topic: Topic, tells_operations: bool, gone: Collection[int] = ()
 ) -> MetadataResponseTopic:
     brokers = image.brokers
-    leaders = [named_leader(partition, gone) for partition in topic.partitions]
     answer = MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
@@ -175,7 +174,8 @@ def topic_answer(
                     replica for replica in partition.replicas if replica not in brokers or brokers[replica].fenced
                 ],
             )
-            for index, (partition, (leader, error)) in enumerate(zip(topic.partitions, leaders, strict=True))
+            for index, partition in enumerate(topic.partitions)
+            for leader, error in [named_leader(partition, gone)]
         ],
     )
     if tells_operations:

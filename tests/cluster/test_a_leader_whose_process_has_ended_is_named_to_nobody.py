@@ -1,0 +1,139 @@
+"""Between a leader's death and the election of the next one clients are told to ask again, and not to dial a dead port.
+
+Java's admin client gives what it was told to ask a broker to that broker or to nobody: once the dead one is fenced, and
+no longer listed, such a call waits for it until it times out (KAFKA-20673).
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from chronik.console.ask import ask
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    TopicRequest,
+)
+from chronik.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from chronik.testing.cluster import ASK_SECONDS_MAX, Cluster, ClusterNode
+from chronik.testing.plugin import ClusterFactory
+from tests.clients.catalogue import CLIENTS
+from tests.clients.running import RunningClient, wait_for
+from tests.raw import RawClient
+
+from .partitions import Seen, create, see, wait_until_in_sync
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+LONG_SESSION_MS = 60_000
+SHORT_SESSION_MS = 2_000
+LED_BY_2 = [2, 3, 1]
+LED_BY_1 = [1, 2, 3]
+
+
+def wait_until_equal(cluster: Cluster, expected: object, state: Callable[[], object]) -> None:
+    def missing() -> str | None:
+        found = state()
+        return None if found == expected else f"it is {found}"
+
+    cluster.wait_until(missing, str(expected))
+
+
+def with_topics(cluster: Cluster) -> Cluster:
+    create(cluster[1], "moves", LED_BY_2)
+    create(cluster[1], "stays", LED_BY_1)
+    wait_until_in_sync(cluster, "moves")
+    wait_until_in_sync(cluster, "stays")
+    return cluster
+
+
+def leave_node_1_alone(cluster: Cluster) -> ClusterNode:
+    """Without a majority nobody can be fenced: the time before the election lasts for as long as a test needs it."""
+    for node_id in (2, 3):
+        cluster[node_id].kill()
+    return cluster[1]
+
+
+def leaders(node: ClusterNode, topic: str) -> list[tuple[int, ErrorCode]]:
+    return [(each.leader, each.error) for each in see(node, topic)]
+
+
+def leaders_by_page(node: ClusterNode, topic: str) -> list[tuple[int, ErrorCode]]:
+    request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=topic)])
+    with RawClient(node.bootstrap) as client:
+        partitions = client.ask(request, 0, DescribeTopicPartitionsResponse).topics[0].partitions
+    return [(each.leader_id, ErrorCode(each.error_code)) for each in partitions]
+
+
+def coordinator(node: ClusterNode, group: str) -> Coordinator:
+    with RawClient(node.bootstrap) as client:
+        request = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
+        return client.ask(request, 4, FindCoordinatorResponse).coordinators[0]
+
+
+def metadata_requests(node: ClusterNode) -> int:
+    _, body = ask(node.http, "/metrics", ASK_SECONDS_MAX)
+    (found,) = re.findall(r'^chronik_requests_total{api="Metadata"} (\d+)$', body.decode(), re.MULTILINE)
+    return int(found)
+
+
+def test_its_partitions_have_no_leader_until_it_is_back_or_another_is_elected(
+    chronik_cluster_factory: ClusterFactory,
+) -> None:
+    cluster = with_topics(chronik_cluster_factory(broker_session_ms=LONG_SESSION_MS))
+    node = leave_node_1_alone(cluster)
+    none = [Seen(-1, LED_BY_2, see(node, "moves")[0].isr, ErrorCode.LEADER_NOT_AVAILABLE)]
+    wait_until_equal(cluster, none, lambda: see(node, "moves"))
+    assert leaders_by_page(node, "moves") == [(-1, ErrorCode.LEADER_NOT_AVAILABLE)]
+    assert leaders(node, "stays") == leaders_by_page(node, "stays") == [(1, ErrorCode.NONE)]
+    cluster.start()
+    wait_until_in_sync(cluster, "moves")
+    assert leaders(node, "moves") == leaders_by_page(node, "moves")
+
+
+def test_its_groups_have_no_coordinator_until_it_is_back_or_another_is_elected(
+    chronik_cluster_factory: ClusterFactory,
+) -> None:
+    cluster = with_topics(chronik_cluster_factory(broker_session_ms=LONG_SESSION_MS))
+    names = (f"group-{number}" for number in itertools.count())
+    group = next(name for name in names if coordinator(cluster[1], name).node_id == 2)
+    node = leave_node_1_alone(cluster)
+    wait_until_equal(cluster, ErrorCode.COORDINATOR_NOT_AVAILABLE, lambda: coordinator(node, group).error_code)
+    assert coordinator(node, group).node_id == -1
+    cluster.start()
+    wait_until_equal(cluster, ErrorCode.NONE, lambda: coordinator(node, group).error_code)
+
+
+def test_it_is_named_again_after_a_session_in_which_nobody_fenced_it(chronik_cluster_factory: ClusterFactory) -> None:
+    """Whom the controller still hears then is out of this node's reach only."""
+    cluster = with_topics(chronik_cluster_factory(broker_session_ms=SHORT_SESSION_MS))
+    node = leave_node_1_alone(cluster)
+    wait_until_equal(cluster, [(-1, ErrorCode.LEADER_NOT_AVAILABLE)], lambda: leaders(node, "moves"))
+    wait_until_equal(cluster, [(2, ErrorCode.NONE)], lambda: leaders(node, "moves"))
+
+
+@pytest.mark.parametrize("name", ["java-3.9", "java-4"])
+def test_javas_admin_client_lists_offsets_as_soon_as_there_is_a_new_leader(
+    chronik_cluster_factory: ClusterFactory, name: str
+) -> None:
+    if (reason := CLIENTS[name].missing()) is not None:
+        pytest.skip(reason)
+    cluster = with_topics(chronik_cluster_factory(broker_session_ms=LONG_SESSION_MS))
+    client = RunningClient(CLIENTS[name], cluster[1].bootstrap)
+    try:
+        node = leave_node_1_alone(cluster)
+        wait_until_equal(cluster, [(-1, ErrorCode.LEADER_NOT_AVAILABLE)], lambda: leaders(node, "moves"))
+        before = metadata_requests(node)
+        with ThreadPoolExecutor(1) as thread:
+            listed = thread.submit(client.admin, "list_offsets", topic="moves", partition=0, spec="latest")
+            wait_for("it has asked for the leader", lambda: metadata_requests(node) >= before + 4)
+            cluster[3].start()
+            assert listed.result()["offset"] == 0
+    finally:
+        client.close()
