@@ -67,6 +67,15 @@ def test_acks_1_is_answered_when_written_whatever_its_timeout(client: RawClient,
         assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, number)
 
 
+@pytest.mark.chronik_topic(configs={"cleanup.policy": "compact"})
+def test_the_records_for_which_a_batch_is_refused_are_named(client: RawClient, chronik_topic: str) -> None:
+    batch = encode_batch([Record(n, -1, None if n in (1, 3) else b"k", b"v") for n in range(5)])
+    refused = talk.produce(client, chronik_topic, batch)
+    assert refused.error_code == ErrorCode.INVALID_RECORD
+    assert [error.batch_index for error in refused.record_errors] == [1, 3]
+    assert talk.values(talk.fetch(client, chronik_topic, 0)) == []
+
+
 def test_clients_cannot_write_to_internal_topics(client: RawClient) -> None:
     topic = talk.describe(client, "__consumer_offsets", create=True)
     assert topic.is_internal

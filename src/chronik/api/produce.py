@@ -16,8 +16,9 @@ from chronik.broker.incoming import accept_produced
 from chronik.broker.purgatory import Commits
 from chronik.broker.replica import Replica
 from chronik.exchange import Disconnect
-from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.errors import ErrorCode, InvalidRecord, KafkaError
 from chronik.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceData,
@@ -135,7 +136,11 @@ def _append(
         partition.records = None
     except KafkaError as error:
         return PartitionProduceResponse(
-            index=partition.index, error_code=error.code, base_offset=NO_OFFSET, error_message=error.message
+            index=partition.index,
+            error_code=error.code,
+            base_offset=NO_OFFSET,
+            record_errors=_record_errors(error),
+            error_message=error.message,
         )
     answer = PartitionProduceResponse(
         index=partition.index,
@@ -146,6 +151,12 @@ def _append(
     if not (replica.is_committed if acks == ALL_ACKS else replica.is_durable)(info.last_offset + 1):
         waiting.append(Appended(replica, info.last_offset + 1, answer))
     return answer
+
+
+def _record_errors(error: KafkaError) -> list[BatchIndexAndErrorMessage]:
+    """Which records are to blame, so that a client can send the others again. Why is told once, for all of them."""
+    indexes = error.indexes if isinstance(error, InvalidRecord) else ()
+    return [BatchIndexAndErrorMessage(batch_index=index) for index in indexes]
 
 
 def _find(services: Services, topic: TopicProduceData, index: int, context: Context) -> Replica:

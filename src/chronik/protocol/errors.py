@@ -189,9 +189,11 @@ class CorruptRecords(KafkaError):
 class InvalidRecord(KafkaError):
     """Well-formed record bytes that a rule of the broker or the topic refuses."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, indexes: tuple[int, ...] = ()) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, message)
-        self.args = (message,)
+        self.args = (message, indexes)
+        self.indexes = indexes
+        """Which records of the batch are to blame; none where it is the batch itself."""
 
 
 class RecordsTooLarge(KafkaError):

@@ -20,13 +20,14 @@ def validate_records(
     Raises CorruptRecords, RecordsTooLarge or InvalidRecord.
     """
     header, body = open_batch(buffer, position, limit)
-    expected_offset = header.base_offset
-    for record, _ in walk(header, body):
-        if record.offset != expected_offset:
-            raise InvalidRecord(f"a record at offset {record.offset} where {expected_offset} is due")
+    keyless = []
+    for index, (record, _) in enumerate(walk(header, body)):
+        if record.offset != header.base_offset + index:
+            raise InvalidRecord(f"a record at offset {record.offset} where {header.base_offset + index} is due")
         if keys_required and record.key is None:
-            raise InvalidRecord("a compacted topic takes no record without a key")
-        expected_offset += 1
+            keyless.append(index)
+    if keyless:
+        raise InvalidRecord("a compacted topic takes no record without a key", tuple(keyless))
 
 
 def recompress(
