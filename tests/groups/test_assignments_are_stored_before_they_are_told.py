@@ -145,6 +145,16 @@ def test_members_who_never_sync_are_dropped_after_the_rebalance_timeout(leader_s
     assert lab.joined(lab.join(present)).generation == 2
 
 
+def test_a_member_without_a_rebalance_timeout_has_its_session_to_sync() -> None:
+    lab = Lab()
+    joining = lab.join(rebalance_ms=0)
+    lab.pass_time(0)
+    member = lab.joined(joining).member_id
+    lab.pass_time(SESSION_MS - 1)
+    waiter = lab.sync(member, assignments={member: b"all"})
+    assert lab.synced(waiter).assignment == b"all"
+
+
 def test_a_member_that_leaves_while_it_waits_for_its_assignment_is_answered() -> None:
     lab = Lab()
     leader, follower = two_members(lab)

@@ -109,4 +109,4 @@ def _start_generation(group: GroupCore) -> None:
         group.answer_join(member, group.joined(member))
         group.restart_session(member)
         member.is_new = False
-    group.deadlines.set(DeadlineKind.SYNC, group.now_ms + group.roster.rebalance_timeout_ms)
+    group.deadlines.set(DeadlineKind.SYNC, group.now_ms + group.roster.sync_timeout_ms)
