@@ -59,8 +59,8 @@ async def _delete(
         offset = replica.high_watermark if wanted.offset == HIGH_WATERMARK else wanted.offset
         if not 0 <= offset <= replica.high_watermark:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        async with asyncio.timeout(timeout_ms / 1000):
-            start = await replica.delete_records_before(offset)
+        start = await replica.delete_records_before(offset)
+        async with asyncio.timeout(timeout_ms / 1000):  # for the others: what is done here is done, also within 0 ms
             low_watermark = await replica.low_watermark_reaches(start, lambda broker: _is_alive(services, broker))
     except TimeoutError:
         return _failed(wanted, ErrorCode.REQUEST_TIMED_OUT)
