@@ -128,8 +128,8 @@ def test_every_default_is_legal_and_every_topic_key_has_its_broker_default() -> 
         ("retention.ms", "-2"),
         ("retention.ms", "soon"),
         ("cleanup.policy", "shred"),
-        ("cleanup.policy", "delete,delete"),
-        ("cleanup.policy", ""),
+        ("cleanup.policy", "delete,"),
+        ("cleanup.policy", "delete compact"),
         ("compression.type", "brotli"),
         ("min.cleanable.dirty.ratio", "1.1"),
         ("preallocate", "yes"),
@@ -146,10 +146,26 @@ def test_bad_topic_configs_are_refused(name: str, value: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("retention.ms", "-1"), ("cleanup.policy", "compact,delete"), ("segment.bytes", "14"), ("segment.ms", "1")],
+    [
+        ("retention.ms", "-1"),
+        ("cleanup.policy", "compact,delete"),
+        ("cleanup.policy", "delete,delete"),
+        ("cleanup.policy", ""),
+        ("segment.bytes", "14"),
+        ("segment.ms", "1"),
+    ],
 )
 def test_good_topic_configs_are_accepted(name: str, value: str) -> None:
     check_topic_config(name, value)
+
+
+@pytest.mark.parametrize(
+    ("policy", "deletes", "compacts"),
+    [("", False, False), ("delete,delete", True, False), ("compact", False, True), ("delete, compact", True, True)],
+)
+def test_a_cleanup_policy_says_what_becomes_of_old_segments(policy: str, deletes: bool, compacts: bool) -> None:
+    config = log_config(resolver(), {"cleanup.policy": policy})
+    assert (config.deletes, config.compacts) == (deletes, compacts)
 
 
 def test_broker_configs_that_need_a_restart_are_refused() -> None:
