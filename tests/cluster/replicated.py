@@ -229,7 +229,8 @@ class ConfluentLoad(Load):
             if error is not None:
                 self.problems.append(f"record {number} of partition {message.partition()}: {error}")
             else:
-                self._settled(message.partition(), number, message.offset())
+                offset = message.offset()  # None when an answer was lost, and a later one told that it was written
+                self._settled(message.partition(), number, UNKNOWN if offset is None else offset)
 
         return settle
 
