@@ -102,7 +102,10 @@ class Restless:
         failed: list[Any] = []
 
         def delivered(error: Any, message: Any) -> None:
-            failed.append(error) if error else self.written.add((self.topic, message.partition(), message.offset()))
+            if error:
+                failed.append(error)
+            elif message.offset() is not None:  # librdkafka does not know it of each
+                self.written.add((self.topic, message.partition(), message.offset()))
 
         for partition in range(PARTITIONS):
             for _ in range(RECORDS_PER_ROUND):

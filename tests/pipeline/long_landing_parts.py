@@ -106,7 +106,10 @@ class JournalledProducer:
                 if not self._ending:
                     self.problems.append(f"record {number}: {error}")
                 return
-            self._journal[number] = message.partition(), message.offset(), crc
+            offset = message.offset()
+            if offset is None:  # the answer was lost, and a later one told that it was written: by the only writer
+                offset = number // self._partitions
+            self._journal[number] = message.partition(), offset, crc
             self._acknowledged += 1
 
         while True:
@@ -136,7 +139,7 @@ class LandingDriver:
     def __init__(self, arguments: list[str], conf: Mapping[str, str], log: Path) -> None:
         self._arguments = arguments
         options = " ".join(f"--conf {name}={value}" for name, value in conf.items())
-        self._environment = os.environ | {"PYSPARK_SUBMIT_ARGS": f"{options} pyspark-shell"}
+        self.environment = os.environ | {"PYSPARK_SUBMIT_ARGS": f"{options} pyspark-shell"}
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
         self.starts = 0
@@ -159,7 +162,7 @@ class LandingDriver:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "chronik", "pipeline", "run", *self._arguments, *more],
-                env=self._environment,
+                env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
