@@ -92,6 +92,9 @@ class Image:
     def groups_with_offsets(self) -> Iterator[str]:
         return self._offsets.group_ids()
 
+    def groups_with_offsets_of(self, topic: str) -> list[str]:
+        return self._offsets.group_ids_of(topic)
+
     def name_with_metric(self, metric: str) -> str | None:
         """The topic that has this name when '.' and '_' count as the same."""
         return self._names_by_metric.get(metric)

@@ -56,8 +56,8 @@ def create_topics(writer: ImageWriter, command: CreateTopics, index: int) -> Res
 
 def delete_topic(writer: ImageWriter, command: DeleteTopic, index: int) -> Result:
     topic = known_topic(writer.image, command.topic_id)
-    for group_id in list(writer.image.groups_with_offsets()):
-        for partition in list(writer.image.offsets(group_id).by_topic().get(topic.name, ())):
+    for group_id in writer.image.groups_with_offsets_of(topic.name):
+        for partition in list(writer.image.offsets(group_id).by_topic()[topic.name]):
             writer.remove_offset(group_id, topic.name, partition)
     writer.remove_topic(topic)
     return Result()
