@@ -17,12 +17,13 @@ from deltalake import DeltaTable
 
 from chronik.pipeline import dlq
 from chronik.pipeline.dlq import Retried, list_letters, retry
+from chronik.pipeline.dlq_task import write_rows
 from chronik.pipeline.tables.columns import Kind, Partitioning
 from chronik.pipeline.tables.committer import TableDiffers, TableMissing, TableSpec
 from chronik.pipeline.tables.compaction import compact
 from chronik.pipeline.tables.delta import DeltaCommitter
 from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
-from chronik.pipeline.tables.vacuuming import vacuum
+from chronik.pipeline.tables.vacuuming import KEEP_HOURS_MIN, vacuum
 from tests.pipeline.landing_rows import offsets, rows
 from tests.pipeline.planted_rows import TOPIC, TOPIC_ID, WHY, land, records, table_of
 
@@ -278,6 +279,27 @@ def test_a_retry_whose_answers_got_lost_is_found_in_the_tables(
     monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_and_lose_the_answer)
     assert retry(str(tmp_path)) == [Retried(TOPIC, decoded=3, failing=2)]
     assert len(lost) == 3, "rows, letters and the count of them"
+    assert table_offsets(table) == sorted([*LANDED, *GOOD])
+    assert open_offsets(tmp_path) == [4, 8]
+
+
+def test_rows_that_vacuum_took_before_their_commit_are_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, _ = planted(tmp_path)
+    written: list[Path] = []
+
+    def and_vacuumed(*arguments: Any) -> Any:
+        files = write_rows(*arguments)
+        written.extend(Path(table.uri) / file.path for file in files)
+        if len(written) == 1:
+            os.utime(written[0], (0, 0))
+            vacuum(table.uri, keep_hours=KEEP_HOURS_MIN)
+        return files
+
+    monkeypatch.setattr(dlq, "write_rows", and_vacuumed)
+    assert retry(str(tmp_path)) == [Retried(TOPIC, decoded=3, failing=2)]
+    assert [path.exists() for path in written] == [False, False, True, True], "what was left is no orphan, either"
     assert table_offsets(table) == sorted([*LANDED, *GOOD])
     assert open_offsets(tmp_path) == [4, 8]
 

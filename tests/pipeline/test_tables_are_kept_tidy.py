@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,7 @@ from chronik.pipeline.tables.compaction import (
     plan_joins,
 )
 from chronik.pipeline.tables.delta import DeltaCommitter
+from chronik.pipeline.tables.in_flight import COMMIT_HOURS_MAX, ORPHAN_HOURS_MIN
 from chronik.pipeline.tables.parquet import PartitionedWriter
 from chronik.pipeline.tables.progress import FilesGone, Landed, Span
 from chronik.pipeline.tables.replacing import LiveFile, replace_files
@@ -244,8 +246,9 @@ def test_orphans_go_when_they_are_old_and_files_in_flight_stay(tmp_path: Path) -
     landed_in_pieces(tmp_path, committer)
     committed = files(tmp_path)
     orphan = tmp_path / landed(tmp_path, Span(0, 40, 50)).files[0].path
-    age(orphan, KEEP_HOURS_MIN + 1)
+    age(orphan, ORPHAN_HOURS_MIN + 1)
     in_flight = landed(tmp_path, Span(0, 40, 50))
+    age(tmp_path / in_flight.files[0].path, COMMIT_HOURS_MAX - 1)
     listed = vacuum(str(tmp_path), keep_hours=KEEP_HOURS_MIN, dry_run=True)
     assert [Path(path).name for path in listed] == [orphan.name]
     assert orphan.exists()
@@ -256,11 +259,60 @@ def test_orphans_go_when_they_are_old_and_files_in_flight_stay(tmp_path: Path) -
     assert offsets(committer.snapshot()) == every(Span(0, 0, 50))
 
 
+def test_a_file_so_old_that_vacuum_may_be_about_to_take_it_is_committed_no_more(tmp_path: Path) -> None:
+    """Otherwise a vacuum that has listed it already would delete it after a version names it."""
+    committer = opened(tmp_path)
+    landed_in_pieces(tmp_path, committer, pieces=2)
+    before = committer.snapshot()
+    late = landed(tmp_path, Span(0, 20, 30))
+    age(tmp_path / late.files[0].path, COMMIT_HOURS_MAX + 1)
+    with pytest.raises(FilesGone, match=r"1 of 1 files.*older than 12 h.*part-"):
+        committer.commit([late])
+    (join,) = plan_joins(str(tmp_path))
+    joined = join_files(join)
+    age(tmp_path / joined[0].path, COMMIT_HOURS_MAX + 1)
+    assert commit_join(join, joined) == Compacted()
+    assert committer.snapshot() == before
+    age(tmp_path / late.files[0].path, COMMIT_HOURS_MAX - 1)
+    assert committer.commit([late]).rows == 10
+    assert ORPHAN_HOURS_MIN >= 2 * COMMIT_HOURS_MAX, "for clocks that differ, and drivers that are held up"
+
+
+def test_files_that_versions_have_replaced_go_earlier_than_orphans(tmp_path: Path) -> None:
+    """They were committed: nobody is about to do that. Also when the log has had a checkpoint since."""
+    committer = opened(tmp_path)
+    landed_in_pieces(tmp_path, committer)
+    for start in range(0, 50, 2):
+        committer.commit([landed(tmp_path, Span(1, start, start + 2))])
+    orphan = tmp_path / landed(tmp_path, Span(0, 40, 50)).files[0].path
+    replaced = files(tmp_path) - {orphan}
+    compact(str(tmp_path))
+    for path in (*replaced, orphan):
+        age(path, KEEP_HOURS_MIN + 1)
+    assert vacuum(str(tmp_path), keep_hours=KEEP_HOURS_MIN) == [], "versions of the last hour name them"
+    with_hours_gone(tmp_path, KEEP_HOURS_MIN + 1)
+    listed = vacuum(str(tmp_path), keep_hours=KEEP_HOURS_MIN, dry_run=True)
+    assert {tmp_path / path for path in listed} == replaced
+    assert len(vacuum(str(tmp_path), keep_hours=KEEP_HOURS_MIN)) == len(replaced)
+    assert orphan.exists()
+    assert offsets(committer.snapshot()) == every(Span(0, 0, 40), Span(1, 0, 50))
+
+
+def with_hours_gone(folder: Path, hours: int) -> None:
+    """As if the removals in the table's log were older."""
+    for entry in (folder / "_delta_log").glob("*.json"):
+        actions = [json.loads(line) for line in entry.read_text().splitlines()]
+        for action in actions:
+            if "remove" in action:
+                action["remove"]["deletionTimestamp"] -= hours * HOUR_SECONDS * 1000
+        entry.write_text("\n".join(map(json.dumps, actions)))
+
+
 def test_files_that_vacuum_took_before_their_commit_are_refused(tmp_path: Path) -> None:
     committer = opened(tmp_path)
     landed_in_pieces(tmp_path, committer, pieces=2)
     taken, kept = landed(tmp_path, Span(0, 20, 30)), landed(tmp_path, Span(1, 0, 10))
-    age(tmp_path / taken.files[0].path, KEEP_HOURS_MIN + 1)
+    age(tmp_path / taken.files[0].path, ORPHAN_HOURS_MIN + 1)
     vacuum(str(tmp_path), keep_hours=KEEP_HOURS_MIN)
     before = committer.snapshot()
     with pytest.raises(FilesGone, match=r"1 of 2 files.*part-"):
@@ -278,7 +330,7 @@ def test_a_replacement_that_vacuum_took_leaves_the_files_that_are_there(tmp_path
     landed_in_pieces(tmp_path, committer)
     (join,) = plan_joins(uri)
     written = join_files(join)
-    age(tmp_path / written[0].path, KEEP_HOURS_MIN + 1)
+    age(tmp_path / written[0].path, ORPHAN_HOURS_MIN + 1)
     vacuum(uri, keep_hours=KEEP_HOURS_MIN)
     assert commit_join(join, written) == Compacted()
     assert offsets(committer.snapshot()) == every(Span(0, 0, 40))

@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chronik.errors import ConfigError
 from chronik.pipeline.columns import HEADERS_TYPE, Columns
 from chronik.pipeline.tables.columns import (
     MS_OF_YEAR_10000,
@@ -29,6 +30,7 @@ from chronik.pipeline.tables.committer import TableSpec
 from chronik.pipeline.tables.delta import DeltaCommitter
 from chronik.pipeline.tables.parquet import PartitionedWriter
 from chronik.pipeline.tables.progress import Landed, Span
+from chronik.pipeline.tables.scanning import scan, table_files
 from chronik.pipeline.tables.storage import Storage, dead_letters_uri, local_folder, table_uri
 from tests.pipeline.landing_rows import NOON_2024_05_01_MS, SPEC, batch, every, landed, offsets, opened, rows
 
@@ -201,6 +203,31 @@ def test_a_table_is_local_unless_its_uri_says_otherwise() -> None:
     assert local_folder("/lake/orders") == Path("/lake/orders")
     assert local_folder("file:///lake/a%20b") == Path("/lake/a b")
     assert local_folder("s3://lake/orders") is None
+
+
+@pytest.mark.parametrize("name", ["100%", "a b", "%4", "\u00fc#?"])
+def test_a_folder_may_have_almost_any_name(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    for uri in (str(folder), folder.as_uri()):
+        committer = DeltaCommitter.open_or_create(uri, SPEC)
+        landed_from = committer.next_offsets().get(0, 0)
+        committer.commit([landed(folder, Span(0, landed_from, landed_from + 3))])
+        assert sum(each.num_rows for each in scan(table_files(uri))) == landed_from + 3
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+
+
+def test_a_folder_whose_name_delta_would_take_for_another_is_refused(tmp_path: Path) -> None:
+    """It decodes names twice: of `%41` it reads the table of `A`."""
+    opened(tmp_path / "A")
+    (tmp_path / "link").symlink_to("%41")
+    encoded = tmp_path / "%41"
+    for uri in (str(encoded), encoded.as_uri(), str(encoded / "orders"), str(tmp_path / "link")):
+        with pytest.raises(ConfigError, match=r"%41 in the name of a folder stands for 'A'"):
+            DeltaCommitter.open_or_create(uri, SPEC)
+    with pytest.raises(ConfigError, match=r"write %3F for \?"):
+        DeltaCommitter.open_or_create(f"file://{tmp_path}/why?", SPEC)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["A", "link"], "nothing was made"
+    assert DeltaCommitter(f"file://{tmp_path}/%41").next_offsets() == {}, "a URL is decoded once"
 
 
 def test_files_go_where_delta_looks_when_the_table_is_given_as_a_uri(tmp_path: Path) -> None:

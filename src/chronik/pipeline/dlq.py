@@ -46,7 +46,7 @@ from chronik.pipeline.tables.columns import (
 from chronik.pipeline.tables.committer import Superseded, TableDiffers, TableMissing
 from chronik.pipeline.tables.delta import DeltaCommitter
 from chronik.pipeline.tables.listing import topics_with_dead_letters
-from chronik.pipeline.tables.progress import WrittenFile
+from chronik.pipeline.tables.progress import FilesGone, WrittenFile
 from chronik.pipeline.tables.replacing import LiveFile, replace_files
 from chronik.pipeline.tables.scanning import (
     Positions,
@@ -274,10 +274,17 @@ class _Pair:
             live = {file.path for file in table_files(table.uri, self._storage_options).files}
             if any(file.path in live for file in files):
                 return True  # it was us, and the answer got lost
-            for file in files:
-                Storage(table.uri, self._storage_options).remove(file.path)
+            self._remove(table, files)
+            return False
+        except FilesGone:
+            self._remove(table, files)
             return False
         return True
+
+    def _remove(self, table: DeltaCommitter, files: Sequence[WrittenFile]) -> None:
+        storage = Storage(table.uri, self._storage_options)
+        for file in files:
+            storage.remove(file.path)
 
     def _take_away(self, positions: Positions) -> None:
         """From the dead letters, wherever they are by now."""

@@ -37,7 +37,7 @@ from chronik.pipeline.ranges import Offsets
 from chronik.pipeline.tables.columns import Kind
 from chronik.pipeline.tables.committer import TableDiffers, TableMissing, TableSpec
 from chronik.pipeline.tables.delta import DeltaCommitter
-from chronik.pipeline.tables.progress import CommitRefused, Landed, WrittenFile
+from chronik.pipeline.tables.progress import CommitRefused, FilesGone, Landed, WrittenFile
 from chronik.pipeline.tables.storage import Storage, dead_letters_uri, table_uri
 from chronik.pipeline.tasks import TaskFailed
 from chronik.protocol.errors import KafkaError
@@ -222,6 +222,8 @@ class Round:
         except CommitRefused as refused:
             # Never CommitFailed: only who was refused knows that no version names these files. (Letters it may name.)
             self._remove(self._tables.data, (file for each in landed for file in each.files))
+            if isinstance(refused, FilesGone):
+                self._warnings.append(f"{refused}: they are written again")
             return self._superseded(str(refused))
         failpoints.reached(failpoints.DATA_COMMIT)
         self.landing.next_offsets = self.landing.next_offsets | committed.next_offsets

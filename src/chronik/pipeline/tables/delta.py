@@ -30,8 +30,9 @@ from chronik.pipeline.tables.committer import (
     TableSpec,
 )
 from chronik.pipeline.tables.evolution import Evolved, plan_columns
+from chronik.pipeline.tables.in_flight import COMMIT_HOURS_MAX, lost_files
 from chronik.pipeline.tables.progress import FilesGone, Landed, WrittenFile, choose
-from chronik.pipeline.tables.storage import Storage, local_folder, make_folder
+from chronik.pipeline.tables.storage import Storage, check_place, local_folder, make_folder
 
 CONFLICTS_MAX = 100
 """Attempts that lose to another commit: each means that somebody else got through, so only a crowd comes near it."""
@@ -136,10 +137,10 @@ class DeltaCommitter:
 
     def _append(self, table: DeltaTable, files: Sequence[WrittenFile], transactions: list[Transaction]) -> None:
         """Raises FilesGone."""
-        # A task that takes longer than the least that vacuum keeps would have its files named and not be there.
-        gone = self._storage.missing([file.path for file in files])
-        if gone:
-            raise FilesGone(f"{self.uri}: {len(gone)} of {len(files)} files to commit are gone, {gone[0]} among them")
+        lost = lost_files(self._storage, files)
+        if lost:
+            told = f"{len(lost)} of {len(files)} files to commit are gone, or older than {COMMIT_HOURS_MAX} h"
+            raise FilesGone(f"{self.uri}: {told}, {lost[0]} among them")
         table.create_write_transaction(
             [_add_action(file) for file in files],
             mode="append",
@@ -232,7 +233,8 @@ class Attempts:
 
 
 def open_delta(uri: str, storage_options: Mapping[str, str] | None) -> DeltaTable:
-    """The table as it is now. Raises TableMissing, TableTorn."""
+    """The table as it is now. Raises ConfigError, TableMissing, TableTorn."""
+    check_place(uri)
     check_entries(uri)
     try:
         return DeltaTable(uri, storage_options=dict(storage_options) if storage_options else None)

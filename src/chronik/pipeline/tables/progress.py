@@ -25,7 +25,8 @@ class SpansLeaveGap(CommitRefused):
 
 
 class FilesGone(CommitRefused):
-    """What was written has been taken away before its commit, by a vacuum that held it for orphans: write it again."""
+    """What was written has been taken away before its commit, by a vacuum that held it for orphans, or may be at any
+    moment: write it again."""
 
 
 @dataclass(frozen=True, slots=True)

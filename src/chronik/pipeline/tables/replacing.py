@@ -21,6 +21,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from chronik.pipeline.tables.columns import OFFSET, PARTITION
 from chronik.pipeline.tables.committer import CommitFailed, TableDiffers
 from chronik.pipeline.tables.delta import ON_THIS_VERSION, Attempts, committed_durably, open_delta
+from chronik.pipeline.tables.in_flight import lost_files
 from chronik.pipeline.tables.progress import WrittenFile
 from chronik.pipeline.tables.storage import Storage
 
@@ -98,7 +99,7 @@ def replace_files(
         if any(file.path in live for file in written):
             return True  # by an attempt whose answer got lost
         forestalled = not all(file.path in live for file in removed)
-        if forestalled or storage.missing([file.path for file in written]):
+        if forestalled or lost_files(storage, written):
             if not attempts.outcome_unknown:  # otherwise versions of the past may name them: left for vacuum
                 _remove(storage, written)
             return False

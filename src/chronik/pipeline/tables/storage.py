@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from pyarrow import fs
 
+from chronik.errors import ConfigError
+
 DEAD_LETTERS_SUFFIX = "~dead_letters"
 """No topic's name has a `~`, so the dead letters of one topic are never the table of another."""
+
+ENCODED_LETTER = re.compile("%[0-9A-Fa-f]{2}")
 
 
 def table_uri(root: str, topic: str) -> str:
@@ -28,6 +35,19 @@ def local_folder(uri: str) -> Path | None:
     if parts.scheme == "file":
         return Path(unquote(parts.path))
     return None if "://" in uri else Path(uri)
+
+
+def check_place(uri: str) -> None:
+    """Raises ConfigError for a place that delta-rs would take for another: it decodes the names of folders twice."""
+    folder = local_folder(uri)
+    if folder is None:
+        return
+    if "://" in uri and ("?" in uri or "#" in uri):
+        raise ConfigError(f"{uri}: in the URL of a folder, write %3F for ? and %23 for #")
+    encoded = ENCODED_LETTER.search(os.path.realpath(folder))
+    if encoded is not None:
+        told = f"{encoded[0]} in the name of a folder stands for {unquote(encoded[0])!r} to readers of Delta tables"
+        raise ConfigError(f"{folder}: {told}: choose another")
 
 
 class Storage:
@@ -59,14 +79,20 @@ class Storage:
             sync(self._folder / path)
             sync((self._folder / path).parent)
 
-    def missing(self, paths: Sequence[str]) -> list[str]:
-        """Those of these files that are not there."""
+    def modified_s(self, paths: Sequence[str]) -> dict[str, float]:
+        """When each of these files was written, without those that are not there."""
         found = self.filesystem.get_file_info([self.full_path(path) for path in paths])
-        return [path for path, info in zip(paths, found, strict=True) if info.type is not fs.FileType.File]
+        return {
+            path: math.inf if info.mtime is None else info.mtime.timestamp()  # nobody knows: then it is not old
+            for path, info in zip(paths, found, strict=True)
+            if info.type is fs.FileType.File
+        }
 
     def remove(self, path: str) -> None:
+        """Whether it is there or not."""
         if self._folder is None:
-            self.filesystem.delete_file(path)
+            with suppress(FileNotFoundError):
+                self.filesystem.delete_file(path)
         else:
             (self._folder / path).unlink(missing_ok=True)
 
