@@ -13,13 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronik.client.records import ConsumedRecord
-from chronik.pipeline.replay import Bound, ReplayFailed, ReplayRefused, replay
+from chronik.pipeline.columns import Wanted, columns_of, records_of
+from chronik.pipeline.replay import Bound, ReplayFailed, ReplayRefused, names_warning, replay
 from chronik.pipeline.replay_task import RowGroup, ordered_rows, windows
 from chronik.pipeline.tables.columns import Kind
 from chronik.pipeline.tables.committer import TableMissing
 from chronik.pipeline.tables.compaction import compact
 from chronik.pipeline.tables.delta import DeltaCommitter
 from chronik.pipeline.tables.scanning import table_files
+from chronik.protocol.batch import HEADER_BYTES, parse_header
+from chronik.protocol.records import Record, encode_batch
 from chronik.testing import Broker
 from tests.long import count
 from tests.pipeline.landing_rows import NOON_2024_05_01_MS
@@ -76,6 +79,23 @@ def test_a_raw_table_gives_back_every_byte(tmp_path: Path, chronik_broker: Broke
     assert [each.value for each in found[1]] == contents
     assert [list(each.headers) for each in found[1]] == [list(each) for each in headers]
     assert [each.timestamp for each in found[1]] == times
+
+
+def test_names_of_headers_that_are_not_as_they_were_are_told(
+    tmp_path: Path, chronik_broker: Broker, chronik_topic: str
+) -> None:
+    """Tables have texts for them: what was no UTF-8 is gone, and what comes back is something else."""
+    batch = encode_batch([Record(offset, 1, None, b"v", ((f"h{offset}", b""), ("\u00e9", b""))) for offset in range(4)])
+    for name, other in ((b"h1", b"\xff1"), (b"h2", b"\xc3\xa9")):
+        batch = batch.replace(name, other)
+    body = batch[HEADER_BYTES:]
+    table = table_of(tmp_path, Kind.RAW)
+    land(table, 0, columns_of([*records_of([(parse_header(batch, 0), body)])], Wanted()))
+    done = replay(TOPIC, chronik_topic, bootstrap=chronik_broker.bootstrap, table_root=str(tmp_path))
+    assert (done.records, done.names_replaced) == (4, 1)
+    names = [record.headers[0][0] for record in chronik_broker.records(chronik_topic)]
+    assert names == ["h0", "\ufffd1", "\u00e9", "h3"]
+    assert "1 of them with headers whose names were not UTF-8" in names_warning(done)
 
 
 @pytest.mark.parametrize("compacted", [False, True])

@@ -176,7 +176,7 @@ def run_replay(arguments: argparse.Namespace) -> int:
     from chronik.pipeline.bars import Bar
     from chronik.pipeline.dlq import list_letters
     from chronik.pipeline.landing.settings import absolute_root
-    from chronik.pipeline.replay import replay
+    from chronik.pipeline.replay import names_warning, replay
     from chronik.pipeline.tasks import SparkOnDemand
 
     topic, target, root = arguments.topic, arguments.to_topic, absolute_root(arguments.table_root)
@@ -214,6 +214,8 @@ def run_replay(arguments: argparse.Namespace) -> int:
         return EXIT_OK
     where = "in the partitions that they were in" if done.partitions_kept else "in the partitions that their keys say"
     print(f"{done.records:,} records of {topic} written to {target}, {where}")
+    if done.names_replaced:
+        print(names_warning(done))
     if letters:
         print(f"{letters:,} dead letters of {topic} are not in its table, and were not replayed")
     return EXIT_OK

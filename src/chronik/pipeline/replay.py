@@ -92,6 +92,8 @@ class Replayed:
     records: int
     partitions_kept: bool
     """Each record is in the partition that it was in."""
+    names_replaced: int = 0
+    """Records with a header whose name was not UTF-8: it has U+FFFD in the place of what was not."""
 
 
 def replay(
@@ -133,7 +135,7 @@ def replay(
         ends = next_offsets | ends  # where no record is that young, all are older
     rest = Rest(plan_ranges(table, next_offsets, starts, ends))
     publish = PublishSettings(bootstrap, to_topic, codec)
-    records = 0
+    records = names_replaced = 0
     while rest.ranges:
         some = [
             ReplayTask(_of_range(table, partition, low, high), partition, low, high, publish, keep)
@@ -142,18 +144,24 @@ def replay(
         try:
             done = tasks(replay_range, some)
         except TaskFailed as error:
-            raise ReplayFailed(_said(error, records, to_topic, rest), rest) from error
+            raise ReplayFailed(_said(error, Replayed(records, keep, names_replaced), to_topic, rest), rest) from error
         records += sum(each.records for each in done)
+        names_replaced += sum(each.names_replaced for each in done)
         rest = after_round(rest, done)
         errors = [each.error for each in done if each.error is not None]
         if errors:
-            raise ReplayFailed(_said(errors[0], records, to_topic, rest), rest)
+            raise ReplayFailed(_said(errors[0], Replayed(records, keep, names_replaced), to_topic, rest), rest)
         progress(records, rest)
-    return Replayed(records, keep)
+    return Replayed(records, keep, names_replaced)
 
 
-def _said(error: object, records: int, to_topic: str, rest: Rest) -> str:
-    return f"{error} ({records:,} records are in {to_topic}; what is left: {rest})"
+def _said(error: object, done: Replayed, to_topic: str, rest: Rest) -> str:
+    warning = f", {names_warning(done)}" if done.names_replaced else ""
+    return f"{error} ({done.records:,} records are in {to_topic}{warning}; what is left: {rest})"
+
+
+def names_warning(done: Replayed) -> str:
+    return f"{done.names_replaced:,} of them with headers whose names were not UTF-8, and are not as they were"
 
 
 # What is replayed

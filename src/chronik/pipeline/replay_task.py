@@ -17,7 +17,7 @@ from chronik.limits import MIB
 from chronik.pipeline.publishing import Publisher, PublishSettings
 from chronik.pipeline.reading import CLIENT_ID
 from chronik.pipeline.tables.columns import OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_MS, TIMESTAMP_TYPE
-from chronik.pipeline.tables.rebuilding import columns_needed, outgoing_rows
+from chronik.pipeline.tables.rebuilding import columns_needed, outgoing_rows, with_names_replaced
 from chronik.pipeline.tables.scanning import TableFiles, scan
 
 WINDOW_BYTES = 64 * MIB
@@ -53,23 +53,26 @@ class RangeReplayed:
     records: int
     next_offset: int
     """What is below is in the topic."""
+    names_replaced: int = 0
+    """Records with a header whose name is not as it was: see `rebuilding`."""
     error: str | None = None
     """Then some records from `next_offset` on may be in the topic, too."""
 
 
 def replay_range(task: ReplayTask) -> RangeReplayed:
     """Does not raise what can be told: how far it came is worth more than a second attempt, which would begin anew."""
-    records, position = 0, task.start
+    records, names_replaced, position = 0, 0, task.start
     try:
         with Cluster(task.publish.bootstrap, client_id=CLIENT_ID) as cluster:
             publisher = Publisher(cluster, task.publish)
             for rows in ordered_rows(task.table, task.partition, task.start, task.end):
                 outgoing = outgoing_rows(rows)
                 records += publisher.publish(outgoing if task.keep_partition else outgoing.drop_columns(["partition"]))
+                names_replaced += with_names_replaced(rows)
                 position = rows[OFFSET][-1].as_py() + 1
     except (ChronikError, OSError, pa.ArrowException) as error:
-        return RangeReplayed(task.partition, records, position, str(error) or type(error).__name__)
-    return RangeReplayed(task.partition, records, task.end)
+        return RangeReplayed(task.partition, records, position, names_replaced, str(error) or type(error).__name__)
+    return RangeReplayed(task.partition, records, task.end, names_replaced)
 
 
 def ordered_rows(table: TableFiles, partition: int, start: int, end: int) -> Iterator[pa.Table]:

@@ -4,6 +4,8 @@ From a raw table a record comes back byte for byte: key, value, headers and time
 decoded one its value comes back equal: an object with the same fields, as JSON text of our own. Fields that were null
 and fields that were not there are the same in a table, and are left out; nulls in lists, and in what was rescued, stay.
 A record without a value (a tombstone) has none again.
+
+Names of headers are texts in tables, as in Spark's own source. What was no UTF-8 in one has become U+FFFD for good.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from chronik.pipeline.tables.columns import (
     HEADERS,
@@ -29,6 +32,8 @@ from chronik.pipeline.tables.columns import (
 from chronik.pipeline.tables.evolution import RESERVED
 
 OUTSIDE_VALUE = (PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_MS, KEY, HEADERS)
+
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def columns_needed(schema: pa.Schema) -> list[str]:
@@ -50,6 +55,13 @@ def outgoing_rows(rows: pa.Table) -> pa.RecordBatch:
             "partition": _whole(rows[PARTITION]),
         }
     )
+
+
+def with_names_replaced(rows: pa.Table) -> int:
+    """How many have a header whose name is not as it was written. (Or was written with U+FFFD: nobody can tell.)"""
+    headers = _whole(rows[HEADERS])
+    replaced = pc.match_substring(pc.struct_field(pc.list_flatten(headers), "key"), REPLACEMENT)
+    return len(pc.unique(pc.list_parent_indices(headers).filter(replaced)))
 
 
 def _whole(column: Any) -> pa.Array:
