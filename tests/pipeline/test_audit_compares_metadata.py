@@ -14,7 +14,7 @@ from chronik.ids import new_id
 from chronik.metadata.commands import Command, CreateCluster, Envelope, RegisterBroker, encode_command
 from chronik.metadata.journal import Journal
 from chronik.metadata.snapshot import encode_snapshot
-from chronik.node.data_folder import DataFolder
+from chronik.node.data_folder import IDENTITY_FILE, DataFolder
 from chronik.pipeline.audit.findings import Finding, Kind
 from chronik.pipeline.audit.folders import CannotLook, NodeFolder, node_folders
 from chronik.pipeline.audit.groups import Bounds, compare_groups
@@ -50,7 +50,7 @@ def node(tmp_path: Path, node_id: int, commands: Sequence[Command], *, snapshot_
             writer.commit()
             journal.forget_through(number)
     journal.close()
-    return NodeFolder(node_id, str(path))
+    return NodeFolder(node_id, str(path), (path / IDENTITY_FILE).read_bytes())
 
 
 def compared(*folders: NodeFolder) -> tuple[list[Finding], list[str], int | None]:
@@ -105,7 +105,7 @@ def test_folders_are_told_apart_by_the_nodes_that_they_are_of(tmp_path: Path) ->
     with pytest.raises(CannotLook, match="not a node's data folder"):
         node_folders([tmp_path])
     (tmp_path / "empty").mkdir()
-    empty = NodeFolder(3, str(tmp_path / "empty"))
+    empty = NodeFolder(3, str(tmp_path / "empty"), b"")
     (found,), _, _ = compared(one, empty)
     assert "has no metadata" in found.says
 

@@ -12,6 +12,7 @@ import pytest
 from chronik.client.cluster import Cluster
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
+from chronik.ids import format_id
 from chronik.pipeline import segments
 from chronik.pipeline.errors import DataLoss
 from chronik.pipeline.options import IsolationLevel, ReadSettings, Transport
@@ -266,7 +267,8 @@ def test_records_deleted_while_a_broker_s_files_are_read_are_told(
     )
     rows = read_range(OffsetRange(chronik_topic, 0, 0, 5000), settings)
     offsets = next(rows)["offset"].to_pylist()
-    (folder,) = (each for each in chronik_broker.data_dir.glob("topics/*/0") if len(list(each.glob("*.log"))) > 3)
+    folder = chronik_broker.data_dir / "topics" / format_id(cluster.topic(chronik_topic).topic_id) / "0"
+    assert len(segments_of(str(folder))) > 3
     delete_records(cluster, chronik_topic, 4500)
     wait_for("files to go", lambda: segments_of(str(folder))[0].base_offset > 3000)
     if fail:

@@ -39,6 +39,8 @@ class CannotLook(ChronikError):
 class NodeFolder:
     node: int
     path: str
+    identity: bytes
+    """What the folder says of itself; no other folder says the same."""
 
     def partition(self, topic_id: str, index: int) -> str:
         return f"{self.path}/{TOPICS_FOLDER}/{topic_id}/{index}"
@@ -60,22 +62,38 @@ class NodeFolder:
 def node_folders(paths: Iterable[str | Path]) -> dict[int, NodeFolder]:
     """By node. Raises CannotLook when one is not a node's data folder, or two are of the same node."""
     found: dict[int, NodeFolder] = {}
-    for path in paths:
-        folder = NodeFolder(_node_of(str(path)), str(path).rstrip("/"))
+    for path in map(os.path.abspath, paths):  # tasks run elsewhere: what is relative here is nothing there
+        identity = _identity_of(path)
+        folder = NodeFolder(_node_of(path, identity), path, identity)
         if folder.node in found:
             raise CannotLook(f"{found[folder.node].path} and {path} are both of node {folder.node}")
         found[folder.node] = folder
     return dict(sorted(found.items()))
 
 
-def _node_of(path: str) -> int:
+def require_same(folders: Iterable[NodeFolder]) -> None:
+    """For tasks on other machines, where a path may lead nowhere, or to the folder of another node. Raises CannotLook.
+    """
+    for folder in folders:
+        if _identity_of(folder.path) != folder.identity:
+            raise CannotLook(f"{folder.path} is not the data folder of node {folder.node}, but another")
+
+
+def _identity_of(path: str) -> bytes:
     try:
         data = read_file(ReadOnlyFiles(path), IDENTITY_FILE)
-        if data is not None:
-            return msgspec.json.decode(data, type=Identity).node_id
-    except (OSError, msgspec.DecodeError) as error:
+    except OSError as error:
         raise CannotLook(f"{path}: {error}") from error
-    raise CannotLook(f"{path} is not a node's data folder: there is no {IDENTITY_FILE} in it")
+    if data is None:
+        raise CannotLook(f"{path} is not a node's data folder: there is no {IDENTITY_FILE} in it")
+    return data
+
+
+def _node_of(path: str, identity: bytes) -> int:
+    try:
+        return msgspec.json.decode(identity, type=Identity).node_id
+    except msgspec.DecodeError as error:
+        raise CannotLook(f"{path}: {error}") from error
 
 
 def indexed_place(segment: SegmentFile, offset: int) -> IndexEntry | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,16 +21,16 @@ from chronik.metadata.image import Image
 from chronik.pipeline.audit import groups as committed
 from chronik.pipeline.audit import standing
 from chronik.pipeline.audit.findings import Finding, Kind
-from chronik.pipeline.audit.folders import CannotLook, NodeFolder, node_folders, size_of
+from chronik.pipeline.audit.folders import CannotLook, NodeFolder, node_folders, require_same, size_of
 from chronik.pipeline.audit.logs import Progress, compare_logs, in_silence
 from chronik.pipeline.audit.report import Report
 from chronik.pipeline.audit.standing import Partition
 from chronik.pipeline.audit.state import compare_disks, compare_running
 from chronik.pipeline.audit.tabling import LandedTable, beyond_the_log, compare_table, landed_table, require_root
 from chronik.pipeline.audit.walk import log_end
-from chronik.pipeline.landing.settings import ENABLED
+from chronik.pipeline.landing.settings import ENABLED, absolute_root
 from chronik.pipeline.segment_files import segments_of
-from chronik.pipeline.tasks import Tasks, in_this_process, on_spark
+from chronik.pipeline.tasks import Item, Result, Tasks, in_this_process, on_spark
 from chronik.protocol.messages.metadata import MetadataResponsePartition
 
 if TYPE_CHECKING:
@@ -73,6 +75,7 @@ def audit(
     if not folders:
         raise CannotLook("no data folder was given")
     if table_root is not None:
+        table_root = absolute_root(table_root)
         require_root(table_root)
     with ExitStack() as stack:
         cluster = None
@@ -83,6 +86,7 @@ def audit(
         work.plan(table_root)
         if tasks is None:
             tasks = tasks_for(spark, master, work.size_bytes)
+        tasks = where_folders_are(tasks, folders.values(), table_root)
         work.look_at_logs(tasks)
         work.look_at_tables(tasks, table_root)
         work.look_at_groups()
@@ -100,6 +104,28 @@ def tasks_for(spark: SparkSession | None, master: str | None, size_bytes: int) -
     from chronik.pipeline.runtime import session
 
     return on_spark(session(master))
+
+
+def where_folders_are(tasks: Tasks, folders: Iterable[NodeFolder], table_root: str | None) -> Tasks:
+    """Each task first makes sure that it sees what was planned: an empty place would look like a log that is lost."""
+    looking = partial(_looking, tuple(folders), table_root)
+
+    def run(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        return tasks(partial(looking, function), items)
+
+    return run
+
+
+def _looking(
+    folders: tuple[NodeFolder, ...], table_root: str | None, function: Callable[[Item], Result], item: Item
+) -> Result:
+    try:
+        require_same(folders)
+        if table_root is not None:
+            require_root(table_root)
+    except CannotLook as error:
+        raise CannotLook(f"on {socket.gethostname()}, where tasks of the audit run: {error}") from error
+    return function(item)
 
 
 class _Audit:
