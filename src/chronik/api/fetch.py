@@ -38,6 +38,7 @@ FIRST_VERSION_WITH_SESSIONS = 7
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_ENDPOINTS = 16
 NOTHING_KNOWN = -1
+LOST_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 @dataclass(slots=True)
@@ -188,7 +189,7 @@ def _look(services: Services, wanted: Iterable[FetchPartition], max_bytes: int, 
             answer.replicas.append(replica)
         except KafkaError as error:
             data = _nothing(partition.partition, error.code)
-            if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            if error.code in LOST_LEADER and version >= FIRST_VERSION_WITH_ENDPOINTS:
                 _name_leader(services, partition, data)
         if data.error_code or data.diverging_epoch.epoch >= 0:
             answer.urgent = True
@@ -200,6 +201,8 @@ def _look(services: Services, wanted: Iterable[FetchPartition], max_bytes: int, 
 
 
 def _name_leader(services: Services, wanted: FetchPartition, data: PartitionData) -> None:
+    """Its id would fit answers from version 12 on; but an id without an address may be of a broker that the client has
+    not heard of, and kafka-python gives up on such."""
     partition = partition_of(services, wanted.topic, wanted.partition)
     if partition is not None:
         data.current_leader = LeaderIdAndEpoch(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
