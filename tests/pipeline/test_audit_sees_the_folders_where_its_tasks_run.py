@@ -1,7 +1,4 @@
-"""Tasks may run on other machines, and in other folders: what they cannot see is told, and never taken for lost.
-
-On a real Spark cluster an audit runs at the end of `test_landing_on_a_spark_cluster`.
-"""
+"""Tasks may run on other machines, and in other folders: what they cannot see is told, and never taken for lost."""
 
 from __future__ import annotations
 
