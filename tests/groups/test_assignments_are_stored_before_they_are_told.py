@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.groups.config import GROUP_BYTES_MAX
+from chronik.groups.config import GROUP_BYTES_MAX, SYNC_TIMEOUT_MS_MIN
 from chronik.groups.requests import LeavingMember
 from chronik.groups.transitions import GroupState
 from chronik.protocol.errors import ErrorCode
@@ -145,14 +145,15 @@ def test_members_who_never_sync_are_dropped_after_the_rebalance_timeout(leader_s
     assert lab.joined(lab.join(present)).generation == 2
 
 
-def test_a_member_without_a_rebalance_timeout_has_its_session_to_sync() -> None:
+@pytest.mark.parametrize("is_in_time", [True, False])
+def test_a_member_without_a_rebalance_timeout_has_time_to_sync_all_the_same(is_in_time: bool) -> None:
     lab = Lab()
     joining = lab.join(rebalance_ms=0)
     lab.pass_time(0)
     member = lab.joined(joining).member_id
-    lab.pass_time(SESSION_MS - 1)
-    waiter = lab.sync(member, assignments={member: b"all"})
-    assert lab.synced(waiter).assignment == b"all"
+    lab.pass_time(SYNC_TIMEOUT_MS_MIN - is_in_time)
+    synced = lab.synced(lab.sync(member, assignments={member: b"all"}))
+    assert synced.error is (ErrorCode.NONE if is_in_time else ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 def test_a_member_that_leaves_while_it_waits_for_its_assignment_is_answered() -> None:

@@ -27,6 +27,10 @@ GROUPS_MAX: Final = 100_000
 STATIC_ROUND_DELAY_MS_MIN: Final = 1_000
 """Between two rounds in which none of the static members came, whatever rebalance timeout (0 is legal) they chose."""
 
+SYNC_TIMEOUT_MS_MIN: Final = 3_000
+"""Whoever joined has so long to sync, whatever rebalance timeout it chose: some clients name none, which arrives as 0,
+and would be removed before their SyncGroup can be here."""
+
 NEW_ID_DELAY_MS: Final = 100
 """A round whose time is up while a static member's old id is still in the store looks again after this."""
 

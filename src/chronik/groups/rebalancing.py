@@ -6,7 +6,7 @@ whenever one does; every later rebalance waits for the members it had, up to the
 
 from __future__ import annotations
 
-from chronik.groups.config import NEW_ID_DELAY_MS, STATIC_ROUND_DELAY_MS_MIN
+from chronik.groups.config import NEW_ID_DELAY_MS, STATIC_ROUND_DELAY_MS_MIN, SYNC_TIMEOUT_MS_MIN
 from chronik.groups.core import EmptinessAwaited, GroupCore
 from chronik.groups.deadlines import DeadlineKind
 from chronik.groups.requests import SyncResult
@@ -109,4 +109,5 @@ def _start_generation(group: GroupCore) -> None:
         group.answer_join(member, group.joined(member))
         group.restart_session(member)
         member.is_new = False
-    group.deadlines.set(DeadlineKind.SYNC, group.now_ms + group.roster.sync_timeout_ms)
+    timeout_ms = max(group.roster.rebalance_timeout_ms, SYNC_TIMEOUT_MS_MIN)
+    group.deadlines.set(DeadlineKind.SYNC, group.now_ms + timeout_ms)

@@ -94,13 +94,6 @@ class Roster:
         """The slowest member decides how long the others wait."""
         return max((member.rebalance_timeout_ms for member in self), default=0)
 
-    @property
-    def sync_timeout_ms(self) -> int:
-        """As long, but never less than a session: some clients name no rebalance timeout, which arrives as 0, and would
-        be removed before their SyncGroup can be here."""
-        timeouts = (max(member.rebalance_timeout_ms, member.session_timeout_ms) for member in self)
-        return max(timeouts, default=0)
-
     def member_id_of_instance(self, group_instance_id: str | None) -> str | None:
         return None if group_instance_id is None else self._member_id_by_instance.get(group_instance_id)
 
