@@ -39,6 +39,8 @@ def test_a_listener_keeps_the_limits_unless_it_is_told_otherwise() -> None:
     assert default.frame_receive_seconds == limits.FRAME_RECEIVE_SECONDS_MAX
     assert default.connections == limits.CONNECTIONS_MAX
     assert default.idle_seconds == limits.CONNECTION_IDLE_SECONDS_MAX
+    assert default.responses_bytes == limits.RESPONSES_BYTES_MAX
+    assert default.response_stuck_seconds == limits.RESPONSE_STUCK_SECONDS_MAX
 
 
 def produce_frame_of(size: int, topic: str) -> bytes:
