@@ -88,6 +88,7 @@ def test_without_a_member_of_the_isr_only_an_unclean_election_helps(cluster: Clu
 def test_nobody_is_elected_where_nobody_is(cluster: Cluster) -> None:
     create(cluster[3], "alone", [1])
     cluster[1].kill()
+    cluster.wait_until_listed([2, 3])
     wait_until_seen(cluster, "alone", Seen(-1, [1], [1], ErrorCode.LEADER_NOT_AVAILABLE))
     nobody = {("alone", 0): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
     assert elect(cluster[3], ("alone", 0), unclean=True) == nobody
