@@ -181,6 +181,17 @@ def test_filters_and_columns_reach_the_files_and_the_tail(sql: Sql) -> None:
     assert sql.rows(statement)[0][0] == 3
 
 
+def test_a_root_that_is_given_as_a_url_is_decoded_once(sql: Sql, tmp_path: Path) -> None:
+    sql.root = (tmp_path / "100% [mine]").as_uri()
+    sql.send(b"a", b"b")
+    sql.land()
+    sql.send(b"c")
+    rows = sql.rows("SELECT _date, _value FROM T ORDER BY _offset")
+    assert [bytes(row["_value"]) for row in rows] == [b"a", b"b", b"c"]
+    assert {row["_date"].day for row in rows} == {1}
+    assert [each.name for each in tmp_path.iterdir()] == ["100% [mine]"]
+
+
 @pytest.mark.parametrize("partitioning", ["hour", "none"])
 def test_tables_of_any_partitioning_are_read(sql: Sql, partitioning: str) -> None:
     sql.send(b"a", timestamp=NOON_MS)

@@ -58,13 +58,13 @@ def _cold(spark: SparkSession, snapshot: TopicSnapshot, names: Sequence[str]) ->
     if landed is None or not _has_files(snapshot):
         return spark.createDataFrame([], from_arrow_schema(_selected(snapshot.schema, names)))
     # The columns that are folders are restored from below this path.
-    reader = spark.read.options(basePath=landed.uri, **PATHS_AS_THEY_ARE)
+    reader = spark.read.options(basePath=str(local_folder(landed.uri) or landed.uri), **PATHS_AS_THEY_ARE)
     rows = reader.schema(from_arrow_schema(snapshot.schema)).parquet(*_paths(landed))
     return rows.select([f"`{name}`" for name in names])
 
 
 def _paths(landed: Landed) -> list[str]:
-    """As Spark takes them. Delta-rs writes some letters of a folder's name as in a URL."""
+    """As Spark takes them, who decodes nothing. Delta-rs writes some letters of a folder's name as in a URL."""
     folder = local_folder(landed.uri)
     if folder is None:
         return list(landed.snapshot.file_uris)
