@@ -1,8 +1,17 @@
-"""What tests have to tell at the end of a run, whichever worker ran them: `record_property("summary", "…")`."""
+"""The broker that tests share, and what they have to tell at the end of a run, whichever worker ran them:
+`record_property("summary", "…")`."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+
+
+@pytest.fixture(scope="session")
+def chronik_broker_config() -> dict[str, Any]:
+    """Many tests write records of some day years ago: nothing may look in the midst of one whether they are too old."""
+    return {"broker": {"log.retention.check.interval.ms": "86400000"}}
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
