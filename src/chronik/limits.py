@@ -40,7 +40,7 @@ RESPONSE_STUCK_SECONDS_MAX = 10.0
 
 FETCH_RESPONSE_BYTES_MAX = 16 * MIB
 """One answer to a fetch, whatever it asks for (but always a whole batch): others wait a millisecond for each MB that is
-read. Where more is left, the next fetch begins with the partitions that were not reached."""
+read. The next fetch of a session begins with the partitions that were not reached."""
 
 FETCH_WAIT_SECONDS_MAX = 300.0
 """A fetch that asks to wait longer is answered by then: no client waits that long for one."""

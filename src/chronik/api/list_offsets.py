@@ -30,7 +30,7 @@ FIRST_VERSION_WITH_NOT_AVAILABLE = 5
 
 
 def handle(services: Services, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
-    """Whoever asks is a consumer: no replica asks here, and kafka-python 3.0 up to 3.0.11 calls itself replica 0."""
+    """Whoever asks is a consumer: no replica asks here, and kafka-python 3.0.11 calls itself replica 0."""
     response = ListOffsetsResponse()
     for topic in request.topics:
         partitions = []
