@@ -7,7 +7,7 @@ then on every member of the ISR has it on its disk, at the same offset and uncha
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from chronik.broker.replica import Replica
@@ -82,10 +82,28 @@ class Committed:
         """What the batch at (epoch, offset) is, wherever it was seen."""
         self.watermarks: dict[int, int] = {}
         """The highest one that was seen in each epoch."""
+        self._last_of_producer: dict[int, Batch] = {}
 
     @property
     def end(self) -> int:
         return self.batches[-1].next_offset if self.batches else 0
+
+    def add(self, batch: Batch) -> None:
+        """An idempotent producer's batches are there once each, and in order.
+
+        Except after ones that were deleted: followers learn of producers from what they copy, so that a replica that
+        was filled later, and leads, cannot know them. (So it is in Kafka.)
+        """
+        self.batches.append(batch)
+        self.by_offset[batch.base_offset] = batch
+        if batch.producer_id < 0:
+            return
+        before = self._last_of_producer.get(batch.producer_id)
+        self._last_of_producer[batch.producer_id] = batch
+        if before is None or before.base_offset < self.deleted_before:
+            return
+        if batch.base_sequence <= before.base_sequence:
+            raise Violation(f"{batch} comes after {before} of the same producer")
 
 
 class Checker:
@@ -174,8 +192,7 @@ class Checker:
             if committed.end <= batch.base_offset and batch.next_offset <= watermark:
                 if batch.base_offset > max(committed.end, committed.deleted_before):
                     raise Violation(f"{replica!r}: offset {committed.end} is missing below the high watermark")
-                committed.batches.append(batch)
-                committed.by_offset[batch.base_offset] = batch
+                committed.add(batch)
         if committed.end < watermark and watermark > committed.deleted_before:
             raise Violation(f"{replica!r}: the high watermark {watermark} is not where a batch ends")
 
@@ -223,8 +240,6 @@ class Checker:
             for index, partition in enumerate(topic.partitions):
                 replicas = [self._replica(member, topic.name, index) for member in partition.isr]
                 self._check_identical(replicas)
-        for committed in self.partitions.values():
-            _check_sequences(committed.batches)
 
     def _replica(self, member: int, topic: str, index: int) -> Replica:
         process = self._hosts[member].process
@@ -242,13 +257,3 @@ class Checker:
         ]
         if any(content != contents[0] for content in contents):
             raise Violation(f"{replicas[0]!r}: replicas in sync are not the same: {contents}")
-
-
-def _check_sequences(batches: Iterable[Batch]) -> None:
-    """An idempotent producer's batches are there once each, and in order."""
-    last: dict[int, int] = {}
-    for batch in batches:
-        if batch.producer_id >= 0:
-            if batch.base_sequence <= last.get(batch.producer_id, -1):
-                raise Violation(f"{batch} comes after sequence {last[batch.producer_id]} of its producer")
-            last[batch.producer_id] = batch.base_sequence
