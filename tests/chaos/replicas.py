@@ -7,6 +7,7 @@ what the log itself believes about them, its indexes and its checkpoints, is not
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,7 +43,16 @@ def partition_folder(data_dir: Path, topic_id: bytes, partition: int) -> Path:
 
 
 def read_log(folder: Path) -> StoredLog:
-    """Up to the end of its good batches. A folder that is not there is an empty log: nothing was ever written."""
+    """Up to the end of its good batches. A folder that is not there is an empty log: nothing was ever written.
+
+    The node may run, and delete or compact a segment after we looked at the folder: then we look again.
+    """
+    while True:
+        with suppress(FileNotFoundError):
+            return _read_log(folder)
+
+
+def _read_log(folder: Path) -> StoredLog:
     present = [path.name for path in folder.iterdir()] if folder.exists() else []
     segments = names.offsets_of(present, names.LOG)
     batches: list[StoredBatch] = []

@@ -101,3 +101,16 @@ def test_a_replica_that_does_not_reach_the_high_watermark_is_found(
 ) -> None:
     (finding,) = compared(tmp_path, {0: GOOD}, short, {0: GOOD})
     assert finding.what.startswith("node 2 holds t-0 up to")
+
+
+def test_a_log_is_read_again_when_a_segment_goes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write(tmp_path / "1", {0: GOOD[:1], 2: GOOD[1:]})
+    read = Path.read_bytes
+
+    def deleted_before_it_is_read(path: Path) -> bytes:
+        monkeypatch.setattr(Path, "read_bytes", read)
+        path.unlink()
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", deleted_before_it_is_read)
+    assert read_log(folder).start == 2

@@ -87,6 +87,9 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        if self._is_closing:  # closed between its arrival and this call
+            self._transport.abort()
+            return
         self._transport.set_write_buffer_limits(high=UNSENT_BYTES_HIGH)
         name = transport.get_extra_info("peername")
         if isinstance(name, tuple):

@@ -94,9 +94,9 @@ class PeerTransport:
         for node_id in list(self._tasks):
             self._hang_up(node_id)
         await asyncio.gather(*tasks, return_exceptions=True)
-        for connection in (*self._strangers, *self._accepted.values()):
-            connection.close("the node stops", logging.DEBUG)
-        while self._strangers or self._accepted:  # their last callbacks come with the loop's next turns
+        while connections := [*self._strangers, *self._accepted.values()]:  # also those that come at the last moment
+            for connection in connections:
+                connection.close("the node stops", logging.DEBUG)
             self._all_closed.clear()
             await self._all_closed.wait()
 
