@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from chronik.broker.replica import Replica
 from chronik.broker.replicas import Replicas
+from chronik.broker.threads import run_to_its_end
 from chronik.clock import Clock
 from chronik.configs.resolver import ConfigResolver
 from chronik.log.compaction import Compaction
@@ -117,4 +118,4 @@ class Housekeeping:
     async def _keep_checkpoints(self) -> None:
         while True:
             await asyncio.sleep(CHECKPOINT_SECONDS)
-            await asyncio.to_thread(self._synced_offsets.sync)
+            await run_to_its_end(self._synced_offsets.sync)

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from chronik.broker.flusher import Flusher
 from chronik.broker.recent import RecentRoom
 from chronik.broker.replica import Replica
+from chronik.broker.threads import run_to_its_end
 from chronik.broker.topic_settings import incoming_rules, log_config
 from chronik.clock import Clock
 from chronik.configs.resolver import ConfigResolver
@@ -265,7 +266,7 @@ class Replicas:
                     await replica.release()
                 self._to_remove.popleft()
                 self._take_away(removal)
-            await asyncio.to_thread(self._remove_deleted)
+            await run_to_its_end(self._remove_deleted)
 
     def _take_away(self, removal: _Removal) -> None:
         self._cache.forget_folder(f"{TOPICS_FOLDER}/{removal.folder}")
