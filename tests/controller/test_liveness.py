@@ -112,3 +112,22 @@ def test_a_fencing_that_was_not_taken_is_wanted_again() -> None:
     liveness.heard(1, 7, 0.0)
     for now in (1.0, 1.5, 2.0):
         assert changes(liveness, brokers(ONLINE), now, b1=now) == [UpdateBrokerStatus(1, OFFLINE, 7)]
+
+
+def test_one_that_said_goodbye_has_to_speak_before_it_comes_back() -> None:
+    liveness = Liveness(SESSION)
+    liveness.heard(1, 7, 0.0)
+    assert changes(liveness, brokers(ONLINE), 0.1) == []
+    assert changes(liveness, brokers(OFFLINE), 0.2) == [], "it was heard a moment ago, and left since"
+    assert changes(liveness, brokers(OFFLINE), 0.7) == []
+    liveness.heard(1, 7, 0.8)
+    assert changes(liveness, brokers(OFFLINE), 0.9) == [UpdateBrokerStatus(1, ONLINE, 7)]
+
+
+def test_one_that_was_fenced_for_its_silence_comes_back_with_its_next_word() -> None:
+    liveness = Liveness(SESSION)
+    liveness.heard(1, 7, 0.0)
+    assert changes(liveness, brokers(ONLINE), 1.0) == []
+    assert changes(liveness, brokers(ONLINE), 5.0) == [UpdateBrokerStatus(1, OFFLINE, 7)]
+    liveness.heard(1, 7, 5.1)
+    assert changes(liveness, brokers(OFFLINE), 5.2) == [UpdateBrokerStatus(1, ONLINE, 7)]

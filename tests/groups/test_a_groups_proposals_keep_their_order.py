@@ -16,7 +16,7 @@ from chronik.metadata.image import Image
 from chronik.metadata.raft_store import COMMANDS_UNDER_WAY_MAX
 from chronik.metadata.records import Result
 from chronik.metadata.store import Acks
-from chronik.protocol.errors import ErrorCode
+from chronik.protocol.errors import ErrorCode, KafkaError
 
 
 class SlowStore:
@@ -99,3 +99,47 @@ def test_however_many_groups_are_stored_at_once_the_store_is_not_overrun() -> No
         await running
 
     asyncio.run(asyncio.wait_for(scenario(), 10))
+
+
+class SilentStore(SlowStore):
+    """No majority is left."""
+
+    async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> Result:
+        self.ended.append(command)
+        await asyncio.sleep(0)
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+
+
+def test_a_node_that_stops_waits_for_a_silent_store_once() -> None:
+    """And not once for each commit of a group, since no two of them are under way together."""
+
+    async def scenario() -> None:
+        store = SilentStore()
+        proposals = Proposals(store)
+        answers: list[ErrorCode | None] = []
+        for _ in range(5):
+            proposals.submit(DeleteConsumerGroup("a"), answers.append)
+        proposals.close()
+        await proposals.run()
+        assert len(store.ended) == 1
+        assert answers == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 5
+
+    asyncio.run(scenario())
+
+
+def test_a_node_that_stops_sees_through_what_a_store_answers() -> None:
+    async def scenario() -> None:
+        store = SlowStore()
+        proposals = Proposals(store)
+        answers: list[ErrorCode | None] = []
+        for _ in range(5):
+            proposals.submit(DeleteConsumerGroup("a"), answers.append)
+        proposals.close()
+        running = asyncio.create_task(proposals.run())
+        while not running.done():
+            await asyncio.sleep(0)
+            if store.under_way:
+                store.end_newest()
+        assert answers == [None] * 5
+
+    asyncio.run(scenario())

@@ -27,11 +27,14 @@ class Liveness:
         self._heard: dict[Life, float] = {}
         self._granted: dict[Life, float] = {}
         """From when on silence counts: seen for the first time, by registration or by a new leader."""
+        self._present: set[Life] = set()
+        """Those that were there at the last look, and alive."""
 
     def begin(self) -> None:
         """This node leads from now on: what was heard before is old."""
         self._heard.clear()
         self._granted.clear()
+        self._present.clear()
 
     def heard(self, broker_id: int, broker_epoch: int, now: float) -> None:
         self._heard[broker_id, broker_epoch] = now
@@ -46,17 +49,24 @@ class Liveness:
         lives = {(broker.id, broker.epoch): broker for broker in brokers.values()}
         self._heard = {life: at for life, at in self._heard.items() if life in lives}
         self._granted = {life: at for life, at in self._granted.items() if life in lives}
-        wanted = []
+        wanted, present = [], set()
         for life, broker in sorted(lives.items()):
             if not broker.fenced:
                 self._granted.setdefault(life, now)
-            if self._is_gone(life, now, gone_seconds.get(broker.id, 0.0)):
+            if self._has_left(life, broker) or self._is_gone(life, now, gone_seconds.get(broker.id, 0.0)):
                 self._forget(life)  # it has to speak before it counts as alive again
             is_alive = now - self._last_sign(life) <= self._session_seconds
+            if is_alive and broker.status is not BrokerStatus.OFFLINE:
+                present.add(life)
             status = BrokerStatus.ONLINE if is_alive else BrokerStatus.OFFLINE
             if broker.status is not status and not (is_alive and broker.status is BrokerStatus.MAINTENANCE):
                 wanted.append(UpdateBrokerStatus(broker.id, status, broker.epoch))
+        self._present = present
         return wanted
+
+    def _has_left(self, life: Life, broker: Broker) -> bool:
+        """Since the last look, perhaps with a farewell: a moment ago it was heard, and that must not bring it back."""
+        return life in self._present and broker.status is BrokerStatus.OFFLINE
 
     def _is_gone(self, life: Life, now: float, gone_seconds: float) -> bool:
         silent_seconds = now - self._heard.get(life, float("-inf"))

@@ -142,7 +142,7 @@ class Proposals:
         return waiter
 
     def close(self) -> None:
-        """`run` ends when everything submitted so far has its outcome."""
+        """`run` ends when everything submitted so far has its outcome, or the store is found to answer nobody."""
         self._closing = True
         self._wakeup.set()
 
@@ -153,12 +153,15 @@ class Proposals:
                 await self._wakeup.wait()
                 self._wakeup.clear()
                 while self._queue:
-                    await self._propose_all()
+                    is_answered = await self._propose_all()
+                    if self._closing and not is_answered:
+                        return  # all nodes stop, it seems: each further wave would wait as long, and for nothing
         finally:
             for entry in self._queue:
                 entry.finish(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    async def _propose_all(self) -> None:
+    async def _propose_all(self) -> bool:
+        """Of some of the queue; whether any of it has an outcome that is known."""
         wave = self._next_wave()
         tasks = [
             asyncio.ensure_future(self._store.propose(entry.as_command(), acks=self._acks(entry))) for entry in wave
@@ -168,6 +171,7 @@ class Proposals:
         for bug in bugs:
             if bug is not None:
                 raise bug
+        return not all(map(_is_unanswered, tasks))
 
     def _acks(self, entry: _Single | _Batch) -> Acks:
         """What members believe about their group is never less than agreed."""
@@ -199,6 +203,11 @@ def _finish(entry: _Single | _Batch, task: asyncio.Future[Result]) -> BaseExcept
         return bug
     # A store that stops says so itself.
     return None if isinstance(error, KafkaError | StorageFailed | StoreClosed) else error
+
+
+def _is_unanswered(task: asyncio.Future[Result]) -> bool:
+    error = task.exception()
+    return isinstance(error, KafkaError) and error.code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER)
 
 
 def told_as(error: ErrorCode) -> ErrorCode:

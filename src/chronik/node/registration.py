@@ -20,7 +20,7 @@ from chronik.metadata.store import StoreClosed
 from chronik.protocol.errors import KafkaError
 from chronik.raft.driver import RaftDriver
 from chronik.raft.membership import NOBODY
-from chronik.raft.outcomes import DriverStopped, OutcomeUnknown
+from chronik.raft.outcomes import DriverStopped, OutcomeUnknown, ProposalRefused
 from chronik.raft.peer_calls import CallRefused, CallTimedOut, PeerUnavailable
 
 logger = logging.getLogger("chronik.node")
@@ -126,7 +126,7 @@ class Registration:
         """A broker that was paused may have been fenced meanwhile, and learn of it only with the entries that come."""
         try:
             await self._driver.wait_applied(index, self._session_seconds / 2)
-        except (OutcomeUnknown, DriverStopped):
+        except (OutcomeUnknown, ProposalRefused, DriverStopped):
             return False
         return True
 

@@ -16,7 +16,15 @@ import msgspec
 from chronik.raft.driver import RaftDriver
 from chronik.raft.events import Refusal
 from chronik.raft.membership import NOBODY
-from chronik.raft.outcomes import Committed, NotLeader, OutcomeUnknown, ProposalLost, ProposalRefused, Until
+from chronik.raft.outcomes import (
+    Committed,
+    DriverStopped,
+    NotLeader,
+    OutcomeUnknown,
+    ProposalLost,
+    ProposalRefused,
+    Until,
+)
 from chronik.raft.peer_calls import CALLS_UNDER_WAY_MAX, CallRefused, CallTimedOut, PeerUnavailable, TypedCall
 from chronik.raft.settings import TIMEOUT_SECONDS
 
@@ -106,7 +114,7 @@ class Forwarder:
             return ForwardedAnswer(Ending.REFUSED, reason=error.refusal)
         except ProposalLost as error:
             return ForwardedAnswer(Ending.LOST, reason=str(error))
-        except OutcomeUnknown as error:
+        except (OutcomeUnknown, DriverStopped) as error:
             return ForwardedAnswer(Ending.UNKNOWN, reason=str(error))
         return ForwardedAnswer(Ending.COMMITTED, committed.index, committed.term)
 

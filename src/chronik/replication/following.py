@@ -83,10 +83,20 @@ class Following:
         return fetcher
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as self._tasks:
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
             for leader, fetcher in self._fetchers.items():
-                self._tasks.create_task(fetcher.run(self._tasks), name=f"following node {leader}")
-            await asyncio.get_running_loop().create_future()  # until the node stops
+                tasks.create_task(fetcher.run(tasks), name=f"following node {leader}")
+            try:
+                await asyncio.get_running_loop().create_future()  # until the node stops
+            finally:
+                self._stop()
+
+    def _stop(self) -> None:
+        """In the turn in which the group begins to end, and takes no more tasks. Leaders still change after that."""
+        self._tasks = None
+        for fetcher in self._fetchers.values():
+            fetcher.stop()
 
 
 class LeaderFetcher:
@@ -124,6 +134,10 @@ class LeaderFetcher:
         if self._is_waiting and self._tasks is not None:
             self._is_waiting = False
             self._tasks.create_task(self._wake())
+
+    def stop(self) -> None:
+        """Nobody is woken any more."""
+        self._tasks = None
 
     async def _wake(self) -> None:
         try:
