@@ -164,4 +164,4 @@ def test_a_fenced_node_lets_producers_ask_again_and_offsets_be_fetched() -> None
     assert by_name["InitProducerId"] is LOADING
     assert by_name["OffsetFetch"] is None
     assert by_name["JoinGroup"] is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert by_name["Produce"] is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert by_name["Fetch"] is ErrorCode.NOT_LEADER_OR_FOLLOWER

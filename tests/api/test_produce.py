@@ -10,8 +10,11 @@ from typing import cast
 import pytest
 
 from chronik.api import produce
-from chronik.api.context import Services
+from chronik.api.context import Context, Services
+from chronik.broker.refusals import RefusedBatches
 from chronik.broker.replica import Replica
+from chronik.clock import ManualClock
+from chronik.exchange import Peer
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from chronik.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
@@ -46,6 +49,28 @@ def test_a_gap_in_the_sequence_is_refused(client: RawClient, chronik_topic: str)
     talk.produce(client, chronik_topic, sequenced(producer, 0))
     gap = talk.produce(client, chronik_topic, sequenced(producer, 2))
     assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_what_was_sent_behind_a_refused_batch_waits_for_it(client: RawClient) -> None:
+    """As when a node comes to lead while several batches are on their way to it."""
+    producer = new_producer(client)
+    topic = f"not-yet-{producer}"
+    assert talk.produce(client, topic, sequenced(producer, 0)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    talk.describe(client, topic, create=True)
+    assert talk.produce(client, topic, sequenced(producer, 1)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for sequence in range(3):
+        assert talk.produce(client, topic, sequenced(producer, sequence)).base_offset == sequence
+    assert talk.values(talk.fetch(client, topic, 0)) == [b"0", b"1", b"2"]
+
+
+def test_a_fenced_node_stores_nothing_and_remembers_what_it_refused() -> None:
+    refused = RefusedBatches(ManualClock())
+    services = cast(Services, SimpleNamespace(is_fenced=lambda: True, refused_batches=refused))
+    request = talk.produce_request("topic", sequenced(7, 0))
+    response = produce.handle(services, request, Context(9, "client", Peer("host", 1, 1)))
+    assert isinstance(response, ProduceResponse)
+    assert response.responses[0].partition_responses[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert len(refused) == 1
 
 
 def test_an_older_epoch_of_a_producer_is_refused_and_a_newer_starts_at_zero(

@@ -420,7 +420,8 @@ def _check_one(place: Place, load: Load, found: list[Acknowledged]) -> None:
     ]
     assert not lost, f"{load.name}: {len(lost)} acknowledged records are not in {place}: {lost[:5]}"
     if load.is_once:
-        doubled = [number for number, times in Counter(numbers).items() if times > 1]
+        times = Counter(numbers)
+        doubled = [each for each in found if times[each.number] > 1]
         assert not doubled, f"{load.name}: {len(doubled)} records are in {place} twice: {doubled[:5]}"
         assert numbers == sorted(numbers), f"{load.name}: records are reordered in {place}"
 

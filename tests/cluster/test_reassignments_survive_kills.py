@@ -49,6 +49,7 @@ def test_nothing_is_lost_when_nodes_die_while_partitions_move(
             victim.kill()
             cluster.leader()
             victim.start()
+            cluster.wait_until_agreed()  # one that has just started may not have heard of the moves yet
             wait_until_settled(cluster)
             load.wait_until_it_goes_on()
             after = [each.replicas for each in see(cluster[1], TOPIC)]

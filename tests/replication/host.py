@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, cast
 
 from chronik.api import produce
 from chronik.api.context import Context, Pipelined, Services
 from chronik.broker.flusher import Flushable, Flusher
+from chronik.broker.refusals import RefusedBatches
 from chronik.broker.replica import Replica
 from chronik.broker.replicas import Replicas
 from chronik.configs.resolver import ConfigResolver
@@ -76,6 +77,8 @@ class _Services:
     replicas: Replicas
     store: VirtualStore
     clock: VirtualClock
+    is_fenced: Callable[[], bool]
+    refused_batches: RefusedBatches
 
     @property
     def image(self) -> Image:
@@ -125,8 +128,12 @@ class Process:
         jobs = [*replication.jobs(), self.replicas.keep_removing, self.store.keep_applying, self._register]
         for job in [*jobs, self._keep_synced_offsets]:
             self._supervise(cast(Coroutine[Any, Any, None], job()))
-        self._services = cast(Services, _Services(self.replicas, self.store, host.clock))
+        self._services = cast(Services, self._parts_for_produce())
         self.is_booted = True
+
+    def _parts_for_produce(self) -> _Services:
+        clock = self.host.clock
+        return _Services(self.replicas, self.store, clock, lambda: self.is_fenced, RefusedBatches(clock))
 
     def _supervise(self, job: Coroutine[Any, Any, None]) -> None:
         self.loop.create_task(job).add_done_callback(self._job_ended)
@@ -181,8 +188,6 @@ class Process:
                 )
             ],
         )
-        if self.is_fenced:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
         outcome = produce.handle(self._services, request, Context(PRODUCE_VERSION, "client", Peer("host", 1, 1)))
         response = await outcome.response if isinstance(outcome, Pipelined) else outcome
         assert isinstance(response, ProduceResponse)

@@ -7,7 +7,8 @@ from chronik.metadata.names import SYSTEM_TOPICS
 from chronik.protocol.apis import APIS
 from chronik.protocol.errors import ErrorCode, KafkaError
 
-_DATA = {"Produce", "Fetch", "ListOffsets", "OffsetForLeaderEpoch", "DeleteRecords"}
+_DATA = {"Fetch", "ListOffsets", "OffsetForLeaderEpoch", "DeleteRecords"}
+"""And Produce, which sees to it itself: it has to know what it refused."""
 _COORDINATION = {
     "FindCoordinator",
     "JoinGroup",

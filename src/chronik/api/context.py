@@ -10,6 +10,7 @@ from typing import NamedTuple
 from chronik.api.topic_bytes import TopicBytes
 from chronik.broker.fetch_sessions import FetchSessions
 from chronik.broker.producer_ids import ProducerIds
+from chronik.broker.refusals import RefusedBatches
 from chronik.broker.replicas import Replicas
 from chronik.clock import Clock
 from chronik.config import NodeConfig
@@ -41,6 +42,7 @@ class Services:
     is_gone: Callable[[int], bool]
     """Whether a node's port refuses connections, and it is not fenced for it yet. Clients are not sent there: Java's
     admin client would wait for such a broker, once it is no longer listed, until the call times out: KAFKA-20673."""
+    refused_batches: RefusedBatches
     topic_bytes: TopicBytes = field(default_factory=TopicBytes)
     outbox: Outbox = field(default_factory=Outbox)
 

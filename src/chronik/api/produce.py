@@ -125,16 +125,21 @@ def _append(
     waiting: list[Appended],
 ) -> PartitionProduceResponse:
     try:
+        if services.is_fenced():
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         replica = _find(services, topic, partition.index, context)
         if acks == ALL_ACKS and not replica.has_enough_replicas:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         records = partition.records
         view = memoryview(records) if records is not None else None
         incoming = accept_produced(view, replica.rules, context.version, services.clock.now_ms())
+        if services.refused_batches:
+            services.refused_batches.check(_key(topic), partition.index, incoming.headers[0], replica.log.producers)
         info = replica.append(incoming)
         # What is written need not be held until it is synced: the records are most of the request's memory.
         partition.records = None
     except KafkaError as error:
+        services.refused_batches.note(_key(topic), partition.index, partition.records, error.code)
         return PartitionProduceResponse(
             index=partition.index,
             error_code=error.code,
@@ -151,6 +156,10 @@ def _append(
     if not (replica.is_committed if acks == ALL_ACKS else replica.is_durable)(info.last_offset + 1):
         waiting.append(Appended(replica, info.last_offset + 1, answer))
     return answer
+
+
+def _key(topic: TopicProduceData) -> str | bytes:
+    return topic.name or topic.topic_id
 
 
 def _record_errors(error: KafkaError) -> list[BatchIndexAndErrorMessage]:

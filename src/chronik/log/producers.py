@@ -81,6 +81,14 @@ class ProducerStates:
             _check_order(header, producer)
         return duplicate
 
+    def continues(self, header: BatchHeader) -> bool:
+        """Whether the batch is there, or is known to be the next of its producer."""
+        producer = self._producers.get(header.producer_id)
+        if producer is None or header.producer_epoch != producer.epoch or not producer.batches:
+            return False
+        is_next = header.base_sequence == next_sequence(producer.batches[-1].last_sequence)
+        return is_next or _find(producer, header) is not None
+
     def update(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
         """The batch was appended at `base_offset`."""
         # Taken out and put back at the end, so that they stay in order of activity.

@@ -16,6 +16,7 @@ from chronik.broker.fetch_sessions import FetchSessions
 from chronik.broker.flusher import Flusher
 from chronik.broker.housekeeping import Housekeeping
 from chronik.broker.producer_ids import ProducerIds
+from chronik.broker.refusals import RefusedBatches
 from chronik.broker.replicas import Replicas
 from chronik.clock import Clock, SystemClock
 from chronik.config import Address, NodeConfig
@@ -161,6 +162,7 @@ class Node:
             is_fenced=lambda: standing.is_fenced,
             controller_id=lambda: standing.controller_id,
             is_gone=standing.is_gone,
+            refused_batches=RefusedBatches(self._clock),
         )
         router = Router(services, self._fail, self._interceptor)
         listener = Listener(config.kafka, router.dispatch, _listener_limits(configs), services.outbox)

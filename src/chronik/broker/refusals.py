@@ -1,0 +1,95 @@
+"""Batches of idempotent producers that were refused a moment ago, and what the producers had sent behind them.
+
+Producers send several batches without waiting for answers. The first may find a node that does not lead; if the node
+comes to lead before it gets to the second, that one seems to leave a gap, or to be the first of all. To a gap Kafka
+says OUT_OF_ORDER_SEQUENCE_NUMBER, and librdkafka begins a new epoch and sends everything again: also what it had sent
+to an earlier leader, which had stored it and died before it could say so. It would be there twice. So what follows a
+refused batch is refused in the same way: the client sends all of them again, in order.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from chronik.clock import Clock
+from chronik.log.producers import ProducerStates
+from chronik.protocol.batch import BatchHeader, Bytes, parse_header
+from chronik.protocol.errors import CorruptRecords, ErrorCode, KafkaError
+
+REFUSALS: Final = frozenset(
+    (
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    )
+)
+"""After which a client sends the same batch again. Nothing was stored."""
+
+FOLLOWING_SECONDS: Final = 2.0
+"""How long batches may be on their way that were sent before the client heard of the refusal. A gap that is none of
+our making is told after that; some milliseconds would do but for machines that are very busy."""
+
+PRODUCERS_MAX: Final = 10_000
+"""Beyond that the oldest are forgotten."""
+
+Topic = str | bytes
+
+
+class _Key(NamedTuple):
+    topic: Topic
+    partition: int
+    producer_id: int
+    producer_epoch: int
+
+
+class _Refused(NamedTuple):
+    sequence: int
+    code: ErrorCode
+    at: float
+
+
+class RefusedBatches:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._refused: dict[_Key, _Refused] = {}
+
+    def __len__(self) -> int:
+        return len(self._refused)
+
+    def note(self, topic: Topic, partition: int, records: Bytes | None, code: ErrorCode) -> None:
+        """The records were answered with that error."""
+        if code not in REFUSALS or not records:
+            return
+        try:
+            header = parse_header(records)
+        except CorruptRecords:
+            return
+        if not header.has_producer_id:
+            return
+        key, now = _key(topic, partition, header), self._clock.monotonic()
+        known = self._refused.pop(key, None)
+        if known is None or header.base_sequence <= known.sequence or _is_over(known, now):
+            known = _Refused(header.base_sequence, code, now)
+        self._refused[key] = known
+        if len(self._refused) > PRODUCERS_MAX:
+            del self._refused[next(iter(self._refused))]
+
+    def check(self, topic: Topic, partition: int, header: BatchHeader, producers: ProducerStates) -> None:
+        """Raises KafkaError, as for the batch that was refused, when this one was sent behind it. One that is known to
+        be next was not: the other has arrived meanwhile, here or at another leader."""
+        refused = self._refused.get(_key(topic, partition, header))
+        if refused is None:
+            return
+        if _is_over(refused, self._clock.monotonic()):
+            del self._refused[_key(topic, partition, header)]
+        elif header.base_sequence > refused.sequence and not producers.continues(header):
+            raise KafkaError(refused.code)
+
+
+def _key(topic: Topic, partition: int, header: BatchHeader) -> _Key:
+    return _Key(topic, partition, header.producer_id, header.producer_epoch)
+
+
+def _is_over(refused: _Refused, now: float) -> bool:
+    return now - refused.at > FOLLOWING_SECONDS

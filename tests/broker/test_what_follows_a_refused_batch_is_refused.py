@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import pytest
+
+from chronik.broker import refusals
+from chronik.broker.refusals import FOLLOWING_SECONDS, RefusedBatches
+from chronik.clock import ManualClock
+from chronik.log.producers import ProducerStates
+from chronik.protocol.batch import parse_header
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.records import Record, encode_batch
+
+NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def batch(sequence: int, producer_id: int = 7, epoch: int = 0) -> bytes:
+    records = [Record(0, -1, None, b"v")]
+    return encode_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+
+
+class Story:
+    """One partition, and what is stored in it."""
+
+    def __init__(self, *stored: int) -> None:
+        self.clock = ManualClock()
+        self.refused = RefusedBatches(self.clock)
+        self.states = ProducerStates()
+        for sequence in stored:
+            self.states.update(parse_header(batch(sequence)), sequence, 0)
+
+    def refuse(self, data: bytes, code: ErrorCode = NOT_LEADER) -> None:
+        self.refused.note("topic", 0, data, code)
+
+    def verdict(self, data: bytes, partition: int = 0) -> ErrorCode | None:
+        """None when it may go on to the log, which has its own opinion."""
+        try:
+            self.refused.check("topic", partition, parse_header(data), self.states)
+        except KafkaError as error:
+            return error.code
+        return None
+
+
+def test_what_was_sent_behind_a_refused_batch_is_refused_until_that_one_comes_again() -> None:
+    story = Story(0, 1, 2)  # by an earlier leader, which could not say so
+    story.refuse(batch(1))
+    story.refuse(batch(2))
+    assert story.verdict(batch(5)) is NOT_LEADER
+    assert story.verdict(batch(4)) is NOT_LEADER
+    assert story.verdict(batch(1)) is None
+    assert story.verdict(batch(2)) is None, "it is there"
+    assert story.verdict(batch(3)) is None, "it is next"
+
+
+def test_a_producer_that_is_not_known_here_does_not_begin_in_the_middle() -> None:
+    story = Story()
+    story.refuse(batch(0))
+    assert story.verdict(batch(1)) is NOT_LEADER
+    assert story.verdict(batch(0)) is None
+
+
+def test_it_is_refused_for_the_same_reason() -> None:
+    story = Story()
+    story.refuse(batch(0), ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert story.verdict(batch(1)) is ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+def test_others_are_not_concerned() -> None:
+    story = Story()
+    story.refuse(batch(0))
+    assert story.verdict(batch(1, producer_id=8)) is None
+    assert story.verdict(batch(1, epoch=1)) is None
+    assert story.verdict(batch(1), partition=1) is None
+
+
+def test_after_a_while_a_gap_is_a_gap() -> None:
+    story = Story(0)
+    story.refuse(batch(3))
+    assert story.verdict(batch(5)) is NOT_LEADER
+    story.clock.advance(FOLLOWING_SECONDS + 0.1)
+    assert story.verdict(batch(5)) is None
+    assert not story.refused
+
+
+@pytest.mark.parametrize("code", [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.MESSAGE_TOO_LARGE])
+def test_what_a_client_does_not_send_again_is_not_waited_for(code: ErrorCode) -> None:
+    story = Story()
+    story.refuse(batch(0), code)
+    assert story.verdict(batch(1)) is None
+
+
+def test_what_has_no_sequence_or_is_no_batch_is_not_noted() -> None:
+    story = Story()
+    for records in (encode_batch([Record(0, -1, None, b"v")]), b"", b"\xff" * 100):
+        story.refuse(records)
+    story.refused.note("topic", 0, None, NOT_LEADER)
+    assert not story.refused
+
+
+def test_no_more_is_kept_than_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusals, "PRODUCERS_MAX", 3)
+    story = Story()
+    for producer_id in range(5):
+        story.refuse(batch(0, producer_id))
+    assert len(story.refused) == 3
+    assert story.verdict(batch(1, producer_id=4)) is NOT_LEADER
+    assert story.verdict(batch(1, producer_id=0)) is None
