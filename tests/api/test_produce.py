@@ -67,9 +67,12 @@ def test_a_fenced_node_stores_nothing_and_remembers_what_it_refused() -> None:
     refused = RefusedBatches(ManualClock())
     services = cast(Services, SimpleNamespace(is_fenced=lambda: True, refused_batches=refused))
     request = talk.produce_request("topic", sequenced(7, 0))
-    response = produce.handle(services, request, Context(9, "client", Peer("host", 1, 1)))
+    response = produce.handle(services, request, Context(12, "client", Peer("host", 1, 1)))
     assert isinstance(response, ProduceResponse)
-    assert response.responses[0].partition_responses[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    answer = response.responses[0].partition_responses[0]
+    assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert answer.current_leader.leader_id == -1, "it may not know who leads"
+    assert not response.node_endpoints
     assert len(refused) == 1
 
 
@@ -142,7 +145,7 @@ def test_each_partition_is_acknowledged_timed_out_or_failed_for_itself(
             produce.Appended(cast(Replica, FakeReplica(outcome)), 8, answer)
             for outcome, answer in zip(outcomes, answers, strict=True)
         ]
-        services = cast(Services, SimpleNamespace(image=SimpleNamespace(brokers={})))
+        services = cast(Services, SimpleNamespace(image=SimpleNamespace(brokers={}), is_fenced=lambda: False))
         pending = produce._when_safe(services, ProduceResponse(), waiting, 0.01, acks, version)
         await asyncio.wait_for(pending.response, 10)
         return [(answer.error_code, answer.base_offset) for answer in answers]

@@ -9,6 +9,7 @@ from chronik.log.producers import ProducerStates
 from chronik.protocol.batch import parse_header
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.records import Record, encode_batch
+from chronik.protocol.varint import INT32_MAX
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -104,3 +105,20 @@ def test_no_more_is_kept_than_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(story.refused) == 3
     assert story.verdict(batch(1, producer_id=4)) is NOT_LEADER
     assert story.verdict(batch(1, producer_id=0)) is None
+
+
+def test_sequences_begin_again_at_zero_after_the_highest() -> None:
+    story = Story()
+    story.refuse(batch(INT32_MAX))
+    story.refuse(batch(0))
+    assert story.verdict(batch(0)) is NOT_LEADER
+    assert story.verdict(batch(INT32_MAX)) is None
+
+
+def test_producers_that_went_away_are_forgotten() -> None:
+    story = Story()
+    for producer_id in range(3):
+        story.refuse(batch(0, producer_id))
+    story.clock.advance(FOLLOWING_SECONDS + 0.1)
+    story.refuse(batch(0, producer_id=9))
+    assert len(story.refused) == 1

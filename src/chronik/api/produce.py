@@ -79,6 +79,8 @@ def handle(services: Services, request: ProduceRequest, context: Context) -> Pro
 
 
 def _name_leaders(services: Services, response: ProduceResponse, version: int) -> None:
+    if services.is_fenced():
+        return  # it believes what it last heard: perhaps that it leads itself
     leaders = []
     for topic in response.responses:
         key = topic.topic_id if version >= FIRST_VERSION_WITH_TOPIC_IDS else topic.name

@@ -15,6 +15,7 @@ from chronik.clock import Clock
 from chronik.log.producers import ProducerStates
 from chronik.protocol.batch import BatchHeader, Bytes, parse_header
 from chronik.protocol.errors import CorruptRecords, ErrorCode, KafkaError
+from chronik.protocol.varint import INT32_MAX
 
 REFUSALS: Final = frozenset(
     (
@@ -26,11 +27,12 @@ REFUSALS: Final = frozenset(
 )
 """After which a client sends the same batch again. Nothing was stored."""
 
-FOLLOWING_SECONDS: Final = 2.0
-"""How long batches may be on their way that were sent before the client heard of the refusal. A gap that is none of
-our making is told after that; some milliseconds would do but for machines that are very busy."""
+FOLLOWING_SECONDS: Final = 12.0
+"""How long batches may come that were sent before the client heard of the refusal: its answer waits behind those of
+earlier requests, for the ten seconds, usually, after which a follower that lags behind does not count any more. After
+that a gap is told as such."""
 
-PRODUCERS_MAX: Final = 10_000
+PRODUCERS_MAX: Final = 100_000
 """Beyond that the oldest are forgotten."""
 
 Topic = str | bytes
@@ -69,10 +71,13 @@ class RefusedBatches:
             return
         key, now = _key(topic, partition, header), self._clock.monotonic()
         known = self._refused.pop(key, None)
-        if known is None or header.base_sequence <= known.sequence or _is_over(known, now):
+        if known is None or _is_over(known, now) or not _follows(header.base_sequence, known.sequence):
             known = _Refused(header.base_sequence, code, now)
         self._refused[key] = known
-        if len(self._refused) > PRODUCERS_MAX:
+        self._forget_old(now)
+
+    def _forget_old(self, now: float) -> None:
+        while len(self._refused) > PRODUCERS_MAX or _is_over(next(iter(self._refused.values())), now):
             del self._refused[next(iter(self._refused))]
 
     def check(self, topic: Topic, partition: int, header: BatchHeader, producers: ProducerStates) -> None:
@@ -83,12 +88,17 @@ class RefusedBatches:
             return
         if _is_over(refused, self._clock.monotonic()):
             del self._refused[_key(topic, partition, header)]
-        elif header.base_sequence > refused.sequence and not producers.continues(header):
+        elif _follows(header.base_sequence, refused.sequence) and not producers.continues(header):
             raise KafkaError(refused.code)
 
 
 def _key(topic: Topic, partition: int, header: BatchHeader) -> _Key:
     return _Key(topic, partition, header.producer_id, header.producer_epoch)
+
+
+def _follows(sequence: int, refused: int) -> bool:
+    """After 2^31 - 1 they begin at 0 again."""
+    return 0 < (sequence - refused) & INT32_MAX <= INT32_MAX // 2
 
 
 def _is_over(refused: _Refused, now: float) -> bool:
