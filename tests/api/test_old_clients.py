@@ -59,12 +59,34 @@ def test_a_fetch_from_the_middle_of_a_batch_gets_on(
     assert [each for each in offsets(client, chronik_topic, 2, version) if each >= 2] == [2, 3]
 
 
-@pytest.mark.parametrize("version", [3, 9])
-def test_zstd_is_refused_to_clients_that_do_not_know_it(client: RawClient, chronik_topic: str, version: int) -> None:
+@pytest.mark.parametrize("version", range(4, 13))
+@pytest.mark.parametrize(
+    "topic",
+    [
+        pytest.param("as it came", marks=pytest.mark.chronik_topic()),
+        pytest.param("zstd", marks=pytest.mark.chronik_topic(configs={"compression.type": "zstd"})),
+    ],
+)
+def test_zstd_is_served_as_it_is_stored_in_every_version(
+    client: RawClient, chronik_topic: str, topic: str, version: int
+) -> None:
+    talk.produce(client, chronik_topic, talk.batch(b"plain"))
     talk.produce(client, chronik_topic, talk.batch(b"v", codec=Codec.ZSTD))
     data = talk.fetch(client, chronik_topic, 0, version=version)
-    assert data.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-    assert talk.values(talk.fetch(client, chronik_topic, 0, version=10)) == [b"v"]
+    assert (data.error_code, data.high_watermark) == (ErrorCode.NONE, 2)
+    assert talk.records_of(data) == talk.records_of(talk.fetch(client, chronik_topic, 0, version=12))
+    assert talk.values(data) == [b"plain", b"v"]
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_zstd_is_converted_for_clients_that_know_no_batches(
+    client: RawClient, chronik_topic: str, version: int
+) -> None:
+    talk.produce(client, chronik_topic, talk.batch(b"plain"))
+    talk.produce(client, chronik_topic, talk.batch(b"v", b"w", codec=Codec.ZSTD))
+    data = talk.fetch(client, chronik_topic, 0, version=version)
+    read = list(iter_messages(talk.records_of(data)))
+    assert [(record.offset, record.value) for record in read] == [(0, b"plain"), (1, b"v"), (2, b"w")]
 
 
 @pytest.mark.chronik_topic(configs={"compression.type": "zstd"})

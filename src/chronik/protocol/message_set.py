@@ -86,16 +86,13 @@ def convert_down(
     """Stored batches as a message set for a client that knows no batches.
 
     Offsets stay, with their gaps; headers are dropped and control batches left out. Compressed batches become wrappers
-    of the same codec, whole; of plain ones only records from `first_offset` on are written. `limit` holds for each
-    batch. Raises KafkaError with UNSUPPORTED_COMPRESSION_TYPE for zstd, which is younger than the format, and what
-    `decode_batch` raises.
+    of the same codec, whole, except that zstd, which is younger than the format, becomes gzip; of plain ones only
+    records from `first_offset` on are written. `limit` holds for each batch. Raises what `decode_batch` raises.
     """
     output = bytearray()
     for position, header in iter_batches(buffer):
         if header.is_control or not header.record_count:
             continue
-        if header.codec == Codec.ZSTD:
-            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"message sets of magic {magic} have no zstd")
         header, body = open_batch(buffer, position, limit)
         records = (record for record, _ in walk(header, body))
         if header.codec == Codec.NONE:
@@ -216,11 +213,12 @@ def _wrap(magic: int, header: BatchHeader, records: Iterator[Record]) -> bytes:
         inner_offset = record.offset - header.base_offset if magic > 0 else record.offset
         content += _encode_message(magic, header, inner_offset, record)
         last_offset = record.offset
-    data = compress(header.codec, bytes(content))
-    if header.codec == Codec.LZ4 and magic == 0:
+    codec = Codec.GZIP if header.codec == Codec.ZSTD else header.codec
+    data = compress(codec, bytes(content))
+    if codec == Codec.LZ4 and magic == 0:
         data = with_legacy_checksum(data)
     wrapper = Record(last_offset, header.max_timestamp, None, data)
-    return _encode_message(magic, header, last_offset, wrapper, header.codec)
+    return _encode_message(magic, header, last_offset, wrapper, codec)
 
 
 def _encode_message(magic: int, header: BatchHeader, offset: int, record: Record, codec: int = Codec.NONE) -> bytes:

@@ -182,10 +182,15 @@ def test_plain_records_before_the_fetch_offset_are_not_sent_again() -> None:
     assert [record.offset for record in iter_messages(convert_down(batch, 1, first_offset=2))] == [2, 3]
 
 
-def test_zstd_is_unsupported_in_both_directions() -> None:
-    with pytest.raises(KafkaError) as caught:
-        convert_down(encode_batch(SAMPLE, codec=Codec.ZSTD), 1)
-    assert caught.value.code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+@pytest.mark.parametrize("magic", MAGICS)
+def test_zstd_becomes_gzip_which_old_consumers_know(magic: int) -> None:
+    converted = convert_down(encode_batch(SAMPLE, codec=Codec.ZSTD), magic)
+    (batch,) = convert_up(converted)
+    assert parse_header(batch).codec == Codec.GZIP
+    assert list(iter_messages(converted)) == as_seen_with(magic, SAMPLE)
+
+
+def test_zstd_is_not_for_old_producers() -> None:
     zstd = message(compress(Codec.ZSTD, message(b"x")), attributes=Codec.ZSTD)
     assert refusal(zstd) is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     assert refusal(message(b"", attributes=7)) is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
