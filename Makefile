@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 CLIENTS := .tools/.ready
 SEED ?= 1
 
-.PHONY: help demo test check long fuzz chaos bench bench-cluster bench-pipeline clean
+.PHONY: help demo test check long fuzz chaos abuse bench bench-cluster bench-pipeline clean
 
 help:
 	@echo "make demo    three nodes, a stream, a crash; then a table, SQL, and an audit"
@@ -18,6 +18,7 @@ help:
 	@echo "make bench-cluster   what three nodes do: start, failover, metadata, commits, snapshots, idle"
 	@echo "make long    the tests with their full counts (SEED=$(SEED))"
 	@echo "make chaos   three nodes under kills, pauses, cuts and full disks (SECONDS=$(SECONDS) SEED=$(SEED) FAULTS=$(FAULTS) WORKLOAD=$(WORKLOAD))"
+	@echo "make abuse   hostile clients beside an honest one, with budgets (SEED=$(SEED) ATTACKS=$(ATTACKS)); docs/abuse.md"
 	@echo "make fuzz    malformed frames into the decoder and over a socket (SEED=$(SEED))"
 
 $(READY): pyproject.toml
@@ -65,6 +66,10 @@ REPLICATION ?= 3
 chaos: $(READY)
 	@$(BIN)/python -m tests.chaos.run --seconds $(SECONDS) --seed $(SEED) --faults $(FAULTS) --workload $(WORKLOAD) \
 		--rate $(RATE) --replication $(REPLICATION)
+
+ATTACKS ?= all
+abuse: $(READY)
+	@$(BIN)/python -m tests.abuse.run --seed $(SEED) --attacks $(ATTACKS) --report docs/abuse.md
 
 bench: $(READY)
 	@$(BIN)/python -m bench

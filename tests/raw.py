@@ -39,7 +39,7 @@ class RawClient:
     def send(self, request: Request, version: int) -> None:
         self._correlation_id += 1
         header = RequestHeader(request.__schema__.api_key, version, self._correlation_id, "raw")
-        self.socket.sendall(encode_request(header, request))
+        self.send_bytes(encode_request(header, request))
 
     def receive(self, request: Request, version: int, answer: type[R]) -> R:
         frame = self.read_frame()
@@ -50,7 +50,10 @@ class RawClient:
         return response
 
     def send_frame(self, payload: bytes) -> None:
-        self.socket.sendall(struct.pack(">i", len(payload)) + payload)
+        self.send_bytes(struct.pack(">i", len(payload)) + payload)
+
+    def send_bytes(self, data: bytes) -> None:
+        self.socket.sendall(data)
 
     def read_frame(self) -> bytes | None:
         """The next frame, or None when the broker has closed the connection."""

@@ -121,6 +121,10 @@ class Cluster:
             for peer in self._raft
         ]
 
+    def raft_address(self, node_id: int) -> Address:
+        """Where a node listens to its peers."""
+        return self._raft[node_id]
+
     def _raft_address(self, dialer: int, peer: int) -> Address:
         return self._raft[peer] if self._links is None or peer == dialer else self._links.address(dialer, peer)
 

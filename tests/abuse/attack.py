@@ -1,0 +1,120 @@
+"""What an attack is, and what it is given to work with.
+
+A row of the report is one `Attack`, in the module of its kind:
+
+    Attack("same-topic-4000-times", "Metadata of one topic, named 4,000 times", strike, prepare=large_topic)
+
+`prepare(target)` sets the stage as an honest user would; `strike(target)` does the harm, over connections that it makes
+by `target.connect()` (whose bytes are counted). What is measured is the time of the strike and a while after it.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from chronik.config import Address
+from chronik.testing.cluster import Cluster, ClusterNode
+from tests.abuse.budget import BUDGET, Budget
+from tests.raw import RawClient
+
+NODE: Final = "node"
+CLUSTER: Final = "cluster"
+BOTH: Final = (NODE, CLUSTER)
+
+
+@dataclass(slots=True)
+class Meter:
+    """Bytes that attackers have sent: altogether, and in the largest request."""
+
+    total: int = 0
+    largest: int = 0
+
+    def sent(self, count: int) -> None:
+        self.total += count
+        self.largest = max(self.largest, count)
+
+
+class MeteredClient(RawClient):
+    def __init__(self, address: Address, meter: Meter) -> None:
+        super().__init__(str(address))
+        self._meter = meter
+
+    def send_bytes(self, data: bytes) -> None:
+        super().send_bytes(data)
+        self._meter.sent(len(data))
+
+
+@dataclass(slots=True)
+class Target:
+    """Who is attacked: `victim` leads the probe's partition, and is the only node when there is no cluster."""
+
+    kind: str
+    nodes: list[ClusterNode]
+    victim: ClusterNode
+    probe_topic: str
+    raft: Address | None = None
+    """The victim's port for its peers, in a cluster."""
+    cluster: Cluster | None = None
+    random: random.Random = field(default_factory=random.Random)
+    meter: Meter = field(default_factory=Meter)
+    few: bool = False
+    """Whether small counts will do: a share of the rows runs in `make test`."""
+
+    _kept: list[socket.socket | RawClient] = field(default_factory=list)
+
+    def count(self, few: int, full: int) -> int:
+        return few if self.few else full
+
+    @property
+    def kafka(self) -> Address:
+        return Address("127.0.0.1", self.victim.port)
+
+    @property
+    def http(self) -> Address:
+        return self.victim.http
+
+    def connect(self) -> MeteredClient:
+        """A new connection to the victim's Kafka port."""
+        return MeteredClient(self.kafka, self.meter)
+
+    def plain(self, address: Address, data: bytes = b"", seconds: float = 30.0) -> socket.socket:
+        """A socket to any of its ports, on which `data` was sent."""
+        connected = socket.create_connection(address, seconds)
+        if data:
+            connected.sendall(data)
+            self.meter.sent(len(data))
+        return connected
+
+
+    def keep(self, connection: socket.socket | RawClient) -> None:
+        """Stays open until all is measured."""
+        self._kept.append(connection)
+
+    def let_go(self) -> None:
+        for connection in self._kept:
+            connection.close()
+        self._kept.clear()
+
+
+def nothing(target: Target) -> None:
+    """No stage is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    name: str
+    what: str
+    """One line, for the report."""
+    strike: Callable[[Target], None]
+    prepare: Callable[[Target], None] = nothing
+    against: tuple[str, ...] = BOTH
+    quick: bool = False
+    """Whether it runs in `make test`, too, with small counts."""
+    config: dict[str, Any] = field(default_factory=dict)
+    """Keys of the nodes' config files."""
+    budget: Budget = BUDGET
+    """Another one needs a reason beside it."""

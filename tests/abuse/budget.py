@@ -1,0 +1,86 @@
+"""What an attack may cost those beside it, and who says when it cost more. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+MIB: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    held_ms: float = 100.0
+    """The event loop's longest turn, as a client on its own connection sees it."""
+    memory_bytes: int = 100 * MIB
+    memory_per_request: float = 3.0
+    """Of the largest request, on top: it is received, decoded and answered."""
+    probe_p99_ms: float = 250.0
+    log_bytes: int = 64 * 1024
+    """A stranger must not fill the disk through the log."""
+
+    def memory_max(self, request_bytes: int) -> float:
+        return self.memory_bytes + self.memory_per_request * request_bytes
+
+
+BUDGET: Final = Budget()
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What was measured of one attack. Times are in milliseconds."""
+
+    sent_bytes: int
+    request_bytes: int
+    held_ms: float
+    """Longest trip of a request that costs nothing, less the time in which node or client waited for a core."""
+    held_raw_ms: float
+    memory_bytes: int
+    log_bytes: int
+    quiet_p99_ms: float
+    """The probe's, before the attack, in the same run."""
+    probe_p99_ms: float
+    probe_longest_ms: float
+    probe_records: int
+    pulses: int
+    """Answers that `held_ms` is the longest of."""
+    ailments: list[str] = field(default_factory=list)
+    """What is wrong with the node afterwards, or with what it acknowledged."""
+
+
+def overruns(figures: Figures, budget: Budget = BUDGET) -> list[str]:
+    """Every budget that was not kept, and everything that is wrong; empty for a row that is well."""
+    return [*_too_slow(figures, budget), *_too_much(figures, budget), *figures.ailments]
+
+
+def is_only_slow(figures: Figures, budget: Budget = BUDGET) -> bool:
+    """Whether another look is fair: a machine that does much else is slow at times; it neither leaks nor forgets."""
+    return not figures.ailments and not list(_too_much(figures, budget))
+
+
+def _too_slow(figures: Figures, budget: Budget) -> Iterator[str]:
+    if figures.held_ms > budget.held_ms:
+        yield f"held the loop for {figures.held_ms:.0f} ms (at most {budget.held_ms:.0f})"
+    if figures.probe_p99_ms > budget.probe_p99_ms:
+        yield f"probe p99 {figures.probe_p99_ms:.0f} ms (at most {budget.probe_p99_ms:.0f})"
+
+
+def _too_much(figures: Figures, budget: Budget) -> Iterator[str]:
+    memory_max = budget.memory_max(figures.request_bytes)
+    if figures.memory_bytes > memory_max:
+        yield f"took {figures.memory_bytes / MIB:.0f} MB (at most {memory_max / MIB:.0f})"
+    if figures.log_bytes > budget.log_bytes:
+        yield f"logged {figures.log_bytes / 1024:.0f} kB (at most {budget.log_bytes / 1024:.0f})"
+    if not figures.probe_records:
+        yield "the probe was never answered"
+    if not figures.pulses:
+        yield "nobody saw how long the loop was held"
+
+
+def percentile(values: list[float], share: float) -> float:
+    """The smallest value that `share` of them do not exceed; 0 of none."""
+    ordered = sorted(values)
+    if not ordered:
+        return 0.0
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -1,0 +1,12 @@
+"""All attacks, by name. A new module of them is added here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.abuse import answers, bombs, frames
+from tests.abuse.attack import Attack
+
+ATTACKS: Final[dict[str, Attack]] = {
+    attack.name: attack for module in (frames, bombs, answers) for attack in module.ATTACKS
+}

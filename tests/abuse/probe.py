@@ -1,0 +1,108 @@
+"""The client beside an attack: in a process of its own, so that nothing of the attacker's slows it down.
+
+    python -m tests.abuse.probe BOOTSTRAP TOPIC PORT=PID …
+
+Produces one record of 100 bytes with acks=1 every 50 ms, and asks each node every 20 ms for what costs it nothing
+(ApiVersions). One JSON line per trip, until stdin ends.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from chronik.client.cluster import Cluster
+from chronik.client.connection import Connection
+from chronik.client.errors import ClientError
+from chronik.client.producer import Producer
+from chronik.client.records import OutgoingRecord
+from chronik.config import Address
+from chronik.protocol.errors import KafkaError
+from chronik.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+PRODUCE_EVERY_SECONDS: Final = 0.050
+PULSE_EVERY_SECONDS: Final = 0.020
+RECORD_BYTES: Final = 100
+PATIENCE_SECONDS: Final = 120.0
+
+COSTS_NOTHING: Final = ApiVersionsRequest(client_software_name="pulse", client_software_version="1")
+
+PRODUCE: Final = "produce"
+PULSE: Final = "pulse"
+LOST: Final = "lost"
+"""A connection or a record of the probe's, which had done nothing wrong."""
+
+_printing = threading.Lock()
+
+
+def main(bootstrap: str, topic: str, *nodes: str) -> None:
+    over = threading.Event()
+    threads = [threading.Thread(target=produce, args=(bootstrap, topic, over))]
+    for node in nodes:
+        port, _, pid = node.partition("=")
+        threads.append(threading.Thread(target=pulse, args=(int(port), int(pid), over)))
+    for thread in threads:
+        thread.start()
+    sys.stdin.read()
+    over.set()
+    for thread in threads:
+        thread.join()
+
+
+def produce(bootstrap: str, topic: str, over: threading.Event) -> None:
+    with Cluster(bootstrap, client_id="probe", timeout_s=PATIENCE_SECONDS) as cluster:
+        producer = Producer(cluster, acks=1)
+        number = 0
+        while not over.is_set():
+            number += 1
+            began = time.monotonic()
+            try:
+                (written,) = producer.send(topic, [OutgoingRecord(value_of(number))])
+                tell(PRODUCE, began, number=number, offset=written.base_offset)
+            except (ClientError, KafkaError) as error:
+                tell(LOST, began, why=f"record {number}: {error}")
+            over.wait(max(0.0, began + PRODUCE_EVERY_SECONDS - time.monotonic()))
+
+
+def value_of(number: int) -> bytes:
+    return str(number).encode().rjust(RECORD_BYTES, b".")
+
+
+def pulse(port: int, pid: int, over: threading.Event) -> None:
+    while not over.is_set():
+        began = time.monotonic()
+        try:
+            connection = Connection(Address("127.0.0.1", port), client_id="pulse", timeout_s=PATIENCE_SECONDS)
+            while not over.is_set():
+                began = time.monotonic()
+                waited = seconds_without_a_core(pid)
+                connection.request(COSTS_NOTHING, ApiVersionsResponse)
+                tell(PULSE, began, port=port, waited=seconds_without_a_core(pid) - waited)
+                over.wait(max(0.0, began + PULSE_EVERY_SECONDS - time.monotonic()))
+            connection.close()
+        except (ClientError, OSError) as error:
+            tell(LOST, began, why=f"a connection to port {port}: {error}")
+            over.wait(PULSE_EVERY_SECONDS)
+
+
+def seconds_without_a_core(pid: int) -> float:
+    """How long the node's loop, and this thread, were ready to run and had no core: other processes' doing."""
+    return (_run_delay_ns(f"/proc/{pid}/task/{pid}/schedstat") + _run_delay_ns("/proc/thread-self/schedstat")) / 1e9
+
+
+def _run_delay_ns(path: str) -> int:
+    return int(Path(path).read_text().split()[1])
+
+
+def tell(kind: str, began: float, **details: Any) -> None:
+    line = json.dumps({"kind": kind, "began": began, "ended": time.monotonic(), **details})
+    with _printing:
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,47 @@
+"""What Linux and the log tell about a node's process."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from chronik.testing.cluster import ClusterNode
+
+TROUBLE: Final = re.compile(r"^(?:\S+ )*(?:ERROR|CRITICAL) .*|^Traceback .*", re.MULTILINE)
+"""What a node writes when something is wrong with it, and not with those who speak to it."""
+
+RESET_PEAK: Final = "5"
+
+
+class Process:
+    """A node's, from now on."""
+
+    def __init__(self, node: ClusterNode) -> None:
+        self.node = node
+        self.pid = node.pid
+        Path(f"/proc/{self.pid}/clear_refs").write_text(RESET_PEAK)
+        self._memory_before = self._status_bytes("VmRSS")
+        self._log_before = len(node.log)
+
+    def memory_growth(self) -> int:
+        """At its peak; 0 of one that has ended, which is told apart."""
+        if not self._is_alive():
+            return 0
+        return max(0, self._status_bytes("VmHWM") - self._memory_before)
+
+    def logged(self) -> str:
+        return self.node.log[self._log_before :]
+
+    def ailments(self) -> list[str]:
+        if not self._is_alive():
+            return [f"{self.node} is not the process that was attacked"]
+        return [f"{self.node} logged: {line[:200]}" for line in TROUBLE.findall(self.logged())[:3]]
+
+    def _is_alive(self) -> bool:
+        return self.node.running and self.node.pid == self.pid
+
+    def _status_bytes(self, field: str) -> int:
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        (kilobytes,) = (int(line.split()[1]) for line in lines if line.startswith(field + ":"))
+        return kilobytes * 1024

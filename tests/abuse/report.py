@@ -1,0 +1,88 @@
+"""Rows of figures as a table in Markdown, and what they come to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tests.abuse.attack import Attack
+from tests.abuse.budget import MIB, Figures, overruns
+
+HEAD = (
+    "attack",
+    "against",
+    "sent",
+    "loop held ms (with waits for a core)",
+    "memory MB",
+    "log kB",
+    "probe p99 ms (quiet)",
+    "longest ms",
+    "verdict",
+)
+
+
+class Row(NamedTuple):
+    attack: Attack
+    kind: str
+    figures: Figures
+    looks: int = 1
+    """How often it was measured until it was within its budget; a machine that does much else is slow at times."""
+
+    @property
+    def overruns(self) -> list[str]:
+        return overruns(self.figures, self.attack.budget)
+
+
+def report(rows: Sequence[Row], seed: int) -> Iterator[str]:
+    failed = [row for row in rows if row.overruns]
+    yield f"{len(rows)} rows, seed {seed}: {len(rows) - len(failed)} within their budgets, {len(failed)} not."
+    yield ""
+    yield from _table(rows)
+    yield ""
+    for row in failed:
+        yield f"- **{row.attack.name}** against a {row.kind}: {'; '.join(row.overruns)}"
+    if failed:
+        yield ""
+    yield "What each attack is:"
+    yield ""
+    for attack in dict.fromkeys(row.attack.name for row in rows):
+        yield f"- `{attack}`: {next(row.attack.what for row in rows if row.attack.name == attack)}"
+
+
+def _table(rows: Sequence[Row]) -> Iterator[str]:
+    yield _line(HEAD)
+    yield _line(["---"] * 2 + ["---:"] * (len(HEAD) - 3) + ["---"])
+    for row in rows:
+        yield _line(cells(row))
+
+
+def cells(row: Row) -> list[str]:
+    figures = row.figures
+    return [
+        row.attack.name,
+        row.kind,
+        size(figures.sent_bytes),
+        f"{figures.held_ms:.0f} ({figures.held_raw_ms:.0f})",
+        f"{figures.memory_bytes / MIB:.0f}",
+        f"{figures.log_bytes / 1024:.1f}",
+        f"{figures.probe_p99_ms:.0f} ({figures.quiet_p99_ms:.0f})",
+        f"{figures.probe_longest_ms:.0f}",
+        _verdict(row),
+    ]
+
+
+def _verdict(row: Row) -> str:
+    if row.overruns:
+        return "**over**"
+    return "well" if row.looks == 1 else f"well ({row.looks} looks)"
+
+
+def size(count: int) -> str:
+    for unit, factor in (("MB", MIB), ("kB", 1024)):
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
+    return f"{count} B"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,91 @@
+"""`make abuse`: every attack against a real node and a real cluster, each beside a probe, and what it cost the probe.
+
+    make abuse SEED=1 ATTACKS=idle-connections,endless-frame
+    python -m tests.abuse.run --report docs/abuse.md
+
+Ends with 1 when a row is over its budget, a node is unwell afterwards, or anything acknowledged is lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from tests.abuse import stage
+from tests.abuse.attack import Attack
+from tests.abuse.budget import is_only_slow
+from tests.abuse.catalogue import ATTACKS
+from tests.abuse.report import Row, cells, report
+
+ALL: Final = "all"
+LOOKS_MAX: Final = 3
+
+HEADLINE: Final = """# Hostile input
+
+`make abuse` attacks a node and a cluster of three, real processes, freshly started for each row. Beside each attack a
+probe, in a process of its own, produces one record of 100 bytes with acks=1 every 50 ms; another client asks each node
+every 20 ms for what costs it nothing, which tells how long its event loop was held (less the time in which the node or
+the client waited for a core, since other processes run on the machine; the raw time is in brackets). Memory is the
+growth of the largest node at its peak.
+
+Budgets: loop held 100 ms, memory 100 MB + 3 × the largest request, probe p99 250 ms, 64 kB of log. Afterwards the same
+process must answer, without an error in its log, and every record that the probe was told is written must be read
+back. A row that is only slow is measured again, up to three times.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parsed = _parser().parse_args(arguments)
+    rows = []
+    for row in measured(parsed.attacks, parsed.against, parsed.seed):
+        say("  ".join(cells(row)))
+        for overrun in row.overruns:
+            say(f"    {overrun}")
+        rows.append(row)
+    told = list(report(rows, parsed.seed))
+    say("\n" + told[0])
+    if parsed.report is not None:
+        parsed.report.write_text(HEADLINE + "\n" + "\n".join(told) + "\n", encoding="utf-8")
+    return 1 if any(row.overruns for row in rows) else 0
+
+
+def measured(attacks: Sequence[Attack], against: Sequence[str], seed: int, *, few: bool = False) -> Iterator[Row]:
+    for attack in attacks:
+        for kind in attack.against:
+            if kind in against:
+                yield row_of(attack, kind, seed, few=few)
+
+
+def row_of(attack: Attack, kind: str, seed: int, *, few: bool = False) -> Row:
+    for look in range(1, LOOKS_MAX + 1):
+        row = Row(attack, kind, stage.run(attack, kind, seed, few=few), look)
+        if not row.overruns or not is_only_slow(row.figures, attack.budget):
+            break
+    return row
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="tests.abuse.run", description="Attacks a node and a cluster.")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--attacks", type=_attacks, default=ALL, help="names with commas, or all")
+    parser.add_argument("--against", type=lambda text: text.split(","), default="node,cluster")
+    parser.add_argument("--report", type=Path, default=None, metavar="FILE", help="a table in Markdown")
+    return parser
+
+
+def _attacks(text: str) -> list[Attack]:
+    names = list(ATTACKS) if text == ALL else text.split(",")
+    if unknown := [name for name in names if name not in ATTACKS]:
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: there are {', '.join(ATTACKS)}")
+    return [ATTACKS[name] for name in names]
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

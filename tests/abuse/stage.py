@@ -1,0 +1,136 @@
+"""One attack from its stage to its figures: a fresh node or cluster, a probe, the strike, a look at everything."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from chronik.client.admin import NewTopic, create_topics
+from chronik.client.cluster import Cluster as Client
+from chronik.client.errors import ClientError
+from chronik.client.records import TopicPartition
+from chronik.testing.cluster import Cluster, ClusterNode
+from chronik.testing.control import BrokerFailed
+from chronik.testing.ports import ReservedPorts
+from tests.abuse import probe
+from tests.abuse.attack import CLUSTER, Attack, Target
+from tests.abuse.budget import Figures
+from tests.abuse.processes import Process
+from tests.abuse.watching import Seen, Watch
+
+PROBE_TOPIC: Final = "probe"
+QUIET_SECONDS: Final = 2.0
+WATCH_SECONDS_MIN: Final = 5.0
+"""From the strike on: a hundred trips, so that the p99 is one of them; what an attack leaves behind comes late, too."""
+
+QUICK_SECONDS: Final = 1.0
+AFTERWARDS_SECONDS_MAX: Final = 60.0
+
+
+def run(attack: Attack, kind: str, seed: int, *, few: bool = False) -> Figures:
+    with tempfile.TemporaryDirectory(prefix="chronik-abuse-") as home, raised(attack, kind, Path(home)) as target:
+        target.random = random.Random(f"{seed} {attack.name} {kind}")
+        target.few = few
+        attack.prepare(target)
+        return _measured(attack, target, Path(home))
+
+
+@contextmanager
+def raised(attack: Attack, kind: str, home: Path) -> Iterator[Target]:
+    if kind == CLUSTER:
+        with Cluster(3, home, **attack.config) as cluster:
+            nodes = list(cluster.nodes.values())
+            leader = cluster.nodes[_probe_leader(cluster.bootstrap, copies=3)]
+            yield Target(kind, nodes, leader, PROBE_TOPIC, cluster.raft_address(leader.node_id), cluster)
+        return
+    reserved = ReservedPorts(2)
+    node = ClusterNode(home / "node", *reserved.ports, node_id=1, **attack.config)
+    try:
+        node.start()
+        _probe_leader(node.bootstrap, copies=1)
+        yield Target(kind, [node], node, PROBE_TOPIC)
+    finally:
+        node.kill()
+        reserved.release()
+
+
+def _probe_leader(bootstrap: str, copies: int) -> int:
+    with Client(bootstrap, client_id="abuse") as client:
+        create_topics(client, [NewTopic(PROBE_TOPIC, 1, copies)])
+        return client.retrying(lambda: client.leader_id(TopicPartition(PROBE_TOPIC, 0)))
+
+
+def _measured(attack: Attack, target: Target, home: Path) -> Figures:
+    target.meter.total = target.meter.largest = 0
+    with Watch(target, home) as watch:
+        began_quiet = time.monotonic()
+        time.sleep(QUICK_SECONDS if target.few else QUIET_SECONDS)
+        processes = [Process(node) for node in target.nodes]
+        began = time.monotonic()
+        ailments = _struck(attack, target)
+        remaining = began + (QUICK_SECONDS if target.few else WATCH_SECONDS_MIN) - time.monotonic()
+        time.sleep(max(0.0, remaining))
+        ended = time.monotonic()
+        target.let_go()
+        growth = max(process.memory_growth() for process in processes)
+    seen = Seen.between(watch.trips(), began, ended)
+    ailments += [f"lost {why}" for why in seen.losses()[:3]]
+    for process in processes:
+        ailments += process.ailments()
+    ailments += _unwell(target)
+    ailments += _lost(watch, target)
+    return Figures(
+        sent_bytes=target.meter.total,
+        request_bytes=target.meter.largest,
+        held_ms=seen.held_ms(),
+        held_raw_ms=seen.held_raw_ms(),
+        memory_bytes=growth,
+        log_bytes=max(len(process.logged()) for process in processes),
+        quiet_p99_ms=Seen.between(watch.trips(), began_quiet, began).p99_ms(),
+        probe_p99_ms=seen.p99_ms(),
+        probe_longest_ms=seen.longest_ms(),
+        probe_records=len(seen.of(probe.PRODUCE)),
+        pulses=len(seen.of(probe.PULSE)),
+        ailments=ailments,
+    )
+
+
+def _struck(attack: Attack, target: Target) -> list[str]:
+    try:
+        attack.strike(target)
+    except Exception as error:  # an attack that does not run as written proves nothing
+        return [f"the attack broke off: {type(error).__name__}: {error}"]
+    return []
+
+
+def _unwell(target: Target) -> list[str]:
+    """Whether every node still answers, and in a cluster finds the others."""
+    try:
+        if target.cluster is not None:
+            target.cluster.wait_until_ready(AFTERWARDS_SECONDS_MAX)
+        else:
+            target.victim.listed_brokers()
+    except (ClientError, BrokerFailed) as error:
+        return [f"not well afterwards: {error}"]
+    return []
+
+
+def _lost(watch: Watch, target: Target) -> list[str]:
+    """Everything that the probe was told is written can be read, where it was told."""
+    told = [trip.details for trip in watch.trips() if trip.kind == probe.PRODUCE]
+    try:
+        read = {record.offset: record.value for record in target.victim.records(target.probe_topic)}
+    except (ClientError, BrokerFailed) as error:
+        return [f"the probe's records cannot be read: {error}"]
+    lost = missing({each["offset"]: each["number"] for each in told}, read)
+    return [f"{len(lost)} acknowledged records are lost, the first at offset {min(lost)}"] if lost else []
+
+
+def missing(acknowledged: dict[int, int], read: dict[int, bytes | None]) -> list[int]:
+    """Offsets at which another record stands than was acknowledged there, or none."""
+    return [offset for offset, number in acknowledged.items() if read.get(offset) != probe.value_of(number)]

@@ -1,0 +1,18 @@
+"""A share of `make abuse`, with small counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.abuse.attack import Attack
+from tests.abuse.catalogue import ATTACKS
+from tests.abuse.run import row_of
+from tests.long import SEED
+
+QUICK = [(attack, kind) for attack in ATTACKS.values() if attack.quick for kind in attack.against]
+
+
+@pytest.mark.parametrize(("attack", "kind"), QUICK, ids=[f"{attack.name}-{kind}" for attack, kind in QUICK])
+def test_the_probe_hardly_notices(attack: Attack, kind: str) -> None:
+    row = row_of(attack, kind, SEED, few=True)
+    assert row.overruns == []

@@ -1,0 +1,104 @@
+"""A probe at work beside an attack, and what it has seen."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, NamedTuple
+
+from tests.abuse import probe
+from tests.abuse.attack import Target
+from tests.abuse.budget import percentile
+
+REPOSITORY: Final = Path(__file__).parents[2]
+START_SECONDS_MAX: Final = 60.0
+
+
+class Trip(NamedTuple):
+    kind: str
+    began: float
+    ended: float
+    details: dict[str, Any]
+
+    @property
+    def ms(self) -> float:
+        return (self.ended - self.began) * 1000
+
+    @property
+    def held_ms(self) -> float:
+        return self.ms - float(self.details.get("waited", 0.0)) * 1000
+
+
+class Watch:
+    """As a context manager: the probe runs within it, and is judged after it."""
+
+    def __init__(self, target: Target, folder: Path) -> None:
+        self._path = folder / "trips.jsonl"
+        nodes = [f"{node.port}={node.pid}" for node in target.nodes]
+        bootstrap = ",".join(node.bootstrap for node in target.nodes)
+        self._command = [sys.executable, "-m", "tests.abuse.probe", bootstrap, target.probe_topic, *nodes]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Watch:
+        with self._path.open("wb") as trips:
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=trips, cwd=REPOSITORY, process_group=0
+            )
+        self._await_first_record()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(probe.PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _await_first_record(self) -> None:
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not any(trip.kind == probe.PRODUCE for trip in self.trips()):
+            if time.monotonic() > deadline:
+                raise AssertionError("the probe's first record was not acknowledged")
+            time.sleep(probe.PULSE_EVERY_SECONDS)
+
+    def trips(self) -> list[Trip]:
+        lines = self._path.read_text().splitlines(keepends=True)
+        told = [json.loads(line) for line in lines if line.endswith("\n")]
+        return [Trip(each.pop("kind"), each.pop("began"), each.pop("ended"), each) for each in told]
+
+
+class Seen(NamedTuple):
+    """Trips of one stretch of time: all that touched it."""
+
+    trips: list[Trip]
+
+    @classmethod
+    def between(cls, trips: list[Trip], began: float, ended: float) -> Seen:
+        return cls([trip for trip in trips if trip.ended > began and trip.began < ended])
+
+    def of(self, kind: str) -> list[Trip]:
+        return [trip for trip in self.trips if trip.kind == kind]
+
+    def p99_ms(self) -> float:
+        return percentile([trip.ms for trip in self.of(probe.PRODUCE)], 0.99)
+
+    def longest_ms(self) -> float:
+        return max((trip.ms for trip in self.of(probe.PRODUCE)), default=0.0)
+
+    def held_ms(self) -> float:
+        return max((trip.held_ms for trip in self.of(probe.PULSE)), default=0.0)
+
+    def held_raw_ms(self) -> float:
+        return max((trip.ms for trip in self.of(probe.PULSE)), default=0.0)
+
+    def losses(self) -> list[str]:
+        return [str(trip.details["why"]) for trip in self.of(probe.LOST)]
