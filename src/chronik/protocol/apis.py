@@ -14,11 +14,15 @@ from chronik.protocol.messages.alter_partition_reassignments import (
 )
 from chronik.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from chronik.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from chronik.protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 from chronik.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from chronik.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from chronik.protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from chronik.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from chronik.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from chronik.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from chronik.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from chronik.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from chronik.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from chronik.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from chronik.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -27,6 +31,10 @@ from chronik.protocol.messages.describe_quorum import DescribeQuorumRequest, Des
 from chronik.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
+)
+from chronik.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
 )
 from chronik.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from chronik.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -55,6 +63,8 @@ from chronik.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
 )
 from chronik.protocol.messages.produce import ProduceRequest, ProduceResponse
+from chronik.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from chronik.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from chronik.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from chronik.protocol.schema import Request, Response, Versions
 
@@ -102,16 +112,21 @@ _PAIRS: Final[tuple[tuple[type[Request], type[Response]], ...]] = (
     (SyncGroupRequest, SyncGroupResponse),
     (DescribeGroupsRequest, DescribeGroupsResponse),
     (ListGroupsRequest, ListGroupsResponse),
+    (SaslHandshakeRequest, SaslHandshakeResponse),
     (ApiVersionsRequest, ApiVersionsResponse),
     (CreateTopicsRequest, CreateTopicsResponse),
     (DeleteTopicsRequest, DeleteTopicsResponse),
     (DeleteRecordsRequest, DeleteRecordsResponse),
     (InitProducerIdRequest, InitProducerIdResponse),
     (OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
+    (DescribeAclsRequest, DescribeAclsResponse),
+    (CreateAclsRequest, CreateAclsResponse),
+    (DeleteAclsRequest, DeleteAclsResponse),
     (DescribeConfigsRequest, DescribeConfigsResponse),
     (AlterConfigsRequest, AlterConfigsResponse),
     (AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse),
     (DescribeLogDirsRequest, DescribeLogDirsResponse),
+    (SaslAuthenticateRequest, SaslAuthenticateResponse),
     (CreatePartitionsRequest, CreatePartitionsResponse),
     (DeleteGroupsRequest, DeleteGroupsResponse),
     (ElectLeadersRequest, ElectLeadersResponse),
@@ -119,6 +134,8 @@ _PAIRS: Final[tuple[tuple[type[Request], type[Response]], ...]] = (
     (AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse),
     (ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse),
     (OffsetDeleteRequest, OffsetDeleteResponse),
+    (DescribeClientQuotasRequest, DescribeClientQuotasResponse),
+    (DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse),
     (DescribeQuorumRequest, DescribeQuorumResponse),
     (DescribeClusterRequest, DescribeClusterResponse),
     (ListConfigResourcesRequest, ListConfigResourcesResponse),

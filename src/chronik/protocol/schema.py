@@ -35,6 +35,7 @@ FIXED_FORMATS: Final = {
     "uint16": "H",
     "int32": "i",
     "int64": "q",
+    "float64": "d",
     "uuid": "16s",
 }
 ARRAY_FORMATS: Final = {"int8": "b", "int16": "h", "int32": "i", "int64": "q"}
@@ -170,6 +171,10 @@ def int32(versions: str, *, default: int = 0, tag: int | None = None, ignorable:
 
 def int64(versions: str, *, default: int = 0, tag: int | None = None, ignorable: bool = False) -> int:
     return cast(int, Field("int64", versions, default, tag=tag, ignorable=ignorable))
+
+
+def float64(versions: str) -> float:
+    return cast(float, Field("float64", versions, 0.0))
 
 
 def uuid(versions: str, *, tag: int | None = None, ignorable: bool = False) -> bytes:

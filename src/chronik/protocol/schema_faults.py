@@ -52,6 +52,9 @@ def _element_faults(kind: str | type[Struct] | None, held: object, version: int,
     elif kind == "bool":
         if not isinstance(held, bool):
             yield f"{where} is {held!r}, not a bool"
+    elif kind == "float64":
+        if not isinstance(held, float | int):
+            yield f"{where} is {held!r}, not a number"
     elif kind == "string":
         yield from _string_faults(held, where)
     elif kind == "uuid":

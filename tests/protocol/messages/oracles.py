@@ -224,10 +224,13 @@ class OldKafkaPython:
         "metadata",
         "offset_for_leader_epoch",
         "produce",
+        "sasl_authenticate",
+        "sasl_handshake",
     )
 
-    # Its DescribeLogDirs request has one partition where Kafka has an array of them.
-    _WRONG = (("DescribeLogDirsRequest", 0),)
+    # Its DescribeLogDirs request has one partition where Kafka has an array of them, and its DescribeAcls knows nothing
+    # of compact strings.
+    _WRONG = (("DescribeLogDirsRequest", 0), ("DescribeAclsRequest", 2), ("DescribeAclsResponse", 2))
 
     def knows(self, cls: type[Struct], version: int) -> bool:
         name = cls.__schema__.name

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 from chronik.protocol.schema import Field, Struct
 
 M = TypeVar("M", bound=Struct)
-V = TypeVar("V", bool, int, str, bytes)
+V = TypeVar("V", bool, int, float, str, bytes)
 
 # Each style fills a whole message. "mixed" is drawn several times, with another seed each.
 STYLES: Final = ("default", "empty", "lowest", "highest", "large", "mixed", "mixed", "mixed", "mixed", "mixed")
@@ -22,7 +22,7 @@ _LARGE_COUNT: Final = 140  # a varint of two bytes
 
 # kio shows these as dates, durations and named errors, and so knows fewer values than the wire does.
 _DATES: Final = ("log_append_time_ms",)
-_DURATIONS: Final = ("retention_time_ms",)
+_DURATIONS: Final = ("retention_time_ms", "session_lifetime_ms")
 _ERROR_CODE_MAX: Final = 100
 
 
@@ -71,6 +71,8 @@ class _Generator:
             return self._pick(False, True, self._rng.random() < 0.5)
         if kind == "string":
             return self._text()
+        if kind == "float64":
+            return self._pick(0.0, -1e308, self._rng.uniform(-1e9, 1e9))
         if kind == "uuid":
             return self._pick(bytes(16), b"\xff" * 16, self._rng.randbytes(16))
         if kind in ("bytes", "records"):

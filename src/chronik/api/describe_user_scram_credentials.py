@@ -1,0 +1,36 @@
+"""DescribeUserScramCredentials, version 0: no user has any, since there is no SCRAM here.
+
+Missing: AlterUserScramCredentials, which is not among the APIs of this node.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from chronik.api.context import Context, Services
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.describe_user_scram_credentials import (
+    DescribedScramUser,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
+
+
+def handle(
+    services: Services, request: DescribeUserScramCredentialsRequest, context: Context
+) -> DescribeUserScramCredentialsResponse:
+    asked = Counter(user.name for user in request.users or ())
+    results = [_unknown(name, times) for name, times in asked.items()]
+    return DescribeUserScramCredentialsResponse(results=results)
+
+
+def failure(request: DescribeUserScramCredentialsRequest, code: ErrorCode) -> DescribeUserScramCredentialsResponse:
+    return DescribeUserScramCredentialsResponse(error_code=code, error_message=code.message)
+
+
+def _unknown(name: str, times: int) -> DescribedScramUser:
+    if times > 1:
+        told = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+        return DescribedScramUser(user=name, error_code=ErrorCode.DUPLICATE_RESOURCE, error_message=told)
+    told = f"Attempt to describe a user credential that does not exist: {name}"
+    return DescribedScramUser(user=name, error_code=ErrorCode.RESOURCE_NOT_FOUND, error_message=told)

@@ -1,0 +1,30 @@
+"""CreateAcls: what is to be allowed or denied, and to whom. Version 1 has patterns of names, 3 users as a resource."""
+
+from __future__ import annotations
+
+from chronik.protocol.messages.describe_acls import LITERAL
+from chronik.protocol.schema import Request, Response, Struct, array, int8, int16, int32, string
+
+
+class AclCreation(Struct):
+    resource_type: int = int8("0+")
+    resource_name: str = string("0+")
+    resource_pattern_type: int = int8("1+", default=LITERAL)
+    principal: str = string("0+")
+    host: str = string("0+")
+    operation: int = int8("0+")
+    permission_type: int = int8("0+")
+
+
+class CreateAclsRequest(Request, api_key=30, versions="0-3", flexible="2+"):
+    creations: list[AclCreation] = array(AclCreation, "0+")
+
+
+class AclCreationResult(Struct):
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+")
+
+
+class CreateAclsResponse(Response, api_key=30, versions="0-3", flexible="2+"):
+    throttle_time_ms: int = int32("0+")
+    results: list[AclCreationResult] = array(AclCreationResult, "0+")

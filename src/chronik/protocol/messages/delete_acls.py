@@ -1,0 +1,43 @@
+"""DeleteAcls: what is no longer to be allowed or denied. Version 1 has patterns of names, 3 users as a resource."""
+
+from __future__ import annotations
+
+from chronik.protocol.messages.describe_acls import LITERAL
+from chronik.protocol.schema import Request, Response, Struct, array, int8, int16, int32, string
+
+
+class DeleteAclsFilter(Struct):
+    resource_type_filter: int = int8("0+")
+    resource_name_filter: str | None = string("0+", nullable="0+")
+    pattern_type_filter: int = int8("1+", default=LITERAL)
+    principal_filter: str | None = string("0+", nullable="0+")
+    host_filter: str | None = string("0+", nullable="0+")
+    operation: int = int8("0+")
+    permission_type: int = int8("0+")
+
+
+class DeleteAclsRequest(Request, api_key=31, versions="0-3", flexible="2+"):
+    filters: list[DeleteAclsFilter] = array(DeleteAclsFilter, "0+")
+
+
+class DeleteAclsMatchingAcl(Struct):
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+")
+    resource_type: int = int8("0+")
+    resource_name: str = string("0+")
+    pattern_type: int = int8("1+", default=LITERAL)
+    principal: str = string("0+")
+    host: str = string("0+")
+    operation: int = int8("0+")
+    permission_type: int = int8("0+")
+
+
+class DeleteAclsFilterResult(Struct):
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+")
+    matching_acls: list[DeleteAclsMatchingAcl] = array(DeleteAclsMatchingAcl, "0+")
+
+
+class DeleteAclsResponse(Response, api_key=31, versions="0-3", flexible="2+"):
+    throttle_time_ms: int = int32("0+")
+    filter_results: list[DeleteAclsFilterResult] = array(DeleteAclsFilterResult, "0+")

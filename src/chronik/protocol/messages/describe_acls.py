@@ -1,0 +1,38 @@
+"""DescribeAcls: who may do what. Version 1 has patterns of names, 3 users as a resource."""
+
+from __future__ import annotations
+
+from chronik.protocol.schema import Request, Response, Struct, array, int8, int16, int32, string
+
+LITERAL = 3
+
+
+class DescribeAclsRequest(Request, api_key=29, versions="0-3", flexible="2+"):
+    resource_type_filter: int = int8("0+")
+    resource_name_filter: str | None = string("0+", nullable="0+")
+    pattern_type_filter: int = int8("1+", default=LITERAL)
+    principal_filter: str | None = string("0+", nullable="0+")
+    host_filter: str | None = string("0+", nullable="0+")
+    operation: int = int8("0+")
+    permission_type: int = int8("0+")
+
+
+class AclDescription(Struct):
+    principal: str = string("0+")
+    host: str = string("0+")
+    operation: int = int8("0+")
+    permission_type: int = int8("0+")
+
+
+class DescribeAclsResource(Struct):
+    resource_type: int = int8("0+")
+    resource_name: str = string("0+")
+    pattern_type: int = int8("1+", default=LITERAL)
+    acls: list[AclDescription] = array(AclDescription, "0+")
+
+
+class DescribeAclsResponse(Response, api_key=29, versions="0-3", flexible="2+"):
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+")
+    resources: list[DescribeAclsResource] = array(DescribeAclsResource, "0+")

@@ -1,0 +1,38 @@
+"""DescribeClientQuotas: how much users, clients and addresses may ask of a broker."""
+
+from __future__ import annotations
+
+from chronik.protocol.schema import Request, Response, Struct, array, boolean, float64, int8, int16, int32, string
+
+
+class QuotaComponent(Struct):
+    entity_type: str = string("0+")
+    match_type: int = int8("0+")
+    match: str | None = string("0+", nullable="0+")
+
+
+class DescribeClientQuotasRequest(Request, api_key=48, versions="0-1", flexible="1+"):
+    components: list[QuotaComponent] = array(QuotaComponent, "0+")
+    strict: bool = boolean("0+")
+
+
+class QuotaEntity(Struct):
+    entity_type: str = string("0+")
+    entity_name: str | None = string("0+", nullable="0+")
+
+
+class QuotaValue(Struct):
+    key: str = string("0+")
+    value: float = float64("0+")
+
+
+class QuotaEntry(Struct):
+    entity: list[QuotaEntity] = array(QuotaEntity, "0+")
+    values: list[QuotaValue] = array(QuotaValue, "0+")
+
+
+class DescribeClientQuotasResponse(Response, api_key=48, versions="0-1", flexible="1+"):
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+")
+    entries: list[QuotaEntry] | None = array(QuotaEntry, "0+", nullable="0+")

@@ -1,0 +1,32 @@
+"""DescribeUserScramCredentials: which users can say who they are by SCRAM, and how."""
+
+from __future__ import annotations
+
+from chronik.protocol.schema import Request, Response, Struct, array, int8, int16, int32, string
+
+
+class ScramUser(Struct):
+    name: str = string("0+")
+
+
+class DescribeUserScramCredentialsRequest(Request, api_key=50, versions="0", flexible="0+"):
+    users: list[ScramUser] | None = array(ScramUser, "0+", nullable="0+")
+
+
+class ScramCredential(Struct):
+    mechanism: int = int8("0+")
+    iterations: int = int32("0+")
+
+
+class DescribedScramUser(Struct):
+    user: str = string("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+")
+    credential_infos: list[ScramCredential] = array(ScramCredential, "0+")
+
+
+class DescribeUserScramCredentialsResponse(Response, api_key=50, versions="0", flexible="0+"):
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+")
+    results: list[DescribedScramUser] = array(DescribedScramUser, "0+")

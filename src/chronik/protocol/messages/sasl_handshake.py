@@ -1,0 +1,14 @@
+"""SaslHandshake: by which mechanism a client will say who it is; from version 1 on it does so by SaslAuthenticate."""
+
+from __future__ import annotations
+
+from chronik.protocol.schema import Request, Response, array, int16, string
+
+
+class SaslHandshakeRequest(Request, api_key=17, versions="0-1", flexible="none"):
+    mechanism: str = string("0+")
+
+
+class SaslHandshakeResponse(Response, api_key=17, versions="0-1", flexible="none"):
+    error_code: int = int16("0+")
+    mechanisms: list[str] = array(string, "0+")
