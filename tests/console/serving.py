@@ -64,10 +64,21 @@ class Peer:
             head = (await self._reader.readuntil(b"\r\n\r\n")).decode()
             line, *lines = head.strip().split("\r\n")
             headers = {name.lower(): value for name, value in (each.split(": ", 1) for each in lines)}
-            body = b"" if to_head else await self._reader.readexactly(int(headers["content-length"]))
+            body = b"" if to_head else await self._body(headers)
         version, status, _ = line.split(" ", 2)
         assert version == "HTTP/1.1"
         return Answer(int(status), headers, body)
+
+    async def _body(self, headers: dict[str, str]) -> bytes:
+        if "content-length" in headers:
+            return await self._reader.readexactly(int(headers["content-length"]))
+        assert headers["transfer-encoding"] == "chunked"
+        body = b""
+        while size := int(await self._reader.readline(), 16):
+            body += await self._reader.readexactly(size)
+            assert await self._reader.readline() == b"\r\n"
+        assert await self._reader.readline() == b"\r\n"
+        return body
 
     async def is_closed(self) -> bool:
         async with asyncio.timeout(DEADLINE_SECONDS):

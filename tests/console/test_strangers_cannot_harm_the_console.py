@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
+from collections.abc import Iterator
 
 import pytest
 
 from chronik.config import Address
-from chronik.console.http import HEAD_BYTES_MAX, names_this_machine
+from chronik.console.http import COMPLAINT_LETTERS_MAX, HEAD_BYTES_MAX, BadRequest, names_this_machine, parse_head
 from chronik.console.listener import HttpLimits, HttpListener
+from chronik.console.pages import ROWS_PER_PIECE
 
 from .serving import DEADLINE_SECONDS, FakeSource, console, request
 
@@ -51,6 +55,15 @@ def test_a_request_may_come_byte_by_byte() -> None:
         (request("/healthz", "POST", more="Transfer-Encoding: chunked\r\n") + b"0\r\n\r\n", 413),
         (request("/healthz", host="rebound.example"), 421),
         (b"\x16\x03\x01\x00\xa5\x01\r\n\r\n", 400),
+        (request("/healthz", more="Content-Length: 5\r\nContent-Length: 0\r\n"), 400),
+        (request("/healthz", more="Content-Length: 0\r\nContent-Length: 5\r\n"), 400),
+        (request("/healthz", more="Content-Length: 5\r\nContent-Length: 5\r\n") + b"12345", 413),
+        (request("/healthz", more="Content-Length: -1\r\n"), 400),
+        (request("/healthz", more="X: one\n two: three\r\n"), 400),
+        (request("/healthz", more="X: one\ntwo: three\r\n"), 400),
+        (request("/healthz", more="X: one\rtwo: three\r\n"), 400),
+        (request("/healthz", more="X: \x00\r\n"), 400),
+        (request("/healthz", "G\tT"), 400),
     ],
 )
 def test_what_is_not_spoken_is_answered_and_cut_off(sent: bytes, status: int) -> None:
@@ -79,6 +92,130 @@ def test_headers_may_be_so_long_and_no_longer(size: int, status: int) -> None:
             assert (await peer.answer()).status == status
 
     asyncio.run(scenario())
+
+
+SPACES = b" " * 8000
+HEADS_THAT_TAKE_LONG = {
+    "a line feed behind spaces": b"x:" + SPACES + b"\na",
+    "a control character behind spaces": b"x:" + SPACES + b"\x00",
+    "a letter behind spaces": b"x:" + SPACES + b"x",
+    "spaces and tabs": b"x:" + b" \t" * 4000,
+    "words": b"x:" + b"a " * 4000 + b"\x7f",
+    "no colon": b"x" * 8000,
+    "many headers": b"x:y\r\n" * 1600 + b"x:y",
+    "folded lines": b"x:y\r\n" + b" y\r\n" * 1600 + b" y",
+    "many lengths": b"content-length:" + b"1," * 4000 + b"1",
+}
+
+
+@pytest.mark.parametrize("header", HEADS_THAT_TAKE_LONG.values(), ids=HEADS_THAT_TAKE_LONG)
+def test_no_head_takes_long_to_read(header: bytes) -> None:
+    """The longest takes 10 ms; the cubic ones among them would take minutes, a quadratic one 400 ms."""
+    head = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + header
+    began = time.process_time()
+    with contextlib.suppress(BadRequest):
+        parse_head(head)
+    assert len(head) <= HEAD_BYTES_MAX
+    assert time.process_time() - began < 0.2
+
+
+def test_what_h11_complains_of_is_repeated_in_part_only() -> None:
+    with pytest.raises(BadRequest) as refused:
+        parse_head(b"GET /healthz HTTP/1.1\r\n" + b"x" * 8000)
+    assert len(str(refused.value)) == len("not a request of HTTP/1.1: ") + COMPLAINT_LETTERS_MAX + 1
+
+
+def test_requests_that_come_at_once_are_answered_one_in_a_turn_of_the_loop() -> None:
+    turn = 0
+    turns: list[int] = []
+
+    class Noting(FakeSource):
+        def ready(self) -> str | None:
+            turns.append(turn)
+            return None
+
+    async def scenario() -> None:
+        def tick() -> None:
+            nonlocal turn
+            turn += 1
+            loop.call_soon(tick)
+
+        asked = 300
+        loop = asyncio.get_running_loop()
+        async with console(Noting()) as node:
+            peer = await node.connect()
+            loop.call_soon(tick)
+            peer.send(request("/readyz") * asked)
+            assert [(await peer.answer()).status for _ in range(asked)] == [200] * asked
+        assert len(set(turns)) == asked
+
+    asyncio.run(scenario())
+
+
+def rows(count: int) -> list[dict[str, object]]:
+    return [{"topic": "t", "partition": number, "offset": 5, "metadata": "x" * 4096} for number in range(count)]
+
+
+@pytest.mark.parametrize("count", [0, 1, ROWS_PER_PIECE, ROWS_PER_PIECE + 1, 5 * ROWS_PER_PIECE])
+def test_a_long_page_comes_in_pieces(count: int) -> None:
+    async def scenario() -> None:
+        source = FakeSource()
+        source.groups["g"] = {"group": "g", "offsets": rows(count)}
+        async with console(source) as node:
+            peer = await node.connect()
+            for _ in range(2):
+                assert (await peer.get("/status/groups/g")).json == source.groups["g"]
+            peer.send(request("/status/groups/g", "HEAD") + request("/healthz"))
+            assert (await peer.answer(to_head=True)).status == 200
+            assert (await peer.answer()).body == b"ok\n"
+            old = await node.connect()
+            old.send(b"GET /status/groups/g HTTP/1.0\r\n\r\n")
+            answer = await old.answer()
+            assert answer.json == source.groups["g"]
+            assert "content-length" in answer.headers, "HTTP/1.0 knows no chunks"
+
+    asyncio.run(scenario())
+
+
+def test_a_long_page_is_made_as_it_is_read() -> None:
+    made = 0
+
+    def counted() -> Iterator[dict[str, object]]:
+        nonlocal made
+        for made, row in enumerate(rows(20_000), 1):  # noqa: B007 - shown while it runs
+            yield row
+
+    async def scenario() -> None:
+        source = FakeSource()
+        source.groups["g"] = {"group": "g", "offsets": counted()}
+        async with console(source) as node:
+            deaf = await node.connect()
+            deaf.send(request("/status/groups/g"))
+            while made < ROWS_PER_PIECE:
+                await asyncio.sleep(0)
+            assert (await node.get("/healthz")).status == 200
+            assert made < 10_000, "what the sockets hold, and a piece above; 80 MB are asked for"
+            assert len((await deaf.answer()).json["offsets"]) == 20_000
+
+    asyncio.run(scenario())
+
+
+def test_a_page_that_breaks_off_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> Iterator[dict[str, object]]:
+        yield from rows(ROWS_PER_PIECE)
+        raise RuntimeError("gone")
+
+    async def scenario() -> None:
+        source = FakeSource()
+        source.groups["g"] = {"group": "g", "offsets": broken()}
+        async with console(source) as node:
+            peer = await node.connect()
+            with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError, ValueError)):
+                await peer.get("/status/groups/g")
+            assert (await node.get("/healthz")).status == 200
+
+    asyncio.run(scenario())
+    assert "a page broke off" in caplog.text
 
 
 def test_headers_that_never_end_are_cut_off() -> None:

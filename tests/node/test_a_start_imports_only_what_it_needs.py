@@ -5,7 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
-NOT_NEEDED = ("importlib.metadata", "tomllib", "pyspark", "pyarrow", "numpy", "chronik.replication", "chronik.client")
+NOT_NEEDED = (
+    *("importlib.metadata", "tomllib", "pyspark", "pyarrow", "numpy", "h11"),
+    *("chronik.replication", "chronik.client"),
+)
 
 SCRIPT = """
 import sys

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -16,6 +17,10 @@ from chronik.console.source import StatusSource
 logger = logging.getLogger("chronik.console")
 
 GROUPS_PREFIX: Final = "/status/groups/"
+JSON: Final = "application/json"
+
+ROWS_PER_PIECE: Final = 100
+"""Of a long page: with the longest notes that a commit may carry it is half a megabyte, encoded in a millisecond."""
 
 
 class Pages:
@@ -62,15 +67,33 @@ class Pages:
         group = self._source.group(group_id)
         if group is None:
             return error_page(HTTPStatus.NOT_FOUND, f"this node knows no group {group_id!r}")
-        return _json_page(HTTPStatus.OK, group)
+        return HttpResponse(HTTPStatus.OK, JSON, pieces=_group_pieces(group))
 
 
 def error_page(status: HTTPStatus, message: str) -> HttpResponse:
     return _json_page(status, {"error": message})
 
 
+def in_one_piece(response: HttpResponse) -> HttpResponse:
+    """For those who cannot take it otherwise."""
+    if response.pieces is None:
+        return response
+    return HttpResponse(response.status, response.content_type, b"".join(response.pieces))
+
+
+def _group_pieces(group: dict[str, Any]) -> Iterator[bytes]:
+    """An object whose "offsets", the only part that can be long, come last and in pieces."""
+    rows = iter(group["offsets"])
+    head = msgspec.json.encode({name: value for name, value in group.items() if name != "offsets"})
+    separator = head[:-1] + b',"offsets":['
+    while piece := list(islice(rows, ROWS_PER_PIECE)):
+        yield separator + msgspec.json.encode(piece)[1:-1]
+        separator = b","
+    yield (b"]}\n" if separator == b"," else separator + b"]}\n")
+
+
 def _json_page(status: HTTPStatus, value: dict[str, Any]) -> HttpResponse:
-    return HttpResponse(status, "application/json", msgspec.json.encode(value) + b"\n")
+    return HttpResponse(status, JSON, msgspec.json.encode(value) + b"\n")
 
 
 def _text_page(status: HTTPStatus, line: str) -> HttpResponse:

@@ -29,7 +29,8 @@ class StatusSource(Protocol):
         state_hash, recent_hashes, brokers, topics, uptime_s, version, pid; more is welcome."""
 
     def group(self, group_id: str) -> dict[str, Any] | None:
-        """What this node itself holds about a group, whoever coordinates it; None when it holds nothing."""
+        """What this node itself holds about a group, whoever coordinates it; None when it holds nothing. Its "offsets"
+        may be an iterator, which is read over many turns of the loop."""
 
     def ready(self) -> str | None:
         """None when clients can be sent here, else why not."""

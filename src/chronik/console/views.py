@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from chronik.console.source import Metric, Sample
 from chronik.metadata.commands import BrokerStatus
 from chronik.metadata.image import Image
-from chronik.metadata.records import Broker
+from chronik.metadata.records import Broker, CommittedOffset
 
 
 def hash_text(state_hash: int) -> str:
@@ -54,8 +54,15 @@ def group_view(image: Image, group_id: str) -> dict[str, Any] | None:
         "protocol_type": group.protocol_type if group is not None else None,
         "generation": group.generation if group is not None else None,
         "members": [member.member_id for member in group.members] if group is not None else [],
-        "offsets": [
-            {
+        "offsets": _offset_rows({topic: dict(partitions) for topic, partitions in offsets.by_topic().items()}),
+    }
+
+
+def _offset_rows(offsets: Mapping[str, Mapping[int, CommittedOffset]]) -> Iterator[dict[str, Any]]:
+    """In order. From a copy: what is committed while the page is read does not belong on it."""
+    for topic in sorted(offsets):
+        for partition, committed in sorted(offsets[topic].items()):
+            yield {
                 "topic": topic,
                 "partition": partition,
                 "offset": committed.offset,
@@ -63,9 +70,6 @@ def group_view(image: Image, group_id: str) -> dict[str, Any] | None:
                 "metadata": committed.metadata,
                 "commit_time_ms": committed.commit_time_ms,
             }
-            for (topic, partition), committed in sorted(offsets.items())
-        ],
-    }
 
 
 def image_metrics(image: Image) -> Iterator[Metric]:
