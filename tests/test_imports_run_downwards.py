@@ -24,7 +24,7 @@ FLOORS = (
     {"protocol"},
     {"files"},
     {"config", "limits"},
-    {"clock", "crc", "errors", "exchange", "ids"},
+    {"clock", "crc", "errors", "exchange", "ids", "news"},
 )
 FLOOR = {room: -number for number, rooms in enumerate(FLOORS) for room in rooms}
 BROUGHT_IN = {

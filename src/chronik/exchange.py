@@ -43,11 +43,19 @@ class Hurry:
     is_asked: bool = False
     wake: Callable[[], None] | None = None
 
+    @property
+    def is_pressing(self) -> bool:
+        """Both may come first: that others wait, and that it matters."""
+        return self.is_asked and self.is_due()
+
     def ask(self) -> None:
-        if self.is_due():
-            self.is_asked = True
-            if self.wake is not None:
-                self.wake()
+        self.is_asked = True
+        self.look()
+
+    def look(self) -> None:
+        """It may have begun to matter."""
+        if self.is_asked and self.wake is not None and self.is_due():
+            self.wake()
 
 
 @dataclass(slots=True, eq=False)

@@ -208,7 +208,7 @@ def test_a_fetch_hurries_for_what_waits_behind_it_only_while_a_broker_is_gone(is
     hurry = Hurry(lambda: is_unsettled)
     hurry.wake = lambda: woken.append(True)
     hurry.ask()
-    assert hurry.is_asked is is_unsettled
+    assert hurry.is_pressing is is_unsettled
     assert bool(woken) is is_unsettled
 
 

@@ -12,6 +12,7 @@ from chronik.broker.purgatory import RecordsArrived
 from chronik.broker.recent import RecentRoom
 from chronik.broker.replica import Replica
 from chronik.clock import SystemClock
+from chronik.exchange import Hurry
 from chronik.files import FileCache, TwinFiles
 from chronik.log.config import LogConfig
 from chronik.log.partition import PartitionLog
@@ -126,10 +127,10 @@ def test_a_fetch_is_woken_by_every_record_that_becomes_readable() -> None:
             produce(replica)
         sync(replica)
         for readable in (1, 2, 3):
-            waiting = asyncio.ensure_future(RecordsArrived([replica], 1).wait(60))
-            await asyncio.sleep(0)
+            looked = asyncio.Event()
+            RecordsArrived([replica], 1, 60, looked.set, Hurry(lambda: False))
             replica.follower_fetched(2, readable, 0, Life())
-            await asyncio.wait_for(waiting, 10)
+            await asyncio.wait_for(looked.wait(), 10)
 
     asyncio.run(scenario())
 
@@ -141,12 +142,39 @@ def test_a_fetch_that_wants_much_is_woken_when_that_much_is_readable() -> None:
         size = replica.log.size
         produce(replica)
         sync(replica)
-        waiting = asyncio.ensure_future(RecordsArrived([replica], size + 1).wait(60))
-        await asyncio.sleep(0)
+        looked = asyncio.Event()
+        RecordsArrived([replica], size + 1, 60, looked.set, Hurry(lambda: False))
         replica.follower_fetched(2, 1, 0, Life())
-        await asyncio.sleep(0)
-        assert not waiting.done()
+        assert replica.watchers
         replica.follower_fetched(2, 2, 0, Life())
-        await asyncio.wait_for(waiting, 10)
+        assert not replica.watchers
+        await asyncio.wait_for(looked.wait(), 10)
 
     asyncio.run(scenario())
+
+
+def test_a_batch_that_was_sent_again_is_answered_when_it_is_committed() -> None:
+    """And not when those are that came between the two."""
+    replica = leader()
+    told: list[int] = []
+    produce(replica)
+    produce(replica)
+    sync(replica)
+    for offset in (1, 2, 1):
+        replica.when_committed(offset, lambda _, offset=offset: told.append(offset))  # type: ignore[misc]
+    replica.follower_fetched(2, 1, 0, Life())
+    assert told == [1, 1]
+
+
+def test_a_batch_that_was_sent_again_is_answered_when_it_is_durable() -> None:
+    replica = leader()
+    told: list[int] = []
+    produce(replica)
+    ticket = replica.begin_sync()
+    assert ticket is not None
+    produce(replica)
+    for offset in (1, 2, 1):
+        replica.when_durable(offset, lambda _, offset=offset: told.append(offset))  # type: ignore[misc]
+    ticket.run()
+    replica.complete_sync(ticket)
+    assert told == [1, 1]

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from chronik.metadata.commands import DeleteTopic
-from chronik.metadata.raft_store import RaftStore
+from chronik.metadata.raft_store import LEADERLESS_SECONDS, RaftStore
+from chronik.metadata.records import Result
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.raft.driver import RaftDriver
 from chronik.raft.forwarding import Forwarder
 from chronik.raft.outcomes import NotLeader, OutcomeUnknown
+from tests.replication.virtual_loop import VirtualLoop
 
 COMMAND = DeleteTopic(b"x" * 16)
 
@@ -63,3 +66,43 @@ def test_a_controllers_decision_is_not_carried_to_the_next_leader() -> None:
         return raised.value.code
 
     assert asyncio.run(scenario()) is ErrorCode.NOT_CONTROLLER
+
+
+def seconds_until_done(attempt: Callable[[VirtualLoop, RaftStore], object]) -> float:
+    """Of a command whose first attempt finds no leader, and does that; the second one succeeds."""
+    loop = VirtualLoop()
+
+    async def scenario() -> None:
+        store = RaftStore(1)
+        attempts: list[bool] = []
+
+        async def propose(*_: Any) -> None:
+            attempts.append(True)
+            if len(attempts) == 1:
+                attempt(loop, store)
+                raise NotLeader(-1)
+            store._answer(1, Result())
+
+        store._forwarder = cast(Forwarder, SimpleNamespace(propose=propose))
+        await store.propose(COMMAND)
+
+    loop.run(scenario(), [])
+    return loop.time()
+
+
+def test_a_leader_that_comes_forward_during_the_attempt_is_asked_at_once() -> None:
+    assert seconds_until_done(lambda _, store: store.leader_changed()) == 0.0
+
+
+def test_a_leader_that_comes_forward_later_is_asked_then() -> None:
+    assert seconds_until_done(lambda loop, store: loop.call_later(0.01, store.leader_changed)) == pytest.approx(0.01)
+
+
+def test_an_answer_that_comes_while_there_is_no_leader_is_told_at_once() -> None:
+    assert seconds_until_done(
+        lambda loop, store: loop.call_later(0.01, store._answer, 1, Result())
+    ) == pytest.approx(0.01)
+
+
+def test_without_news_of_a_leader_another_attempt_is_made_after_a_while() -> None:
+    assert seconds_until_done(lambda loop, store: None) == pytest.approx(LEADERLESS_SECONDS)

@@ -47,13 +47,14 @@ class Keeping:
             raise KafkaError(result.code, result.message)
         return result
 
-    async def begin(self) -> None:
+    async def begin(self, *, comes_back: bool = True) -> None:
         rig = self.rig
         rig.append()
         await rig.replica().make_durable()
         await PlayedFollower(rig, OTHER).fetch(rig.at(1, last_epoch=0))
-        for status in (BrokerStatus.OFFLINE, BrokerStatus.ONLINE):
-            rig.command(UpdateBrokerStatus(FOLLOWER, status))
+        rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.OFFLINE))
+        if comes_back:
+            rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.ONLINE))
         assert rig.partition().isr == (1, OTHER)
         assert rig.replica().high_watermark == 1
         asyncio.ensure_future(self._keeper.run())  # noqa: RUF006 - it is ended with the loop
@@ -156,5 +157,18 @@ def test_a_change_is_let_go_of_when_the_term_ends() -> None:
         await asyncio.sleep(2.0)
         assert len(keeping.proposed) == 1
         assert rig.partition().leader == OTHER
+
+    Rig().run(story)
+
+
+def test_a_follower_that_caught_up_while_it_was_taken_for_dead_joins_when_it_is_heard_of_again() -> None:
+    async def story(rig: Rig) -> None:
+        keeping = Keeping(rig)
+        await keeping.begin(comes_back=False)
+        await asyncio.sleep(1.0)
+        assert not keeping.proposed
+        rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.ONLINE))
+        await asyncio.sleep(0.1)
+        assert rig.partition().isr == (1, FOLLOWER, OTHER)
 
     Rig().run(story)

@@ -333,3 +333,55 @@ def test_the_high_watermark_is_what_all_in_sync_replicas_have_made_durable() -> 
         assert replica.high_watermark == 2
 
     Rig().run(story)
+
+
+class SlowToOpen:
+    """The clock of a node on which a log takes longer to open than the loop may be held up."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+        self._opened_seconds = 0.0
+
+    def monotonic(self) -> float:
+        self._opened_seconds += 1.0
+        return self._rig.clock.monotonic() + self._opened_seconds
+
+    def now_ms(self) -> int:
+        return self._rig.clock.now_ms()
+
+
+def test_a_wake_that_comes_while_logs_are_opened_is_not_lost() -> None:
+    async def story(rig: Rig) -> None:
+        rig.server._clock = SlowToOpen(rig)
+        follower = PlayedFollower(rig)
+        fetching = asyncio.ensure_future(follower.fetch(rig.at(0), wait_ms=500))
+        await asyncio.sleep(0)
+        await rig.server.wake(FOLLOWER, Wake(NO_SESSION))
+        await fetching
+        assert rig.loop.time() == 0.0
+
+    Rig().run(story)
+
+
+def test_a_wake_for_the_fetch_before_does_not_end_the_next_one() -> None:
+    async def story(rig: Rig) -> None:
+        follower = PlayedFollower(rig)
+        await follower.fetch(rig.at(0))
+        await rig.server.wake(FOLLOWER, Wake(follower.session_id))
+        await follower.fetch(wait_ms=500)
+        assert rig.loop.time() == pytest.approx(0.5)
+
+    Rig().run(story)
+
+
+def test_a_session_that_ends_while_logs_are_opened_leaves_nothing_behind() -> None:
+    async def story(rig: Rig) -> None:
+        rig.server._clock = SlowToOpen(rig)
+        earlier = asyncio.ensure_future(PlayedFollower(rig).fetch(rig.at(0), wait_ms=500))
+        await asyncio.sleep(0)
+        await PlayedFollower(rig).fetch(rig.at(0))
+        assert (await earlier).session_id == NO_SESSION
+        assert rig.loop.time() == 0.0
+        assert len(rig.replica().readers) == 1
+
+    Rig().run(story)

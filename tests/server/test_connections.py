@@ -507,3 +507,19 @@ async def _what_hurries(*requests: bytes) -> list[bytes]:
 def test_a_request_that_waits_is_told_when_others_wait_behind_it() -> None:
     assert set(asyncio.run(_what_hurries(b"behind it"))) == {b"wait"}
     assert asyncio.run(_what_hurries()) == []
+
+
+def test_a_request_is_told_of_those_that_waited_behind_it_before_it_began() -> None:
+    async def scenario() -> None:
+        echo = Echo()
+        async with listening(echo) as (_, address):
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(framed(b"wait 1") + framed(b"wait 2") + framed(b"behind both"))
+            await until(lambda: echo.hurried == [b"wait 1"])
+            echo.release(b"wait 1")
+            await until(lambda: echo.hurried == [b"wait 1", b"wait 2"])
+            echo.release(b"wait 2")
+            assert [await read_frame(reader) for _ in range(3)] == [b"wait 1", b"wait 2", b"behind both"]
+            writer.close()
+
+    run(scenario)

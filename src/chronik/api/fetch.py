@@ -7,7 +7,8 @@ Missing: read_committed has nothing to hide yet, and fetches of followers are re
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Iterator
+import asyncio
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from chronik.api.context import Context, Services
@@ -55,7 +56,7 @@ class Answer:
 
 def handle(
     services: Services, request: FetchRequest, context: Context
-) -> FetchResponse | Coroutine[None, None, FetchResponse]:
+) -> FetchResponse | asyncio.Future[FetchResponse]:
     """At once if there is enough: then the answer is on its way, and counts, before the next one is read."""
     if request.replica_id >= 0 or request.replica_state.replica_id >= 0:
         # A stranger that claims to be a follower could move the high watermark.
@@ -69,7 +70,7 @@ def handle(
         wanted = list(session.wanted.values())
     fetching = _Fetching(services, request, context, wanted, session)
     answer = fetching.look()
-    return fetching.response(answer) if fetching.is_enough(answer) else fetching.response_in_time(answer)
+    return fetching.response(answer) if fetching.is_enough(answer) else fetching.in_time(answer)
 
 
 def failure(request: FetchRequest, code: ErrorCode) -> FetchResponse:
@@ -130,6 +131,8 @@ class _Fetching:
         self._session = session
         self._deadline = services.clock.monotonic() + patience_seconds(request.max_wait_ms)
         self._max_bytes = 0
+        self._arrived: RecordsArrived
+        self._answered: asyncio.Future[FetchResponse]
 
     def look(self) -> Answer:
         services = self._services
@@ -145,17 +148,37 @@ class _Fetching:
             or not self._wanted
             or self._patience <= 0
             or self._services.replicas.stopping
-            or self._hurry.is_asked
+            or self._hurry.is_pressing
             or _is_cut_off(answer, self._version)
         )
 
-    async def response_in_time(self, answer: Answer) -> FetchResponse:
-        while not self.is_enough(answer):
-            arrived = RecordsArrived(answer.replicas, self._missing(answer))
-            self._hurry.wake = arrived.wake
-            await arrived.wait(self._patience)
+    def in_time(self, answer: Answer) -> asyncio.Future[FetchResponse]:
+        """Called in the turn in which the answer was found not to be enough: from that turn on it is listened."""
+        self._answered = asyncio.get_running_loop().create_future()
+        self._answered.add_done_callback(self._stop_listening)  # also when nobody waits for it any more
+        self._listen(answer)
+        return self._answered
+
+    def _listen(self, answer: Answer) -> None:
+        self._arrived = RecordsArrived(
+            answer.replicas, self._missing(answer), self._patience, self._look_again, self._hurry
+        )
+
+    def _look_again(self) -> None:
+        if self._answered.done():
+            return
+        try:
             answer = self.look()
-        return self.response(answer)
+            if self.is_enough(answer):
+                self._answered.set_result(self.response(answer))
+            else:
+                self._listen(answer)
+        except Exception as error:  # a bug; it is told to whoever waits
+            self._answered.set_exception(error)
+
+    def _stop_listening(self, _: object) -> None:
+        self._arrived.stop()
+        del self._arrived  # they hold each other, and the answer
 
     def response(self, answer: Answer) -> FetchResponse:
         response = _response(answer, self._session, self._request.session_epoch > INITIAL_EPOCH, self._version)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from chronik.api import (
     alter_configs,
@@ -218,8 +218,7 @@ class Router:
         if isinstance(outcome, Pipelined):
             pipelined, source = True, outcome.response
         else:
-            coroutine = cast(Coroutine[Any, Any, Response | None], outcome)
-            pipelined, source = False, asyncio.get_running_loop().create_task(coroutine)
+            pipelined, source = False, asyncio.ensure_future(outcome)
         answer: asyncio.Future[ResponseFrame] = asyncio.get_running_loop().create_future()
 
         def answered(_: object) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
+
+from chronik.exchange import Hurry
 
 if TYPE_CHECKING:
     from chronik.broker.replica import Replica
@@ -40,32 +42,49 @@ class Commits:
 
 
 class RecordsArrived:
-    """Wakes a fetch once at least `bytes_missing` new bytes can be read, or when a partition of it goes away."""
+    """Has a fetch look again: when at least `bytes_missing` new bytes can be read, when a partition of it goes away,
+    when others wait behind it and must not, or when its time is up.
 
-    __slots__ = ("_bytes_missing", "_done", "_replicas")
+    It listens from the moment it is made: made in the turn in which the fetch has looked, it misses nothing."""
 
-    def __init__(self, replicas: Iterable[Replica], bytes_missing: int) -> None:
+    __slots__ = ("_bytes_missing", "_hurry", "_listens", "_look_again", "_loop", "_replicas", "_timer")
+
+    def __init__(
+        self,
+        replicas: Iterable[Replica],
+        bytes_missing: int,
+        timeout_seconds: float,
+        look_again: Callable[[], None],
+        hurry: Hurry,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
         self._bytes_missing = bytes_missing
-        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._look_again = look_again
         self._replicas = list(replicas)
-
-    async def wait(self, timeout_seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(timeout_seconds, self.wake)
+        self._hurry = hurry
+        self._listens = True
+        self._timer = self._loop.call_later(timeout_seconds, self.wake)
+        hurry.wake = self.wake
         for replica in self._replicas:
             replica.watchers[self] = None
-        try:
-            await self._done
-        finally:
-            timer.cancel()
-            for replica in self._replicas:
-                replica.watchers.pop(self, None)
 
     def arrived(self, count: int) -> None:
         self._bytes_missing -= count
         if self._bytes_missing <= 0:
             self.wake()
 
+    def brokers_changed(self) -> None:
+        self._hurry.look()
+
     def wake(self) -> None:
-        if not self._done.done():
-            self._done.set_result(None)
+        """It is looked in a turn of its own: whoever wakes is in the middle of something."""
+        if self._listens:
+            self.stop()
+            self._loop.call_soon(self._look_again)
+
+    def stop(self) -> None:
+        self._listens = False
+        self._timer.cancel()
+        self._hurry.wake = None
+        for replica in self._replicas:
+            replica.watchers.pop(self, None)

@@ -24,6 +24,7 @@ from chronik.log.sync import SyncTicket
 from chronik.log.synced import SyncedOffsets
 from chronik.metadata.commands import NO_LEADER
 from chronik.metadata.records import Partition, Topic
+from chronik.news import News
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Replica:
         "_node_id",
         "_open_log",
         "_recent",
-        "_start_waiters",
+        "_starts",
         "_sync_waiters",
         "_synced_offsets",
         "_syncing_waiters",
@@ -126,7 +127,7 @@ class Replica:
         self._durable_waiters: deque[tuple[int, WhenSafe]] = deque()
         self._sync_waiters: list[asyncio.Future[None]] = []  # for the next sync to begin
         self._syncing_waiters: list[asyncio.Future[None]] = []  # for the one under way
-        self._start_waiters: dict[asyncio.Future[None], None] = {}  # for a follower's log to start elsewhere
+        self._starts = News()  # of where the followers' logs start, or who of them is alive
         self._bytes_appended = 0
         self._bytes_readable = 0  # of those appended
         self._marks: deque[tuple[int, int]] = deque()  # (end offset, bytes appended) of what is not readable yet
@@ -176,7 +177,7 @@ class Replica:
         self.leader = partition.leader
         if self.leading is not None and self.leader_epoch == partition.leader_epoch:
             self.leading.update(partition, now)
-            self._starts_moved()
+            self._starts.tell()
             if self._log is not None:
                 self._advance()
         elif self.leader_epoch != partition.leader_epoch:
@@ -210,7 +211,7 @@ class Replica:
             reader.gone()
         self.readers.clear()
         self._recent.clear()
-        self._starts_moved()
+        self._starts.tell()
         self.stop_waiting()
 
     def check_epoch(self, claimed: int) -> None:
@@ -282,15 +283,11 @@ class Replica:
         Raises NOT_LEADER_OR_FOLLOWER.
         """
         while self.leading is not None:
+            seen = self._starts.count
             low_watermark = self.leading.low_watermark(self.log.log_start_offset, is_alive)
             if low_watermark >= offset:
                 return low_watermark
-            waiter = asyncio.get_running_loop().create_future()
-            self._start_waiters[waiter] = None
-            try:
-                await waiter
-            finally:
-                self._start_waiters.pop(waiter, None)
+            await self._starts.since(seen)
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def isr_change_refused(self) -> None:
@@ -301,12 +298,9 @@ class Replica:
 
     def brokers_changed(self) -> None:
         """Whoever waits for a follower has to look whether it is still alive."""
-        self._starts_moved()
-
-    def _starts_moved(self) -> None:
-        for waiter in self._start_waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._starts.tell()
+        for watcher in list(self.watchers):
+            watcher.brokers_changed()
 
     # What followers ask of their leader
 
@@ -337,7 +331,7 @@ class Replica:
         follower.fetched(offset, log_start_offset, life, self.log.log_end_offset, life.fetched_at)
         self._commit(leading.high_watermark(self.durable_end))
         if starts_moved:
-            self._starts_moved()
+            self._starts.tell()
         return follower
 
     def read_for_follower(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> list[memoryview]:
@@ -423,11 +417,11 @@ class Replica:
 
     def when_committed(self, offset: int, when_safe: WhenSafe) -> None:
         """Every in-sync replica has everything below `offset`."""
-        self._commit_waiters.append((offset, when_safe))
+        _enlist(self._commit_waiters, offset, when_safe)
 
     def when_durable(self, offset: int, when_safe: WhenSafe) -> None:
         """This node has everything below `offset`."""
-        self._durable_waiters.append((offset, when_safe))
+        _enlist(self._durable_waiters, offset, when_safe)
 
     async def make_durable(self) -> None:
         """Returns when everything that the log holds now is synced: by a sync that begins now, or by one that is under
@@ -542,3 +536,11 @@ class Replica:
         if self.compaction is not None:
             await asyncio.wait([self.compaction])
         self._log = None
+
+
+def _enlist(waiters: deque[tuple[int, WhenSafe]], offset: int, when_safe: WhenSafe) -> None:
+    """The lowest offset first: a batch that is sent again lies below others that came after it."""
+    place = len(waiters)
+    while place and waiters[place - 1][0] > offset:
+        place -= 1
+    waiters.insert(place, (offset, when_safe))

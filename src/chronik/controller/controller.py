@@ -6,7 +6,6 @@ Everything it decides is a command; a second controller, which there may be for 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Final
@@ -24,6 +23,7 @@ from chronik.metadata.commands import AddNode, CreateCluster, CreateTopics
 from chronik.metadata.names import SYSTEM_TOPICS
 from chronik.metadata.raft_store import RaftStore
 from chronik.metadata.store import StoreClosed
+from chronik.news import News
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.raft.driver import RaftDriver
 from chronik.raft.events import Status
@@ -60,7 +60,7 @@ class Controller:
         self._is_leader = False
         self._leads_since = 0.0
         self._looked_at = 0.0
-        self._wake = asyncio.Event()
+        self._news = News()
         self._upkeep = PartitionUpkeep(store, configs, clock)
         self.admissions: Final = Admissions(store, driver)
         HEARTBEAT.serve(driver.transport.calls, self.heartbeat)
@@ -72,7 +72,7 @@ class Controller:
             self._liveness.begin()
             self._upkeep.begin()
         self._is_leader = leads
-        self._wake.set()
+        self._news.tell()
 
     async def heartbeat(self, peer: int, beat: BrokerHeartbeat) -> HeartbeatAnswer:
         """Answered by the leader, once a majority has confirmed that it is."""
@@ -87,12 +87,12 @@ class Controller:
         if is_known:
             self._liveness.heard(beat.broker_id, beat.broker_epoch, self._clock.monotonic())
             if broker is not None and broker.fenced:
-                self._wake.set()
+                self._news.tell()
         return HeartbeatAnswer(is_leader=True, is_known=is_known, index=self._store.image.applied_index)
 
     async def run(self) -> None:
         while True:
-            self._wake.clear()
+            heard = self._news.count
             if self._is_leader:
                 try:
                     await self._confirm_leadership()
@@ -105,11 +105,7 @@ class Controller:
                     logger.info("not decided yet: %s", error)
                 except StoreClosed:
                     return
-            try:
-                async with asyncio.timeout(self._seconds_until_next_look()):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
+            await self._news.since(heard, self._seconds_until_next_look())
 
     async def _confirm_leadership(self) -> None:
         """A node that was paused believes what it last knew: that it leads, and that everybody else is silent."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from chronik.ids import new_id
@@ -28,6 +28,7 @@ from chronik.metadata.image_machine import ImageMachine
 from chronik.metadata.records import Result
 from chronik.metadata.sessions import LIFE_ENDED, RESULTS_KEPT_MAX, is_over
 from chronik.metadata.store import Acks, StoreClosed, Subscriber
+from chronik.news import News
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.raft.driver import RaftDriver
 from chronik.raft.forwarding import Forwarder
@@ -60,6 +61,13 @@ COMMANDS_UNDER_WAY_MAX: Final = RESULTS_KEPT_MAX - 64
 class _Pending:
     answer: asyncio.Future[Result]
     may_be_done: bool = False
+    news: News = field(default_factory=News)
+    """Of a leader, or of the answer."""
+
+    def end(self, result: Result) -> None:
+        if not self.answer.done():
+            self.answer.set_result(result)
+            self.news.tell()
 
 
 class RaftStore:
@@ -71,7 +79,6 @@ class RaftStore:
         self._subscribers: list[Subscriber] = []
         self._driver: RaftDriver
         self._forwarder: Forwarder
-        self._leader_news = asyncio.Event()
         self._started = False
         self._closing = False
         self.machine: Final = ImageMachine(self._publish, self._applied, self._restored)
@@ -108,7 +115,8 @@ class RaftStore:
 
     def leader_changed(self) -> None:
         """Whoever waits for a leader tries again."""
-        self._leader_news.set()
+        for pending in self._pending.values():
+            pending.news.tell()
 
     async def read_barrier(self) -> None:
         """Raises KafkaError when no majority confirms in time that this node is up to date, StoreClosed when the node
@@ -150,6 +158,7 @@ class RaftStore:
     async def _until_answered(self, pending: _Pending, data: bytes, acks: Acks, only_here: bool) -> Result:
         until = Until.APPLIED if acks is Acks.ALL else Until.ON_LEADERS_DISK
         while not pending.answer.done():
+            heard = pending.news.count  # a leader may come forward while it is being told that there is none
             before, pending.may_be_done = pending.may_be_done, True  # while an attempt is under way, nobody knows
             try:
                 attempt = self._driver.propose if only_here else self._forwarder.propose
@@ -165,16 +174,8 @@ class RaftStore:
                 pending.may_be_done = before
                 if only_here:
                     raise KafkaError(ErrorCode.NOT_CONTROLLER, str(error)) from error
-                await self._news_of_a_leader()
+                await pending.news.since(heard, LEADERLESS_SECONDS)
         return pending.answer.result()
-
-    async def _news_of_a_leader(self) -> None:
-        self._leader_news.clear()
-        try:
-            async with asyncio.timeout(LEADERLESS_SECONDS):
-                await self._leader_news.wait()
-        except TimeoutError:
-            return
 
     def _not_in_time(self, pending: _Pending) -> KafkaError:
         if pending.may_be_done:
@@ -233,10 +234,9 @@ class RaftStore:
         ended = self._pending
         self._begin_life(new_id())
         for pending in ended.values():
-            if not pending.answer.done():
-                pending.answer.set_result(LIFE_ENDED)
+            pending.end(LIFE_ENDED)
 
     def _answer(self, sequence: int, result: Result) -> None:
         pending = self._pending.get(sequence)
-        if pending is not None and not pending.answer.done():
-            pending.answer.set_result(result)
+        if pending is not None:
+            pending.end(result)

@@ -19,6 +19,7 @@ from typing import Final
 
 from chronik.errors import StorageFailed, invariant
 from chronik.files import FileSystem
+from chronik.news import News
 from chronik.raft.applying import Applier
 from chronik.raft.entries import SnapshotMetadata
 from chronik.raft.events import (
@@ -107,7 +108,7 @@ class RaftDriver:
         self._writing: asyncio.Future[None] | None = None
         self._waiters = Waiters()
         self._applied = AppliedWaiters()
-        self._status_changed: list[asyncio.Future[None]] = []
+        self._status_news = News()
         self._is_running = False
         self._failure: BaseException | None = None
 
@@ -199,7 +200,7 @@ class RaftDriver:
     def _end_waiting(self, error: Exception) -> None:
         self._waiters.fail_all(error)
         self._applied.fail_all(error)
-        self._wake_status_waiters()
+        self._status_news.tell()
 
     # ------------------------------------------------------------------------------------------------------- requests
 
@@ -288,17 +289,9 @@ class RaftDriver:
         self._feed(TransferLeadership(target, waiter.context))
         await waiter.answer
         while self._node.status.role is Role.LEADER and self._node.status.term == term:
-            await self._status_change(deadline)
-
-    async def _status_change(self, deadline: float) -> None:
-        changed: asyncio.Future[None] = self._loop.create_future()
-        self._status_changed.append(changed)
-        try:
-            async with asyncio.timeout_at(deadline):
-                await changed
-        except TimeoutError:
-            raise OutcomeUnknown("leadership was not handed over in time") from None
-        self._refuse_when_stopped()
+            if not await self._status_news.since(self._status_news.count, deadline - self._loop.time()):
+                raise OutcomeUnknown("leadership was not handed over in time")
+            self._refuse_when_stopped()
 
     def _open_waiter(self, kind: Kind, timeout: float, count: int = 1) -> Waiter:
         self._refuse_when_stopped()
@@ -376,7 +369,7 @@ class RaftDriver:
         for step in ready.steps:
             logger.info("node %d, %s", self._settings.node_id, step)
         if ready.status is not None:
-            self._wake_status_waiters()
+            self._status_news.tell()
             self._on_status(ready.status)
 
     def _persist(self, persist: Persist) -> None:
@@ -394,12 +387,6 @@ class RaftDriver:
         elif self._is_running:
             self._parts.storage.finish(write)
             self._feed(Persisted(write.persist.sequence))
-
-    def _wake_status_waiters(self) -> None:
-        waiting, self._status_changed = self._status_changed, []
-        for changed in waiting:
-            if not changed.done():
-                changed.set_result(None)
 
     # ------------------------------------------------------------------------------------------------------- applying
 

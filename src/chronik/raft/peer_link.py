@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from typing import Final, Protocol
 
 from chronik.config import Address
 from chronik.files import Buffer
+from chronik.news import News
 from chronik.raft.handshake import DialerHandshake, Identity
 from chronik.raft.messages import BadMessage
 from chronik.raft.peer_connection import HANDSHAKE_SECONDS_MAX, PeerConnection
@@ -54,7 +54,7 @@ class PeerLink:
         self._random = randomness
         self._connection: PeerConnection | None = None
         self._is_closed = asyncio.Event()
-        self._dial_now = asyncio.Event()
+        self._dialled_us = News()
         self._refused_since: float | None = None
 
     @property
@@ -74,7 +74,7 @@ class PeerLink:
 
     def dial_now(self) -> None:
         """The peer is there: it has just dialled us."""
-        self._dial_now.set()
+        self._dialled_us.tell()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -82,9 +82,10 @@ class PeerLink:
         delay, lost_at = REDIAL_SECONDS_MIN, loop.time()
         try:
             while True:
+                heard = self._dialled_us.count
                 if await self._connect_once():
                     delay, lost_at = REDIAL_SECONDS_MIN, loop.time()
-                await self._pause(delay * (0.5 + self._random.random()))
+                await self._dialled_us.since(heard, delay * (0.5 + self._random.random()))
                 is_eager = loop.time() - lost_at < EAGER_SECONDS
                 delay = min(2 * delay, EAGER_REDIAL_SECONDS_MAX if is_eager else REDIAL_SECONDS_MAX)
         finally:
@@ -95,7 +96,6 @@ class PeerLink:
         """Returns when the connection is over; whether there was one."""
         loop = asyncio.get_running_loop()
         self._is_closed.clear()
-        self._dial_now.clear()
         try:
             async with asyncio.timeout(HANDSHAKE_SECONDS_MAX):
                 _, connection = await loop.create_connection(
@@ -123,11 +123,6 @@ class PeerLink:
         if self._refused_since is None:
             self._refused_since = asyncio.get_running_loop().time()
         self._owner.link_refused(self.peer)
-
-    async def _pause(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._dial_now.wait()
 
     # ------------------------------------------------------------------------------------------ the connection's side
 

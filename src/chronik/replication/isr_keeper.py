@@ -18,7 +18,10 @@ from chronik.broker.replicas import REPLICAS_PER_TURN, Replicas
 from chronik.clock import Clock
 from chronik.configs.resolver import ConfigResolver
 from chronik.metadata.commands import NO_EPOCH, IsrChange, IsrMember, SetPartitionLeader, UpdateISR
+from chronik.metadata.delta import Change, Delta
+from chronik.metadata.records import Broker
 from chronik.metadata.store import MetadataStore
+from chronik.news import News
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("chronik.replication")
@@ -65,7 +68,16 @@ class IsrKeeper:
         self._clock = clock
         self._broker_epoch = broker_epoch
         self._to_look_at: dict[Replica, None] = {}
-        self._wake = asyncio.Event()
+        self._is_all_to_look_at = False
+        self._news = News()
+        store.subscribe(self._follow)
+
+    def _follow(self, delta: Delta) -> None:
+        """A follower that has caught up while it was taken for dead may join when it is heard of again, and need not
+        say another time that it has everything."""
+        if any(_has_come(change) for change in delta.brokers):
+            self._is_all_to_look_at = True
+            self._news.tell()
 
     def progressed(self, replica: Replica, follower: Follower) -> None:
         leading = replica.leading
@@ -78,22 +90,19 @@ class IsrKeeper:
 
     def _look_at(self, replica: Replica) -> None:
         self._to_look_at[replica] = None
-        self._wake.set()
+        self._news.tell()
 
     async def run(self) -> None:
-        looked_at = self._clock.monotonic()
+        looked_at, heard = self._clock.monotonic(), 0
         while True:
             interval = self._lag_seconds_max / LOOKS_PER_LAG
-            try:
-                async with asyncio.timeout(max(looked_at + interval - self._clock.monotonic(), 0.01)):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
-            self._wake.clear()
+            await self._news.since(heard, max(looked_at + interval - self._clock.monotonic(), 0.01))
+            heard = self._news.count
             replicas = list(self._to_look_at)
-            if self._clock.monotonic() - looked_at >= interval:
+            if self._is_all_to_look_at or self._clock.monotonic() - looked_at >= interval:
                 looked_at = self._clock.monotonic()
                 replicas = list(self._replicas)
+            self._is_all_to_look_at = False
             self._to_look_at.clear()
             await self._mend(replicas)
 
@@ -185,6 +194,11 @@ class IsrKeeper:
         leading = proposal.leading
         unchanged = tuple(IsrMember(member, NO_EPOCH) for member in leading.isr)
         proposal.change = self._change(proposal.replica, leading, unchanged)
+
+
+def _has_come(change: Change[Broker]) -> bool:
+    was_away = change.old is None or change.old.fenced
+    return was_away and change.new is not None and not change.new.fenced
 
 
 def _leads_what_is_damaged(replica: Replica) -> bool:

@@ -19,6 +19,7 @@ from chronik.broker.replicas import Replicas
 from chronik.clock import Clock
 from chronik.limits import KIB, MIB
 from chronik.metadata.store import MetadataStore
+from chronik.news import News
 from chronik.protocol.errors import CorruptRecords, ErrorCode, KafkaError
 from chronik.raft.peer_calls import CallRefused
 from chronik.replication.messages import (
@@ -111,26 +112,12 @@ class FollowerSession:
         """Partitions with records, or with something that went wrong; the one that has waited longest first."""
         self.news: dict[Key, None] = {}
         """Partitions whose high watermark or start has moved: told with the next answer, but no reason to give one."""
-        self._waiter: asyncio.Future[None] | None = None
+        self.woken: Final = News()
 
     def has_something(self, key: Key) -> None:
         if key in self.wanted:
             self.ready[key] = None
-            self.wake()
-
-    def wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    async def wait(self, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        self._waiter = loop.create_future()
-        timer = loop.call_later(seconds, self.wake)
-        try:
-            await self._waiter
-        finally:
-            timer.cancel()
-            self._waiter = None
+            self.woken.tell()
 
     def forget(self, key: Key) -> None:
         wanted = self.wanted.pop(key, None)
@@ -143,7 +130,7 @@ class FollowerSession:
         for wanted in self.wanted.values():
             wanted.let_go()
         self.wanted.clear()
-        self.wake()
+        self.woken.tell()
 
 
 class ReplicaServer:
@@ -169,14 +156,17 @@ class ReplicaServer:
         session = self._session_of(peer, request)
         if session is None:
             return LeaderAnswer(NO_SESSION)
+        heard = session.woken.count  # from here on it may be woken, also while logs are opened
         session.fetched_at = self._clock.monotonic()
         for key in request.forgotten:
             session.forget(key)
         await self._open_logs(request.positions)
+        if self._sessions.get(peer) is not session:
+            return LeaderAnswer(NO_SESSION)
         for position in request.positions:
             self._take(session, position)
         if not session.ready and request.max_wait_ms > 0:
-            await session.wait(min(request.max_wait_ms / 1000, WAIT_SECONDS_MAX))
+            await session.woken.since(heard, min(request.max_wait_ms / 1000, WAIT_SECONDS_MAX))
         if self._sessions.get(peer) is not session:
             return LeaderAnswer(NO_SESSION)
         return LeaderAnswer(session.id, tuple(self._portions(session, request.max_bytes)))
@@ -195,7 +185,7 @@ class ReplicaServer:
     async def wake(self, peer: int, request: Wake) -> Woken:
         session = self._sessions.get(peer)
         if session is not None and request.session_id in (NO_SESSION, session.id):
-            session.wake()
+            session.woken.tell()
         return Woken()
 
     def _session_of(self, peer: int, request: FollowerFetch) -> FollowerSession | None:

@@ -89,8 +89,6 @@ class Connection(asyncio.BufferedProtocol):
         if self._reader.in_frame and self.frame_began is None:
             self.frame_began = self.last_active
         self._handle_queued()
-        if self._queue and self._blocked is not None and self._blocked.hurry is not None:
-            self._blocked.hurry.ask()
         self._adjust_reading()
 
     def eof_received(self) -> bool:
@@ -110,6 +108,11 @@ class Connection(asyncio.BufferedProtocol):
     # Requests in, responses out
 
     def _handle_queued(self) -> None:
+        self._handle_what_may_be()
+        if self._queue and self._blocked is not None and self._blocked.hurry is not None:
+            self._blocked.hurry.ask()
+
+    def _handle_what_may_be(self) -> None:
         queue = self._queue
         while queue and self._blocked is None and not self._writing_paused and not self._closing:
             if len(self._slots) >= REQUESTS_QUEUED_MAX:

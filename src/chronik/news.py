@@ -1,0 +1,44 @@
+"""Something may have changed: whoever waits for that looks again."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class News:
+    """To look and to wait are one step, however many turns of the loop lie between them: who looks notes `count` before
+    that, and waits for what was told since. What was told between the two ends the wait at once."""
+
+    __slots__ = ("_waiting", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._waiting: dict[asyncio.Future[None], None] = {}
+
+    def tell(self) -> None:
+        self.count += 1
+        if self._waiting:
+            waiting, self._waiting = self._waiting, {}
+            for waiter in waiting:
+                _end(waiter)
+
+    async def since(self, count: int, seconds: float | None = None) -> bool:
+        """Returns when something was told after `count` was noted. False when nothing was within `seconds`."""
+        if self.count != count:
+            return True
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        self._waiting[waiter] = None
+        timer = None if seconds is None else loop.call_later(max(seconds, 0.0), _end, waiter)
+        try:
+            await waiter
+        finally:
+            self._waiting.pop(waiter, None)
+            if timer is not None:
+                timer.cancel()
+        return self.count != count
+
+
+def _end(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -1,0 +1,328 @@
+"""A fetch looks, finds too little, and waits: whatever happens at whatever moment after the look is noticed.
+
+The loop is driven by hand, on virtual time: what "between two turns" means is written down, not hoped for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from chronik.api.context import Services
+from chronik.api.fetch import _Fetching
+from chronik.api.router import Router
+from chronik.broker.fetch_sessions import FetchSessions
+from chronik.broker.purgatory import RecordsArrived
+from chronik.config import NodeConfig
+from chronik.exchange import Outbox, Peer, Pending
+from chronik.log.partition import PartitionLog
+from chronik.metadata.commands import BrokerStatus, DeleteTopic, SetPartitionLeader, UpdateBrokerStatus
+from chronik.protocol.codec import RequestHeader, decode_response, encode_request
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.fetch import FetchResponse, PartitionData
+from tests.api import talk
+from tests.replication.rig import FOLLOWER, OTHER, TOPIC_ID, PlayedFollower, Rig
+
+VERSION = 12
+PATIENCE_SECONDS = 0.5
+
+
+class Leader:
+    """A node that leads, with records that are written and not committed: one word of a follower commits them."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.router = Router(
+            cast(
+                Services,
+                SimpleNamespace(
+                    config=NodeConfig(),
+                    clock=rig.clock,
+                    store=rig.store,
+                    image=rig.store.image,
+                    configs=rig.configs,
+                    replicas=rig.replicas,
+                    fetch_sessions=FetchSessions(),
+                    is_fenced=lambda: False,
+                    outbox=Outbox(),
+                ),
+            ),
+            rig.loop.failures.append,
+        )
+
+    async def write(self, *values: bytes) -> None:
+        for value in values:
+            self.rig.append(value)
+        replica = self.rig.replica()
+        await replica.make_durable()
+        await PlayedFollower(self.rig, OTHER).fetch(self.rig.at(len(values), last_epoch=0))
+        await PlayedFollower(self.rig, FOLLOWER).fetch(self.rig.at(0))
+        assert replica.high_watermark == 0
+
+    def commit(self, offset: int = 1) -> None:
+        """Within this turn of the loop."""
+        follower = self.rig.server._sessions[FOLLOWER]
+        self.rig.replica().follower_fetched(FOLLOWER, offset, 0, follower)
+        assert self.rig.replica().high_watermark == offset
+
+    def fetch(self, min_bytes: int = 1) -> Pending:
+        """It has looked, and found nothing; not a turn of the loop has passed since."""
+        request = talk.fetch_request(
+            ("topic", 0, 0), min_bytes=min_bytes, max_wait_ms=int(PATIENCE_SECONDS * 1000)
+        )
+        frame = bytearray(encode_request(RequestHeader(1, VERSION, 7, "test"), request)[4:])
+        pending = self.router.dispatch(frame, Peer("test", 0, 1))
+        assert isinstance(pending, Pending)
+        return pending
+
+
+async def response_of(pending: Pending) -> FetchResponse:
+    frame = b"".join(await pending.response or ())
+    _, response = decode_response(1, VERSION, memoryview(frame)[4:])
+    assert isinstance(response, FetchResponse)
+    return response
+
+
+async def answered(pending: Pending) -> PartitionData:
+    return (await response_of(pending)).responses[0].partitions[0]
+
+
+def tell(story: Callable[[Leader], Coroutine[Any, Any, None]]) -> None:
+    Rig().run(lambda rig: story(Leader(rig)))
+
+
+# Between the look and the next turn
+
+
+def test_what_is_committed_in_the_turn_of_the_look_is_answered_at_once() -> None:
+    async def story(leader: Leader) -> None:
+        await leader.write(b"value")
+        began = leader.rig.loop.time()
+        pending = leader.fetch()
+        leader.commit()
+        assert talk.values(await answered(pending)) == [b"value"]
+        assert leader.rig.loop.time() == began
+
+    tell(story)
+
+
+def test_what_is_committed_before_the_next_turn_is_answered_at_once() -> None:
+    """By a callback that was due before the look."""
+
+    async def story(leader: Leader) -> None:
+        await leader.write(b"value")
+        began = leader.rig.loop.time()
+        leader.rig.loop.call_soon(leader.commit)
+        pending = leader.fetch()
+        assert talk.values(await answered(pending)) == [b"value"]
+        assert leader.rig.loop.time() == began
+
+    tell(story)
+
+
+def test_only_as_many_bytes_as_are_missing_end_the_wait() -> None:
+    async def story(leader: Leader) -> None:
+        await leader.write(b"one", b"two")
+        began = leader.rig.loop.time()
+        pending = leader.fetch(min_bytes=100)  # a batch of one such record has 71 bytes
+        leader.commit(1)
+        await asyncio.sleep(0.1)
+        assert not pending.response.done()
+        leader.commit(2)
+        assert talk.values(await answered(pending)) == [b"one", b"two"]
+        assert leader.rig.loop.time() == pytest.approx(began + 0.1)
+
+    tell(story)
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda rig: SetPartitionLeader(TOPIC_ID, 0, FOLLOWER, 0), ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (lambda rig: DeleteTopic(TOPIC_ID), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+def test_a_partition_that_goes_away_in_the_turn_of_the_look_is_told_at_once(
+    change: Callable[[Rig], Any], code: ErrorCode
+) -> None:
+    async def story(leader: Leader) -> None:
+        pending = leader.fetch()
+        leader.rig.command(change(leader.rig))
+        assert (await answered(pending)).error_code == code
+        assert leader.rig.loop.time() == 0.0
+
+    tell(story)
+
+
+def test_a_node_that_stops_in_the_turn_of_the_look_keeps_nobody_waiting() -> None:
+    async def story(leader: Leader) -> None:
+        pending = leader.fetch()
+        leader.rig.replicas.stop_waiting()
+        assert not talk.values(await answered(pending))
+        assert leader.rig.loop.time() == 0.0
+
+    tell(story)
+
+
+# Others wait behind it
+
+
+def test_a_hurry_in_the_turn_of_the_look_is_heard() -> None:
+    async def story(leader: Leader) -> None:
+        leader.rig.command(UpdateBrokerStatus(OTHER, BrokerStatus.OFFLINE))
+        pending = leader.fetch()
+        assert pending.hurry is not None
+        pending.hurry.ask()
+        await answered(pending)
+        assert leader.rig.loop.time() == 0.0
+
+    tell(story)
+
+
+def test_a_hurry_that_was_asked_for_before_a_broker_went_is_heard_when_it_goes() -> None:
+    async def story(leader: Leader) -> None:
+        pending = leader.fetch()
+        assert pending.hurry is not None
+        pending.hurry.ask()
+        await asyncio.sleep(0.1)
+        assert not pending.response.done()
+        leader.rig.command(UpdateBrokerStatus(OTHER, BrokerStatus.OFFLINE))
+        await answered(pending)
+        assert leader.rig.loop.time() == pytest.approx(0.1)
+
+    tell(story)
+
+
+# Between the wake and the second look
+
+
+def test_what_comes_between_the_wake_and_the_second_look_is_in_the_answer() -> None:
+    async def story(leader: Leader) -> None:
+        await leader.write(b"one", b"two")
+        pending = leader.fetch()
+        await asyncio.sleep(0.1)
+        leader.commit(1)
+        leader.rig.loop.call_soon(leader.commit, 2)
+        leader.commit(2)
+        assert talk.values(await answered(pending)) == [b"one", b"two"]
+
+    tell(story)
+
+
+def test_a_hurry_between_the_wake_and_the_second_look_is_heard() -> None:
+    async def story(leader: Leader) -> None:
+        leader.rig.command(UpdateBrokerStatus(OTHER, BrokerStatus.OFFLINE))
+        pending = leader.fetch()
+        await asyncio.sleep(0.1)
+        leader.rig.replica().stop_waiting()  # it will look, and find nothing
+        assert pending.hurry is not None
+        pending.hurry.ask()
+        await answered(pending)
+        assert leader.rig.loop.time() == pytest.approx(0.1)
+
+    tell(story)
+
+
+def test_what_comes_in_the_turn_of_a_second_look_that_found_too_little_ends_the_wait() -> None:
+    async def story(leader: Leader) -> None:
+        await leader.write(b"value")
+        began = leader.rig.loop.time()
+        pending = leader.fetch()
+        for _ in range(3):  # looks again and again, and finds nothing
+            leader.rig.replica().stop_waiting()
+            await asyncio.sleep(0)
+        assert not pending.response.done()
+        leader.rig.replica().stop_waiting()
+        leader.rig.loop.call_soon(leader.commit)  # after its look, in the same turn
+        assert talk.values(await answered(pending)) == [b"value"]
+        assert leader.rig.loop.time() == began
+
+    tell(story)
+
+
+# The timer
+
+
+@pytest.mark.parametrize("is_timer_first", [True, False])
+def test_a_record_and_the_end_of_patience_in_the_same_turn_give_the_record(is_timer_first: bool) -> None:
+    async def story(leader: Leader) -> None:
+        await leader.write(b"value")
+        due = leader.rig.loop.time() + PATIENCE_SECONDS
+        if not is_timer_first:
+            leader.rig.loop.call_at(due, leader.commit)
+        pending = leader.fetch()
+        if is_timer_first:
+            leader.rig.loop.call_at(due, leader.commit)
+        assert talk.values(await answered(pending)) == [b"value"]
+        assert leader.rig.loop.time() == pytest.approx(due)
+
+    tell(story)
+
+
+def test_without_anything_the_wait_ends_with_the_patience() -> None:
+    async def story(leader: Leader) -> None:
+        assert not talk.values(await answered(leader.fetch()))
+        assert leader.rig.loop.time() == pytest.approx(PATIENCE_SECONDS)
+
+    tell(story)
+
+
+# Whoever asked goes away
+
+
+@pytest.mark.parametrize("turns", [0, 1, 3])
+@pytest.mark.parametrize("is_woken", [True, False])
+def test_nothing_is_left_of_a_fetch_that_nobody_waits_for(turns: int, is_woken: bool) -> None:
+    async def story(leader: Leader) -> None:
+        await leader.write(b"value")
+        pending = leader.fetch()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if is_woken:
+            leader.commit()
+        pending.response.cancel()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert not leader.rig.replica().watchers
+        await asyncio.sleep(2 * PATIENCE_SECONDS)
+        assert pending.response.cancelled()
+        assert not leader.rig.loop.failures
+
+    tell(story)
+
+
+def test_an_answered_fetch_is_freed_without_the_collector() -> None:
+    """Its records are megabytes, and the collector runs seldom."""
+
+    async def story(leader: Leader) -> None:
+        await leader.write(b"value")
+        pending = leader.fetch()
+        await asyncio.sleep(0)
+        leader.commit()
+        await answered(pending)
+        del pending
+        await asyncio.sleep(PATIENCE_SECONDS)
+        assert not [each for each in gc.get_objects() if isinstance(each, RecordsArrived | _Fetching)]
+
+    gc.collect()
+    gc.disable()
+    try:
+        tell(story)
+    finally:
+        gc.enable()
+
+
+def test_a_look_that_fails_is_told_to_whoever_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(leader: Leader) -> None:
+        await leader.write(b"value")
+        pending = leader.fetch()
+        monkeypatch.setattr(PartitionLog, "read", None)
+        leader.commit()
+        assert (await response_of(pending)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+    tell(story)
