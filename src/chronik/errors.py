@@ -5,6 +5,8 @@ What a client is told stands in `chronik.protocol.errors`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 
 class ChronikError(Exception):
     """Anything that Chronik raises on purpose."""
@@ -28,6 +30,21 @@ class DataDamaged(ChronikError):
 
 class InvariantBroken(ChronikError):
     """A thing that cannot happen did: a bug in Chronik."""
+
+
+def reason_of(error: BaseException) -> BaseException:
+    """What a group of errors is about: people are told why a node stops, not that several tasks ended. A disk that
+    failed comes first, for the rest follows from it."""
+    leaves = list(_leaves(error))
+    return next((leaf for leaf in leaves if isinstance(leaf, StorageFailed)), leaves[0])
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from _leaves(each)
+    else:
+        yield error
 
 
 def invariant(condition: bool, message: str) -> None:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from chronik.broker.replicas import TOPICS_FOLDER
+from chronik.broker.set_aside import TOPICS_FOLDER
 from chronik.ids import format_id
 from chronik.log import names
 from chronik.protocol.batch import parse_header, verify_crc

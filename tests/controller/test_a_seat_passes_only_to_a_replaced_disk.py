@@ -54,7 +54,7 @@ def admissions(leader: Leader, broker_directory: bytes | None = None, *, online:
     brokers = {}
     if broker_directory is not None:
         brokers[3] = Broker(3, "localhost", 9092, None, status, 5, bytes(16), broker_directory)
-    store = SimpleNamespace(image=SimpleNamespace(brokers=brokers))
+    store = SimpleNamespace(image=SimpleNamespace(brokers=brokers, cluster_id="one"))
     return Admissions(cast(Any, store), cast(Any, leader))
 
 
@@ -118,3 +118,12 @@ def test_voters_are_not_promoted() -> None:
     leader = Leader(match=9)
     asyncio.run(admissions(leader).promote_learners())
     assert leader.changes == []
+
+
+def test_a_disk_of_another_cluster_is_never_let_in() -> None:
+    leader = Leader()
+    answer = asyncio.run(admissions(leader).answer(3, JoinRequest(NEW, "another")))
+    assert (answer.cluster_id, answer.leads) == ("one", True)
+    assert leader.changes == []
+    asyncio.run(admissions(leader).answer(3, JoinRequest(NEW, "one")))
+    assert leader.changes == [AddLearner(3, NEW)]

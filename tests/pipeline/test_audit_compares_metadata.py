@@ -14,7 +14,8 @@ from chronik.ids import new_id
 from chronik.metadata.commands import Command, CreateCluster, Envelope, RegisterBroker, encode_command
 from chronik.metadata.journal import Journal
 from chronik.metadata.snapshot import encode_snapshot
-from chronik.node.data_folder import IDENTITY_FILE, DataFolder
+from chronik.node.data_folder import DataFolder
+from chronik.node.identity import IDENTITY_FILE, Mode
 from chronik.pipeline.audit.findings import Finding, Kind
 from chronik.pipeline.audit.folders import CannotLook, NodeFolder, node_folders
 from chronik.pipeline.audit.groups import Bounds, compare_groups
@@ -34,7 +35,7 @@ def node(tmp_path: Path, node_id: int, commands: Sequence[Command], *, snapshot_
     """A node's folder whose metadata is what these commands come to."""
     path = tmp_path / f"node{node_id}"
     path.mkdir()
-    folder = DataFolder(path, node_id)
+    folder = DataFolder(path, node_id, Mode.STANDALONE)
     folder.open()
     folder.close()
     journal = Journal(RealFiles(path))

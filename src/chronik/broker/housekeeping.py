@@ -58,6 +58,8 @@ class Housekeeping:
             for replica in self._replicas:
                 replica.apply_retention(self._clock.now_ms())
                 await asyncio.sleep(0)
+            if self._replicas.began.is_set():
+                self._replicas.give_up_expired()
 
     async def _keep_compacting(self) -> None:
         while True:
@@ -70,7 +72,7 @@ class Housekeeping:
 
     async def _compact(self, replica: Replica) -> None:
         log = replica.opened_log
-        compaction = None if log is None else log.begin_compaction(self._clock.now_ms(), replica.high_watermark)
+        compaction = None if log is None else log.begin_compaction(self._clock.now_ms(), replica.committed_end)
         if log is None or compaction is None or replica.abandoned:
             return
         try:

@@ -65,6 +65,7 @@ class Replica:
         "_durable_waiters",
         "_flush_each_append",
         "_flusher",
+        "_learnt",
         "_log",
         "_marks",
         "_node_id",
@@ -112,6 +113,7 @@ class Replica:
         """What it knows of its followers, while this node leads the partition."""
         self.rules = rules
         self.high_watermark = topic.partitions[index].high_watermark
+        self._learnt = 0
         self.durable_end = 0
         """How far this node's own log is as safe as one node can make it."""
         self.watchers: dict[RecordsArrived, None] = {}
@@ -147,6 +149,7 @@ class Replica:
             self.durable_end = self._durable_end_of(log)
             # What the cluster last wrote down of it; a leader finds out more from its followers.
             self.high_watermark = max(log.log_start_offset, min(self.high_watermark, log.log_end_offset))
+            self._learnt = min(self._learnt, log.log_end_offset)
             if self.leading is not None:
                 self._begin_term(self.leading)
 
@@ -160,6 +163,12 @@ class Replica:
     @property
     def opened_log(self) -> PartitionLog | None:
         return self._log
+
+    @property
+    def committed_end(self) -> int:
+        """Up to where this very log holds what is committed. What the cluster wrote down holds for the leader's log;
+        a follower's may end in a tail that nobody committed, until its leader has taken it for a part of its own."""
+        return self.high_watermark if self.leading is not None else self._learnt
 
     @property
     def last_stable_offset(self) -> int:
@@ -201,6 +210,7 @@ class Replica:
 
     def _end_term(self, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
         """What is written here may be cut off by the next leader: nobody may be told that it is safe."""
+        self._learnt = self.committed_end
         self.leading = None
         waiters = [*self._commit_waiters, *self._durable_waiters]
         self._commit_waiters.clear()
@@ -273,7 +283,7 @@ class Replica:
     def apply_retention(self, now_ms: int) -> None:
         """Files go, and the start of the log with them, once that is durable."""
         if self._log is not None:
-            if self._log.apply_retention(now_ms, self.high_watermark):
+            if self._log.apply_retention(now_ms, self.committed_end):
                 self._tell_readers()
             self.sync_soon()
 
@@ -370,6 +380,7 @@ class Replica:
         """What the leader says of the log they share."""
         log = self.log
         self.high_watermark = max(self.high_watermark, min(high_watermark, log.log_end_offset))
+        self._learnt = max(self._learnt, min(high_watermark, log.log_end_offset))
         start = min(leader_start, log.log_end_offset)
         if start > log.log_start_offset:
             log.delete_records_before(start)
@@ -393,6 +404,7 @@ class Replica:
     def _was_cut(self, log: PartitionLog) -> None:
         self.durable_end = self._durable_end_of(log)
         self.high_watermark = max(log.log_start_offset, min(self.high_watermark, log.log_end_offset))
+        self._learnt = min(self._learnt, log.log_end_offset)
 
     async def settled(self) -> None:
         """Returns when no sync is under way."""

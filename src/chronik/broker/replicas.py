@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -12,11 +11,12 @@ from typing import Final, NamedTuple
 from chronik.broker.flusher import Flusher
 from chronik.broker.recent import RecentRoom
 from chronik.broker.replica import Replica
+from chronik.broker.set_aside import DELETED_FOLDER, TOPICS_FOLDER, UNKNOWN_FOLDER, Mark, SetAside
 from chronik.broker.threads import run_to_its_end
 from chronik.broker.topic_settings import incoming_rules, log_config
 from chronik.clock import Clock
 from chronik.configs.resolver import ConfigResolver
-from chronik.files import FileCache, folder_of, remove_tree
+from chronik.files import FileCache, remove_tree
 from chronik.ids import format_id
 from chronik.log.partition import PartitionLog
 from chronik.log.synced import SyncedOffsets
@@ -26,10 +26,6 @@ from chronik.metadata.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("chronik.broker")
-
-TOPICS_FOLDER = "topics"
-DELETED_FOLDER = "deleted"
-UNKNOWN_FOLDER = "unknown"
 
 REPLICAS_PER_TURN: Final = 250
 """Whoever goes through all partitions, of which there may be tens of thousands, leaves the loop to others after so
@@ -61,7 +57,9 @@ class Replicas:
         flusher: Flusher,
         *,
         flush_each_append: bool,
+        deletions_of: Callable[[], str | None] = lambda: None,
     ) -> None:
+        """`deletions_of` names the cluster that a topic which is not known any more was deleted by, for certain."""
         self._node_id = node_id
         self._store = store
         self._configs = configs
@@ -70,6 +68,9 @@ class Replicas:
         self._clock = clock
         self._flusher = flusher
         self._flush_each_append = flush_each_append
+        self._deletions_of = deletions_of
+        self._set_aside = SetAside(cache.files)
+        self._unknown: dict[bytes, str] = {}
         self._recent_room = RecentRoom()
         self._by_id: dict[tuple[bytes, int], Replica] = {}
         self._topic_ids: dict[str, bytes] = {}
@@ -152,12 +153,15 @@ class Replicas:
     def begin(self) -> None:
         """The image has this life of the broker: its partitions take their roles."""
         self.began.set()
+        self._look_for_unknown()
         for topic in list(self._store.image.topics.values()):
             self._update(topic)
         self._tidy_folders()
 
     def _update(self, topic: Topic) -> None:
         self._topic_ids[topic.name] = topic.id
+        if topic.id in self._unknown:
+            self._bring_back(topic)
         now = self._clock.monotonic()
         for index, partition in enumerate(topic.partitions):
             key = (topic.id, index)
@@ -248,12 +252,31 @@ class Replicas:
                 if index.isdigit() and key not in self._by_id and key not in self._leaving:
                     self._set_aside_unknown(f"{name}/{index}")
                     self._synced_offsets.remove(*key)  # should it come here again, it comes with nothing
-        if files.list_folder(DELETED_FOLDER):
-            self._removal_due.set()
+        self.give_up_expired()
 
     def _set_aside_unknown(self, folder: str) -> None:
-        logger.warning("%s/%s belongs to nothing here: set aside in %s", TOPICS_FOLDER, folder, UNKNOWN_FOLDER)
-        self._set_aside(folder, UNKNOWN_FOLDER)
+        cluster_id = self._deletions_of()
+        mark = None if cluster_id is None else Mark(cluster_id, self._clock.now_ms())
+        why = "belongs to nothing here" if mark is None else "was deleted or moved while this node was away"
+        logger.warning("%s/%s %s: set aside in %s", TOPICS_FOLDER, folder, why, UNKNOWN_FOLDER)
+        self._set_aside.put(folder, UNKNOWN_FOLDER, mark)
+
+    def give_up_expired(self) -> None:
+        """From time to time: what was set aside as deleted goes at last."""
+        if (cluster_id := self._deletions_of()) is not None:
+            self._set_aside.give_up_expired(cluster_id, self._clock.now_ms())
+        if self._cache.files.list_folder(DELETED_FOLDER):
+            self._removal_due.set()
+
+    def _look_for_unknown(self) -> None:
+        topics = {name: each.topic_id for name, each in self._set_aside.unknown().items() if each.partition is None}
+        self._unknown = {topic_id: name for name, topic_id in sorted(topics.items(), reverse=True)}
+
+    def _bring_back(self, topic: Topic) -> None:
+        """It was set aside when the wrong metadata was looked at. Before its logs are opened."""
+        own = [index for index, partition in enumerate(topic.partitions) if self._node_id in partition.replicas]
+        unopened = [index for index in own if (topic.id, index) not in self._by_id]
+        self._set_aside.bring_back(self._unknown.pop(topic.id), unopened)
 
     async def keep_removing(self) -> None:
         """Removes the folders of deleted topics, once no sync is under way in them."""
@@ -270,7 +293,7 @@ class Replicas:
 
     def _take_away(self, removal: _Removal) -> None:
         self._cache.forget_folder(f"{TOPICS_FOLDER}/{removal.folder}")
-        self._set_aside(removal.folder, DELETED_FOLDER)
+        self._set_aside.put(removal.folder, DELETED_FOLDER)
         if removal.partition is not None:
             self._leaving.discard((removal.topic_id, removal.partition))
             topic = self._store.image.topics_by_id.get(removal.topic_id)
@@ -281,20 +304,6 @@ class Replicas:
         files = self._cache.files
         for name in files.list_folder(DELETED_FOLDER):
             remove_tree(files, f"{DELETED_FOLDER}/{name}")
-
-    def _set_aside(self, folder: str, under: str) -> None:
-        files = self._cache.files
-        path = f"{TOPICS_FOLDER}/{folder}"
-        if not files.list_folder(path):
-            return
-        for created in files.make_folder(under):
-            files.sync_folder(created)
-        taken = set(files.list_folder(under))
-        name = folder.replace("/", "-")
-        free = next(name for name in itertools.chain([name], _numbered(name)) if name not in taken)
-        files.rename(path, f"{under}/{free}")
-        files.sync_folder(folder_of(path))
-        files.sync_folder(under)
 
     def stop_waiting(self) -> None:
         """Fetches that wait are answered with what there is, and so are those that come."""
@@ -308,7 +317,3 @@ class Replicas:
             replica.close()
         while self._to_remove:  # or the next start would not know that they were deleted
             self._take_away(self._to_remove.popleft())
-
-
-def _numbered(name: str) -> Iterator[str]:
-    return (f"{name}~{number}" for number in itertools.count(2))

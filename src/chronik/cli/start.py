@@ -18,6 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--flush", choices=FLUSH_MODES, help="group: acknowledged means on disk (default); os: left to the page cache"
     )
+    parser.add_argument(
+        "--restore-identity", action="store_true", help="write a lost node.json anew, as the metadata knows it"
+    )
     parser.add_argument("--log-level", metavar="LEVEL", help="debug, info (default), warning or error")
     parser.add_argument("--debug", action="store_true", help="log every request, and show the traceback of an error")
 
@@ -34,4 +37,4 @@ def run(arguments: argparse.Namespace) -> int:
     )
     from chronik.node.run import run as run_node  # after the config: a wrong one is told before anything is loaded
 
-    return run_node(config)
+    return run_node(config, restore_identity=arguments.restore_identity)

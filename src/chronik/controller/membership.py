@@ -31,11 +31,20 @@ class JoinRequest(msgspec.Struct, frozen=True, array_like=True):
     """A node that hears no leader tells which disk it is on; who it is, its connection says."""
 
     directory_id: bytes
+    cluster_id: str = ""
+    """That its disk belongs to, if it knows."""
 
 
 class JoinAnswer(msgspec.Struct, frozen=True, array_like=True):
     knows_cluster: bool
     """Whether there is a cluster already: then whoever has an empty disk must not found another."""
+    cluster_id: str = ""
+    leads: bool = False
+    """Whether it leads that cluster, as far as it knows."""
+
+
+def are_strangers(cluster_id: str, other_id: str) -> bool:
+    return bool(cluster_id and other_id) and cluster_id != other_id
 
 
 JOIN: Final = TypedCall(JOIN_KIND, JoinRequest, JoinAnswer)
@@ -58,12 +67,16 @@ class Admissions:
 
     async def answer(self, peer: int, request: JoinRequest) -> JoinAnswer:
         status = self._driver.status
+        cluster_id = self._store.image.cluster_id
+        if are_strangers(cluster_id, request.cluster_id):
+            # Let in, it would be given this cluster's log in place of its own.
+            return JoinAnswer(True, cluster_id, status.role is Role.LEADER)
         member = status.membership.get(peer)
         if status.role is Role.LEADER and member is not None and self._is_replaced(member, request.directory_id):
             is_done = await self._change(AddLearner(peer, request.directory_id))
             if is_done:
                 logger.warning("node %d is back on another disk: it begins again as a learner", peer)
-        return JoinAnswer(self.holds_log or self.has_heard_of_cluster)
+        return JoinAnswer(self.holds_log or self.has_heard_of_cluster, cluster_id, status.role is Role.LEADER)
 
     def _is_replaced(self, member: Member, directory_id: bytes) -> bool:
         """Whether the seat is to pass to this disk. One that was never taken is bound by Raft itself; and one whose

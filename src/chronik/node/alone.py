@@ -55,6 +55,11 @@ class Alone:
         """It has no port but the clients'."""
 
     async def join(self, advertised: Address) -> None:
+        """Raises ConfigError when folder and metadata do not belong together."""
+        self._folder.belongs_to(self.store.image.cluster_id)
+        known = self.store.image.brokers.get(self._config.node_id)
+        if known is not None:
+            self._folder.is_directory(known.directory_id)
         result = await self.store.propose(
             RegisterBroker(
                 broker_id=self._config.node_id,

@@ -15,6 +15,7 @@ from chronik.controller.quorum_store import QuorumStore
 from chronik.errors import ChronikError
 from chronik.ids import format_id
 from chronik.metadata.commands import BrokerStatus, UpdateBrokerStatus
+from chronik.metadata.delta import Delta
 from chronik.node.data_folder import DataFolder
 from chronik.node.founding import GatedTransport
 from chronik.node.membership_job import MembershipJob
@@ -88,7 +89,7 @@ class Clustered:
             self._transport,
             self._controller.admissions,
             clock,
-            folder.directory_id,
+            folder,
             self._raft_addresses,
         )
 
@@ -143,7 +144,10 @@ class Clustered:
         await self._transport.bind()
 
     async def join(self, advertised: Address) -> None:
-        """Does not wait: without a quorum there is nobody to register with, and the ports answer all the same."""
+        """Does not wait: without a quorum there is nobody to register with, and the ports answer all the same.
+
+        Raises ConfigError when folder and metadata do not belong together."""
+        self.store.subscribe(self._learn_cluster)
         self._registration = Registration(
             self.store,
             self.driver,
@@ -156,6 +160,11 @@ class Clustered:
             self._session_seconds,
             is_durable=self._config.flush == "group",
         )
+
+    def _learn_cluster(self, delta: Delta) -> None:
+        """A new cluster has its id some commands after its first."""
+        if self.store.image.cluster_id:
+            self._folder.belongs_to(self.store.image.cluster_id)
 
     async def leave(self) -> None:
         if self._registration is None or self.is_fenced:

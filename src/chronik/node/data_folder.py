@@ -1,37 +1,59 @@
-"""The data folder: one process at a time, one node for ever."""
+"""The data folder: one process at a time, one node for ever, in one mode and one cluster."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
-from chronik.errors import ConfigError, DataDamaged, DataFolderInUse
+from chronik.errors import ConfigError, DataFolderInUse
 from chronik.files import Lock, RealFiles, write_atomically
 from chronik.files.interface import read_file
 from chronik.ids import format_id, new_id, parse_id
+from chronik.node.identity import (
+    FORMAT,
+    IDENTITY_FILE,
+    METADATA_FOLDERS,
+    Contents,
+    Identity,
+    Mode,
+    parse_identity,
+    refuse_lost_identity,
+    refuse_other_cluster,
+    refuse_other_directory,
+    refuse_wrong_start,
+)
+from chronik.node.restoring import known_directory
 
 LOCK_FILE = ".lock"
-IDENTITY_FILE = "node.json"
-
-
-class Identity(msgspec.Struct, forbid_unknown_fields=True):
-    """Written at the first start. The directory id tells a replaced disk from the one that a node had."""
-
-    node_id: int
-    directory_id: str
+FOLDERS_OF_TOPICS = ("topics", "unknown")
 
 
 class DataFolder:
-    def __init__(self, path: Path, node_id: int) -> None:
+    def __init__(self, path: Path, node_id: int, mode: Mode, *, restore_identity: bool = False) -> None:
+        """With `restore_identity` a lost `node.json` is written anew, as the metadata in the folder knows it."""
         self._path = path
         self._node_id = node_id
+        self._mode = mode
+        self._restore_identity = restore_identity
         self._lock: Lock | None = None
-        self.directory_id = b""
+        self._identity: Identity
         self.files: RealFiles
+        self.was_of_cluster: str | None = None
+        """The cluster that the folder was known to belong to before this start."""
+
+    @property
+    def directory_id(self) -> bytes:
+        return parse_id(self._identity.directory_id)
+
+    @property
+    def cluster_id(self) -> str | None:
+        return self._identity.cluster_id
 
     def open(self) -> None:
-        """Raises DataFolderInUse, ConfigError when it is another node's folder or cannot be made, DataDamaged."""
+        """Raises DataFolderInUse, DataDamaged, and ConfigError when it is not the folder of such a node or cannot be
+        made; then nothing in it has changed."""
         try:
             self.files = RealFiles(self._path)
             self._lock = self.files.lock(LOCK_FILE)
@@ -39,23 +61,45 @@ class DataFolder:
             raise DataFolderInUse(f"the data folder {self._path} is in use by another process") from error
         except OSError as error:
             raise ConfigError(f"data_dir = {str(self._path)!r}: {error.strerror or error}") from error
-        data = read_file(self.files, IDENTITY_FILE)
-        if data is None:
-            identity = Identity(self._node_id, format_id(new_id()))
-            write_atomically(self.files, IDENTITY_FILE, msgspec.json.encode(identity))
-        else:
-            identity = self._parse(data)
-        if identity.node_id != self._node_id:
-            raise ConfigError(
-                f"node_id = {self._node_id}: the data folder {self._path} belongs to node {identity.node_id}"
-            )
-        self.directory_id = parse_id(identity.directory_id)
+        contents = self._contents()
+        stored = read_file(self.files, IDENTITY_FILE)
+        found = self._founded(contents) if stored is None else parse_identity(stored, str(self._path / IDENTITY_FILE))
+        refuse_wrong_start(found, self._node_id, self._mode, contents, str(self._path))
+        self._identity = found
+        self.was_of_cluster = found.cluster_id
+        if stored is None or found.format != FORMAT or found.mode is None:
+            self._store(replace(found, mode=self._mode, format=FORMAT))
 
-    def _parse(self, data: bytes) -> Identity:
-        try:
-            return msgspec.json.decode(data, type=Identity)
-        except msgspec.DecodeError as error:
-            raise DataDamaged(f"{self._path / IDENTITY_FILE}: {error}") from error
+    def belongs_to(self, cluster_id: str) -> None:
+        """What the metadata says. Raises ConfigError when it is that of another cluster; remembers it otherwise."""
+        refuse_other_cluster(self._identity, cluster_id, str(self._path))
+        if self._identity.cluster_id is None:
+            self._store(replace(self._identity, cluster_id=cluster_id))
+
+    def is_directory(self, directory_id: bytes) -> None:
+        """As which the metadata knows this node's disk. Raises ConfigError."""
+        refuse_other_directory(self._identity, format_id(directory_id), str(self._path))
+
+    def _founded(self, contents: Contents) -> Identity:
+        if contents.is_empty:
+            return Identity(self._node_id, format_id(new_id()), self._mode, format=FORMAT)
+        if not self._restore_identity:
+            refuse_lost_identity(str(self._path), contents)
+        refuse_wrong_start(Identity(self._node_id, ""), self._node_id, self._mode, contents, str(self._path))
+        return Identity(self._node_id, format_id(known_directory(self.files, self._node_id, self._mode)), self._mode)
+
+    def _contents(self) -> Contents:
+        metadata = frozenset(mode for mode, folder in METADATA_FOLDERS.items() if self._holds_bytes(folder))
+        return Contents(metadata, any(self.files.list_folder(folder) for folder in FOLDERS_OF_TOPICS))
+
+    def _holds_bytes(self, folder: str) -> bool:
+        """A log that was only just made is an empty file."""
+        paths = [f"{folder}/{name}" for name in self.files.list_folder(folder)]
+        return any(self.files.exists(path) and self.files.size(path) for path in paths)
+
+    def _store(self, identity: Identity) -> None:
+        write_atomically(self.files, IDENTITY_FILE, msgspec.json.encode(identity))
+        self._identity = identity
 
     def close(self) -> None:
         if self._lock is not None:

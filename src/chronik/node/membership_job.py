@@ -12,7 +12,9 @@ from collections.abc import Collection
 from typing import Final
 
 from chronik.clock import Clock
-from chronik.controller.membership import CHANGE_SECONDS, JOIN, Admissions, JoinAnswer, JoinRequest
+from chronik.controller.membership import CHANGE_SECONDS, JOIN, Admissions, JoinAnswer, JoinRequest, are_strangers
+from chronik.errors import ConfigError
+from chronik.node.data_folder import DataFolder
 from chronik.node.founding import Founding, GatedTransport
 from chronik.raft.driver import RaftDriver
 from chronik.raft.membership import NOBODY
@@ -35,14 +37,15 @@ class MembershipJob:
         transport: GatedTransport,
         admissions: Admissions,
         clock: Clock,
-        directory_id: bytes,
+        folder: DataFolder,
         nodes: Collection[int],
     ) -> None:
         self._driver = driver
         self._transport = transport
         self._admissions = admissions
         self._clock = clock
-        self._directory_id = directory_id
+        self._folder = folder
+        self._is_told_of_others = False
         self._nodes = nodes
 
     async def run(self) -> None:
@@ -60,11 +63,24 @@ class MembershipJob:
                 founding.answered(node_id, answer.knows_cluster)
 
     async def _ask(self, node_id: int) -> JoinAnswer | None:
-        request = JoinRequest(self._directory_id)
+        request = JoinRequest(self._folder.directory_id, self._folder.cluster_id or "")
         try:
-            return await JOIN.ask(self._transport.calls, node_id, request, ASK_SECONDS)
+            answer = await JOIN.ask(self._transport.calls, node_id, request, ASK_SECONDS)
         except (PeerUnavailable, CallTimedOut, CallRefused):
             return None
+        if are_strangers(request.cluster_id, answer.cluster_id):
+            self._met_stranger(node_id, answer)
+            return None
+        return answer
+
+    def _met_stranger(self, node_id: int, answer: JoinAnswer) -> None:
+        """Raises ConfigError when it leads a cluster: there this folder is the one that is wrong."""
+        told = f"this data folder belongs to cluster {self._folder.cluster_id}, node {node_id} to {answer.cluster_id}"
+        if answer.leads:
+            raise ConfigError(f"{told}, which it leads: give this node its own data folder, or its own [[peers]]")
+        if not self._is_told_of_others:
+            logger.error("%s: they will not work together", told)
+        self._is_told_of_others = True
 
     def _judge(self, founding: Founding) -> None:
         """A node that holds a log has nothing to found: its votes are asked for by members, who know its disk."""

@@ -22,6 +22,7 @@ from chronik.clock import Clock, SystemClock
 from chronik.config import Address, NodeConfig
 from chronik.configs.resolver import ConfigResolver
 from chronik.controller.topics import TopicController
+from chronik.errors import reason_of
 from chronik.files import FileCache
 from chronik.groups.config import GroupConfig
 from chronik.groups.coordinator import GroupCoordinator
@@ -32,6 +33,7 @@ from chronik.metadata.commands import AllocateProducerIds
 from chronik.metadata.store import Acks
 from chronik.node.alone import Alone
 from chronik.node.data_folder import DataFolder
+from chronik.node.identity import Mode
 from chronik.node.standing import Standing
 from chronik.server.listener import Listener, ListenerLimits
 
@@ -54,10 +56,16 @@ class _Parts:
 
 class Node:
     def __init__(
-        self, config: NodeConfig, *, interceptor: Interceptor | None = None, clock: Clock | None = None
+        self,
+        config: NodeConfig,
+        *,
+        interceptor: Interceptor | None = None,
+        clock: Clock | None = None,
+        restore_identity: bool = False,
     ) -> None:
         self._config = config
         self._interceptor = interceptor
+        self._restore_identity = restore_identity
         self._clock = clock or SystemClock()
         self._address: Address = config.kafka
         self._failure: BaseException | None = None
@@ -99,7 +107,10 @@ class Node:
     # Putting it together
 
     async def _start(self) -> Address:
-        folder = DataFolder(self._config.data_dir, self._config.node_id)
+        mode = Mode.CLUSTER if self._config.peers else Mode.STANDALONE
+        folder = DataFolder(
+            self._config.data_dir, self._config.node_id, mode, restore_identity=self._restore_identity
+        )
         self._undo.append(_later(folder.close))
         folder.open()
         parts = self._parts(folder)
@@ -146,6 +157,9 @@ class Node:
             self._clock,
             flusher,
             flush_each_append=config.flush == "group",
+            # A node that stands alone never misses a deletion; and who has only just learnt whose its folder is cannot
+            # be sure that all in it was of that cluster.
+            deletions_of=lambda: folder.was_of_cluster if config.peers else None,
         )
         standing.keep_in_sync(replicas, configs)
         services = Services(
@@ -243,8 +257,8 @@ class Node:
     def _fail(self, error: BaseException) -> None:
         """The node cannot go on: what it holds in memory may no longer be what is on disk."""
         if self._failure is None:
-            self._failure = error
-            logger.critical("the node stops: %s", error, exc_info=error)
+            self._failure = reason_of(error)
+            logger.critical("the node stops: %s", self._failure, exc_info=error)
             if self._stopped is not None:
                 self._stopped.set()
 

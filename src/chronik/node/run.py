@@ -27,17 +27,23 @@ THREAD_SWITCH_SECONDS = 0.0005
 Ready = Callable[[Address], None]
 
 
-def run(config: NodeConfig, *, interceptor: Interceptor | None = None, ready: Ready | None = None) -> int:
+def run(
+    config: NodeConfig,
+    *,
+    interceptor: Interceptor | None = None,
+    ready: Ready | None = None,
+    restore_identity: bool = False,
+) -> int:
     """Returns the exit code: 0 after a signal, 2 when the node could not start, 1 when it failed."""
     _configure_logging(config.log_level)
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     if config.peers:
         keep_freed_memory()
-    return _run_on_best_loop(_serve(config, interceptor, ready))
+    node = Node(config, interceptor=interceptor, restore_identity=restore_identity)
+    return _run_on_best_loop(_serve(node, ready))
 
 
-async def _serve(config: NodeConfig, interceptor: Interceptor | None, ready: Ready | None) -> int:
-    node = Node(config, interceptor=interceptor)
+async def _serve(node: Node, ready: Ready | None) -> int:
     try:
         address = await node.start()
     except (ChronikError, OSError) as error:

@@ -251,7 +251,7 @@ class LeaderFetcher:
         await replica.settled()
         if not self._plan.is_current(key, followed) or replica.leading is not None:
             return
-        before, committed = replica.log.log_end_offset, replica.high_watermark
+        before, committed = replica.log.log_end_offset, replica.committed_end
         if portion.error:
             self._start_over(replica, portion)
         else:
