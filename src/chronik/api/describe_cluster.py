@@ -13,25 +13,37 @@ from chronik.protocol.messages.describe_cluster import (
 
 BROKERS = 1
 
+CUT_OFF = "This broker is cut off from the others: what it knows of them is old."
+"""Beside an answer, not in place of one: clients may use what it says, people should know what it is worth."""
+
 
 def handle(services: Services, request: DescribeClusterRequest, context: Context) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS:
         return failure(request, ErrorCode.MISMATCHED_ENDPOINT_TYPE)
-    image = services.image
     response = DescribeClusterResponse(
-        cluster_id=image.cluster_id,
+        cluster_id=services.image.cluster_id,
         controller_id=services.controller_id(),
-        brokers=[
-            DescribeClusterBroker(
-                broker_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack, is_fenced=broker.fenced
-            )
-            for _, broker in sorted(image.brokers.items())
-            if request.include_fenced_brokers or not broker.fenced
-        ],
+        brokers=[broker for broker in _brokers(services) if request.include_fenced_brokers or not broker.is_fenced],
+        error_message=CUT_OFF if services.is_fenced() else None,
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = operations.ON_CLUSTER
     return response
+
+
+def _brokers(services: Services) -> list[DescribeClusterBroker]:
+    """As this node knows them. Of itself it knows more than its image, which may be old."""
+    own = services.config.node_id if services.is_fenced() else None
+    return [
+        DescribeClusterBroker(
+            broker_id=broker.id,
+            host=broker.host,
+            port=broker.port,
+            rack=broker.rack,
+            is_fenced=broker.fenced or broker.id == own,
+        )
+        for _, broker in sorted(services.image.brokers.items())
+    ]
 
 
 def failure(request: DescribeClusterRequest, code: ErrorCode) -> DescribeClusterResponse:

@@ -61,6 +61,7 @@ from chronik.api.context import Context, Pipelined, Services
 from chronik.errors import StorageFailed
 from chronik.exchange import Disconnect, Hurry, Peer, Pending
 from chronik.exchange import Response as ResponseFrame
+from chronik.metadata.store import StoreClosed
 from chronik.protocol.apis import API_VERSIONS_KEY, APIS
 from chronik.protocol.codec import (
     MalformedMessage,
@@ -166,6 +167,8 @@ class Router:
         except (MalformedMessage, UnknownApi) as error:
             raise Disconnect(str(error)) from error
         self.counts[header.api_key].requests += 1
+        if logger.isEnabledFor(logging.DEBUG):
+            _log_arrival(header, peer)
         hurry = Hurry(self._is_unsettled)
         context = Context(header.api_version, header.client_id or "", peer, hurry)
         if self._interceptor is not None:
@@ -177,7 +180,7 @@ class Router:
         except Disconnect:
             raise
         except Exception as error:
-            return self._broken(header, request, error)
+            return self._broken(header, request, peer, error)
         if isinstance(outcome, Response) or outcome is None:
             return self._encoded(header, outcome, peer, time.perf_counter())
         pending = self._pending(header, request, peer, outcome)
@@ -232,7 +235,7 @@ class Router:
                 if isinstance(error, Disconnect):
                     raise error
                 if error is not None:
-                    answer.set_result(self._broken(header, request, error))
+                    answer.set_result(self._broken(header, request, peer, error))
                 else:
                     answer.set_result(self._encoded(header, source.result(), peer, began))
             except Exception as failed:  # whatever it is, the client must not be left waiting
@@ -271,16 +274,19 @@ class Router:
             logger.error("%s v%d cannot be answered", APIS[header.api_key].name, header.api_version, exc_info=error)
             raise Disconnect(f"its answer cannot be sent: {error}") from error
 
-    def _broken(self, header: RequestHeader, request: Request, error: BaseException) -> ResponseFrame:
-        """Raises Disconnect when the disk has failed: what became of the request is not known, so nothing is said."""
-        api = APIS[header.api_key]
+    def _broken(self, header: RequestHeader, request: Request, peer: Peer, error: BaseException) -> ResponseFrame:
+        """Raises Disconnect when the node stops: what became of the request is not known, so nothing is said."""
         if isinstance(error, StorageFailed):
             self._on_fatal(error)
+        if isinstance(error, StorageFailed | StoreClosed):
             raise Disconnect("the node stops") from error
+        told = APIS[header.api_key].name, header.api_version, _who(header, peer)
+        if isinstance(error, KafkaError):  # an answer as good as any other: it holds for the whole of the request
+            logger.info("%s v%d of %s is refused: %s", *told, error)
+            return self._frame(header, HANDLERS[header.api_key].failure(request, error.code))
         self.counts[header.api_key].failures += 1
-        code = error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
-        logger.error("%s v%d failed", api.name, header.api_version, exc_info=error)
-        return self._frame(header, HANDLERS[header.api_key].failure(request, code))
+        logger.error("%s v%d of %s failed", *told, exc_info=error)
+        return self._frame(header, HANDLERS[header.api_key].failure(request, ErrorCode.UNKNOWN_SERVER_ERROR))
 
     def _unsupported(self, error: UnsupportedVersion, peer: Peer) -> ResponseFrame:
         """For ApiVersions in version 0, which every client can read; for others as the newest version has it."""
@@ -303,6 +309,16 @@ class Router:
             (time.perf_counter() - began) * 1000,
             ", ".join(sorted({code.name for code in _errors(response)})) or "ok",
         )
+
+
+def _who(header: RequestHeader, peer: Peer) -> str:
+    return f"connection {peer.number} ({header.client_id}, {peer.host}:{peer.port})"
+
+
+def _log_arrival(header: RequestHeader, peer: Peer) -> None:
+    """One that hangs is seen by this alone."""
+    api = APIS[header.api_key]
+    logger.debug("%s: %s v%d #%d", _who(header, peer), api.name, header.api_version, header.correlation_id)
 
 
 async def _settled(outcome: Outcome) -> Response | None:

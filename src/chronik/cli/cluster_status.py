@@ -16,7 +16,11 @@ from chronik.client.errors import ClientError
 from chronik.config import Address
 from chronik.console.agreement import compare_states
 from chronik.console.ask import NodeSilent, ask_status
-from chronik.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from chronik.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
 from chronik.protocol.messages.describe_quorum import (
     DescribeQuorumPartition,
     DescribeQuorumRequest,
@@ -110,17 +114,25 @@ def _told_by_broker(arguments: argparse.Namespace) -> dict[str, Any]:
         "term": quorum.leader_epoch if quorum is not None else None,
         "compared_index": None,
         "same_state": None,
+        "note": response.error_message,
         "nodes": [
             {
                 "node_id": broker.broker_id,
                 "kafka": f"{broker.host}:{broker.port}",
-                "status": "fenced" if broker.is_fenced else "online",
+                "status": _status(broker, response),
                 "role": _role(broker.broker_id, response.controller_id, voters, log_ends),
                 "log_end": log_ends.get(broker.broker_id),
             }
             for broker in brokers
         ],
     }
+
+
+def _status(broker: DescribeClusterBroker, response: DescribeClusterResponse) -> str:
+    """A broker that adds a word to its answer is cut off: then it has not heard of the others for a while."""
+    if broker.is_fenced:
+        return "fenced"
+    return "not known" if response.error_message else "online"
 
 
 def _asked(address: Address, timeout_s: float, request: Request, response_type: type[R]) -> R:
@@ -184,6 +196,7 @@ def _described(report: Mapping[str, Any]) -> str:
     rows = [[_cell(node, name) for name in columns.values()] for node in nodes]
     return "\n".join(
         [
+            *([report["note"]] if report.get("note") else []),
             f"Members: {numbers(report['members']) or 'not known'}",
             f"Leader: {leads}{f', term {term}' if term is not None else ''}",
             *_agreement(report),

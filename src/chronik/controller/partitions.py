@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, TypeVar
 
+from chronik.controller.second_look import look_again
 from chronik.metadata.commands import (
     NO_LEADER,
     PARTITIONS_PER_COMMAND_MAX,
@@ -83,7 +84,7 @@ async def _keys(store: MetadataStore, wanted: Sequence[NamedPartition]) -> list[
     """By id, or why not. What is unknown here may just have been created through another node: a second look tells."""
     keys = [_key(store.image, each) for each in wanted]
     if any(isinstance(key, KafkaError) for key in keys):
-        await store.read_barrier()
+        await look_again(store)
         keys = [_key(store.image, each) for each in wanted]
     return keys
 

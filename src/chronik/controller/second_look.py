@@ -33,5 +33,14 @@ async def with_second_look(store: MetadataStore, attempt: Callable[[], Awaitable
     except KafkaError as error:
         if error.code not in BY_THE_IMAGE:
             raise
-    await store.read_barrier()
+    await look_again(store)
     return await attempt()
+
+
+async def look_again(store: MetadataStore) -> None:
+    """Returns when the image has all that was ever answered. Raises NOT_CONTROLLER without a quorum: nothing was
+    proposed yet, so there is no doubt about what became of it."""
+    try:
+        await store.read_barrier()
+    except KafkaError as error:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, f"Nothing was changed: {error.message}") from error

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from chronik.clock import Clock
 from chronik.configs.resolver import ConfigResolver, check_topic_config
 from chronik.controller.placement import Place, place_replicas
-from chronik.controller.second_look import BY_THE_IMAGE
+from chronik.controller.second_look import BY_THE_IMAGE, look_again
 from chronik.ids import new_id
 from chronik.limits import PARTITIONS_PER_REQUEST_MAX, TOPIC_PARTITIONS_MAX
 from chronik.metadata.commands import (
@@ -61,15 +61,22 @@ class TopicController:
         self, requests: Sequence[TopicRequest], *, validate_only: bool = False
     ) -> list[CreateTopic | KafkaError]:
         """What became of each request, in order; each topic stands or falls alone."""
-        outcomes = self._plan_all(requests)
-        if any(isinstance(outcome, KafkaError) and outcome.code in BY_THE_IMAGE for outcome in outcomes):
-            await self._store.read_barrier()
-            outcomes = self._plan_all(requests)
+        outcomes = await self._plan_with_second_look(requests)
         if not validate_only:
             await self._propose(outcomes)
             for _ in range(REPLANS_MAX):
                 await self._plan_again(requests, outcomes)
         return outcomes
+
+    async def _plan_with_second_look(self, requests: Sequence[TopicRequest]) -> list[CreateTopic | KafkaError]:
+        outcomes = self._plan_all(requests)
+        if not any(map(_rests_on_the_image, outcomes)):
+            return outcomes
+        try:
+            await look_again(self._store)
+        except KafkaError as error:
+            return [error if _rests_on_the_image(outcome) else outcome for outcome in outcomes]
+        return self._plan_all(requests)
 
     async def _plan_again(self, requests: Sequence[TopicRequest], outcomes: list[CreateTopic | KafkaError]) -> None:
         """A broker went away between the plan and its turn: by now the image knows, and a better plan can be made."""
@@ -260,6 +267,10 @@ def _in_pieces(planned: Mapping[int, CreateTopic]) -> Iterator[list[int]]:
         partitions += len(topic.partitions)
     if piece:
         yield piece
+
+
+def _rests_on_the_image(outcome: CreateTopic | KafkaError) -> bool:
+    return isinstance(outcome, KafkaError) and outcome.code in BY_THE_IMAGE
 
 
 def _is_outdated(outcome: CreateTopic | KafkaError) -> bool:

@@ -1,0 +1,47 @@
+"""A request that hangs is in the log since it arrived, and one that failed says whose it was."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import cast
+
+import pytest
+
+from chronik.api.context import Services
+from chronik.api.router import Router
+from chronik.exchange import Peer
+from chronik.protocol.codec import RequestHeader, encode_request
+from chronik.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from chronik.protocol.messages.list_offsets import ListOffsetsRequest
+from chronik.testing.plugin import BrokerFactory
+from tests.cluster.replicated import wait_for
+from tests.raw import RawClient
+
+LONG_MS = 60_000
+
+
+def test_a_request_that_waits_is_seen_at_debug_level(chronik_broker_factory: BrokerFactory) -> None:
+    broker = chronik_broker_factory(log_level="debug")
+    broker.create_topic("quiet")
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
+    request = FetchRequest(max_wait_ms=LONG_MS, min_bytes=1, topics=[FetchTopic(topic="quiet", partitions=[partition])])
+    with RawClient(broker.bootstrap) as client:
+        threading.Thread(target=lambda: client.ask(request, 11, FetchResponse), daemon=True).start()
+        wait_for("it is logged", lambda: "Fetch v11 #" in broker.log)
+        [line] = [line for line in broker.log.splitlines() if "Fetch v11 #" in line]
+        assert " in " not in line.partition("Fetch v11")[2], "it is answered already"
+        assert "connection " in line
+        assert "127.0.0.1:" in line
+        broker.stop()  # answers what waits
+
+
+def test_a_request_that_fails_is_logged_with_its_client(caplog: pytest.LogCaptureFixture) -> None:
+    router = Router(cast(Services, None), lambda error: None)  # nothing to serve with: everything fails
+    header = RequestHeader(ListOffsetsRequest.__schema__.api_key, 4, 7, "a-client")
+    frame = bytearray(encode_request(header, ListOffsetsRequest())[4:])
+    with caplog.at_level(logging.ERROR, "chronik.api"):
+        assert router.dispatch(frame, Peer("10.0.0.9", 4711, 12)) is not None
+    [record] = caplog.records
+    assert record.getMessage() == "ListOffsets v4 of connection 12 (a-client, 10.0.0.9:4711) failed"
+    assert record.exc_info is not None
