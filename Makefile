@@ -5,9 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CLIENTS := .tools/.ready
+NETWORK := .tools/.network
 SEED ?= 1
 
-.PHONY: help demo test check long fuzz chaos abuse bench bench-cluster bench-pipeline clean
+.PHONY: help demo test check long fuzz chaos chaos-seeds abuse bench bench-cluster bench-pipeline clean
 
 help:
 	@echo "make demo    three nodes, a stream, a crash; then a table, SQL, and an audit"
@@ -17,7 +18,8 @@ help:
 	@echo "make bench-pipeline  topics into tables, beside Spark's own connector; growth; SQL"
 	@echo "make bench-cluster   what three nodes do: start, failover, metadata, commits, snapshots, idle"
 	@echo "make long    the tests with their full counts (SEED=$(SEED))"
-	@echo "make chaos   three nodes under kills, pauses, cuts and full disks (SECONDS=$(SECONDS) SEED=$(SEED) FAULTS=$(FAULTS) WORKLOAD=$(WORKLOAD))"
+	@echo "make chaos   three nodes under kills, pauses, cuts, resets, slow lines and full disks (SECONDS=$(SECONDS) STEPS= SEED=$(SEED) FAULTS=$(FAULTS) WORKLOAD=$(WORKLOAD))"
+	@echo "make chaos-seeds     the same for each of five seeds, 40 faults each (SEEDS=$(SEEDS) STEPS=40), and a summary"
 	@echo "make abuse   hostile clients beside an honest one, with budgets (SEED=$(SEED) ATTACKS=$(ATTACKS)); docs/abuse.md"
 	@echo "make fuzz    malformed frames into the decoder and over a socket (SEED=$(SEED))"
 
@@ -31,6 +33,11 @@ $(READY): pyproject.toml
 $(CLIENTS): $(READY) $(shell find tools/clients -type f -not -path "*/node_modules/*" -not -path "*/target/*")
 	@echo "== setting up the clients that the tests use (npm, Debian, Maven Central)"
 	@tools/clients/setup
+	@touch $@
+
+$(NETWORK): tools/clients/setup
+	@echo "== setting up what networks of namespaces are made with (Debian)"
+	@tools/clients/setup network
 	@touch $@
 
 demo: $(READY)
@@ -63,13 +70,15 @@ FAULTS ?= all
 WORKLOAD ?= all
 RATE ?= 120
 REPLICATION ?= 3
-chaos: $(READY)
+STEPS ?=
+chaos: $(READY) $(NETWORK)
 	@$(BIN)/python -m tests.chaos.run --seconds $(SECONDS) --seed $(SEED) --faults $(FAULTS) --workload $(WORKLOAD) \
-		--rate $(RATE) --replication $(REPLICATION)
+		--rate $(RATE) --replication $(REPLICATION) $(if $(STEPS),--steps $(STEPS))
 
-ATTACKS ?= all
-abuse: $(READY)
-	@$(BIN)/python -m tests.abuse.run --seed $(SEED) --attacks $(ATTACKS) --report docs/abuse.md
+SEEDS ?= 1,2,3,4,5
+chaos-seeds: $(READY) $(NETWORK)
+	@$(BIN)/python -m tests.chaos.seeds --seeds $(SEEDS) --steps $(or $(STEPS),40) --faults $(FAULTS) \
+		--workload $(WORKLOAD) --rate $(RATE)
 
 bench: $(READY)
 	@$(BIN)/python -m bench

@@ -14,9 +14,10 @@ from chronik.client.admin import NewTopic, create_topics
 from chronik.client.cluster import Cluster as Client
 from chronik.client.errors import ClientError
 from chronik.client.records import TopicPartition
+from chronik.config import Address
 from chronik.testing.cluster import Cluster, ClusterNode
 from chronik.testing.control import BrokerFailed
-from chronik.testing.ports import ReservedPorts
+from chronik.testing.ports import HOST, ReservedPorts
 from tests.abuse import probe
 from tests.abuse.attack import CLUSTER, Attack, Target
 from tests.abuse.budget import Figures
@@ -49,7 +50,8 @@ def raised(attack: Attack, kind: str, home: Path) -> Iterator[Target]:
             yield Target(kind, nodes, leader, PROBE_TOPIC, cluster.raft_address(leader.node_id), cluster)
         return
     reserved = ReservedPorts(2)
-    node = ClusterNode(home / "node", *reserved.ports, node_id=1, **attack.config)
+    kafka, http = (Address(HOST, port) for port in reserved.ports)
+    node = ClusterNode(home / "node", kafka, http, node_id=1, **attack.config)
     try:
         node.start()
         _probe_leader(node.bootstrap, copies=1)

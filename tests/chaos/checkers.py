@@ -6,25 +6,14 @@ held to its word.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from itertools import accumulate, pairwise
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 from tests.chaos.evidence import Evidence, Placed
+from tests.chaos.findings import Checker, Finding, Floors
 from tests.chaos.history import NO_EPOCH, UNREADABLE, AnyEvent, Consumed, Place, RecordId
-
-
-class Finding(NamedTuple):
-    kind: str
-    what: str
-
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.what}"
-
-
-Checker = Callable[[Evidence], Iterator[Finding]]
+from tests.chaos.stale import STALE_CHECKERS
 
 
 def judge(events: Iterable[AnyEvent]) -> list[Finding]:
@@ -66,7 +55,7 @@ def acknowledged_twice(evidence: Evidence) -> Iterator[Finding]:
 
 def acknowledged_backwards(evidence: Evidence) -> Iterator[Finding]:
     """A record that was sent when another was acknowledged already comes after it, whoever sent them."""
-    floors = _Floors((ack.place, ack.at, ack.offset + 1) for ack in evidence.placed)
+    floors = Floors((ack.place, ack.at, ack.offset + 1) for ack in evidence.placed)
     for ack in evidence.placed:
         sent = evidence.sent.get(ack.id)
         floor = floors.before(ack.place, sent.at) if sent is not None else 0
@@ -226,19 +215,6 @@ def truncated(evidence: Evidence) -> Iterator[Finding]:
             yield Finding("truncated", f"{who} {place} up to {end}, which ends at {final.end}")
 
 
-def stale_ends(evidence: Evidence) -> Iterator[Finding]:
-    """Where a partition ends is never told lower than what was acknowledged, read or told before the question."""
-    known = [(ack.place, ack.at, ack.offset + 1) for ack in evidence.placed]
-    known += [(event.place, event.at, event.offset + 1) for event in evidence.consumed]
-    known += [(event.place, event.at, event.end) for event in evidence.ends_seen]
-    floors = _Floors(known)
-    for event in evidence.ends_seen:
-        floor = floors.before(event.place, event.asked_at)
-        if event.end < floor:
-            what = f"{event.reader} was told that {event.place} ends at {event.end}, when {floor} was known already"
-            yield Finding("stale end", what)
-
-
 # What became of the service
 
 
@@ -248,6 +224,18 @@ def stalled(evidence: Evidence) -> Iterator[Finding]:
         ended = evidence.faults_ended.get(fault.number)
         if fault.demands_progress and (ended is None or ended.progressed_s is None):
             yield Finding("stalled", f"no progress in some partition during fault {fault.number}: {fault.what}")
+
+
+def slow_recoveries(evidence: Evidence) -> Iterator[Finding]:
+    """When a fault is over that asks for it, every partition acknowledges again in time."""
+    for fault in evidence.faults_began:
+        if fault.recovery_s_max is None or fault.number not in evidence.faults_ended:
+            continue
+        recovered_s = evidence.recovered_s(fault)
+        if recovered_s is None or recovered_s > fault.recovery_s_max:
+            took = "did not acknowledge again" if recovered_s is None else f"took {recovered_s:.1f} s"
+            what = f"after fault {fault.number} ({fault.what}) the last partition {took}"
+            yield Finding("slow recovery", f"{what}; {fault.recovery_s_max:g} s are allowed")
 
 
 def broken_clients(evidence: Evidence) -> Iterator[Finding]:
@@ -270,30 +258,11 @@ CHECKERS: tuple[Checker, ...] = (
     unseen,
     holes,
     truncated,
-    stale_ends,
+    *STALE_CHECKERS,
     stalled,
+    slow_recoveries,
     broken_clients,
 )
-
-
-class _Floors:
-    """How far each partition was known to reach, by time."""
-
-    def __init__(self, known: Iterable[tuple[Place, float, int]]) -> None:
-        by_place: dict[Place, list[tuple[float, int]]] = defaultdict(list)
-        for place, at, end in known:
-            by_place[place].append((at, end))
-        self._times: dict[Place, list[float]] = {}
-        self._ends: dict[Place, list[int]] = {}
-        for place, points in by_place.items():
-            points.sort()
-            self._times[place] = [at for at, _ in points]
-            self._ends[place] = list(accumulate((end for _, end in points), max))
-
-    def before(self, place: Place, at: float) -> int:
-        """0 when nothing was known yet. What was learnt at that very moment does not count."""
-        count = bisect_left(self._times.get(place, []), at)
-        return self._ends[place][count - 1] if count else 0
 
 
 def _few(offsets: list[int], shown: int = 5) -> str:

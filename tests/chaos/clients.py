@@ -69,17 +69,25 @@ class Progress:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._sent_at: dict[Place, float] = {}
+        self._acknowledged_at: dict[Place, float] = {}
         self.acknowledged = 0
 
     def note(self, place: Place, sent_at: float) -> None:
         with self._lock:
             self.acknowledged += 1
             self._sent_at[place] = max(sent_at, self._sent_at.get(place, 0.0))
+            self._acknowledged_at[place] = now()
 
     def waiting_for(self, places: Sequence[Place], since: float) -> list[Place]:
         """Partitions in which nothing that was sent after `since` is acknowledged yet."""
         with self._lock:
             return [place for place in places if self._sent_at.get(place, 0.0) <= since]
+
+
+    def silent(self, places: Sequence[Place], since: float) -> list[Place]:
+        """Partitions that have acknowledged nothing since, however old."""
+        with self._lock:
+            return [place for place in places if self._acknowledged_at.get(place, 0.0) <= since]
 
 
 class Client:
@@ -213,7 +221,6 @@ class Sender(Client):
             self._journal.add(Failed(at=at, id=record, error=error.name()))
         else:
             self._journal.add(Unknown(at=at, id=record, error=error.name()))
-
 
     def _take(self, number: int) -> _Unsettled:
         """It is settled, and the next of its key may be sent."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -10,20 +11,33 @@ from tests.chaos.history import (
     Acknowledged,
     AnyEvent,
     ClientBroken,
+    CommitAcknowledged,
+    CommitSeen,
     Committed,
     Consumed,
+    DeletionSent,
     EndSeen,
     Failed,
     FaultBegan,
     FaultEnded,
     FinalRead,
+    NodeStarted,
     Place,
     Promised,
     RecordId,
+    RecordsSeen,
     Sent,
+    TopicCreated,
+    TopicDeleted,
+    TopicSeen,
     Unknown,
+    WatermarkSeen,
     of_kind,
 )
+
+LEASE_SECONDS = 3.5
+"""A broker's session of 3 s, and half a second for a busy machine: so long a node may believe that it is heard, and
+tell what it knows."""
 
 
 class Range(NamedTuple):
@@ -51,11 +65,25 @@ class Evidence:
             for event in self.acknowledged
             if event.offset is not None
         ]
+        self._acknowledged_at: dict[Place, list[float]] = defaultdict(list)
+        for ack in sorted(self.acknowledged, key=lambda each: each.at):
+            self._acknowledged_at[ack.place].append(ack.at)
         self.failed = {event.id: event for event in of_kind(events, Failed)}
         self.unknown = {event.id: event for event in of_kind(events, Unknown)}
         self.consumed = list(of_kind(events, Consumed))
         self.ends_seen = list(of_kind(events, EndSeen))
         self.committed = list(of_kind(events, Committed))
+        self.watermarks_seen = list(of_kind(events, WatermarkSeen))
+        self.commits_seen = list(of_kind(events, CommitSeen))
+        self.commits_acknowledged = list(of_kind(events, CommitAcknowledged))
+        self.topics_seen = list(of_kind(events, TopicSeen))
+        self.records_seen = list(of_kind(events, RecordsSeen))
+        self.topics_created = {event.topic: event.at for event in of_kind(events, TopicCreated)}
+        self.deletions_sent = {event.topic: event.at for event in of_kind(events, DeletionSent)}
+        self.topics_deleted = {event.topic: event.at for event in of_kind(events, TopicDeleted)}
+        self.starts: dict[int, list[float]] = defaultdict(list)
+        for start in of_kind(events, NodeStarted):
+            self.starts[start.node].append(start.at)
         self.final_reads = list(of_kind(events, FinalRead))
         self.broken = list(of_kind(events, ClientBroken))
         self.faults_began = list(of_kind(events, FaultBegan))
@@ -94,6 +122,27 @@ class Evidence:
     def is_once(self, place: Place) -> bool:
         promised = self.promised.get(place.topic)
         return promised is not None and promised.is_once
+
+    def recovered_s(self, fault: FaultBegan) -> float | None:
+        """How long after it was over every partition had acknowledged something again, whoever had sent it and when.
+        None when the run, or the next fault, came first."""
+        ended = self.faults_ended.get(fault.number)
+        if ended is None:
+            return None
+        until = min((each.at for each in self.faults_began if each.at > fault.at), default=float("inf"))
+        firsts = [self._first_acknowledged(place, ended.at) for place in self.places()]
+        return max(firsts, default=ended.at) - ended.at if all(at < until for at in firsts) else None
+
+    def _first_acknowledged(self, place: Place, after: float) -> float:
+        times = self._acknowledged_at[place]
+        index = bisect_right(times, after)
+        return times[index] if index < len(times) else float("inf")
+
+    def knows_since(self, node: int, at: float) -> float:
+        """What was committed before that moment, the node has to know at `at`: what was there when it started, and
+        what is older than its lease. (Without word from the others for longer it has to know that it may be behind.)"""
+        started_at = max((start for start in self.starts.get(node, ()) if start < at), default=0.0)
+        return max(started_at, at - LEASE_SECONDS)
 
     def duplicates(self) -> list[tuple[RecordId, list[tuple[Place, int]]]]:
         """Records that stand at more than one offset, whether that was promised or not."""

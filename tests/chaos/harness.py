@@ -13,17 +13,21 @@ from chronik.client.admin import NewTopic, create_topics
 from chronik.client.errors import ClientError
 from chronik.errors import ChronikError
 from chronik.protocol.errors import KafkaError
-from chronik.testing.cluster import Cluster, ClusterNode
+from chronik.testing.cluster import ClusterNode
 from chronik.testing.control import BrokerFailed
 from tests.chaos import standing
-from tests.chaos.checkers import Finding, judge
-from tests.chaos.clients import Progress, Watcher, running, wait_for
+from tests.chaos.checkers import judge
+from tests.chaos.clients import Client, Progress, Watcher, running, wait_for
+from tests.chaos.cluster import ChaosCluster
 from tests.chaos.evidence import Range
-from tests.chaos.faults import KINDS, Kind, Step, Target, minority, schedule
 from tests.chaos.final import ranges_of, read_everything
-from tests.chaos.history import AnyEvent, FaultBegan, FaultEnded, Journal, Place, now
+from tests.chaos.findings import Finding
+from tests.chaos.history import AnyEvent, FaultBegan, FaultEnded, Journal, NodeStarted, Place, now
+from tests.chaos.probes import Probe
 from tests.chaos.replicas import compare, partition_folder, read_log
-from tests.chaos.workloads import WORKLOADS, Crew, Workload, drain
+from tests.chaos.schedules import KINDS, Kind, Step, Target, minority, schedule
+from tests.chaos.witnesses import Founder, Ledger, Names, Pulse
+from tests.chaos.workloads import GROUPS, PULSE, WORKLOADS, Crew, Workload, drain
 
 JOURNAL = "journal.jsonl"
 NODES = 3
@@ -42,6 +46,9 @@ POLL_SECONDS = 0.05
 STEP_SECONDS = 6.0
 """About what one fault takes: how many of the schedule are shown beforehand."""
 
+RECOVERY_SECONDS_MAX = 30.0
+"""As for going on: after that something hangs."""
+
 Say = Callable[[str], None]
 
 
@@ -59,9 +66,15 @@ class Options:
     replication: int = 3
     min_insync: int = 2
     kinds: Mapping[str, Kind] = field(default_factory=lambda: KINDS)
+    has_network: bool = False
+    """Nodes and clients in namespaces of their own. Raises NoNamespaces where there are none."""
+
+    @property
+    def all_workloads(self) -> tuple[Workload, ...]:
+        return (*self.workloads, PULSE)
 
     def places(self) -> list[Place]:
-        return [place for workload in self.workloads for place in workload.places()]
+        return [place for workload in self.all_workloads for place in workload.places()]
 
     @property
     def survives_a_minority(self) -> bool:
@@ -78,25 +91,30 @@ class Outcome:
 def run_chaos(options: Options, say: Say) -> Outcome:
     """All that went wrong is in the findings. What is left in the folder is for whoever looks into them."""
     options.folder.mkdir(parents=True, exist_ok=True)
-    cluster = Cluster(
-        NODES,
-        options.folder / "cluster",
-        links=True,
-        replication_factor=options.replication,
-        min_insync_replicas=options.min_insync,
-    )
-    with closing(Journal(options.folder / JOURNAL)) as journal, closing(cluster):
+    with closing(Journal(options.folder / JOURNAL)) as journal, closing(_cluster(options, journal)) as cluster:
         run = _Run(options, cluster, journal, say)
         try:
-            run.go()
+            with cluster.with_clients():
+                run.go()
         except (ChronikError, KafkaError) as failure:
             run.findings.append(Finding("broken off", f"{type(failure).__name__}: {failure}"))
         events = journal.events()
     return Outcome(events, [*run.findings, *judge(events)], run.steps)
 
 
+def _cluster(options: Options, journal: Journal) -> ChaosCluster:
+    return ChaosCluster(
+        NODES,
+        options.folder / "cluster",
+        has_network=options.has_network,
+        started=lambda node, at: journal.add(NodeStarted(at=at, node=node)),
+        replication_factor=options.replication,
+        min_insync_replicas=options.min_insync,
+    )
+
+
 class _Run:
-    def __init__(self, options: Options, cluster: Cluster, journal: Journal, say: Say) -> None:
+    def __init__(self, options: Options, cluster: ChaosCluster, journal: Journal, say: Say) -> None:
         self.options = options
         self.cluster = cluster
         self.journal = journal
@@ -104,7 +122,8 @@ class _Run:
         self.steps = 0
         self._progress = Progress()
         self._places = options.places()
-        self._topics = [workload.name for workload in options.workloads]
+        self._topics = [workload.name for workload in options.all_workloads]
+        self._passing = Names()
         self._began = now()
         self._say_line = say
 
@@ -118,8 +137,8 @@ class _Run:
             for each in self.options.workloads
         ]
         watcher = Watcher("watcher", self.journal, self.cluster.bootstrap, self._places)
-        senders = [sender for crew in crews for sender in crew.senders]
-        with running([watcher, *(member for crew in crews for member in crew.members)]):
+        senders = [*(sender for crew in crews for sender in crew.senders), *self._changers()]
+        with running([watcher, *self._probes(), *(member for crew in crews for member in crew.members)]):
             with running(senders):
                 with self._told():
                     self._torment()
@@ -130,13 +149,28 @@ class _Run:
             drain(crews, {place: end for place, (_, end) in ranges.items()}, DRAIN_SECONDS_MAX)
         self._look_at_everything()
 
+    def _changers(self) -> list[Client]:
+        nodes = {node_id: node.kafka for node_id, node in self.cluster.nodes.items()}
+        pulses = [
+            Pulse(f"{place.topic}-p{place.partition}", self.journal, self._progress, nodes, place)
+            for place in PULSE.places()
+        ]
+        ledger = Ledger("ledger", self.journal, nodes, GROUPS, PULSE.places()[0])
+        return [*pulses, ledger, Founder("founder", self.journal, self.cluster.bootstrap, self._passing)]
+
+    def _probes(self) -> list[Probe]:
+        return [
+            Probe(node_id, self.journal, node.kafka, self._places, self._passing, GROUPS, PULSE.places()[0])
+            for node_id, node in self.cluster.nodes.items()
+        ]
+
     def _say(self, line: str) -> None:
         self._say_line(f"{now() - self._began:6.1f} s  {line}")
 
     def _make_topics(self) -> None:
         configs = {"min.insync.replicas": str(self.options.min_insync)}
         with self.cluster.nodes[1].cluster() as client:
-            for each in self.options.workloads:
+            for each in self.options.all_workloads:
                 topic = NewTopic(each.name, each.partitions, self.options.replication, configs)
                 create_topics(client, [topic])
                 self.journal.add(each.promise(now()))
@@ -147,12 +181,14 @@ class _Run:
     def _torment(self) -> None:
         self._await_progress(now(), "no partition takes records before the first fault")
         ends_at = now() + self.options.seconds
-        planned = schedule(self.options.seed, self.options.faults)
+        planned = schedule(self.options.seed, self.options.faults, self.options.kinds)
         for step in islice(planned, self.options.steps_max):
             if now() >= ends_at or (step.is_patient and not self._await_sync()):
                 return
             self._suffer(step)
             self._note_deaths()
+            if step.is_patient or self.options.kinds[step.kind].recovery_s_max is not None:
+                self._await_recovery()
             wait_for(lambda: now() >= ends_at, step.rest_s, POLL_SECONDS)
 
     def _suffer(self, step: Step) -> None:
@@ -164,7 +200,12 @@ class _Run:
             self.steps += 1
             began = now()
             began_event = FaultBegan(
-                at=began, number=step.number, kind=step.kind, what=what, demands_progress=demands
+                at=began,
+                number=step.number,
+                kind=step.kind,
+                what=what,
+                demands_progress=demands,
+                recovery_s_max=kind.recovery_s_max,
             )
             self.journal.add(began_event)
             self._say(f"{step.number}. {step.kind}: {what} ({step.target.value})")
@@ -172,6 +213,15 @@ class _Run:
         self.journal.add(FaultEnded(at=now(), number=step.number, progressed_s=progressed_s))
         went = "" if progressed_s is None else f"; every partition went on after {progressed_s:.1f} s"
         self._say(f"   over after {now() - began:.1f} s{went}; {self._progress.acknowledged:,} acknowledged")
+
+    def _await_recovery(self) -> None:
+        healed_at = now()
+        is_back = wait_for(lambda: not self._progress.silent(self._places, healed_at), RECOVERY_SECONDS_MAX)
+        self._say(f"   every partition acknowledged again after {now() - healed_at:.1f} s")
+        if not is_back:
+            silent = ", ".join(map(str, self._progress.silent(self._places, healed_at)))
+            what = f"{RECOVERY_SECONDS_MAX:g} s after fault {self.steps} was over, nothing is acknowledged in {silent}"
+            self.findings.append(Finding("stalled", what))
 
     def _victims(self, step: Step, rng: random.Random) -> list[ClusterNode]:
         place, anyone = rng.choice(self._places), rng.choice(list(self.cluster.nodes.values()))
@@ -259,4 +309,4 @@ class _Run:
 def planned_steps(options: Options) -> Sequence[Step]:
     """Those that there will be time for, or a few more."""
     count = max(1, round(options.seconds / STEP_SECONDS))
-    return list(islice(schedule(options.seed, options.faults), min(count, options.steps_max or count)))
+    return list(islice(schedule(options.seed, options.faults, options.kinds), min(count, options.steps_max or count)))

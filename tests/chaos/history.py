@@ -113,6 +113,76 @@ class Committed(Event, frozen=True):
     offset: int
 
 
+class Answer(Event, frozen=True):
+    """One node was asked something by itself. `at` is when its answer had come."""
+
+    node: int
+    asked_at: float
+
+
+class WatermarkSeen(Answer, frozen=True):
+    """Fetch: how far consumers may read."""
+
+    place: Place
+    watermark: int
+
+
+class CommitSeen(Answer, frozen=True):
+    """OffsetFetch."""
+
+    group: str
+    offset: int
+
+
+class Led(NamedTuple):
+    """A partition, as Metadata tells of it."""
+
+    leader: int
+    epoch: int
+
+
+class TopicSeen(Answer, frozen=True):
+    """Metadata. A topic that the node does not know has no partitions; what it refuses to tell is not noted at all."""
+
+    topic: str
+    partitions: tuple[Led, ...] = ()
+
+
+class RecordsSeen(Answer, frozen=True):
+    """Fetch: there were records in the topic."""
+
+    topic: str
+
+
+class CommitAcknowledged(Event, frozen=True):
+    """Of a group whose commits only grow, each sent once, when nothing is left to wait for of the one before."""
+
+    group: str
+    offset: int
+
+
+class TopicCreated(Event, frozen=True):
+    """It was acknowledged. Names are used once."""
+
+    topic: str
+
+
+class DeletionSent(Event, frozen=True):
+    topic: str
+
+
+class TopicDeleted(Event, frozen=True):
+    """It was acknowledged."""
+
+    topic: str
+
+
+class NodeStarted(Event, frozen=True):
+    """`at` is when its process was started."""
+
+    node: int
+
+
 class FinalRead(Event, frozen=True):
     """After all faults, this reader reads all of a partition, from `start` to before `end`."""
 
@@ -133,6 +203,8 @@ class FaultBegan(Event, frozen=True):
     number: int
     kind: str
     what: str
+    recovery_s_max: float | None = None
+    """When it is over, every partition has to acknowledge again after so long."""
     demands_progress: bool = False
     """The others can go on: a minority is hit, and all replicas were in sync before."""
 
@@ -152,6 +224,15 @@ AnyEvent: TypeAlias = (
     | Consumed
     | EndSeen
     | Committed
+    | WatermarkSeen
+    | CommitSeen
+    | TopicSeen
+    | RecordsSeen
+    | CommitAcknowledged
+    | TopicCreated
+    | DeletionSent
+    | TopicDeleted
+    | NodeStarted
     | FinalRead
     | ClientBroken
     | FaultBegan

@@ -16,7 +16,7 @@ from chronik.ids import format_id
 from chronik.log import names
 from chronik.protocol.batch import parse_header, verify_crc
 from chronik.protocol.errors import CorruptRecords
-from tests.chaos.checkers import Finding
+from tests.chaos.findings import Finding
 from tests.chaos.history import Place
 
 KIND = "replicas differ"

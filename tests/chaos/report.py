@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
-from tests.chaos.checkers import Finding
 from tests.chaos.evidence import Evidence
+from tests.chaos.findings import Finding
 from tests.chaos.harness import Outcome
 from tests.chaos.history import Place
 
@@ -22,6 +22,8 @@ def report(outcome: Outcome) -> list[str]:
         *_table(evidence),
         "",
         *_faults(evidence),
+        "",
+        *table_of_kinds(took(evidence)),
         "",
         *_findings(outcome.findings),
     ]
@@ -37,7 +39,7 @@ def _table(evidence: Evidence) -> Iterator[str]:
 
 
 def _row(name: str, *figures: str) -> str:
-    return "  ".join([f"{name:<10}", *(f"{figure:>9}" for figure in figures)])
+    return "  ".join([f"{name:<13}", *(f"{figure:>9}" for figure in figures)])
 
 
 def _counts(evidence: Evidence, topic: str) -> Iterator[int]:
@@ -83,9 +85,49 @@ def _faults(evidence: Evidence) -> Iterator[str]:
     demanded = [event.number for event in evidence.faults_began if event.demands_progress]
     ended = [evidence.faults_ended[number] for number in demanded if number in evidence.faults_ended]
     after = [event.progressed_s for event in ended if event.progressed_s is not None]
+    yield f"answers of single nodes that were held against all others: {answers(evidence):,}"
     if demanded:
         times = f", after {median(after):.1f} s (median), {max(after):.1f} s (most)" if after else ""
         yield f"every partition had to go on in {len(demanded)} of them: it did in {len(after)}{times}"
+
+
+def answers(evidence: Evidence) -> int:
+    of_partitions = len(evidence.ends_seen) + len(evidence.watermarks_seen)
+    return of_partitions + len(evidence.commits_seen) + len(evidence.topics_seen) + len(evidence.records_seen)
+
+
+class Took(NamedTuple):
+    """What the faults of one kind took."""
+
+    went_on_s: list[float]
+    """Until every partition had acknowledged what was sent after the fault began."""
+    back_s: list[float]
+    """After it was over, until every partition acknowledged anything; without those that the next fault came upon."""
+    faults: int
+
+
+def took(evidence: Evidence) -> dict[str, Took]:
+    """By kind."""
+    found: dict[str, Took] = {}
+    for kind in sorted({event.kind for event in evidence.faults_began}):
+        began = [event for event in evidence.faults_began if event.kind == kind]
+        ended = [evidence.faults_ended.get(event.number) for event in began]
+        went_on = [each.progressed_s for each in ended if each is not None and each.progressed_s is not None]
+        back = [seconds for seconds in map(evidence.recovered_s, began) if seconds is not None]
+        found[kind] = Took(went_on, back, len(began))
+    return found
+
+
+def table_of_kinds(taken: Mapping[str, Took]) -> Iterator[str]:
+    yield _row("fault", "count", "on s", "on most s", "back s", "back most")
+    for kind, (went_on, back, count) in taken.items():
+        yield _row(kind, str(count), *_median_and_most(went_on), *_median_and_most(back))
+    yield "(on: until every partition had acknowledged what was sent after the fault began; back: after it was over,"
+    yield " until every partition acknowledged anything; without those that the next fault came upon)"
+
+
+def _median_and_most(seconds: list[float]) -> tuple[str, str]:
+    return (f"{median(seconds):.1f}", f"{max(seconds):.1f}") if seconds else ("-", "-")
 
 
 def _findings(findings: list[Finding]) -> Iterator[str]:

@@ -17,26 +17,40 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.checkers import judge
-from tests.chaos.faults import KINDS
 from tests.chaos.harness import JOURNAL, Options, Outcome, planned_steps, run_chaos
 from tests.chaos.history import FaultBegan, of_kind, read_journal
+from tests.chaos.namespaces import why_none
 from tests.chaos.report import report
+from tests.chaos.schedules import KINDS
 from tests.chaos.workloads import WORKLOADS
 
 ALL = "all"
+EXIT_IMPOSSIBLE = 2
 REPORT = "report.txt"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parsed = _parser().parse_args(arguments)
+    parsed = parser().parse_args(arguments)
     if parsed.judge is not None:
         return _judge_again(parsed.judge)
+    no_network = why_none()
+    kinds = possible(parsed.faults, no_network)
+    if not kinds:
+        return EXIT_IMPOSSIBLE
+    outcome = run_seed(parsed, kinds, parsed.seed, has_network=no_network is None)
+    return 1 if outcome.findings else 0
+
+
+def run_seed(parsed: argparse.Namespace, kinds: tuple[str, ...], seed: int, *, has_network: bool) -> Outcome:
+    """Says what comes and what came of it, and keeps the folder when anything was found."""
     folder = Path(tempfile.mkdtemp(prefix="chronik-chaos-"))
     options = Options(
         folder=folder,
         seconds=parsed.seconds,
-        seed=parsed.seed,
-        faults=tuple(parsed.faults),
+        steps_max=parsed.steps,
+        seed=seed,
+        faults=kinds,
+        has_network=has_network,
         workloads=tuple(WORKLOADS[name] for name in parsed.workload),
         rate=parsed.rate,
         replication=parsed.replication,
@@ -49,17 +63,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     told = "\n".join(report(outcome))
     (folder / REPORT).write_text(told + "\n", encoding="utf-8")
     say(f"\n{told}")
-    return _leave(folder, outcome, _command(parsed))
+    _leave(folder, outcome, _command(parsed, seed))
+    return outcome
 
 
-def _leave(folder: Path, outcome: Outcome, command: str) -> int:
+def possible(kinds: Sequence[str], no_network: str | None) -> tuple[str, ...]:
+    """Those that can be had here, and a word about the others. None at all when one was asked for that cannot."""
+    if no_network is None:
+        return tuple(kinds)
+    left_out = [kind for kind in kinds if KINDS[kind].needs_network]
+    say(f"no networks of namespaces here: {no_network}. Nodes are cut off from each other by proxies instead.")
+    if left_out and set(kinds) != set(KINDS):
+        say(f"refused: {', '.join(left_out)}, which cannot be done without")
+        return ()
+    say(f"left out: {', '.join(left_out)}")
+    return tuple(kind for kind in kinds if kind not in left_out)
+
+
+def _leave(folder: Path, outcome: Outcome, command: str) -> None:
     if not outcome.findings:
         shutil.rmtree(folder, ignore_errors=True)
-        return 0
+        return
     say(f"\nkept: {folder} (report, journal, logs and data of the nodes)")
     say(f"judge it again:  .venv/bin/python -m tests.chaos.run --judge {folder}")
     say(f"once more:       {command}")
-    return 1
 
 
 def _judge_again(folder: Path) -> int:
@@ -70,23 +97,25 @@ def _judge_again(folder: Path) -> int:
     return 1 if outcome.findings else 0
 
 
-def _command(parsed: argparse.Namespace) -> str:
-    command = f"make chaos SECONDS={parsed.seconds:g} SEED={parsed.seed} RATE={parsed.rate:g}"
+def _command(parsed: argparse.Namespace, seed: int) -> str:
+    command = f"make chaos SECONDS={parsed.seconds:g} SEED={seed} RATE={parsed.rate:g}"
+    command += f" STEPS={parsed.steps}" if parsed.steps else ""
     command += f" FAULTS={','.join(parsed.faults)} WORKLOAD={','.join(parsed.workload)}"
     return command if parsed.replication == 3 else f"{command} REPLICATION={parsed.replication}"
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="tests.chaos.run", description="Torments a cluster of three nodes.")
-    parser.add_argument("--seconds", type=float, default=60.0, help="how long faults are injected")
-    parser.add_argument("--seed", type=int, default=1, help="of the schedule of faults")
-    parser.add_argument("--faults", type=_some_of(KINDS), default=ALL, help=f"{', '.join(KINDS)}, or {ALL}")
-    parser.add_argument("--workload", type=_some_of(WORKLOADS), default=ALL, help=f"{', '.join(WORKLOADS)}, or {ALL}")
-    parser.add_argument("--rate", type=float, default=120.0, help="records per second of each workload")
-    parser.add_argument("--replication", type=int, default=3, help="copies of each partition")
-    parser.add_argument("--min-insync", type=int, default=None, help="2, or 1 with a single copy")
-    parser.add_argument("--judge", type=Path, default=None, metavar="FOLDER", help="judge a saved journal")
-    return parser
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="tests.chaos.run", description="Torments a cluster of three nodes.")
+    made.add_argument("--seconds", type=float, default=60.0, help="how long faults are injected")
+    made.add_argument("--steps", type=int, default=None, help="end sooner, after so many faults")
+    made.add_argument("--seed", type=int, default=1, help="of the schedule of faults")
+    made.add_argument("--faults", type=_some_of(KINDS), default=ALL, help=f"{', '.join(KINDS)}, or {ALL}")
+    made.add_argument("--workload", type=_some_of(WORKLOADS), default=ALL, help=f"{', '.join(WORKLOADS)}, or {ALL}")
+    made.add_argument("--rate", type=float, default=120.0, help="records per second of each workload")
+    made.add_argument("--replication", type=int, default=3, help="copies of each partition")
+    made.add_argument("--min-insync", type=int, default=None, help="2, or 1 with a single copy")
+    made.add_argument("--judge", type=Path, default=None, metavar="FOLDER", help="judge a saved journal")
+    return made
 
 
 def _some_of(known: Mapping[str, Any]) -> Any:

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from chronik.client.connection import Connection
 from chronik.client.errors import ClientError
-from chronik.config import Address
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.metadata import (
     MetadataRequest,
@@ -16,7 +15,6 @@ from chronik.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from chronik.testing.cluster import Cluster, ClusterNode
-from chronik.testing.ports import HOST
 from tests.chaos.history import Place
 
 ASK_SECONDS_MAX = 3.0
@@ -54,7 +52,7 @@ def topic_ids(node: ClusterNode, topics: Iterable[str]) -> dict[str, bytes]:
 
 
 def _metadata(node: ClusterNode, topics: Iterable[str]) -> list[MetadataResponseTopic]:
-    connection = Connection(Address(HOST, node.port), client_id="chaos", timeout_s=ASK_SECONDS_MAX)
+    connection = Connection(node.kafka, client_id="chaos", timeout_s=ASK_SECONDS_MAX)
     try:
         wanted = [MetadataRequestTopic(name=topic) for topic in topics]
         answer = connection.request(MetadataRequest(topics=wanted, allow_auto_topic_creation=False), MetadataResponse)

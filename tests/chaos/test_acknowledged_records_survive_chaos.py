@@ -1,5 +1,6 @@
-"""A real cluster, real clients, kills and pauses: nothing acknowledged is lost, doubled or out of order, and every
-partition goes on. `make chaos` does the same with more faults, for longer."""
+"""A real cluster, real clients, kills and pauses, a network that fails: nothing acknowledged is lost, doubled or out of
+order, nothing that any node tells goes back, and every partition goes on. `make chaos` does the same with more faults,
+for longer."""
 
 from __future__ import annotations
 
@@ -17,12 +18,14 @@ from chronik.testing.cluster import Cluster
 from tests.chaos import standing
 from tests.chaos.clients import wait_for
 from tests.chaos.evidence import Evidence
-from tests.chaos.faults import KINDS, Fault, Kind, Victims
-from tests.chaos.harness import Options, Outcome, run_chaos
+from tests.chaos.faults import Fault, Victims
+from tests.chaos.harness import NODES, Options, Outcome, run_chaos
 from tests.chaos.history import FaultBegan, FaultEnded, of_kind
-from tests.chaos.report import report
+from tests.chaos.namespaces import why_none
+from tests.chaos.report import answers, report
+from tests.chaos.schedules import KINDS, Kind
 from tests.chaos.workloads import WORKLOADS
-from tests.long import SEED, count
+from tests.long import LONG, SEED, count
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
@@ -30,6 +33,9 @@ Summary = Callable[[str, object], None]
 
 ONE_PARTITION = replace(WORKLOADS["queue"], partitions=1)
 RATE = 60.0
+
+FAULTS_OF_NETWORK = ("lossy", "clock", "answers")
+NO_NETWORK = why_none()
 
 
 def told(outcome: Outcome) -> str:
@@ -55,6 +61,23 @@ def test_nothing_goes_wrong_when_a_minority_is_killed_or_paused(tmp_path: Path, 
     record_property(
         "summary", f"chaos: {outcome.steps} faults, {acknowledged(outcome):,} records acknowledged, nothing went wrong"
     )
+
+
+@pytest.mark.skipif(NO_NETWORK is not None, reason=f"no network namespaces: {NO_NETWORK}")
+def test_nothing_goes_wrong_when_the_network_fails(tmp_path: Path, record_property: Summary) -> None:
+    steps = count(len(FAULTS_OF_NETWORK), 40)
+    faults = tuple(KINDS) if LONG else FAULTS_OF_NETWORK
+    options = Options(
+        tmp_path, seconds=count(60, 800), steps_max=steps, seed=SEED, faults=faults, rate=RATE, has_network=True
+    )
+    outcome = run_chaos(options, print)
+    assert not outcome.findings, told(outcome)
+    assert outcome.steps == steps, told(outcome)
+    evidence = Evidence(outcome.events)
+    assert len(evidence.acknowledged) > 10 * RATE, told(outcome)
+    assert {event.node for event in evidence.topics_seen} == set(range(1, NODES + 1)), told(outcome)
+    asked = f"{answers(evidence):,} answers of single nodes"
+    record_property("summary", f"chaos: {outcome.steps} faults of the network, {asked}, nothing went back")
 
 
 # The same run must find out a cluster that does lose records.

@@ -11,7 +11,7 @@ import pytest
 from chronik.log import names
 from chronik.protocol.batch import set_base_offset_and_epoch
 from chronik.protocol.records import Record, encode_batch
-from tests.chaos.checkers import Finding
+from tests.chaos.findings import Finding
 from tests.chaos.history import Place
 from tests.chaos.replicas import compare, read_log
 

@@ -25,6 +25,7 @@ from tests.chaos.history import (
 )
 from tests.chaos.report import longest_gaps, report
 from tests.chaos.run import main
+from tests.chaos.seeds import Tally, summary
 
 
 def a_run(*, loses: bool) -> list[AnyEvent]:
@@ -63,6 +64,27 @@ def test_a_report_counts_records_faults_and_findings() -> None:
     assert "every partition had to go on in 1 of them: it did in 1, after 1.5 s (median), 1.5 s (most)" in lines
     assert "findings: 2" in lines
     assert "  lost: 2" in lines
+
+
+def test_a_report_says_how_long_faults_took_until_all_went_on_and_until_all_was_back() -> None:
+    lines = report(Outcome(a_run(loses=False), [], steps=1))
+    (row,) = (line for line in lines if line.startswith("kill "))
+    assert row.split() == ["kill", "1", "1.5", "1.5", "1.5", "1.5"]
+
+
+def test_a_summary_adds_seeds_up() -> None:
+    tallies = {
+        seed: Tally.of(Outcome(events := a_run(loses=loses), judge(events), steps=1))
+        for seed, loses in ((1, False), (2, True))
+    }
+    lines = list(summary(tallies))
+    assert lines[:3] == [
+        "seed 1: 1 faults, 9 acknowledged, 0 answers of single nodes, 0 findings",
+        "seed 2: 1 faults, 9 acknowledged, 0 answers of single nodes, 2 findings",
+        "all: 2 faults, 18 acknowledged, 0 answers of single nodes, 2 findings",
+    ]
+    (row,) = (line for line in lines if line.startswith("kill "))
+    assert row.split() == ["kill", "2", "1.5", "1.5", "1.5", "1.5"]
 
 
 @pytest.mark.parametrize("loses", [False, True])

@@ -7,8 +7,8 @@ from itertools import islice
 
 import pytest
 
-from tests.chaos.faults import HOLD_SECONDS, KINDS, Target, schedule
 from tests.chaos.run import main
+from tests.chaos.schedules import KINDS, Target, schedule
 
 
 def test_the_same_seed_gives_the_same_schedule_and_another_one_another() -> None:
@@ -23,7 +23,7 @@ def test_every_kind_comes_before_one_comes_again_and_every_target_is_chosen() ->
     assert {step.kind for step in steps[: len(KINDS)]} == set(KINDS)
     assert {step.target for step in steps} == set(Target)
     assert {step.is_patient for step in steps} == {True, False}
-    assert all(HOLD_SECONDS[0] <= step.hold_s <= HOLD_SECONDS[1] for step in steps)
+    assert all(KINDS[step.kind].hold_s[0] <= step.hold_s <= KINDS[step.kind].hold_s[1] for step in steps)
     assert len({step.seed for step in steps}) == len(steps)
 
 

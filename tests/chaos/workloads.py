@@ -23,6 +23,7 @@ class Workload:
     keys: int = 0
     """Of each producer; 0: records have none."""
     partitions: int = 3
+    has_group: bool = True
 
     @property
     def group(self) -> str:
@@ -38,7 +39,7 @@ class Workload:
             partitions=self.partitions,
             is_ordered=self.is_ordered,
             is_once=self.is_once,
-            groups=(self.group,),
+            groups=(self.group,) if self.has_group else (),
         )
 
 
@@ -54,6 +55,13 @@ WORKLOADS = {
         Workload("idempotent", True, True, senders=({"enable.idempotence": True},) * 2, timeout_s=60.0),
     )
 }
+
+
+PULSE = Workload("pulse", False, False, senders=(), timeout_s=0.0, has_group=False)
+"""One record at a time into each partition, by `witnesses.Pulse`: always there, beside what was asked for."""
+
+GROUPS = tuple(f"ledger-{number}" for number in range(1, 7))
+"""Enough for every node to coordinate some of them. They have no members."""
 
 
 @dataclass

@@ -69,6 +69,11 @@ class Broker:
     def __repr__(self) -> str:
         return f"<Broker {self.bootstrap} pid {self.pid}>" if self.running else "<Broker not running>"
 
+    @property
+    def command(self) -> list[str]:
+        """What is run: `chronik.testing.broker_process`, or what does something to its process first."""
+        return [sys.executable, "-P", "-m", "chronik.testing.broker_process"]
+
     # Where it is
 
     @property
@@ -110,7 +115,7 @@ class Broker:
         self._folder.mkdir(parents=True, exist_ok=True)
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "chronik.testing.broker_process"],
+                self.command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from chronik.client.connection import Connection
 from chronik.client.errors import ClientError
@@ -38,14 +38,19 @@ ROLE_LEADER = "leader"
 class ClusterNode(Broker):
     """A node of a `Cluster`: all that a `Broker` can do, and what it says about itself over HTTP."""
 
-    def __init__(self, folder: Path, kafka_port: int, http_port: int, **config: Any) -> None:
+    def __init__(self, folder: Path, kafka: Address, http: Address, **config: Any) -> None:
         self.node_id: int = config["node_id"]
-        self.http = Address(HOST, http_port)
-        super().__init__(folder, kafka=f"{HOST}:{kafka_port}", http=str(self.http), **config)
-        self._port = kafka_port
+        self.kafka = kafka
+        self.http = http
+        super().__init__(folder, kafka=str(kafka), http=str(http), **config)
+        self._port = kafka.port
 
     def __repr__(self) -> str:
         return f"<node {self.node_id} {self.bootstrap}{f' pid {self.pid}' if self.running else ', not running'}>"
+
+    @property
+    def bootstrap(self) -> str:
+        return str(self.kafka)
 
     @property
     def live(self) -> bool:
@@ -66,12 +71,18 @@ class ClusterNode(Broker):
 
     def listed_brokers(self) -> list[int]:
         """The brokers that this very node's Metadata API lists. Raises ClientError."""
-        connection = Connection(Address(HOST, self.port), client_id="chronik-testing", timeout_s=ASK_SECONDS_MAX)
+        connection = Connection(self.kafka, client_id="chronik-testing", timeout_s=ASK_SECONDS_MAX)
         try:
             request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
             return sorted(broker.node_id for broker in connection.request(request, MetadataResponse).brokers)
         finally:
             connection.close()
+
+
+class NodeAddresses(NamedTuple):
+    kafka: Address
+    http: Address
+    raft: Address
 
 
 class Cluster:
@@ -92,10 +103,10 @@ class Cluster:
             folder = Path(tempfile.mkdtemp(prefix="chronik-cluster-"))
             self._temporary = weakref.finalize(self, shutil.rmtree, str(folder), True)
         ids = range(1, nodes + 1)
-        self._reserved = ReservedPorts(3 * nodes)
-        kafka, http, raft = (self._reserved.ports[kind::3] for kind in range(3))
-        self._kafka = {node_id: Address(HOST, kafka[node_id - 1]) for node_id in ids}
-        self._raft = {node_id: Address(HOST, raft[node_id - 1]) for node_id in ids}
+        self._reserved: ReservedPorts | None = None
+        addresses = self._addresses(ids)
+        self._kafka = {node_id: addresses[node_id].kafka for node_id in ids}
+        self._raft = {node_id: addresses[node_id].raft for node_id in ids}
         self._links = Links(self._raft) if links else None
         copies = min(3, nodes)
         common: dict[str, Any] = {
@@ -107,12 +118,22 @@ class Cluster:
         try:
             for node_id in ids:
                 peers = self._peers_of(node_id)
-                ports = (kafka[node_id - 1], http[node_id - 1])
+                kafka, http, _ = addresses[node_id]
                 home = folder / f"node{node_id}"
-                self.nodes[node_id] = ClusterNode(home, *ports, node_id=node_id, peers=peers, **common)
+                self.nodes[node_id] = self._new_node(home, kafka, http, node_id=node_id, peers=peers, **common)
         except BaseException:
             self.close()
             raise
+
+    def _addresses(self, ids: Iterable[int]) -> dict[int, NodeAddresses]:
+        """On this machine; a cluster elsewhere has others."""
+        ids = list(ids)
+        self._reserved = ReservedPorts(3 * len(ids))
+        ports = iter(self._reserved.ports)
+        return {node_id: NodeAddresses(*(Address(HOST, next(ports)) for _ in range(3))) for node_id in ids}
+
+    def _new_node(self, folder: Path, kafka: Address, http: Address, **config: Any) -> ClusterNode:
+        return ClusterNode(folder, kafka, http, **config)
 
     def _peers_of(self, node_id: int) -> list[dict[str, Any]]:
         """As one node sees them: the others, if so, through the links."""
@@ -158,11 +179,11 @@ class Cluster:
 
     def start(self) -> None:
         """Starts the nodes that are down, at the same time. Raises BrokerFailed. They may not have met yet."""
-        _all_at_once(ClusterNode.start, [node for node in self.nodes.values() if not node.running])
+        _all_at_once(lambda node: node.start(), [node for node in self.nodes.values() if not node.running])
 
     def stop(self) -> None:
         """Ends all nodes gracefully, at the same time. Raises BrokerFailed when one ends otherwise."""
-        _all_at_once(ClusterNode.stop, [node for node in self.nodes.values() if node.running])
+        _all_at_once(lambda node: node.stop(), [node for node in self.nodes.values() if node.running])
 
     def restart(self) -> None:
         self.stop()
@@ -177,7 +198,8 @@ class Cluster:
         finally:
             if self._links is not None:
                 self._links.close()
-            self._reserved.release()
+            if self._reserved is not None:
+                self._reserved.release()
             if self._temporary is not None:
                 self._temporary()
 

@@ -1,0 +1,115 @@
+"""The cluster that is tormented: nodes whose clocks can be set wrong, each in a namespace where there are any."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from pathlib import Path
+from typing import Any
+
+from chronik.config import Address
+from chronik.testing.cluster import Cluster, ClusterNode, NodeAddresses
+from tests.chaos import wall_clock_node
+from tests.chaos.history import now
+from tests.chaos.lines import Barrier, Direction
+from tests.chaos.network import CLIENTS, Network, among, between
+
+KAFKA_PORT, HTTP_PORT, RAFT_PORT = 9092, 8080, 9093
+
+Started = Callable[[int, float], None]
+"""Which node was started, and when that began."""
+
+Place = Callable[[], AbstractContextManager[None]]
+
+
+class ChaosNode(ClusterNode):
+    def __init__(self, at: Place, started: Started, folder: Path, *addresses: Address, **config: Any) -> None:
+        self._at = at
+        self._started = started
+        self._clock_file = folder / "clock-shift"
+        wall_clock_node.unshifted_clock(self._clock_file)
+        super().__init__(folder, *addresses, **config)
+
+    @property
+    def command(self) -> list[str]:
+        return [sys.executable, "-P", wall_clock_node.__file__, str(self._clock_file)]
+
+    def start(self) -> ChaosNode:
+        self._started(self.node_id, now())
+        with self._at():
+            super().start()
+        return self
+
+    def shift_clock(self, seconds: float) -> None:
+        """How far its time of day is from the right one, from now on."""
+        wall_clock_node.shift_clock(self._clock_file, seconds)
+
+
+class ChaosCluster(Cluster):
+    """With a network of its own, or on this machine's loopback address with proxies between the nodes."""
+
+    def __init__(self, nodes: int, folder: Path, *, has_network: bool, started: Started, **config: Any) -> None:
+        """Raises NoNamespaces."""
+        self._network = Network(range(1, nodes + 1)) if has_network else None
+        self._started = started
+        self._cuts = ExitStack()
+        try:
+            super().__init__(nodes, folder, links=not has_network, **config)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def network(self) -> Network:
+        assert self._network is not None, "this fault is only for clusters with a network of their own"
+        return self._network
+
+    def with_clients(self) -> AbstractContextManager[None]:
+        """This thread, and those that it starts, are where clients are."""
+        return nullcontext() if self._network is None else self._network.entered(CLIENTS)
+
+    def _addresses(self, ids: Iterable[int]) -> dict[int, NodeAddresses]:
+        if self._network is None:
+            return super()._addresses(ids)
+        ports = (KAFKA_PORT, HTTP_PORT, RAFT_PORT)
+        return {
+            node_id: NodeAddresses(*(Address(self._network.address(node_id), port) for port in ports))
+            for node_id in ids
+        }
+
+    def _new_node(self, folder: Path, kafka: Address, http: Address, **config: Any) -> ChaosNode:
+        node_id: int = config["node_id"]
+        return ChaosNode(lambda: self._where(node_id), self._started, folder, kafka, http, **config)
+
+    def _where(self, node_id: int) -> AbstractContextManager[None]:
+        return nullcontext() if self._network is None else self._network.entered(node_id)
+
+    def close(self) -> None:
+        super().close()
+        if self._network is not None:
+            self._network.close()
+
+    # Cuts between nodes, by the router or by the proxies
+
+    def cut(self, source: int, target: int) -> None:
+        self._drop([(source, target)]) if self._network else super().cut(source, target)
+
+    def cut_off(self, *node_ids: int) -> None:
+        if self._network is None:
+            super().cut_off(*node_ids)
+        else:
+            self._drop(between(node_ids, [each for each in self.nodes if each not in node_ids]))
+
+    def cut_all(self) -> None:
+        """Every node hears itself alone."""
+        if self._network is None:
+            self._cuttable().cut(among(self.nodes))
+        else:
+            self._drop(among(self.nodes))
+
+    def _drop(self, directions: Iterable[Direction]) -> None:
+        self._cuts.enter_context(self.network.imposed(dict.fromkeys(directions, Barrier.DROPS)))
+
+    def heal(self) -> None:
+        self._cuts.close() if self._network else super().heal()

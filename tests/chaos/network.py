@@ -1,0 +1,93 @@
+"""A network of its own for one run: each node, and all clients together, in a namespace with one cable to a router.
+
+The router passes, drops, rejects or delays by where a packet comes from and goes to. Addresses are of the kind for
+private networks, and exist inside the namespaces only.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from itertools import permutations
+
+from tests.chaos.lines import Direction, Line, Way, ruleset
+from tests.chaos.namespaces import Namespace
+from tests.chaos.slow_device import SlowDevice
+
+CLIENTS = 0
+"""The place where all clients are; nodes are at the place of their id."""
+
+
+class Network:
+    """Raises NoNamespaces. `close` ends it; what still runs inside keeps it alive until it ends, too."""
+
+    def __init__(self, node_ids: Iterable[int]) -> None:
+        self.places = [CLIENTS, *node_ids]
+        self._address = {place: f"10.90.{place}.2" for place in self.places}
+        self._layers: list[Mapping[Direction, Way]] = []
+        self._lock = threading.Lock()
+        with ExitStack() as stack:
+            self._router = stack.enter_context(closing(Namespace()))
+            self._at = {place: stack.enter_context(closing(Namespace())) for place in self.places}
+            for place in self.places:
+                self._connect(place)
+            self._router.set("ipv4/ip_forward", "1")
+            self._slow = stack.enter_context(closing(SlowDevice(self._router, self._address)))
+            self._apply()
+            self._stack = stack.pop_all()
+
+    def _connect(self, place: int) -> None:
+        cable, gateway, there = f"to{place}", f"10.90.{place}.1", self._at[place]
+        self._router.run("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", there.path)
+        self._router.run("ip", "address", "add", f"{gateway}/24", "dev", cable)
+        self._router.run("ip", "link", "set", cable, "up")
+        there.run("ip", "address", "add", f"{self._address[place]}/24", "dev", "eth0")
+        there.run("ip", "link", "set", "eth0", "up")
+        there.run("ip", "route", "add", "default", "via", gateway)
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def address(self, place: int) -> str:
+        return self._address[place]
+
+    def entered(self, place: int) -> AbstractContextManager[None]:
+        """This thread, and what it starts meanwhile, is at that place."""
+        return self._at[place].entered()
+
+    @contextmanager
+    def imposed(self, ways: Mapping[Direction, Way]) -> Iterator[None]:
+        """On top of what is already wrong; all of it at once, and gone at once."""
+        layer = dict(ways)
+        self._apply(lambda: self._layers.append(layer))
+        try:
+            yield
+        finally:
+            self._apply(lambda: self._forget(layer))
+
+    def _forget(self, layer: Mapping[Direction, Way]) -> None:
+        self._layers = [each for each in self._layers if each is not layer]
+
+    def _apply(self, change: Callable[[], None] = lambda: None) -> None:
+        """Any thread may."""
+        with self._lock:
+            change()
+            self._take_effect()
+
+    def _take_effect(self) -> None:
+        ways: dict[Direction, Way] = {}
+        for layer in self._layers:
+            ways |= layer
+        self._slow.take({direction: way for direction, way in ways.items() if isinstance(way, Line)})
+        self._router.run("nft", "-f", "-", stdin=ruleset(ways, self._address))
+
+
+def between(some: Iterable[int], others: Iterable[int]) -> list[Direction]:
+    """Both ways."""
+    pairs = [(one, other) for one in some for other in others]
+    return [*pairs, *((other, one) for one, other in pairs)]
+
+
+def among(places: Iterable[int]) -> list[Direction]:
+    return list(permutations(places, 2))

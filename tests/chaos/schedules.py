@@ -1,0 +1,122 @@
+"""Which faults there are, and what comes when: a schedule of them, chosen by one seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from chronik.testing.cluster import Cluster, ClusterNode
+from tests.chaos import faults, network_faults
+from tests.chaos.faults import Fault
+
+HOLD_SECONDS = (2.0, 6.0)
+"""Shorter and longer than a broker's session of 3 s: some faults pass before anybody takes over."""
+
+LONG_CUT_SECONDS = 10.0
+"""Longer than any timeout of a session: every node has given up every other."""
+
+RECOVERY_SECONDS_MAX = 2.0
+"""Of a long cut, until every partition acknowledges again: an election, and connections that are made anew."""
+
+REST_SECONDS = (0.5, 2.0)
+PATIENT_SHARE = 0.7
+
+
+@dataclass(frozen=True)
+class Kind:
+    befall: Fault
+    hits_minority: bool = True
+    """So that the others have to go on."""
+    needs_network: bool = False
+    """Namespaces, that is: the proxies between nodes on one loopback address cannot do it."""
+    hold_s: tuple[float, float] = HOLD_SECONDS
+    recovery_s_max: float | None = None
+    """When it is over, every partition has to acknowledge again after so long."""
+
+
+def _of_network(fault: Fault, *, hits_minority: bool = False) -> Kind:
+    return Kind(fault, hits_minority, needs_network=True)
+
+
+KINDS: dict[str, Kind] = {
+    "kill": Kind(faults.killed),
+    "killall": Kind(faults.all_killed, hits_minority=False),
+    "pause": Kind(faults.paused),
+    "stutter": Kind(faults.stuttering),
+    "clock": Kind(faults.clock_jumping),
+    "partition": Kind(faults.cut_off),
+    "oneway": Kind(faults.cut_one_way),
+    "longcut": Kind(
+        faults.all_cut_off,
+        hits_minority=False,
+        hold_s=(LONG_CUT_SECONDS, LONG_CUT_SECONDS),
+        recovery_s_max=RECOVERY_SECONDS_MAX,
+    ),
+    "diskfull": Kind(faults.disk_full),
+    "laggard": Kind(faults.overtaken),
+    "mixed": Kind(faults.mixed, hits_minority=False),
+    "reject": _of_network(network_faults.rejected, hits_minority=True),
+    "rejectclients": _of_network(network_faults.clients_rejected),
+    "isolated": _of_network(network_faults.isolated, hits_minority=True),
+    "ring": _of_network(network_faults.cut_in_a_ring),
+    "bridge": _of_network(network_faults.bridged, hits_minority=True),
+    "slow": _of_network(network_faults.slow, hits_minority=True),
+    "lossy": _of_network(network_faults.lossy),
+    "answers": _of_network(network_faults.answers_lost),
+    "flap": _of_network(network_faults.flapping, hits_minority=True),
+    "storm": _of_network(network_faults.storm),
+}
+
+
+class Target(Enum):
+    PARTITION_LEADER = "the leader of a partition"
+    CONTROLLER = "the controller"
+    ANY = "any node"
+
+
+TARGET_WEIGHTS = {Target.PARTITION_LEADER: 5, Target.CONTROLLER: 3, Target.ANY: 2}
+
+
+@dataclass(frozen=True)
+class Step:
+    number: int
+    kind: str
+    target: Target
+    hold_s: float
+    rest_s: float
+    is_patient: bool
+    """Begins when all replicas are in sync; then, if a minority is hit, the others have to go on."""
+    seed: str
+    """Of all further choices, such as which partition."""
+
+    def __str__(self) -> str:
+        manner = "when all are in sync" if self.is_patient else "at once"
+        return f"{self.number:3d}. {self.kind:<13} of {self.target.value:<25} for {self.hold_s:.1f} s, {manner}"
+
+
+def schedule(seed: int, kinds: Sequence[str], known: Mapping[str, Kind] = KINDS) -> Iterator[Step]:
+    """Without an end. Every kind comes once before one comes again."""
+    rng = random.Random(f"chaos {seed}")
+    number = 0
+    while True:
+        for kind in rng.sample(kinds, len(kinds)):
+            number += 1
+            (target,) = rng.choices(list(TARGET_WEIGHTS), list(TARGET_WEIGHTS.values()))
+            yield Step(
+                number,
+                kind,
+                target,
+                hold_s=round(rng.uniform(*known[kind].hold_s), 1),
+                rest_s=round(rng.uniform(*REST_SECONDS), 1),
+                is_patient=rng.random() < PATIENT_SHARE,
+                seed=f"{seed} {number}",
+            )
+
+
+def minority(cluster: Cluster, first: ClusterNode, rng: random.Random) -> list[ClusterNode]:
+    """`first` and so many others that the rest can go on."""
+    others = [node for node in cluster.nodes.values() if node is not first]
+    count = rng.randint(1, max(1, (len(cluster.nodes) - 1) // 2))
+    return [first, *rng.sample(others, count - 1)]

@@ -1,0 +1,147 @@
+"""Reads that go back: answers of single nodes, held against all that was acknowledged or shown to anyone before. Pure.
+
+Every answer is an interval, from the moment the question was sent to the moment the answer had come. It may tell of any
+moment in between; so it is held only against what had come back to somebody before the question was sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.chaos.evidence import Evidence
+from tests.chaos.findings import Checker, Finding, Floors
+from tests.chaos.history import Answer, Place, TopicSeen
+
+NOBODY = -1
+NOTHING_COMMITTED = -1
+
+
+def stale_ends(evidence: Evidence) -> Iterator[Finding]:
+    """Where a partition ends, and how far it may be read, is never told lower than what was acknowledged, read or told
+    before the question: by no node, whoever else told it."""
+    floors = _ends_known(evidence)
+    for event in evidence.ends_seen:
+        floor = floors.before(event.place, event.asked_at)
+        if event.end < floor:
+            what = f"{event.reader} was told that {event.place} ends at {event.end}, when {floor} was known already"
+            yield Finding("stale end", f"{what} ({event.asked_at:.3f} to {event.at:.3f})")
+
+
+def stale_watermarks(evidence: Evidence) -> Iterator[Finding]:
+    floors = _ends_known(evidence)
+    for event in evidence.watermarks_seen:
+        floor = floors.before(event.place, event.asked_at)
+        if event.watermark < floor:
+            what = f"told a high watermark of {event.watermark} for {event.place}, when {floor} was known already"
+            yield Finding("stale watermark", _of_node(event, what))
+
+
+def _ends_known(evidence: Evidence) -> Floors[Place]:
+    known = [(ack.place, ack.at, ack.offset + 1) for ack in evidence.placed]
+    known += [(event.place, event.at, event.offset + 1) for event in evidence.consumed]
+    known += [(event.place, event.at, event.end) for event in evidence.ends_seen]
+    known += [(event.place, event.at, event.watermark) for event in evidence.watermarks_seen]
+    return Floors(known)
+
+
+def stale_commits(evidence: Evidence) -> Iterator[Finding]:
+    """What a group has committed is never told lower than what was acknowledged to it, or shown to anyone. (A commit
+    that nobody acknowledged may take effect late, after a higher one: that it is told is no finding.)"""
+    settled = {(event.group, event.offset) for event in evidence.commits_acknowledged}
+    known = [(event.group, event.at, event.offset) for event in evidence.commits_acknowledged]
+    known += [(event.group, event.at, event.offset) for event in evidence.commits_seen]
+    floors = Floors(known, NOTHING_COMMITTED)
+    for event in evidence.commits_seen:
+        floor = floors.before(event.group, event.asked_at)
+        may_be_late = event.offset != NOTHING_COMMITTED and (event.group, event.offset) not in settled
+        if event.offset < floor and not may_be_late:
+            what = f"told that {event.group} has committed {event.offset}, when {floor} was known already"
+            yield Finding("stale commit", _of_node(event, what))
+
+
+def forgotten_topics(evidence: Evidence) -> Iterator[Finding]:
+    """A topic whose creation was acknowledged, or that was shown to anyone, is unknown to no node that has to know it;
+    unless somebody has asked for its deletion."""
+    known_at = dict(evidence.topics_created)
+    for event in evidence.topics_seen:
+        if event.partitions:
+            known_at[event.topic] = min(event.at, known_at.get(event.topic, event.at))
+    for event in evidence.topics_seen:
+        if event.partitions or event.topic not in known_at:
+            continue
+        is_deleted = evidence.deletions_sent.get(event.topic, event.at) < event.at
+        if not is_deleted and known_at[event.topic] < evidence.knows_since(event.node, event.asked_at):
+            age_s = event.asked_at - known_at[event.topic]
+            yield Finding("forgotten topic", _of_node(event, f"did not know {event.topic}, {age_s:.1f} s old"))
+
+
+def risen_topics(evidence: Evidence) -> Iterator[Finding]:
+    """A topic whose deletion was acknowledged is not shown with a leader by a node that has to know of it."""
+    for event in evidence.topics_seen:
+        leaders = [led.leader for led in event.partitions if led.leader != NOBODY]
+        if leaders and _is_gone(evidence, event, event.topic):
+            what = f"named node {leaders[0]} as leader of the deleted {event.topic}"
+            yield Finding("risen topic", _of_node(event, what))
+
+
+def risen_records(evidence: Evidence) -> Iterator[Finding]:
+    """Nor are its records readable there."""
+    for event in evidence.records_seen:
+        if _is_gone(evidence, event, event.topic):
+            yield Finding("risen records", _of_node(event, f"showed records of the deleted {event.topic}"))
+
+
+def _is_gone(evidence: Evidence, answer: Answer, topic: str) -> bool:
+    deleted_at = evidence.topics_deleted.get(topic)
+    return deleted_at is not None and deleted_at < evidence.knows_since(answer.node, answer.asked_at)
+
+
+def epochs_going_back(evidence: Evidence) -> Iterator[Finding]:
+    """What one node tells of the epoch of a partition's leader never goes back, not even over a restart."""
+    answers = list(_led(evidence))
+    floors = Floors((((event.node, place), event.at, epoch) for event, place, _, epoch in answers))
+    for event, place, _, epoch in answers:
+        floor = floors.before((event.node, place), event.asked_at)
+        if epoch < floor:
+            what = f"told leader epoch {epoch} of {place}, after it had told {floor}"
+            yield Finding("epoch went back", _of_node(event, what))
+
+
+def leaders_of_the_past(evidence: Evidence) -> Iterator[Finding]:
+    """A node that was replaced as leader does not name itself any more when its lease has run out."""
+    answers = list(_led(evidence))
+    by_others = [
+        ((node, place), event.at, epoch)
+        for event, place, leader, epoch in answers
+        if leader != NOBODY
+        for node in evidence.starts
+        if node != leader
+    ]
+    floors = Floors(by_others)
+    for event, place, leader, epoch in answers:
+        floor = floors.before((event.node, place), evidence.knows_since(event.node, event.asked_at))
+        if leader == event.node and epoch < floor:
+            what = f"named itself as leader of {place} in epoch {epoch}, long after another was in {floor}"
+            yield Finding("leader of the past", _of_node(event, what))
+
+
+def _led(evidence: Evidence) -> Iterator[tuple[TopicSeen, Place, int, int]]:
+    for event in evidence.topics_seen:
+        for index, (leader, epoch) in enumerate(event.partitions):
+            yield event, Place(event.topic, index), leader, epoch
+
+
+def _of_node(answer: Answer, what: str) -> str:
+    return f"node {answer.node} {what} ({answer.asked_at:.3f} to {answer.at:.3f})"
+
+
+STALE_CHECKERS: tuple[Checker, ...] = (
+    stale_ends,
+    stale_watermarks,
+    stale_commits,
+    forgotten_topics,
+    risen_topics,
+    risen_records,
+    epochs_going_back,
+    leaders_of_the_past,
+)
