@@ -23,8 +23,8 @@ FLOORS = (
     {"log", "wal"},
     {"protocol"},
     {"files"},
-    {"config", "limits"},
-    {"clock", "crc", "errors", "exchange", "ids", "news"},
+    {"config", "limits", "logs"},
+    {"clock", "crc", "errors", "exchange", "ids", "news", "shown"},
 )
 FLOOR = {room: -number for number, rooms in enumerate(FLOORS) for room in rooms}
 BROUGHT_IN = {

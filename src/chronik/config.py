@@ -9,8 +9,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from chronik.errors import ConfigError
+from chronik.shown import shortened
 
 FLUSH_MODES = ("group", "os")
+
+SECRET_WORDS = ("secret", "secert", "password", "passphrase", "token", "jaas")
+"""Keys with one of these are secrets; Kafka's own configs among them, and a common slip."""
+
+VALUE_LETTERS_MAX = 200
+"""Of a wrong value that is repeated in an error."""
 
 
 class Address(NamedTuple):
@@ -62,7 +69,7 @@ class NodeConfig:
     peers: tuple[Peer, ...] = ()
     """Founds the cluster; afterwards the membership in its log holds. Without peers the node stands alone."""
     cluster_name: str = "chronik"
-    cluster_secret: str | None = None
+    cluster_secret: str | None = field(default=None, repr=False)
     """What nodes show each other; without one, peers must be on loopback addresses."""
     broker_session_ms: int = 3_000
     """A broker that was not heard of for so long is offline, and knows it."""
@@ -120,8 +127,24 @@ def _merge(config: NodeConfig, values: Mapping[str, Any], source: str) -> NodeCo
         try:
             changes[key] = reader(value)
         except ValueError as error:
-            raise ConfigError(f"{source}: {key} = {value!r}: expected {error}") from error
+            # Not what it was caused by, either: a traceback would quote the value.
+            raise ConfigError(f"{source}: {key} = {_shown(key, value)}: expected {error}") from None
     return replace(config, **changes)
+
+
+def _shown(key: str, value: Any) -> str:
+    """A wrong value without what nobody may see. In TOML a secret that stands below [[peers]] belongs to a peer."""
+    return shortened(repr(_redacted(key, value)), VALUE_LETTERS_MAX)
+
+
+def _redacted(key: str, value: Any) -> Any:
+    if any(word in key.lower() for word in SECRET_WORDS):
+        return "…"
+    if isinstance(value, Mapping):
+        return {str(inner): _redacted(str(inner), each) for inner, each in value.items()}
+    if isinstance(value, list):
+        return [_redacted(key, each) for each in value]
+    return value
 
 
 def _integer(low: int, high: int) -> Any:

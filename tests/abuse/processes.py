@@ -8,7 +8,7 @@ from typing import Final
 
 from chronik.testing.cluster import ClusterNode
 
-TROUBLE: Final = re.compile(r"^(?:\S+ )*(?:ERROR|CRITICAL) .*|^Traceback .*", re.MULTILINE)
+TROUBLE: Final = re.compile(r"^(?:\S+ )*(?:ERROR|CRITICAL) .*|^[ |]*Traceback .*", re.MULTILINE)
 """What a node writes when something is wrong with it, and not with those who speak to it."""
 
 RESET_PEAK: Final = "5"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 
 import pytest
 
-from chronik.config import Address, load_config
+from chronik.config import VALUE_LETTERS_MAX, Address, load_config
 from chronik.errors import ConfigError
+from chronik.raft.handshake import make_identity
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -69,3 +71,39 @@ def test_a_node_that_listens_everywhere_must_say_where_clients_connect(host: str
     with pytest.raises(ConfigError, match="advertised"):
         load_config(None, {}, kafka=f"{host}:9092")
     assert load_config(None, {}, kafka=f"{host}:9092", advertised="example.org:9092").advertised is not None
+
+
+SECRET = "correct horse battery staple"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'cluster_secret = ["{SECRET}"]',
+        f'cluster_secret = {{ value = "{SECRET}" }}',
+        f'cluster_secert = "{SECRET}"',
+        f'[[peers]]\nid = 1\nkafka = "a:1"\nraft = "a:2"\ncluster_secret = "{SECRET}"',
+        f'[broker]\n"ssl.keystore.password" = ["{SECRET}"]',
+        f'[broker.ssl]\npassword = "{SECRET}"',
+        f'cluster_secret = "{SECRET}',
+    ],
+)
+def test_a_secret_is_never_repeated(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load_config(write(tmp_path, text), {})
+    assert "horse" not in "".join(traceback.format_exception(raised.value))
+
+
+def test_a_secret_is_not_shown_by_what_holds_it() -> None:
+    config = load_config(None, {"CHRONIK_CLUSTER_SECRET": SECRET})
+    assert config.cluster_secret == SECRET
+    assert "horse" not in repr(config)
+    identity = make_identity("chronik", 1, SECRET, [])
+    assert repr(identity.key) not in repr(identity)
+
+
+@pytest.mark.parametrize(("letters", "is_cut"), [(VALUE_LETTERS_MAX - 2, False), (VALUE_LETTERS_MAX - 1, True)])
+def test_a_long_value_is_repeated_in_part(letters: int, is_cut: bool) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load_config(None, {"CHRONIK_FLUSH": "x" * letters})
+    assert ("letters more" in str(raised.value)) == is_cut

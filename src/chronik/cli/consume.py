@@ -18,6 +18,7 @@ from chronik.client.consumer import Consumer
 from chronik.client.groups import commit_offsets, committed_offsets_of
 from chronik.client.offsets import earliest_offsets, latest_offsets
 from chronik.client.records import ConsumedRecord, TopicPartition
+from chronik.shown import escaped_lines
 
 COMMIT_RECORDS_MAX = 1000
 """Printed records that a group may see again after a crash, and a share of commits that is not felt."""
@@ -113,7 +114,10 @@ def _at_most(batches: Iterator[list[ConsumedRecord]], count: int | None) -> Iter
 
 def _print(records: list[ConsumedRecord], arguments: argparse.Namespace) -> None:
     lines = [record_to_json(record) if arguments.json else _line(record, arguments.key_separator) for record in records]
-    sys.stdout.buffer.write(b"\n".join(lines) + b"\n")
+    text = b"\n".join(lines) + b"\n"
+    if sys.stdout.isatty():  # records are anybody's, and a terminal obeys; a program gets every byte
+        text = escaped_lines(text.decode(errors="backslashreplace")).encode()
+    sys.stdout.buffer.write(text)
     sys.stdout.buffer.flush()
 
 

@@ -14,6 +14,7 @@ from chronik.client.offsets import latest_offsets
 from chronik.client.records import TopicPartition
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.describe_groups import DescribedGroupMember
+from chronik.shown import escaped
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -105,7 +106,7 @@ def _ends(cluster: Cluster, partitions: list[TopicPartition]) -> dict[TopicParti
 
 
 def _description(group: dict[str, Any]) -> str:
-    parts = [f"Group: {group['group']}", f"State: {group['state']}", f"Members: {len(group['members'])}"]
+    parts = [f"Group: {escaped(group['group'])}", f"State: {group['state']}", f"Members: {len(group['members'])}"]
     if group["members"]:
         parts += ["", _columns(group["members"], "member", "instance", "client_id", "host", "partitions")]
     if group["offsets"]:

@@ -11,6 +11,7 @@ import sys
 from importlib import import_module
 
 from chronik.errors import ChronikError
+from chronik.shown import escaping_output
 
 COMMANDS = {
     "start": "run a node",
@@ -31,7 +32,11 @@ EXIT_PIPE_CLOSED = 141  # … and for SIGPIPE
 
 
 def main(argv: list[str] | None = None) -> int:
-    words = sys.argv[1:] if argv is None else argv
+    with escaping_output():
+        return _main(sys.argv[1:] if argv is None else argv)
+
+
+def _main(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(_usage())
         return EXIT_OK if words else EXIT_USAGE

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from chronik.ids import format_id
 from chronik.protocol.schema import Struct
+from chronik.shown import escaped, json_text
 
 Cell = str | int | None
 
@@ -27,11 +27,11 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
 
 
 def _text(cell: Cell) -> str:
-    return "-" if cell is None or cell == "" else str(cell)
+    return "-" if cell is None or cell == "" else escaped(str(cell))
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    print(json_text(value, indent=2))
 
 
 def numbers(values: Iterable[int]) -> str:

@@ -15,6 +15,7 @@ from chronik.cli.output import print_json, table
 from chronik.client.cluster import Cluster
 from chronik.client.errors import ClientError
 from chronik.protocol.errors import KafkaError
+from chronik.shown import unescaped
 
 if TYPE_CHECKING:
     from chronik.pipeline.journal import Place
@@ -59,7 +60,7 @@ def run_status(arguments: argparse.Namespace) -> int:
             return _show(arguments, cluster)
         while True:
             if sys.stdout.isatty() and not arguments.json:
-                print(end=CLEAR_SCREEN)
+                print(end=CLEAR_SCREEN, file=unescaped(sys.stdout))
             try:
                 _show(arguments, cluster)
             except (ClientError, KafkaError) as error:  # it comes back, or whoever watches has seen enough

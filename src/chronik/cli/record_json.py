@@ -12,6 +12,7 @@ from typing import Any
 from chronik.cli.arguments import WrongInput
 from chronik.client.records import ConsumedRecord, OutgoingRecord
 from chronik.protocol.records import RecordHeader
+from chronik.shown import json_text
 
 _BASE64 = "_base64"
 
@@ -26,7 +27,7 @@ def record_to_json(record: ConsumedRecord) -> bytes:
         **_bytes_to_json("value", record.value),
         "headers": [{"name": name, **_bytes_to_json("value", value)} for name, value in record.headers],
     }
-    return json.dumps(fields, ensure_ascii=False).encode()
+    return json_text(fields).encode()
 
 
 def record_from_json(line: bytes) -> OutgoingRecord:

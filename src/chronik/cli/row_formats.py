@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any, TextIO
 
 from chronik.cli.output import table
+from chronik.shown import json_text, unescaped
 
 CELL_LETTERS_MAX = 60
 """Of a table: a few columns next to each other still fit a screen."""
@@ -26,12 +27,13 @@ def write_json(names: Sequence[str], rows: Iterable[Sequence[Any]], out: TextIO)
     for portion in _portions(rows):
         for row in portion:
             fields = dict(zip(names, map(_to_json, row), strict=True))
-            out.write(json.dumps(fields, ensure_ascii=False, allow_nan=False, default=str) + "\n")
+            out.write(json_text(fields, allow_nan=False, default=str) + "\n")
         out.flush()
 
 
 def write_csv(names: Sequence[str], rows: Iterable[Sequence[Any]], out: TextIO) -> None:
     """With a line of headings; what is null is empty."""
+    out = out if out.isatty() else unescaped(out)  # a program wants every byte, a terminal must not get them
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(names)
     for portion in _portions(rows):

@@ -13,9 +13,11 @@ from typing import Any, NoReturn
 from chronik.api.router import Interceptor
 from chronik.config import Address, NodeConfig
 from chronik.errors import ChronikError
+from chronik.logs import configure_logging
 from chronik.node.garbage import keep_collections_short
 from chronik.node.memory import keep_freed_memory
 from chronik.node.node import Node
+from chronik.shown import escaped
 
 logger = logging.getLogger("chronik.node")
 
@@ -35,7 +37,7 @@ def run(
     restore_identity: bool = False,
 ) -> int:
     """Returns the exit code: 0 after a signal, 2 when the node could not start, 1 when it failed."""
-    _configure_logging(config.log_level)
+    configure_logging(config.log_level, sys.stderr)
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     if config.peers:
         keep_freed_memory()
@@ -47,7 +49,7 @@ async def _serve(node: Node, ready: Ready | None) -> int:
     try:
         address = await node.start()
     except (ChronikError, OSError) as error:
-        print(f"chronik: {error}", file=sys.stderr)
+        print(f"chronik: {escaped(str(error))}", file=sys.stderr)
         return EXIT_REFUSED
     # When everything is loaded that stays to the end.
     keep_collections_short()
@@ -76,7 +78,7 @@ async def _serve(node: Node, ready: Ready | None) -> int:
 
 def _fail_stop(error: Exception) -> NoReturn:
     """At once: nothing more may be answered or written, and a thread that waits for a broken disk may never return."""
-    print(f"chronik: stopped: {error}", file=sys.stderr, flush=True)
+    print(f"chronik: stopped: {escaped(str(error))}", file=sys.stderr, flush=True)
     os._exit(EXIT_FAILED)
 
 
@@ -87,10 +89,3 @@ def _run_on_best_loop(main: Coroutine[Any, Any, int]) -> int:
         return asyncio.run(main)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main)
-
-
-def _configure_logging(level: str) -> None:
-    logging.basicConfig(
-        level=level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", stream=sys.stderr
-    )
-    logging.getLogger("asyncio").setLevel(logging.WARNING)

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Final, TextIO
 
 from chronik.clock import Clock, SystemClock
+from chronik.shown import escaped, unescaped
 
 WIDTH: Final = 24
 DRAWN_SECONDS_MIN: Final = 0.1
@@ -64,7 +65,7 @@ class Bar:
     ) -> None:
         self.what, self.unit = what, unit
         self.done, self.total = 0, total
-        self._stream = sys.stderr if stream is None else stream
+        self._stream = unescaped(sys.stderr if stream is None else stream)
         self._clock = clock or SystemClock()
         self._visible = self._stream.isatty()
         self._began = self._clock.monotonic()
@@ -100,7 +101,7 @@ class Bar:
     def _draw(self, now: float) -> None:
         self._drawn_at = now
         if self._visible:
-            line = drawn(self.what, self.done, self.total, self.unit, now - self._began)
+            line = drawn(escaped(self.what), self.done, self.total, self.unit, now - self._began)
             # A line that wraps cannot be drawn over.
             self._write(f"{LINE_START}{line[: get_terminal_size().columns - 1]}{CLEAR_TO_END}")
 

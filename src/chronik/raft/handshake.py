@@ -21,7 +21,7 @@ import ipaddress
 import logging
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Final, Protocol, TypeVar
 
 import msgspec
@@ -75,7 +75,7 @@ class Identity:
 
     cluster: str
     node_id: int
-    key: bytes
+    key: bytes = field(repr=False)
 
 
 def make_identity(cluster: str, node_id: int, secret: str | None, hosts: Iterable[str]) -> Identity:

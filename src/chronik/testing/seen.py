@@ -7,8 +7,14 @@ import time
 from collections import deque
 from typing import NamedTuple
 
+from chronik.shown import escaped, shortened
+
 SEEN_REQUESTS_MAX = 1000
 """What a broker remembers: more than anyone reads below a failed test, less than a megabyte."""
+
+
+CLIENT_ID_LETTERS_MAX = 200
+"""Of a client's name, which may have 32,767."""
 
 
 class SeenRequest(NamedTuple):
@@ -26,7 +32,7 @@ class SeenRequest(NamedTuple):
         clock = time.strftime("%H:%M:%S", time.localtime(self.answered_at))
         fraction = int(self.answered_at % 1 * 1000)
         return (
-            f"{clock}.{fraction:03d}  connection {self.connection} ({self.client_id or 'no client id'})  "
+            f"{clock}.{fraction:03d}  connection {self.connection} ({escaped(self.client_id or 'no client id')})  "
             f"{self.api} v{self.version}  {self.milliseconds:.1f} ms  {self.outcome}"
         )
 
@@ -60,7 +66,7 @@ def _seen(record: logging.LogRecord) -> SeenRequest:
     return SeenRequest(
         record.created,
         connection,  # type: ignore[arg-type]
-        client_id,  # type: ignore[arg-type]
+        shortened(str(client_id), CLIENT_ID_LETTERS_MAX) if client_id is not None else None,
         api,  # type: ignore[arg-type]
         version,  # type: ignore[arg-type]
         round(milliseconds, 3),  # type: ignore[call-overload]

@@ -1,0 +1,153 @@
+"""A node's log: a line is a line whatever stands in it, long names are cut, and nobody can fill a disk with lines.
+
+All of it happens where lines are written, so that no line in the code has to think of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TextIO
+
+from chronik.shown import escaped, escaped_lines, shortened
+
+FORMAT: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+
+ARGUMENT_LETTERS_MAX: Final = 400
+"""Of a name, a reason or an error in a line. Names of topics have 249 at most, others up to 32,767."""
+
+LINE_LETTERS_MAX: Final = 4_000
+
+BURST_LINES_MAX: Final = 100
+"""Lines of one kind in BURST_SECONDS; further ones are counted. A start, a failover or a slip of an operator has fewer
+of them that matter; strangers that knock at a port make thousands."""
+
+BURST_SECONDS: Final = 10.0
+
+KINDS_MAX: Final = 1_000
+"""A kind is a message before its arguments are put in, so there are about a hundred; one that is made at run time would
+be a new one each time."""
+
+TRACEBACK_INDENT: Final = "  | "
+"""No line of a traceback, which quotes what it broke on, can be taken for a line of the log."""
+
+
+class LogFormatter(logging.Formatter):
+    def __init__(self) -> None:
+        super().__init__(FORMAT)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = shortened(escaped(_message(record)), LINE_LETTERS_MAX)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:
+        return _indented(super().formatException(ei))
+
+    def formatStack(self, stack_info: str) -> str:
+        return _indented(super().formatStack(stack_info))
+
+
+def _message(record: logging.LogRecord) -> str:
+    if not record.args:
+        return str(record.msg)
+    if isinstance(record.args, Mapping):
+        return str(record.msg) % {name: _cut(value) for name, value in record.args.items()}
+    return str(record.msg) % tuple(_cut(value) for value in record.args)
+
+
+def _cut(value: object) -> object:
+    """Numbers stay what they are: their places in a message may ask for it."""
+    return value if isinstance(value, int | float) else _Cut(value)
+
+
+class _Cut:
+    """Shows itself as the value does, in fewer letters."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __str__(self) -> str:
+        return shortened(str(self._value), ARGUMENT_LETTERS_MAX)
+
+    def __repr__(self) -> str:
+        return shortened(repr(self._value), ARGUMENT_LETTERS_MAX)
+
+
+def _indented(text: str) -> str:
+    lines = escaped_lines(text).replace("\n", f"\n{TRACEBACK_INDENT}")
+    return TRACEBACK_INDENT + shortened(lines, 4 * LINE_LETTERS_MAX)
+
+
+class _Kind:
+    """Lines of one kind since `began`."""
+
+    __slots__ = ("began", "left_out", "written")
+
+    def __init__(self, began: float) -> None:
+        self.began = began
+        self.written = 0
+        self.left_out = 0
+
+
+class ModeratingHandler(logging.StreamHandler[TextIO]):
+    """Writes at most BURST_LINES_MAX lines of a kind in BURST_SECONDS, and then how many more there were. Debug lines
+    are all written: whoever asked for them wants them."""
+
+    def __init__(self, stream: TextIO, monotonic: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(stream)
+        self._monotonic = monotonic
+        self._kinds: dict[tuple[str, str], _Kind] = {}
+        self._leaving_out: set[tuple[str, str]] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        now = self._monotonic()
+        self._tell_what_was_left_out(now)
+        if record.levelno <= logging.DEBUG or self._is_written(record, now):
+            super().emit(record)
+
+    def close(self) -> None:
+        self._tell_what_was_left_out(float("inf"))
+        super().close()
+
+    def _is_written(self, record: logging.LogRecord, now: float) -> bool:
+        key = (record.name, str(record.msg))
+        kind = self._kinds.get(key)
+        if kind is None or now - kind.began >= BURST_SECONDS:
+            self._kinds.pop(key, None)
+            kind = self._kinds[key] = _Kind(now)
+            if len(self._kinds) > KINDS_MAX:
+                self._forget_oldest()
+        if kind.written < BURST_LINES_MAX:
+            kind.written += 1
+            return True
+        kind.left_out += 1
+        self._leaving_out.add(key)
+        return False
+
+    def _forget_oldest(self) -> None:
+        key = next(iter(self._kinds))
+        self._leaving_out.discard(key)
+        del self._kinds[key]
+
+    def _tell_what_was_left_out(self, now: float) -> None:
+        for key in [each for each in self._leaving_out if now - self._kinds[each].began >= BURST_SECONDS]:
+            self._leaving_out.discard(key)
+            kind = self._kinds.pop(key)
+            name, message = key
+            text = "%d lines more like this one within %.0f s: %s"
+            arguments = (kind.left_out, BURST_SECONDS, shortened(message, ARGUMENT_LETTERS_MAX))
+            super().emit(logging.LogRecord(name, logging.WARNING, "", 0, text, arguments, None))
+
+
+def configure_logging(level: str, stream: TextIO) -> None:
+    """Does nothing where somebody has done it already."""
+    root = logging.getLogger()
+    if not root.handlers:
+        handler = ModeratingHandler(stream)
+        handler.setFormatter(LogFormatter())
+        root.addHandler(handler)
+        root.setLevel(level.upper())
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
