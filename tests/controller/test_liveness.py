@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from chronik.controller.liveness import GONE_SECONDS, Liveness
+from chronik.controller.heartbeats import NOT_ANSWERED
+from chronik.controller.liveness import DEAF_SESSIONS, GONE_SECONDS, Liveness
 from chronik.metadata.commands import BrokerStatus, UpdateBrokerStatus
 from chronik.metadata.records import Broker
 
@@ -114,14 +115,67 @@ def test_a_fencing_that_was_not_taken_is_wanted_again() -> None:
         assert changes(liveness, brokers(ONLINE), now, b1=now) == [UpdateBrokerStatus(1, OFFLINE, 7)]
 
 
-def test_one_that_said_goodbye_has_to_speak_before_it_comes_back() -> None:
+def test_a_heartbeat_that_was_under_way_does_not_undo_a_farewell() -> None:
     liveness = Liveness(SESSION)
     liveness.heard(1, 7, 0.0)
     assert changes(liveness, brokers(ONLINE), 0.1) == []
     assert changes(liveness, brokers(OFFLINE), 0.2) == [], "it was heard a moment ago, and left since"
-    assert changes(liveness, brokers(OFFLINE), 0.7) == []
-    liveness.heard(1, 7, 0.8)
-    assert changes(liveness, brokers(OFFLINE), 0.9) == [UpdateBrokerStatus(1, ONLINE, 7)]
+    liveness.heard(1, 7, 0.3)
+    assert changes(liveness, brokers(OFFLINE), 0.4) == [], "it was sent before"
+    liveness.heard(1, 7, 0.2 + SESSION)
+    assert changes(liveness, brokers(OFFLINE), 0.3 + SESSION) == []
+
+
+def test_one_that_left_and_speaks_long_after_comes_back() -> None:
+    """It has not left then, whatever took it for that."""
+    liveness = Liveness(SESSION)
+    liveness.heard(1, 7, 0.0)
+    changes(liveness, brokers(ONLINE), 0.1)
+    changes(liveness, brokers(OFFLINE), 0.2)
+    liveness.heard(1, 7, 0.3 + SESSION)
+    assert changes(liveness, brokers(OFFLINE), 0.4 + SESSION) == [UpdateBrokerStatus(1, ONLINE, 7)]
+
+
+def test_one_that_was_dismissed_and_heard_before_that_was_decided_comes_back_at_once() -> None:
+    liveness = Liveness(SESSION)
+    changes(liveness, brokers(ONLINE), 0.0)
+    assert changes(liveness, brokers(ONLINE), 4.0) == [UpdateBrokerStatus(1, OFFLINE, 7)]
+    liveness.heard(1, 7, 4.1)
+    assert changes(liveness, brokers(ONLINE), 4.2) == []
+    assert changes(liveness, brokers(OFFLINE), 4.3) == [UpdateBrokerStatus(1, ONLINE, 7)], "that was no farewell"
+
+
+def test_a_broker_that_is_heard_and_does_not_hear_goes_and_comes_back_when_it_hears() -> None:
+    liveness = Liveness(SESSION)
+    changes(liveness, brokers(ONLINE), 10.0)
+    limit = DEAF_SESSIONS * SESSION
+    liveness.heard(1, 7, 10.3, 10.0)
+    for now in (11.0, 13.0, 15.0, 10.0 + limit):
+        liveness.heard(1, 7, now, 10.0)
+        assert changes(liveness, brokers(ONLINE), now) == []
+    liveness.heard(1, 7, 10.4 + limit, 10.0)
+    assert changes(liveness, brokers(ONLINE), 10.4 + limit) == [UpdateBrokerStatus(1, OFFLINE, 7)]
+    liveness.heard(1, 7, 17.0, 10.0)
+    assert changes(liveness, brokers(OFFLINE), 17.0) == []
+    liveness.heard(1, 7, 18.0, 17.5)
+    assert changes(liveness, brokers(OFFLINE), 18.0) == [UpdateBrokerStatus(1, ONLINE, 7)]
+
+
+def test_a_broker_that_never_heard_this_leader_is_given_as_long() -> None:
+    liveness = Liveness(SESSION)
+    limit = DEAF_SESSIONS * SESSION
+    for now in (100.0, 102.0, 104.0, 100.0 + limit):
+        liveness.heard(1, 7, now, NOT_ANSWERED)
+        assert changes(liveness, brokers(ONLINE), now) == []
+    liveness.heard(1, 7, 100.1 + limit, NOT_ANSWERED)
+    assert changes(liveness, brokers(ONLINE), 100.1 + limit) == [UpdateBrokerStatus(1, OFFLINE, 7)]
+
+
+def test_a_broker_that_does_not_say_what_it_hears_is_believed_to_hear() -> None:
+    liveness = Liveness(SESSION)
+    for now in range(0, 100, 2):
+        liveness.heard(1, 7, float(now))
+        assert changes(liveness, brokers(ONLINE), float(now)) == []
 
 
 def test_one_that_was_fenced_for_its_silence_comes_back_with_its_next_word() -> None:

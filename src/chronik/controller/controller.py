@@ -75,20 +75,21 @@ class Controller:
         self._news.tell()
 
     async def heartbeat(self, peer: int, beat: BrokerHeartbeat) -> HeartbeatAnswer:
-        """Answered by the leader, once a majority has confirmed that it is."""
+        """Answered by the leader, once a majority has confirmed that it is. After a session the answer is worthless."""
+        arrived_at = self._clock.monotonic()
         if not self._is_leader:
             return HeartbeatAnswer(is_leader=False)
         try:
-            await self._driver.read_index(self._session_seconds / 2)
+            await self._driver.read_index(self._session_seconds)
         except (NotLeader, ReadTimedOut, ProposalRefused, OutcomeUnknown, DriverStopped):
             return HeartbeatAnswer(is_leader=False)
         broker = self._store.image.brokers.get(beat.broker_id)
         is_known = broker is not None and broker.epoch == beat.broker_epoch
         if is_known:
-            self._liveness.heard(beat.broker_id, beat.broker_epoch, self._clock.monotonic())
+            self._liveness.heard(beat.broker_id, beat.broker_epoch, arrived_at, beat.answered_at)
             if broker is not None and broker.fenced:
                 self._news.tell()
-        return HeartbeatAnswer(is_leader=True, is_known=is_known, index=self._store.image.applied_index)
+        return HeartbeatAnswer(True, is_known, self._store.image.applied_index, arrived_at)
 
     async def run(self) -> None:
         while True:
@@ -108,17 +109,23 @@ class Controller:
             await self._news.since(heard, self._seconds_until_next_look())
 
     async def _confirm_leadership(self) -> None:
-        """A node that was paused believes what it last knew: that it leads, and that everybody else is silent."""
-        now = self._clock.monotonic()
-        if now - self._looked_at > self._session_seconds:
-            self._liveness.begin()
+        """A node that was paused believes what it last knew: that it leads, and that everybody else is silent. What an
+        earlier leader decided has to be known, too: it would look like the brokers' own farewell."""
+        self._notice_pauses()
         try:
-            await self._driver.read_index(self._session_seconds / 2)
+            index = await self._driver.read_index(self._session_seconds)
+            await self._driver.wait_applied(index, self._session_seconds)
         except (NotLeader, ReadTimedOut, ProposalRefused, OutcomeUnknown) as error:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, f"Not confirmed as leader: {error}") from error
         except DriverStopped as error:
             raise StoreClosed(str(error)) from error
-        self._looked_at = self._clock.monotonic()
+        self._notice_pauses()
+
+    def _notice_pauses(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._looked_at > self._session_seconds:
+            self._liveness.begin()
+        self._looked_at = now
 
     def _seconds_until_next_look(self) -> float:
         """Often enough to find out who is gone about as soon as that is certain."""

@@ -10,10 +10,16 @@ from chronik.raft.peer_calls import TypedCall
 
 HEARTBEAT_KIND: Final = 16
 
+NOT_ANSWERED: Final = 0.0
+
 
 class BrokerHeartbeat(msgspec.Struct, frozen=True, array_like=True):
     broker_id: int
     broker_epoch: int
+    answered_at: float | None = None
+    """The `arrived_at` of the last answer that this leader gave and the broker got; NOT_ANSWERED while there is none,
+    None from a broker of an earlier version. A broker whose answers are lost believes that it is cut off, and serves
+    nobody: it must not pass for one that is well."""
 
 
 class HeartbeatAnswer(msgspec.Struct, frozen=True, array_like=True):
@@ -24,6 +30,8 @@ class HeartbeatAnswer(msgspec.Struct, frozen=True, array_like=True):
     """Whether that epoch is the broker's current registration; if not, it has to register again."""
     index: int = 0
     """What the leader had applied: the broker may have been fenced by then, and must know it before it serves."""
+    arrived_at: float = 0.0
+    """When the question came, by the leader's own clock: the broker sends it back."""
 
 
 HEARTBEAT: Final = TypedCall(HEARTBEAT_KIND, BrokerHeartbeat, HeartbeatAnswer)

@@ -169,7 +169,7 @@ class Clustered:
     async def leave(self) -> None:
         if self._registration is None or self.is_fenced:
             return
-        self._registration.leave()
+        await self._registration.leave()
         try:
             offline = UpdateBrokerStatus(self._config.node_id, BrokerStatus.OFFLINE, self.broker_epoch)
             await self.store.propose(offline, LEAVE_SECONDS)

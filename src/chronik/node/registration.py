@@ -13,7 +13,7 @@ from typing import Final
 from chronik.clock import Clock
 from chronik.config import Address
 from chronik.controller.controller import Controller
-from chronik.controller.heartbeats import HEARTBEAT, BrokerHeartbeat, HeartbeatAnswer
+from chronik.controller.heartbeats import HEARTBEAT, NOT_ANSWERED, BrokerHeartbeat, HeartbeatAnswer
 from chronik.metadata.commands import RegisterBroker
 from chronik.metadata.raft_store import RaftStore
 from chronik.metadata.store import StoreClosed
@@ -25,7 +25,15 @@ from chronik.raft.peer_calls import CallRefused, CallTimedOut, PeerUnavailable
 
 logger = logging.getLogger("chronik.node")
 
-HEARTBEATS_PER_SESSION: Final = 4
+HEARTBEATS_PER_SESSION: Final = 10
+"""So many that on a line on which an answer takes up to nine tenths of a session there is always one that is new
+enough. A lost one costs nothing."""
+
+BEATS_UNDER_WAY_MAX: Final = 2 * HEARTBEATS_PER_SESSION
+"""Each ends after two sessions at the latest: one for its answer, and one to see that it is applied here."""
+
+LAST_BEATS_SECONDS: Final = 0.5
+"""For the answers to the last heartbeats of a broker that leaves: usually a few milliseconds."""
 
 
 class Registration:
@@ -57,15 +65,28 @@ class Registration:
         self.epoch = -1
         self.registered = asyncio.Event()
         self._is_leaving = False
+        self._is_known = False
+        self._beats: set[asyncio.Task[None]] = set()
+        self._answered = (NOBODY, NOT_ANSWERED)
+        """Who answered last, and when that question had come there."""
 
-    def leave(self) -> None:
-        """No heartbeat from now on: the broker is about to say goodbye, and must not be brought back."""
+    async def leave(self) -> None:
+        """No heartbeat from now on, nor one under way: the broker is about to say goodbye, and must not be brought
+        back by a word that it said before."""
         self._is_leaving = True
+        if self._beats:
+            await asyncio.wait(self._beats, timeout=LAST_BEATS_SECONDS)
+        self._end_beats()
+
+    @property
+    def lease_seconds(self) -> float:
+        """For how long this broker may go on before it has to be heard again; negative when that is over."""
+        return self._acknowledged_at + self._session_seconds - self._clock.monotonic()
 
     @property
     def is_fenced(self) -> bool:
         """Whether others may believe that this broker is gone."""
-        if self._clock.monotonic() - self._acknowledged_at > self._session_seconds:
+        if self.lease_seconds < 0:
             return True
         broker = self._store.image.brokers.get(self._broker_id)
         return broker is None or broker.fenced or broker.epoch != self.epoch
@@ -111,33 +132,58 @@ class Registration:
             return
 
     async def _keep_beating(self) -> None:
-        """Returns when the cluster does not know this life any more."""
-        while not self._is_leaving:
-            asked_at = self._clock.monotonic()
-            answer = await self._beat()
-            if answer is not None and answer.is_leader:
-                if not answer.is_known:
-                    return
-                if await self._has_applied(answer.index):
-                    self._acknowledged_at = asked_at
-            await asyncio.sleep(self._session_seconds / HEARTBEATS_PER_SESSION)
+        """Returns when the cluster does not know this life any more. Heartbeats do not wait for each other's answers:
+        on a line that is slow, but not too slow, one answer after the other comes in time."""
+        self._is_known = True
+        try:
+            while self._is_known and not self._is_leaving:
+                if len(self._beats) < BEATS_UNDER_WAY_MAX:
+                    self._beats.add(asyncio.create_task(self._beat(), name="heartbeat"))
+                await asyncio.sleep(self._session_seconds / HEARTBEATS_PER_SESSION)
+                for ended in [beat for beat in self._beats if beat.done()]:
+                    self._beats.discard(ended)
+                    ended.result()
+        finally:
+            if not self._is_leaving:
+                self._end_beats()
+
+    def _end_beats(self) -> None:
+        for beat in self._beats:
+            beat.cancel()
+        self._beats.clear()
+
+    async def _beat(self) -> None:
+        """The broker is known to be heard as of when it asked, not as of when it was answered."""
+        asked_at = self._clock.monotonic()
+        leader = self._driver.leader
+        answer = await self._answer_of(leader)
+        if answer is None or not answer.is_leader:
+            return
+        if not answer.is_known:
+            self._is_known = False
+            return
+        self._answered = leader, answer.arrived_at
+        if await self._has_applied(answer.index):
+            self._acknowledged_at = max(self._acknowledged_at, asked_at)
 
     async def _has_applied(self, index: int) -> bool:
         """A broker that was paused may have been fenced meanwhile, and learn of it only with the entries that come."""
         try:
-            await self._driver.wait_applied(index, self._session_seconds / 2)
+            await self._driver.wait_applied(index, self._session_seconds)
         except (OutcomeUnknown, ProposalRefused, DriverStopped):
             return False
         return True
 
-    async def _beat(self) -> HeartbeatAnswer | None:
-        leader = self._driver.leader
-        beat = BrokerHeartbeat(self._broker_id, self.epoch)
+    async def _answer_of(self, leader: int) -> HeartbeatAnswer | None:
+        answered_by, answered_at = self._answered
+        beat = BrokerHeartbeat(
+            self._broker_id, self.epoch, answered_at if answered_by == leader else NOT_ANSWERED
+        )
         if leader == NOBODY:
             return None
         if leader == self._broker_id:
             return await self._controller.heartbeat(leader, beat)
         try:
-            return await HEARTBEAT.ask(self._driver.transport.calls, leader, beat, self._session_seconds / 2)
+            return await HEARTBEAT.ask(self._driver.transport.calls, leader, beat, self._session_seconds)
         except (PeerUnavailable, CallTimedOut, CallRefused):
             return None
