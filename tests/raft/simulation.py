@@ -25,6 +25,7 @@ from chronik.raft.events import (
     ChangeMembership,
     Event,
     PeerGone,
+    PeerReached,
     PeerUnreachable,
     Persist,
     Persisted,
@@ -54,7 +55,7 @@ CALM_MS_MAX: Final = 30_000
 """The bound for liveness: a few election timeouts, a snapshot, and a member added again."""
 ENDING_MS_MAX: Final = 5_000
 """The bound for what is still awaited when clients stop to ask. A message may be late even then, and a follower gives
-up a request after an election timeout, those that gathered behind it after a second one: 1.5 s on the slowest clock."""
+up a request after some ticks, those that gathered behind it a tick later: 1.5 s on the slowest clock."""
 
 CONFIG: Final = RaftConfig(
     election_ticks=6,
@@ -70,6 +71,7 @@ CONFIG: Final = RaftConfig(
     snapshot_retry_ticks=4,
     promotion_lag_max_entries=8,
     reads_pending_max=40,
+    forwarded_read_ticks=8,
 )
 """Limits so small that all of them are reached."""
 
@@ -210,6 +212,14 @@ class Simulation:
                 gone = partial(self._after, other, other.life, PeerGone(host.node_id))
                 self._later(self.random.uniform(1, 100), gone)
 
+    def _heal(self) -> None:
+        """Some notice at once whom they reach again, or believe so."""
+        self.broken_links.clear()
+        for host in self.hosts.values():
+            if self.random.random() < 0.7:
+                reached = partial(self._after, host, host.life, PeerReached(self.random.choice(list(self.hosts))))
+                self._later(self.random.uniform(1, 100), reached)
+
     def _crash_and_return(self, host: Host) -> None:
         self._crash(host)
         life = host.life
@@ -341,7 +351,7 @@ class Simulation:
             if self._happens(0.2):
                 self._tell_gone(self._leader() or host)  # which it is not
         elif kind == "heal":
-            self.broken_links.clear()
+            self._heal()
         elif kind == "pause" and host.node is not None:
             host.is_paused = True
             life = host.life

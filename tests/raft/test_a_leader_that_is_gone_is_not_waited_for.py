@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chronik.raft.config import RaftConfig
-from chronik.raft.events import PeerGone
+from chronik.raft.events import PeerGone, PeerReached
 from chronik.raft.membership import NOBODY
 from chronik.raft.messages import VoteRequest
 from chronik.raft.roles import Role
@@ -55,3 +55,34 @@ def test_only_the_leaders_end_counts_and_only_to_a_follower() -> None:
     lab.handle(2, PeerGone(1))
     assert lab[2].status.leader == NOBODY
     assert lab.role(2) is Role.FOLLOWER
+
+
+def test_nodes_that_reach_each_other_again_elect_one_within_the_spread_of_the_timeout() -> None:
+    lab = Lab()
+    lab.elect(1)
+    for node_id in (1, 2, 3):
+        lab.isolate(node_id)
+    for _ in range(40):
+        for node_id in (1, 2, 3):
+            lab.tick(node_id)
+            lab.settle()
+    assert {lab[node_id].status.leader for node_id in (1, 2, 3)} == {NOBODY}
+    lab.heal()
+    for node_id in (1, 2, 3):
+        lab.handle(node_id, PeerReached(node_id % 3 + 1))
+    for _ in range(SPREAD + 1):
+        for node_id in (1, 2, 3):
+            lab.tick(node_id)
+            lab.settle()
+    assert lab.leader() in (1, 2, 3)
+
+
+def test_who_is_reached_again_disturbs_no_leader() -> None:
+    lab = Lab()
+    lab.elect(1)
+    sent = len(lab.sent_by(3, VoteRequest))
+    lab.handle(3, PeerReached(2))
+    lab.handle(1, PeerReached(2))
+    lab.tick(3, SPREAD)
+    assert len(lab.sent_by(3, VoteRequest)) == sent
+    assert (lab.role(1), lab[3].status.leader) == (Role.LEADER, 1)

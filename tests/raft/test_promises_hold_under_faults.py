@@ -73,6 +73,7 @@ def test_what_is_asked_when_all_agree_already_is_given_the_time_to_end() -> None
 
 
 def test_a_request_that_never_ends_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reads, "tick", lambda core: None)  # a follower waits for its leader's answer for ever
+    for end in ("tick", "on_leader_unreachable"):  # a follower waits for its leader's answer for ever
+        monkeypatch.setattr(reads, end, lambda core: None)
     with pytest.raises(Violation, match="never ended"):
-        AskedAtTheLastMoment(1).run()
+        AskedAtTheLastMoment(2).run()

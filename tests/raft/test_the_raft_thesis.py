@@ -6,7 +6,7 @@ import pytest
 
 from chronik.errors import InvariantBroken
 from chronik.raft.config import RaftConfig
-from chronik.raft.events import Accepted, ReadConfirmed, Refusal, Refused
+from chronik.raft.events import Accepted, PeerUnreachable, ReadConfirmed, Refusal, Refused
 from chronik.raft.membership import UNBOUND, AddLearner, PromoteLearner, RemoveNode
 from chronik.raft.messages import Append, AppendAck, Heartbeat, HeartbeatAck, ReadAck, TimeoutNow, VoteAck, VoteRequest
 from chronik.raft.roles import Role
@@ -466,7 +466,7 @@ def test_6_4_reads_that_gather_behind_an_unanswered_request_end_too() -> None:
     lab.elect(1)
     lab.cuts.add((3, 1))  # the follower hears its leader, and so keeps believing in it, but is not heard
     asked, gathering = lab.read(3), lab.read(3)
-    for _ in range(2 * lab.config.election_ticks):
+    for _ in range(lab.config.forwarded_read_ticks + 1):
         assert lab.outcome(3, gathering) is None
         lab.tick(1)
         lab.tick(3)
@@ -492,7 +492,49 @@ def test_6_4_a_read_at_a_follower_that_gets_no_answer_ends() -> None:
     lab.isolate(3)
     context = lab.read(3)
     lab.settle()
-    lab.tick(3, lab.config.election_ticks)
+    lab.tick(3, lab.config.forwarded_read_ticks)
+    assert isinstance(lab.outcome(3, context), Refused)
+
+
+def test_6_4_a_read_does_not_wait_for_the_slow_answer_to_the_one_before() -> None:
+    """On a slow line each takes one round trip: the next round begins with the next tick."""
+    lab = Lab()
+    lab.elect(1)
+    first = lab.read(1)
+    slow = lab.flying.copy()
+    lab.flying.clear()
+    second = lab.read(1)
+    assert not lab.flying, "those that come within a tick share the next round"
+    lab.tick(1)
+    rounds = {message.round for message in lab.flying if isinstance(message, Heartbeat)}
+    assert max(rounds) == max(message.round for message in slow if isinstance(message, Heartbeat)) + 1
+    lab.settle()
+    assert isinstance(lab.outcome(1, second), ReadConfirmed)
+    assert isinstance(lab.outcome(1, first), ReadConfirmed), "whoever follows now has followed all along"
+
+
+def test_6_4_a_follower_does_not_wait_for_the_slow_answer_to_its_question_before() -> None:
+    lab = Lab()
+    lab.elect(1)
+    first = lab.read(3)
+    slow = lab.flying.copy()
+    lab.flying.clear()
+    second = lab.read(3)
+    lab.tick(3)
+    lab.settle()
+    assert isinstance(lab.outcome(3, second), ReadConfirmed)
+    assert lab.outcome(3, first) is None, "it has a number of its own"
+    lab.flying.extend(slow)
+    lab.settle()
+    assert isinstance(lab.outcome(3, first), ReadConfirmed)
+
+
+def test_6_4_a_follower_that_cannot_reach_its_leader_waits_for_no_answer() -> None:
+    lab = Lab()
+    lab.elect(1)
+    lab.isolate(3)
+    context = lab.read(3)
+    lab.handle(3, PeerUnreachable(1))
     assert isinstance(lab.outcome(3, context), Refused)
 
 

@@ -40,9 +40,13 @@ class Inbox:
         self.messages: list[AnyMessage] = []
         self.unreachable: list[int] = []
         self.gone: list[int] = []
+        self.reached: list[int] = []
 
     def messages_received(self, messages: Sequence[AnyMessage]) -> None:
         self.messages += messages
+
+    def peer_reached(self, peer: int) -> None:
+        self.reached.append(peer)
 
     def peer_gone(self, peer: int) -> None:
         self.gone.append(peer)

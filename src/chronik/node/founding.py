@@ -82,5 +82,8 @@ class _Gate:
     def peer_unreachable(self, peer: int) -> None:
         self._receiver.peer_unreachable(peer)
 
+    def peer_reached(self, peer: int) -> None:
+        self._receiver.peer_reached(peer)
+
     def peer_gone(self, peer: int) -> None:
         self._receiver.peer_gone(peer)

@@ -36,6 +36,9 @@ class RaftConfig(msgspec.Struct, frozen=True, kw_only=True):
     promotion_lag_max_entries: int = 1000
     """What a learner may lag behind and still be made a voter: a fraction of a second of a busy log."""
     reads_pending_max: int = 10_000
+    forwarded_read_ticks: int = 30
+    """A follower's question without an answer for so long is given up: as long as a broker's session, and longer than
+    the way to the leader and back over the slowest line that a broker may stay online on."""
 
     def check(self) -> None:
         """Raises ConfigError."""
@@ -44,7 +47,8 @@ class RaftConfig(msgspec.Struct, frozen=True, kw_only=True):
         if self.election_spread_ticks < 1:
             raise ConfigError("election timeouts must be spread over at least one tick")
         limits = (self.append_bytes_max, self.inflight_messages_max, self.inflight_bytes_max, self.apply_bytes_max)
-        if min(*limits, self.snapshot_chunk_bytes, self.snapshot_retry_ticks, self.reads_pending_max) < 1:
+        reading = (self.reads_pending_max, self.forwarded_read_ticks)
+        if min(*limits, *reading, self.snapshot_chunk_bytes, self.snapshot_retry_ticks) < 1:
             raise ConfigError("the limits of Raft must be positive")
         if self.uncommitted_bytes_max < self.entry_bytes_max:
             raise ConfigError("the largest entry must fit into what may be uncommitted")

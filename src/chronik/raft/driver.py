@@ -28,6 +28,7 @@ from chronik.raft.events import (
     ChangeMembership,
     Event,
     PeerGone,
+    PeerReached,
     PeerUnreachable,
     Persist,
     Persisted,
@@ -310,6 +311,9 @@ class RaftDriver:
 
     def peer_unreachable(self, peer: int) -> None:
         self._feed(PeerUnreachable(peer))
+
+    def peer_reached(self, peer: int) -> None:
+        self._feed(PeerReached(peer))
 
     def peer_gone(self, peer: int) -> None:
         self._feed(PeerGone(peer))

@@ -30,6 +30,13 @@ def on_peer_gone(core: RaftCore, peer: int) -> None:
         core.election_timeout_ticks -= core.config.election_ticks
 
 
+def on_peer_reached(core: RaftCore) -> None:
+    """A network that heals leaves nodes that all wait for somebody else to stand. Again only the waiting is cut short,
+    but for its random part."""
+    if core.leader == NOBODY and core.role in (Role.FOLLOWER, Role.PRE_CANDIDATE):
+        core.elapsed_ticks = max(core.elapsed_ticks, core.config.election_ticks)
+
+
 def campaign(core: RaftCore, is_hand_over: bool) -> None:
     if core.role is Role.LEADER:
         return

@@ -91,6 +91,12 @@ class PeerUnreachable(msgspec.Struct, frozen=True):
     peer: int
 
 
+class PeerReached(msgspec.Struct, frozen=True):
+    """There is a connection with the peer again, or for the first time. A hint, which may be wrong or come twice."""
+
+    peer: int
+
+
 class PeerGone(msgspec.Struct, frozen=True):
     """The peer's process has ended, as far as the transport can see: nobody listens at its port. A hint, which may be
     wrong or come twice."""
@@ -111,6 +117,7 @@ Event = (
     | SnapshotTaken
     | SnapshotChunkRead
     | PeerUnreachable
+    | PeerReached
     | PeerGone
 )
 

@@ -17,6 +17,7 @@ from chronik.raft.events import (
     ChangeMembership,
     Event,
     PeerGone,
+    PeerReached,
     PeerUnreachable,
     Persisted,
     Propose,
@@ -139,10 +140,10 @@ class RaftNode:
 
 
 def _tick(core: RaftCore, event: Tick) -> None:
+    reads.tick(core)
     if core.role is Role.LEADER:
         leadership.tick(core)
     else:
-        reads.tick(core)
         election.tick(core)
 
 
@@ -217,6 +218,12 @@ def _applied(core: RaftCore, event: Applied) -> None:
 
 def _peer_unreachable(core: RaftCore, event: PeerUnreachable) -> None:
     replication.on_peer_unreachable(core, event.peer)
+    if core.leader == event.peer:
+        reads.on_leader_unreachable(core)
+
+
+def _peer_reached(core: RaftCore, event: PeerReached) -> None:
+    election.on_peer_reached(core)
 
 
 def _peer_gone(core: RaftCore, event: PeerGone) -> None:
@@ -239,6 +246,7 @@ _EVENTS: Final[Mapping[type[Any], Handler]] = {
     SnapshotChunkRead: snapshots.on_chunk_read,
     PeerUnreachable: _peer_unreachable,
     PeerGone: _peer_gone,
+    PeerReached: _peer_reached,
 }
 
 _MESSAGES: Final[Mapping[type[Message], Handler]] = {

@@ -29,10 +29,17 @@ CALLS_UNDER_WAY_MAX: Final = 1024
 ANSWERS_UNSENT_BYTES_MAX: Final = 64 * 1024 * 1024
 """Answers that a peer asked for and does not read. Beyond it the connection is closed: that peer hangs."""
 
+PING_KIND: Final = 2
+"""Answered at once, with nothing. A node that does not know it says so, which is an answer, too."""
+
 PAYLOAD_BYTES_MAX: Final = FRAME_BYTES_MAX - 64
 ANSWER_BYTES_MAX: Final = ANSWER_FRAME_BYTES_MAX - 64
 _REQUEST: Final = struct.Struct(">QH")
 _RESPONSE: Final = struct.Struct(">QB")
+_NOBODY_ASKS: Final = 0
+"""In place of a call's number: nobody waits for the answer."""
+
+PING: Final = encode_frame(FrameKind.REQUEST, _REQUEST.pack(_NOBODY_ASKS, PING_KIND))
 
 
 class PeerUnavailable(ChronikError):
@@ -74,7 +81,7 @@ class PeerCalls:
     def __init__(self, send: SendRequest) -> None:
         self._send = send
         self._handlers: dict[int, Handler] = {}
-        self._next_id = 1
+        self._next_id = _NOBODY_ASKS + 1
         self._asked: dict[int, dict[int, asyncio.Future[memoryview]]] = {}
         self._handling: dict[PeerConnection, set[asyncio.Task[None]]] = {}
 
@@ -132,6 +139,10 @@ class PeerCalls:
         if len(content) < _REQUEST.size:
             raise BadMessage("a request without a number")
         number, kind = _REQUEST.unpack_from(content)
+        if kind == PING_KIND:
+            connection.pinged()
+            _answer(connection, number, Status.OK, [])
+            return
         handler = self._handlers.get(kind)
         under_way = self._handling.setdefault(connection, set())
         if handler is None:

@@ -13,6 +13,7 @@ from chronik.files import Buffer
 from chronik.news import News
 from chronik.raft.handshake import DialerHandshake, Identity
 from chronik.raft.messages import BadMessage
+from chronik.raft.peer_calls import PING
 from chronik.raft.peer_connection import HANDSHAKE_SECONDS_MAX, PeerConnection
 from chronik.raft.peer_frames import Frame, FrameKind
 from chronik.raft.peer_queue import PeerQueue
@@ -20,8 +21,14 @@ from chronik.raft.peer_queue import PeerQueue
 logger = logging.getLogger("chronik.raft")
 
 REDIAL_SECONDS_MIN: Final = 0.05
-REDIAL_SECONDS_MAX: Final = 1.0
-"""A node that comes back dials us too, and is dialled at once then: this only matters while it does not."""
+REDIAL_SECONDS_MAX: Final = 0.5
+"""A node that comes back dials us too, and is dialled at once then: this only matters while it does not. When a network
+heals, nobody has news of it but by dialling."""
+
+DIAL_AGAIN_SECONDS: Final = 0.5
+DIALS_MAX: Final = 10
+"""A dial whose first packet is lost is repeated by the kernel after one second, three, seven. So another is begun
+beside it, while the first still has a chance: on a slow line an answer takes seconds."""
 
 EAGER_SECONDS: Final = 5.0
 EAGER_REDIAL_SECONDS_MAX: Final = 0.15
@@ -34,6 +41,8 @@ WRITE_BYTES: Final = 256 * 1024
 
 class LinkOwner(Protocol):
     def answer_received(self, peer: int, content: Buffer) -> None: ...
+
+    def link_opened(self, peer: int) -> None: ...
 
     def link_lost(self, peer: int) -> None:
         """Also when it could not be had in the first place."""
@@ -94,13 +103,10 @@ class PeerLink:
 
     async def _connect_once(self) -> bool:
         """Returns when the connection is over; whether there was one."""
-        loop = asyncio.get_running_loop()
         self._is_closed.clear()
         try:
             async with asyncio.timeout(HANDSHAKE_SECONDS_MAX):
-                _, connection = await loop.create_connection(
-                    lambda: PeerConnection(self, DialerHandshake(self._identity, self.peer)), *self.address
-                )
+                connection = await self._dial()
         except (OSError, TimeoutError) as error:
             logger.debug("node %d at %s cannot be reached: %s", self.peer, self.address, error or "too slow")
             self._owner.link_lost(self.peer)
@@ -109,11 +115,34 @@ class PeerLink:
         self._refused_since = None
         self._connection = connection
         try:
-            await self._is_closed.wait()
+            if not connection.is_closing:
+                await self._is_closed.wait()
         finally:
             connection.close("the link is given up", logging.DEBUG)
             self._connection = None
         return connection.has_been_open
+
+    async def _dial(self) -> PeerConnection:
+        """The first connection that comes about. Raises OSError as soon as a dial ends so."""
+        dials: set[asyncio.Task[PeerConnection]] = set()
+        try:
+            while True:
+                if len(dials) < DIALS_MAX:
+                    dials.add(asyncio.create_task(self._dial_once(), name=f"dial of node {self.peer}"))
+                done, _ = await asyncio.wait(dials, timeout=DIAL_AGAIN_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                for dial in done:
+                    dials.remove(dial)
+                    return dial.result()
+        finally:
+            for dial in dials:
+                dial.add_done_callback(_hang_up)
+                dial.cancel()
+
+    async def _dial_once(self) -> PeerConnection:
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: PeerConnection(self, DialerHandshake(self._identity, self.peer), PING), *self.address
+        )
+        return connection
 
     def _note_refusal(self, error: Exception) -> None:
         """A host name with several addresses ends in another error, and counts as merely silent."""
@@ -131,6 +160,7 @@ class PeerLink:
         self._connection = connection
         self.queue.is_away = False
         self.flush()
+        self._owner.link_opened(self.peer)
 
     def frames_received(self, connection: PeerConnection, frames: Sequence[Frame]) -> None:
         for frame in frames:
@@ -142,7 +172,15 @@ class PeerLink:
         self.flush()
 
     def connection_closed(self, connection: PeerConnection) -> None:
+        if connection is not self._connection:
+            return  # another dial was faster
         self.queue.is_away = True
         self.queue.clear()
         self._is_closed.set()
         self._owner.link_lost(self.peer)
+
+
+def _hang_up(dial: asyncio.Task[PeerConnection]) -> None:
+    """Another dial was faster, or failed first."""
+    if not dial.cancelled() and dial.exception() is None:
+        dial.result().close("the node was reached by another dial", logging.DEBUG)

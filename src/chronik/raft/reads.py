@@ -6,6 +6,8 @@ that index: whatever any leader had committed before the read was asked for is i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from chronik.raft import leadership, rules
 from chronik.raft.core import RaftCore
 from chronik.raft.events import ReadConfirmed, ReadIndex, Refusal
@@ -32,12 +34,12 @@ def send_pending(core: RaftCore) -> None:
         _confirm(core)
         _begin_round(core)
     elif core.forwarded.can_ask and core.leader != NOBODY:
-        core.send(ReadRequest, core.leader, request=core.forwarded.ask())
+        core.send(ReadRequest, core.leader, request=core.forwarded.ask(core.config.forwarded_read_ticks))
 
 
 def _begin_round(core: RaftCore) -> None:
-    """Reads wait while a round is under way, and until the leader has committed in its own term: before that it does
-    not know how far the log is committed."""
+    """Reads wait while a round is under way, for a tick at most, and until the leader has committed in its own term:
+    before that it does not know how far the log is committed."""
     if core.reads.can_begin and core.has_committed_in_term:
         core.reads.begin(core.commit)
         leadership.broadcast_heartbeat(core)
@@ -52,28 +54,39 @@ def _confirm(core: RaftCore) -> None:
     round was begun, or a change in between was committed, which itself shows that nobody else led."""
     if not core.reads.is_under_way:
         return
+    for confirmed in core.reads.confirm(lambda number: _is_confirmed(core, number)):
+        for read in confirmed.reads:
+            if read.node_id == core.node_id:
+                core.outcomes.append(ReadConfirmed(read.request, confirmed.commit))
+            else:
+                core.send(ReadAck, read.node_id, request=read.request, index=confirmed.commit)
+
+
+def _is_confirmed(core: RaftCore, number: int) -> bool:
     confirming = [
         node_id
         for node_id, peer in core.peers.items()
-        if peer.acked_round >= core.reads.round and core.counts(node_id, peer.directory_id)
+        if peer.acked_round >= number and core.counts(node_id, peer.directory_id)
     ]
-    if not rules.is_read_confirmed([core.node_id, *confirming], core.membership.voters):
-        return
-    for read in core.reads.confirm():
-        if read.node_id == core.node_id:
-            core.outcomes.append(ReadConfirmed(read.request, core.reads.index))
-        else:
-            core.send(ReadAck, read.node_id, request=read.request, index=core.reads.index)
+    return rules.is_read_confirmed([core.node_id, *confirming], core.membership.voters)
 
 
 def tick(core: RaftCore) -> None:
-    """At a follower: an answer that does not come is given up, so that every read ends."""
-    if not core.forwarded.is_asked:
-        return
-    core.forwarded.waiting_ticks += 1
-    if core.forwarded.waiting_ticks >= core.config.election_ticks:
-        for context in core.forwarded.answered(core.forwarded.request):
-            core.refuse(context, Refusal.NOT_LEADER)
+    """An answer that does not come is given up, so that every read ends."""
+    if core.role is Role.LEADER:
+        core.reads.tick()
+    else:
+        _give_up(core, core.forwarded.tick())
+
+
+def on_leader_unreachable(core: RaftCore) -> None:
+    """Neither the questions nor the answers under way will arrive."""
+    _give_up(core, core.forwarded.drain())
+
+
+def _give_up(core: RaftCore, contexts: Iterable[int]) -> None:
+    for context in contexts:
+        core.refuse(context, Refusal.NOT_LEADER)
 
 
 def on_read_request(core: RaftCore, message: ReadRequest) -> None:

@@ -36,6 +36,9 @@ class MessageReceiver(Protocol):
     def peer_unreachable(self, peer: int) -> None:
         """Messages for it were dropped."""
 
+    def peer_reached(self, peer: int) -> None:
+        """There is a connection to it, or from it."""
+
     def peer_gone(self, peer: int) -> None:
         """Its port refuses, and it holds no connection to us: its process has ended. Told again and again."""
 
@@ -178,10 +181,17 @@ class PeerTransport:
         if self._receiver is not None:
             self._receiver.peer_unreachable(peer)
 
+    def _tell_reached(self, peer: int) -> None:
+        if self._receiver is not None:
+            self._receiver.peer_reached(peer)
+
     # ------------------------------------------------------------------------------------------------ the links' side
 
     def answer_received(self, peer: int, content: Buffer) -> None:
         self.calls.answered(peer, content)
+
+    def link_opened(self, peer: int) -> None:
+        self._tell_reached(peer)
 
     def link_lost(self, peer: int) -> None:
         self.calls.lost(peer)
@@ -212,6 +222,7 @@ class PeerTransport:
         link = self._links.get(connection.peer)
         if link is not None:
             link.dial_now()
+        self._tell_reached(connection.peer)
 
     def frames_received(self, connection: PeerConnection, frames: Sequence[Frame]) -> None:
         messages: list[AnyMessage] = []
