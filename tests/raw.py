@@ -19,6 +19,7 @@ class RawClient:
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), TIMEOUT_SECONDS)
+        self.client_id = "raw"
         self._correlation_id = 0
 
     def __enter__(self) -> RawClient:
@@ -38,7 +39,7 @@ class RawClient:
 
     def send(self, request: Request, version: int) -> None:
         self._correlation_id += 1
-        header = RequestHeader(request.__schema__.api_key, version, self._correlation_id, "raw")
+        header = RequestHeader(request.__schema__.api_key, version, self._correlation_id, self.client_id)
         self.send_bytes(encode_request(header, request))
 
     def receive(self, request: Request, version: int, answer: type[R]) -> R:

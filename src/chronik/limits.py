@@ -15,6 +15,10 @@ clients claim."""
 FRAME_RECEIVE_SECONDS_MAX = 60.0
 """A request that trickles in slower than this holds its share of FRAMES_BYTES_MAX for nothing: it is cut off."""
 
+DECODED_AT_ONCE_BYTES_MAX = 256 * KIB
+"""A longer request is decoded in a thread, unless it is made of records, which are not looked into: it may have a
+quarter of a million elements, which take a fifth of a second."""
+
 CONNECTIONS_MAX = 10_000
 """Each costs a descriptor and a few kB. Kafka has no limit by default, and then dies of descriptors."""
 
@@ -41,6 +45,10 @@ RESPONSE_STUCK_SECONDS_MAX = 10.0
 FETCH_RESPONSE_BYTES_MAX = 16 * MIB
 """One answer to a fetch, whatever it asks for (but always a whole batch): others wait a millisecond for each MB that is
 read. The next fetch of a session begins with the partitions that were not reached."""
+
+ANSWER_BYTES_MAX = 40 * MIB
+"""What a node tells of topics, configs or groups in one answer: a million and a half partitions, or the configs of ten
+thousand topics. It is in memory twice for a moment. What would not fit is answered with an error, one by one."""
 
 FETCH_WAIT_SECONDS_MAX = 300.0
 """A fetch that asks to wait longer is answered by then: no client waits that long for one."""

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from chronik.api import metadata
+from chronik.api import long_answers, metadata
 from chronik.api.context import Context, Services
 from chronik.api.topic_bytes import TopicBytes
 from chronik.exchange import Peer
@@ -53,6 +53,7 @@ class Cluster:
             return encode_element(*arguments)
 
         monkeypatch.setattr(metadata, "encode_element", counted)
+        monkeypatch.setattr(long_answers, "AT_ONCE_SECONDS", 60.0)  # also where the codec is compiled on the way
 
     def do(self, command: Any) -> None:
         self.world.accept(command)

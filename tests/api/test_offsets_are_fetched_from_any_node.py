@@ -11,11 +11,12 @@ import pytest
 from chronik.api import offset_fetch
 from chronik.api.admission import FENCED
 from chronik.api.context import Context, Services
+from chronik.api.long_answers import Long
 from chronik.api.router import Router
 from chronik.exchange import Peer, Pending
 from chronik.metadata.store import StoreClosed
 from chronik.protocol.apis import APIS
-from chronik.protocol.codec import RequestHeader, decode_response, encode_request
+from chronik.protocol.codec import RequestHeader, decode, decode_response, encode, encode_request
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -65,7 +66,11 @@ def request_of(version: int, *groups: str, partitions: tuple[int, ...] = (0, 1))
 
 
 async def ask(services: Services, version: int, *groups: str) -> OffsetFetchResponse:
-    return await offset_fetch.handle(services, request_of(version, *groups), Context(version, "", PEER))
+    answer = await offset_fetch.handle(services, request_of(version, *groups), Context(version, "", PEER))
+    assert not isinstance(answer, Long)
+    if version < offset_fetch.FIRST_VERSION_WITH_MANY_GROUPS:
+        return answer
+    return decode(OffsetFetchResponse, version, encode(answer, version))
 
 
 def told(response: OffsetFetchResponse) -> list[tuple[int, int, int]]:

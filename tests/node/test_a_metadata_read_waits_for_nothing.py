@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
+from chronik.api import long_answers
 from chronik.config import load_config
 from chronik.exchange import Peer, Pending, Response
 from chronik.node.node import Node
@@ -28,7 +31,11 @@ def decoded(version: int, answer: Response | Pending) -> MetadataResponse:
     return response
 
 
-def test_known_topics_all_topics_and_those_not_to_be_created_are_answered_at_once(tmp_path: Path) -> None:
+def test_known_topics_all_topics_and_those_not_to_be_created_are_answered_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(long_answers, "AT_ONCE_SECONDS", 60.0)  # the codec is compiled on the way
+
     async def scenario() -> None:
         node = Node(load_config(None, {}, data_dir=str(tmp_path / "data"), kafka="127.0.0.1:0"))
         await node.start()

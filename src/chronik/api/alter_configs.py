@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from chronik.api.config_resources import change_configs
+from chronik.api.config_resources import NAMED_TWICE, change_configs, each_once
 from chronik.api.context import Context, Services
+from chronik.api.long_answers import Pace
 from chronik.controller.second_look import with_second_look
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.alter_configs import (
@@ -17,9 +18,14 @@ from chronik.protocol.messages.alter_configs import (
 
 
 async def handle(services: Services, request: AlterConfigsRequest, context: Context) -> AlterConfigsResponse:
-    return AlterConfigsResponse(
-        responses=[await _alter(services, resource, request.validate_only) for resource in request.resources]
-    )
+    pace = Pace()
+    responses = []
+    for resource, is_alone in each_once(request.resources):
+        await pace.breathe()
+        responses.append(
+            await _alter(services, resource, request.validate_only) if is_alone else _result(resource, NAMED_TWICE)
+        )
+    return AlterConfigsResponse(responses=responses)
 
 
 def failure(request: AlterConfigsRequest, code: ErrorCode) -> AlterConfigsResponse:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
+from typing import Protocol, TypeVar
 
 from chronik.api.context import Services
 from chronik.configs.resolver import check_broker_config, check_topic_config
@@ -11,10 +12,35 @@ from chronik.metadata.commands import CLUSTER_DEFAULT, UpdateBrokerConfig, Updat
 from chronik.metadata.records import Topic
 from chronik.protocol.errors import ErrorCode, KafkaError
 
+BROKER_ID_DIGITS_MAX = 10
+"""As many as an int32 has: to read a number of 32,000 digits takes a while, and Python refuses to."""
+
 
 class ResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4
+
+
+NAMED_TWICE = KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+
+
+class Resource(Protocol):
+    @property
+    def resource_type(self) -> int: ...
+
+    @property
+    def resource_name(self) -> str: ...
+
+
+R = TypeVar("R", bound=Resource)
+
+
+def each_once(resources: Iterable[R]) -> Iterator[tuple[R, bool]]:
+    """With whether it is named only once: which of several changes of one resource is meant, nobody can say."""
+    named: dict[tuple[int, str], list[R]] = {}
+    for resource in resources:
+        named.setdefault((resource.resource_type, resource.resource_name), []).append(resource)
+    return ((found[0], len(found) == 1) for found in named.values())
 
 
 def topic_named(services: Services, name: str) -> Topic:
@@ -28,7 +54,7 @@ def broker_named(services: Services, name: str) -> int:
     """A broker's id; CLUSTER_DEFAULT for the empty name, which stands for all brokers."""
     if name == "":
         return CLUSTER_DEFAULT
-    if not name.isdecimal() or int(name) not in services.image.brokers:
+    if not name.isdecimal() or len(name) > BROKER_ID_DIGITS_MAX or int(name) not in services.image.brokers:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no broker {name!r}")
     return int(name)
 

@@ -7,6 +7,7 @@ from functools import partial
 
 from chronik.api.admission import refuse_system_topic
 from chronik.api.context import Context, Services
+from chronik.api.long_answers import Pace
 from chronik.controller.second_look import with_second_look
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.create_partitions import (
@@ -20,7 +21,9 @@ from chronik.protocol.messages.create_partitions import (
 async def handle(services: Services, request: CreatePartitionsRequest, context: Context) -> CreatePartitionsResponse:
     named = Counter(topic.name for topic in request.topics)
     results = {}
+    pace = Pace()
     for topic in request.topics:
+        await pace.breathe()
         result = CreatePartitionsTopicResult(name=topic.name)
         try:
             if named[topic.name] > 1:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 
 from chronik.api.context import Context, Services
+from chronik.api.long_answers import in_pieces
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
-    DeleteRecordsTopic,
     DeleteRecordsTopicResult,
 )
 
@@ -23,11 +23,17 @@ UNKNOWN = -1
 
 
 async def handle(services: Services, request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
-    async def delete_in(topic: DeleteRecordsTopic) -> DeleteRecordsTopicResult:
-        deletions = [_delete(services, topic.name, partition, request.timeout_ms) for partition in topic.partitions]
-        return DeleteRecordsTopicResult(name=topic.name, partitions=await asyncio.gather(*deletions))
-
-    return DeleteRecordsResponse(topics=await asyncio.gather(*map(delete_in, request.topics)))
+    wanted = {
+        (topic.name, partition.partition_index): partition for topic in request.topics for partition in topic.partitions
+    }
+    topics: dict[str, DeleteRecordsTopicResult] = {}
+    for some in in_pieces(list(wanted.items())):
+        results = await asyncio.gather(
+            *(_delete(services, name, partition, request.timeout_ms) for (name, _), partition in some)
+        )
+        for ((name, _), _), result in zip(some, results, strict=True):
+            topics.setdefault(name, DeleteRecordsTopicResult(name=name)).partitions.append(result)
+    return DeleteRecordsResponse(topics=list(topics.values()))
 
 
 def failure(request: DeleteRecordsRequest, code: ErrorCode) -> DeleteRecordsResponse:

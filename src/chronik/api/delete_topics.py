@@ -7,6 +7,7 @@ from collections import Counter
 
 from chronik.api.admission import refuse_system_topic
 from chronik.api.context import Context, Services
+from chronik.api.long_answers import in_pieces
 from chronik.controller.second_look import with_second_look
 from chronik.ids import ZERO_ID
 from chronik.metadata.records import Topic
@@ -26,11 +27,14 @@ async def handle(services: Services, request: DeleteTopicsRequest, context: Cont
         known = context.version >= FIRST_VERSION_WITH_DELETION_DISABLED
         return failure(request, ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST)
     named = Counter((wanted.name, wanted.topic_id) for wanted in _wanted(request))
-    deletions = [
-        _delete(services, DeleteTopicState(name=name, topic_id=topic_id), once=count == 1)
-        for (name, topic_id), count in named.items()
-    ]
-    return DeleteTopicsResponse(responses=await asyncio.gather(*deletions))
+    responses = []
+    for some in in_pieces(list(named.items())):
+        deletions = (
+            _delete(services, DeleteTopicState(name=name, topic_id=topic_id), once=count == 1)
+            for (name, topic_id), count in some
+        )
+        responses += await asyncio.gather(*deletions)
+    return DeleteTopicsResponse(responses=responses)
 
 
 def failure(request: DeleteTopicsRequest, code: ErrorCode) -> DeleteTopicsResponse:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Generator, Iterable, Iterator
 from dataclasses import replace
 
 from chronik.api.config_resources import ResourceType, broker_named, topic_named, unknown_resource
 from chronik.api.context import Context, Services
+from chronik.api.long_answers import Elements, Long, at_once_or_in_slices
 from chronik.configs.resolver import ConfigEntry, ConfigSource, Synonym
 from chronik.metadata.commands import CLUSTER_DEFAULT
 from chronik.protocol.errors import ErrorCode, KafkaError
@@ -20,21 +21,44 @@ from chronik.protocol.messages.describe_configs import (
 )
 
 
-def handle(services: Services, request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
-    response = DescribeConfigsResponse()
-    for resource in request.resources:
+def handle(
+    services: Services, request: DescribeConfigsRequest, context: Context
+) -> DescribeConfigsResponse | Awaitable[Long]:
+    return at_once_or_in_slices(_answer(services, request, context))
+
+
+def _answer(
+    services: Services, request: DescribeConfigsRequest, context: Context
+) -> Generator[None, None, DescribeConfigsResponse]:
+    results = Elements(DescribeConfigsResponse, context.version)
+    for resource, keys in _each_once(request.resources):
         result = _result(resource)
         try:
-            keys = set(resource.configuration_keys or ())
             result.configs = [
                 _described(entry, request)
                 for entry in _entries(services, resource)
                 if not keys or entry.key.name in keys
             ]
+            results.add(result)
         except KafkaError as error:
-            result.error_code, result.error_message = error.code, error.message
-        response.results.append(result)
-    return response
+            result.configs, result.error_code, result.error_message = [], error.code, error.message
+            results.refuse(result)
+        yield
+    return DescribeConfigsResponse(results=results.as_array_of(DescribeConfigsResult))
+
+
+def _each_once(resources: list[DescribeConfigsResource]) -> Iterator[tuple[DescribeConfigsResource, set[str]]]:
+    """With all keys that it was named with. None are all: so it is in a resource that was named without any."""
+    first: dict[tuple[int, str], DescribeConfigsResource] = {}
+    keys: dict[tuple[int, str], set[str]] = {}
+    in_full = set()
+    for resource in resources:
+        name = resource.resource_type, resource.resource_name
+        first.setdefault(name, resource)
+        keys.setdefault(name, set()).update(resource.configuration_keys or ())
+        if not resource.configuration_keys:
+            in_full.add(name)
+    return ((resource, set() if name in in_full else keys[name]) for name, resource in first.items())
 
 
 def failure(request: DescribeConfigsRequest, code: ErrorCode) -> DescribeConfigsResponse:

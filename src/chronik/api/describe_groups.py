@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Generator
+
 from chronik.api import operations
 from chronik.api.context import Context, Services
-from chronik.protocol.errors import ErrorCode
+from chronik.api.long_answers import Elements, Long, at_once_or_in_slices
+from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -15,10 +18,27 @@ from chronik.protocol.messages.describe_groups import (
 FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 6
 
 
-def handle(services: Services, request: DescribeGroupsRequest, context: Context) -> DescribeGroupsResponse:
-    return DescribeGroupsResponse(
-        groups=[_describe(services, group_id, request, context.version) for group_id in request.groups]
-    )
+def handle(
+    services: Services, request: DescribeGroupsRequest, context: Context
+) -> DescribeGroupsResponse | Awaitable[Long]:
+    return at_once_or_in_slices(_answer(services, request, context))
+
+
+def _answer(
+    services: Services, request: DescribeGroupsRequest, context: Context
+) -> Generator[None, None, DescribeGroupsResponse]:
+    groups = Elements(DescribeGroupsResponse, context.version)
+    for group_id in dict.fromkeys(request.groups):
+        described = _describe(services, group_id, request, context.version)
+        try:
+            if described.error_code:
+                groups.refuse(described)
+            else:
+                groups.add(described)
+        except KafkaError as error:
+            groups.refuse(DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message))
+        yield
+    return DescribeGroupsResponse(groups=groups.as_array_of(DescribedGroup))
 
 
 def failure(request: DescribeGroupsRequest, code: ErrorCode) -> DescribeGroupsResponse:

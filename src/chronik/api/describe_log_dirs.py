@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Awaitable, Generator
 
 from chronik.api.context import Context, Services
+from chronik.api.long_answers import Long, at_once_or_in_slices
 from chronik.broker.replica import Replica
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.describe_log_dirs import (
@@ -19,11 +20,21 @@ from chronik.protocol.messages.describe_log_dirs import (
 NO_LAG = 0  # a leader is never behind itself
 
 
-def handle(services: Services, request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirsResponse:
+def handle(
+    services: Services, request: DescribeLogDirsRequest, context: Context
+) -> DescribeLogDirsResponse | Awaitable[Long]:
+    return at_once_or_in_slices(_answer(services, request))
+
+
+def _answer(
+    services: Services, request: DescribeLogDirsRequest
+) -> Generator[None, None, DescribeLogDirsResponse]:
     folder = services.config.data_dir.absolute()
     disk = shutil.disk_usage(folder)
     topics: dict[str, DescribeLogDirsTopic] = {}
     for replica in _wanted(services, request):
+        if services.replicas.get(replica.topic_name, replica.index) is not replica:
+            continue  # deleted since
         replica.open()
         topic = topics.setdefault(replica.topic_name, DescribeLogDirsTopic(name=replica.topic_name))
         topic.partitions.append(
@@ -31,6 +42,7 @@ def handle(services: Services, request: DescribeLogDirsRequest, context: Context
                 partition_index=replica.index, partition_size=replica.log.size, offset_lag=NO_LAG
             )
         )
+        yield
     result = DescribeLogDirsResult(
         log_dir=str(folder), topics=list(topics.values()), total_bytes=disk.total, usable_bytes=disk.free
     )
@@ -41,13 +53,10 @@ def failure(request: DescribeLogDirsRequest, code: ErrorCode) -> DescribeLogDirs
     return DescribeLogDirsResponse(error_code=code, results=[DescribeLogDirsResult(error_code=code)])
 
 
-def _wanted(services: Services, request: DescribeLogDirsRequest) -> Iterator[Replica]:
-    """Those asked for that are here; a client that asks for all (null) gets all."""
+def _wanted(services: Services, request: DescribeLogDirsRequest) -> list[Replica]:
+    """Those asked for that are here, each once; a client that asks for all (null) gets all."""
     if request.topics is None:
-        yield from services.replicas
-        return
-    for topic in request.topics:
-        for index in topic.partitions:
-            replica = services.replicas.get(topic.topic, index)
-            if replica is not None:
-                yield replica
+        return list(services.replicas)
+    named = dict.fromkeys((topic.topic, index) for topic in request.topics for index in topic.partitions)
+    found = (services.replicas.get(name, index) for name, index in named)
+    return [replica for replica in found if replica is not None]

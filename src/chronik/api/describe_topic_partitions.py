@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Generator
+
 from chronik.api import operations
 from chronik.api.context import Context, Services
 from chronik.api.leaders import gone_brokers, named_leader
+from chronik.api.long_answers import Long, at_once_or_in_slices
 from chronik.limits import PARTITIONS_PER_PAGE_MAX
 from chronik.metadata.names import name_fault
 from chronik.metadata.records import Topic
@@ -20,7 +23,13 @@ from chronik.protocol.messages.describe_topic_partitions import (
 
 def handle(
     services: Services, request: DescribeTopicPartitionsRequest, context: Context
-) -> DescribeTopicPartitionsResponse:
+) -> DescribeTopicPartitionsResponse | Awaitable[Long]:
+    return at_once_or_in_slices(_page(services, request))
+
+
+def _page(
+    services: Services, request: DescribeTopicPartitionsRequest
+) -> Generator[None, None, DescribeTopicPartitionsResponse]:
     image = services.image
     names = sorted({topic.name for topic in request.topics} or image.topics)
     first_partition = 0
@@ -31,6 +40,7 @@ def handle(
     room = max(1, min(request.response_partition_limit, PARTITIONS_PER_PAGE_MAX))
     response = DescribeTopicPartitionsResponse()
     for name in names:
+        yield
         if room == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break

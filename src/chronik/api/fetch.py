@@ -61,7 +61,7 @@ def handle(
     if request.replica_id >= 0 or request.replica_state.replica_id >= 0:
         # A stranger that claims to be a follower could move the high watermark.
         return failure(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    wanted = list(_wanted(request, context.version))
+    wanted = _wanted(request, context.version)
     try:
         session = _session(services, request, context.version, wanted)
     except KafkaError as error:
@@ -301,11 +301,13 @@ def _response(answer: Answer, session: FetchSession | None, incremental: bool, v
     return response
 
 
-def _wanted(request: FetchRequest, version: int) -> Iterator[FetchPartition]:
+def _wanted(request: FetchRequest, version: int) -> list[FetchPartition]:
+    """Each partition once, however often it is named; as in Kafka, what was said of it last counts."""
+    wanted: dict[tuple[str | bytes, int], FetchPartition] = {}
     for topic in request.topics:
         key = topic.topic_id if version >= FIRST_VERSION_WITH_TOPIC_IDS else topic.topic
         for partition in topic.partitions:
-            yield FetchPartition(
+            wanted[key, partition.partition] = FetchPartition(
                 topic=key,
                 partition=partition.partition,
                 fetch_offset=partition.fetch_offset,
@@ -314,6 +316,7 @@ def _wanted(request: FetchRequest, version: int) -> Iterator[FetchPartition]:
                 last_fetched_epoch=partition.last_fetched_epoch,
                 log_start_offset=partition.log_start_offset,
             )
+    return list(wanted.values())
 
 
 def _forgotten(request: FetchRequest, version: int) -> Iterator[tuple[str | bytes, int]]:

@@ -6,9 +6,11 @@ on at once: librdkafka would look for a coordinator again and again after any ot
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Generator
 from enum import IntEnum
 
 from chronik.api.context import Context, Services
+from chronik.api.long_answers import Long, at_once_or_in_slices
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -22,10 +24,20 @@ class KeyType(IntEnum):
     SHARE = 2
 
 
-def handle(services: Services, request: FindCoordinatorRequest, context: Context) -> FindCoordinatorResponse:
+def handle(
+    services: Services, request: FindCoordinatorRequest, context: Context
+) -> FindCoordinatorResponse | Awaitable[Long]:
+    return at_once_or_in_slices(_answer(services, request, context))
+
+
+def _answer(
+    services: Services, request: FindCoordinatorRequest, context: Context
+) -> Generator[None, None, FindCoordinatorResponse]:
     many = context.version >= FIRST_VERSION_WITH_MANY_KEYS
-    keys = request.coordinator_keys if many else [request.key]
-    found = [_find(services, key, request.key_type) for key in keys]
+    found = []
+    for key in dict.fromkeys(request.coordinator_keys if many else [request.key]):
+        found.append(_find(services, key, request.key_type))
+        yield
     return _response(found, many)
 
 

@@ -5,8 +5,16 @@ from __future__ import annotations
 from enum import IntEnum
 from functools import partial
 
-from chronik.api.config_resources import ResourceType, broker_named, change_configs, topic_named
+from chronik.api.config_resources import (
+    NAMED_TWICE,
+    ResourceType,
+    broker_named,
+    change_configs,
+    each_once,
+    topic_named,
+)
 from chronik.api.context import Context, Services
+from chronik.api.long_answers import Pace
 from chronik.configs.keys import BROKER_KEYS, TOPIC_KEYS, ConfigType
 from chronik.controller.second_look import with_second_look
 from chronik.protocol.errors import ErrorCode, KafkaError
@@ -28,9 +36,14 @@ class Operation(IntEnum):
 async def handle(
     services: Services, request: IncrementalAlterConfigsRequest, context: Context
 ) -> IncrementalAlterConfigsResponse:
-    return IncrementalAlterConfigsResponse(
-        responses=[await _alter(services, resource, request.validate_only) for resource in request.resources]
-    )
+    pace = Pace()
+    responses = []
+    for resource, is_alone in each_once(request.resources):
+        await pace.breathe()
+        responses.append(
+            await _alter(services, resource, request.validate_only) if is_alone else _result(resource, NAMED_TWICE)
+        )
+    return IncrementalAlterConfigsResponse(responses=responses)
 
 
 def failure(request: IncrementalAlterConfigsRequest, code: ErrorCode) -> IncrementalAlterConfigsResponse:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Generator, Iterator
 
 from chronik.api.context import Context, Services
+from chronik.api.long_answers import Long, at_once_or_in_slices
 from chronik.metadata.image import Image
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.list_partition_reassignments import (
@@ -17,26 +18,29 @@ from chronik.protocol.messages.list_partition_reassignments import (
 
 def handle(
     services: Services, request: ListPartitionReassignmentsRequest, context: Context
-) -> ListPartitionReassignmentsResponse:
+) -> ListPartitionReassignmentsResponse | Awaitable[Long]:
     if request.topics is None:
         wanted = {name: range(len(topic.partitions)) for name, topic in services.image.topics.items()}
-        return _response(services.image, wanted)
+        return at_once_or_in_slices(_response(services.image, wanted))
     named: dict[str, list[int]] = {}
     for topic in request.topics:
         named.setdefault(topic.name, []).extend(topic.partition_indexes)
-    return _response(services.image, named)
+    return at_once_or_in_slices(_response(services.image, named))
 
 
 def failure(request: ListPartitionReassignmentsRequest, code: ErrorCode) -> ListPartitionReassignmentsResponse:
     return ListPartitionReassignmentsResponse(error_code=code, error_message=code.message)
 
 
-def _response(image: Image, wanted: dict[str, list[int]] | dict[str, range]) -> ListPartitionReassignmentsResponse:
+def _response(
+    image: Image, wanted: dict[str, list[int]] | dict[str, range]
+) -> Generator[None, None, ListPartitionReassignmentsResponse]:
     topics = []
     for name, indexes in wanted.items():
         partitions = list(_under_way(image, name, indexes))
         if partitions:
             topics.append(OngoingTopicReassignment(name=name, partitions=partitions))
+        yield
     return ListPartitionReassignmentsResponse(topics=topics)
 
 

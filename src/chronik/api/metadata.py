@@ -6,19 +6,20 @@ client has to ask twice. From version 12 on topics may be asked for by id; 10 an
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection
-from typing import cast
+from collections.abc import Awaitable, Collection, Generator
+from typing import Final
 
 from chronik.api import operations
 from chronik.api.context import Context, Services
 from chronik.api.leaders import gone_brokers, named_leader
+from chronik.api.long_answers import Elements, Long, at_once_or_in_slices, once
 from chronik.api.topic_bytes import Form
 from chronik.ids import ZERO_ID
 from chronik.metadata.image import Image
 from chronik.metadata.names import name_fault
 from chronik.metadata.records import Topic
 from chronik.protocol.codec import encode_element
-from chronik.protocol.errors import ErrorCode
+from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -29,6 +30,8 @@ from chronik.protocol.messages.metadata import (
 )
 
 FIRST_VERSION_BY_ID = 12
+ATTEMPTS_MAX: Final = 3
+"""To tell of brokers and topics as they are at one time, while both change."""
 
 
 _UNDECIDED = dict.fromkeys(
@@ -39,16 +42,17 @@ _UNDECIDED = dict.fromkeys(
 
 def handle(
     services: Services, request: MetadataRequest, context: Context
-) -> MetadataResponse | Awaitable[MetadataResponse]:
-    """At once, unless topics have to be created first: what clients ask most often should not wait for a task's turn
-    behind whatever else is due."""
+) -> MetadataResponse | Awaitable[MetadataResponse | Long]:
+    """At once, unless topics have to be created first or are very many: what clients ask most often should not wait
+    for a task's turn behind whatever else is due."""
     if context.version < FIRST_VERSION_BY_ID and any(_is_by_id(topic) for topic in request.topics or ()):
         return failure(request, ErrorCode.INVALID_REQUEST)
     missing = _missing(services, request)
     if not missing:
-        return _answer(services, request, context, {})
+        return at_once_or_in_slices(_answer(services, request, context, {}))
     if services.is_fenced():  # to create them could only be waited for in vain
-        return _answer(services, request, context, dict.fromkeys(missing, ErrorCode.LEADER_NOT_AVAILABLE))
+        failures = dict.fromkeys(missing, ErrorCode.LEADER_NOT_AVAILABLE)
+        return at_once_or_in_slices(_answer(services, request, context, failures))
     return _create_and_answer(services, request, context, missing)
 
 
@@ -97,25 +101,60 @@ def _missing(services: Services, request: MetadataRequest) -> dict[str, None]:
 
 async def _create_and_answer(
     services: Services, request: MetadataRequest, context: Context, missing: dict[str, None]
-) -> MetadataResponse:
+) -> MetadataResponse | Long:
     failed = await services.topics.create_missing(missing)
     failures = {name: _UNDECIDED.get(error.code, error.code) for name, error in failed.items()}
-    return _answer(services, request, context, failures)
+    answer = at_once_or_in_slices(_answer(services, request, context, failures))
+    return answer if isinstance(answer, MetadataResponse) else await answer
 
 
 def _answer(
     services: Services, request: MetadataRequest, context: Context, failures: dict[str, ErrorCode]
-) -> MetadataResponse:
+) -> Generator[None, None, MetadataResponse]:
+    for _ in range(ATTEMPTS_MAX):
+        brokers = dict(services.image.brokers)
+        topics = yield from _topics(services, request, context, failures)
+        if services.image.brokers == brokers:
+            break  # otherwise topics may name leaders that are not among the brokers
     response = _response(services, request)
+    response.topics = topics.as_array_of(MetadataResponseTopic)
+    return response
+
+
+def _topics(
+    services: Services, request: MetadataRequest, context: Context, failures: dict[str, ErrorCode]
+) -> Generator[None, None, Elements]:
     form = context.version, request.include_topic_authorized_operations
     gone = gone_brokers(services)
-    topics: list[MetadataResponseTopic | bytes]
-    if request.topics is None or (context.version == 0 and not request.topics):
-        topics = [_encoded(services, topic, form, gone) for _, topic in sorted(services.image.topics.items())]
-    else:
-        topics = [_wanted_topic(services, wanted, form, gone, failures) for wanted in request.topics]
-    response.topics = cast(list[MetadataResponseTopic], topics)  # the codec takes what it has encoded before as well
-    return response
+    topics = Elements(MetadataResponse, context.version)
+    are_all_wanted, named = _named(services, request, context.version)
+    for number, wanted in enumerate(named):
+        if number:  # one topic is answered at once, however long it takes
+            yield
+        if are_all_wanted and wanted.name not in services.image.topics:
+            continue  # deleted since
+        found = _wanted_topic(services, wanted, form, gone, failures)
+        try:
+            if isinstance(found, MetadataResponseTopic) and found.error_code:
+                topics.refuse(found)
+            else:
+                topics.add(found)
+        except KafkaError as error:
+            topics.refuse(
+                MetadataResponseTopic(name=wanted.name, topic_id=wanted.topic_id, error_code=error.code)
+            )
+    return topics
+
+
+def _named(
+    services: Services, request: MetadataRequest, version: int
+) -> tuple[bool, list[MetadataRequestTopic]]:
+    """Whether they are all there are; and each of them once."""
+    if request.topics is None or (version == 0 and not request.topics):
+        return True, [MetadataRequestTopic(name=name) for name in sorted(services.image.topics)]
+    if len(request.topics) < 2:
+        return False, request.topics
+    return False, once(request.topics, lambda topic: topic.name if topic.topic_id == ZERO_ID else topic.topic_id)
 
 
 def _wanted_topic(

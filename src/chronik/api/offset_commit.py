@@ -6,6 +6,7 @@ Version 0 spoke of offsets in ZooKeeper; here it commits like the others, withou
 from __future__ import annotations
 
 from chronik.api.context import Context, Services
+from chronik.api.long_answers import Pace, in_pieces
 from chronik.groups import requests
 from chronik.metadata.commands import OffsetToCommit
 from chronik.protocol.errors import ErrorCode
@@ -23,28 +24,30 @@ FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 async def handle(services: Services, request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse:
     names = [_name(services, topic, context.version) for topic in request.topics]
-    known: list[OffsetToCommit] = []
+    known: dict[tuple[str, int], OffsetToCommit] = {}  # of several of one partition the last counts, as in Kafka
     errors: dict[tuple[str | bytes, int], ErrorCode] = {}
+    pace = Pace()
     for topic, name in zip(request.topics, names, strict=True):
         existing = services.image.topics.get(name) if name is not None else None
-        for partition in topic.partitions:
-            if name is None or existing is None or not 0 <= partition.partition_index < len(existing.partitions):
-                missing = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                errors[name or topic.topic_id, partition.partition_index] = missing
-                continue
-            known.append(
-                OffsetToCommit(
+        for some in in_pieces(topic.partitions):
+            for partition in some:
+                index = partition.partition_index
+                if name is None or existing is None or not 0 <= index < len(existing.partitions):
+                    missing = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    errors[name or topic.topic_id, index] = missing
+                    continue
+                known[name, index] = OffsetToCommit(
                     topic=name,
-                    partition=partition.partition_index,
+                    partition=index,
                     offset=partition.committed_offset,
                     leader_epoch=partition.committed_leader_epoch,
                     metadata=partition.committed_metadata,
                 )
-            )
+            await pace.breathe()
     result = await services.groups.commit_offsets(
         requests.OffsetCommitRequest(
             group_id=request.group_id,
-            offsets=tuple(known),
+            offsets=tuple(known.values()),
             generation=request.generation_id_or_member_epoch,
             member_id=request.member_id,
             group_instance_id=request.group_instance_id,

@@ -15,8 +15,8 @@ from chronik.protocol.messages.offset_delete import (
 async def handle(services: Services, request: OffsetDeleteRequest, context: Context) -> OffsetDeleteResponse:
     """As in Kafka, the group is not even looked for when none of the topics exists."""
     keys = [(topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions]
-    known = [key for key in keys if key[0] in services.image.topics]
     errors = dict.fromkeys(keys, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    known = [key for key in errors if key[0] in services.image.topics]
     if known or not keys:
         result = await services.groups.delete_offsets(request.group_id, known)
         if result.error is not ErrorCode.NONE:

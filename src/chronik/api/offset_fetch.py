@@ -9,11 +9,14 @@ go on as if nothing were committed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from typing import Final
 
 from chronik.api.context import Context, Services
+from chronik.api.long_answers import Elements, Long, Pace, at_once_or_in_slices
 from chronik.groups.offsets import all_fetched
 from chronik.groups.requests import FetchedOffset, OffsetFetchResult, TopicPartition
+from chronik.metadata.slices import in_slices
 from chronik.metadata.store import StoreClosed
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.offset_fetch import (
@@ -31,22 +34,30 @@ from chronik.protocol.messages.offset_fetch import (
 FIRST_VERSION_WITH_MANY_GROUPS = 8
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 NO_OFFSET = -1
+OFFSETS_ENCODED_AT_ONCE_MAX: Final = 1_000
+"""More take longer than a slice, and are encoded aside."""
+
 UNKNOWN_ID = FetchedOffset(error=ErrorCode.UNKNOWN_TOPIC_ID)
 
 
-async def handle(services: Services, request: OffsetFetchRequest, context: Context) -> OffsetFetchResponse:
+async def handle(services: Services, request: OffsetFetchRequest, context: Context) -> OffsetFetchResponse | Long:
     version = context.version
     if version >= FIRST_VERSION_WITH_MANY_GROUPS:
-        return OffsetFetchResponse(groups=await _fetch(services, request.groups, version))
+        wanted = _each_once(request.groups, version)
+        results = await _fetch(services, wanted, version)
+        answer = at_once_or_in_slices(_for_many_groups(services, wanted, results, version))
+        return answer if isinstance(answer, OffsetFetchResponse) else await answer
     topics = None
     if request.topics is not None:
         topics = [
             OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
             for topic in request.topics
         ]
-    wanted = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
-    (group,) = await _fetch(services, [wanted], version)
-    return _for_one_group(group, request)
+    wanted = _each_once([OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)], version)
+    (result,) = await _fetch(services, wanted, version)
+    group = _answer(services, wanted[0], result, by_id=False)
+    response = _for_one_group(group, request)
+    return Long(response) if len(result.offsets) > OFFSETS_ENCODED_AT_ONCE_MAX else response
 
 
 def failure(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
@@ -59,20 +70,65 @@ def failure(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse
     return response
 
 
+def _each_once(groups: Sequence[OffsetFetchRequestGroup], version: int) -> list[OffsetFetchRequestGroup]:
+    """Each group, topic and partition; one that is named without topics is asked for all it has."""
+    merged: dict[str, OffsetFetchRequestGroup] = {}
+    for group in groups:
+        known = merged.setdefault(group.group_id, OffsetFetchRequestGroup(group_id=group.group_id, topics=[]))
+        if group.topics is None:
+            known.topics = None
+        elif known.topics is not None:
+            known.topics.extend(group.topics)
+    by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
+    for group in merged.values():
+        if group.topics is not None:
+            group.topics = _topics_once(group.topics, by_id)
+    return list(merged.values())
+
+
+def _topics_once(topics: list[OffsetFetchRequestTopics], by_id: bool) -> list[OffsetFetchRequestTopics]:
+    merged: dict[str | bytes, dict[int, None]] = {}
+    for topic in topics:
+        indexes = merged.setdefault(topic.topic_id if by_id else topic.name, {})
+        indexes.update(dict.fromkeys(topic.partition_indexes))
+    return [
+        OffsetFetchRequestTopics(topic_id=key, partition_indexes=list(indexes))
+        if isinstance(key, bytes)
+        else OffsetFetchRequestTopics(name=key, partition_indexes=list(indexes))
+        for key, indexes in merged.items()
+    ]
+
+
 async def _fetch(
     services: Services, wanted: Sequence[OffsetFetchRequestGroup], version: int
-) -> list[OffsetFetchResponseGroup]:
+) -> list[OffsetFetchResult]:
     by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
-    keys = [_keys(services, group, by_id) for group in wanted]
-    results = [
-        await services.groups.fetch_offsets(group.group_id, asked) for group, asked in zip(wanted, keys, strict=True)
-    ]
+    pace = Pace()
+    results = []
+    for group in wanted:
+        results.append(await services.groups.fetch_offsets(group.group_id, _keys(services, group, by_id)))
+        await pace.breathe()
     if any(result.error for result in results):
         is_fresh = await _is_fresh(services)
         for index, group in enumerate(wanted):
             if results[index].error:
-                results[index] = _from_image(services, group.group_id, keys[index], is_fresh)
-    return [_answer(services, group, result, by_id) for group, result in zip(wanted, results, strict=True)]
+                keys = _keys(services, group, by_id)
+                results[index] = await _from_image(services, group.group_id, keys, is_fresh)
+                await pace.breathe()
+    return results
+
+
+def _for_many_groups(
+    services: Services, wanted: list[OffsetFetchRequestGroup], results: list[OffsetFetchResult], version: int
+) -> Generator[None, None, OffsetFetchResponse]:
+    groups = Elements(OffsetFetchResponse, version)
+    for group, result in zip(wanted, results, strict=True):
+        try:
+            groups.add(_answer(services, group, result, version >= FIRST_VERSION_WITH_TOPIC_IDS))
+        except KafkaError as error:
+            groups.refuse(OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code))
+        yield
+    return OffsetFetchResponse(groups=groups.as_array_of(OffsetFetchResponseGroup))
 
 
 async def _is_fresh(services: Services) -> bool:
@@ -84,12 +140,12 @@ async def _is_fresh(services: Services) -> bool:
     return True
 
 
-def _from_image(
+async def _from_image(
     services: Services, group_id: str, keys: Sequence[TopicPartition] | None, is_fresh: bool
 ) -> OffsetFetchResult:
     if not is_fresh:  # of all that could be said, this alone has every client ask again
         return OffsetFetchResult(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    return OffsetFetchResult(ErrorCode.NONE, all_fetched(services.image.offsets(group_id), keys))
+    return OffsetFetchResult(ErrorCode.NONE, await in_slices(all_fetched(services.image, group_id, keys)))
 
 
 def _keys(services: Services, wanted: OffsetFetchRequestGroup, by_id: bool) -> list[TopicPartition] | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Generator
+
 from chronik.api.context import Context, Services
+from chronik.api.long_answers import Long, at_once_or_in_slices
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -15,14 +18,24 @@ from chronik.protocol.messages.offset_for_leader_epoch import (
 
 def handle(
     services: Services, request: OffsetForLeaderEpochRequest, context: Context
-) -> OffsetForLeaderEpochResponse:
+) -> OffsetForLeaderEpochResponse | Awaitable[Long]:
+    return at_once_or_in_slices(_answer_all(services, request))
+
+
+def _answer_all(
+    services: Services, request: OffsetForLeaderEpochRequest
+) -> Generator[None, None, OffsetForLeaderEpochResponse]:
+    topics: dict[str, dict[int, EpochEndOffset]] = {}
+    for topic in request.topics:
+        answers = topics.setdefault(topic.topic, {})
+        for partition in topic.partitions:
+            if partition.partition not in answers:
+                answers[partition.partition] = _answer(services, topic.topic, partition)
+                yield
     return OffsetForLeaderEpochResponse(
         topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[_answer(services, topic.topic, partition) for partition in topic.partitions],
-            )
-            for topic in request.topics
+            OffsetForLeaderTopicResult(topic=name, partitions=list(answers.values()))
+            for name, answers in topics.items()
         ]
     )
 

@@ -58,11 +58,13 @@ from chronik.api import (
 )
 from chronik.api.admission import FENCED, QUORUM_READS, UNCONFIRMED
 from chronik.api.context import Context, Pipelined, Services
+from chronik.api.long_answers import Long
 from chronik.errors import StorageFailed
 from chronik.exchange import Disconnect, Hurry, Peer, Pending
 from chronik.exchange import Response as ResponseFrame
+from chronik.limits import DECODED_AT_ONCE_BYTES_MAX
 from chronik.metadata.store import StoreClosed
-from chronik.protocol.apis import API_VERSIONS_KEY, APIS
+from chronik.protocol.apis import API_VERSIONS_KEY, APIS, PRODUCE_KEY
 from chronik.protocol.codec import (
     MalformedMessage,
     RequestHeader,
@@ -78,7 +80,8 @@ from chronik.protocol.schema import Request, Response
 
 logger = logging.getLogger("chronik.api")
 
-Outcome = Response | Pipelined | Awaitable[Response | None] | None
+Answer = Response | Long | None
+Outcome = Response | Pipelined | Awaitable[Answer] | None
 
 
 class Handler(NamedTuple):
@@ -161,6 +164,8 @@ class Router:
         view = memoryview(frame)
         try:
             header, position = decode_request_header(view)
+            if len(frame) > DECODED_AT_ONCE_BYTES_MAX and header.api_key != PRODUCE_KEY:
+                return self._large(header, view, position, peer)
             request = decode_request_body(header, view, position)
         except UnsupportedVersion as error:
             return self._unsupported(error, peer)
@@ -187,6 +192,30 @@ class Router:
         pending.hurry = hurry
         return pending
 
+    def _large(self, header: RequestHeader, view: memoryview, position: int, peer: Peer) -> Pending:
+        hurry = Hurry(self._is_unsettled)
+        context = Context(header.api_version, header.client_id or "", peer, hurry)
+
+        async def decode_and_answer() -> Answer:
+            try:
+                request = await asyncio.to_thread(decode_request_body, header, view, position)
+            except MalformedMessage as error:
+                raise Disconnect(str(error)) from error
+            self.counts[header.api_key].requests += 1
+            if logger.isEnabledFor(logging.DEBUG):
+                _log_arrival(header, peer)
+            try:
+                response = await _settled(self._handle(header, request, context))
+            except (Disconnect, StorageFailed, StoreClosed):
+                raise
+            except Exception as error:
+                response = self._failed(header, request, peer, error)
+            return Long(response) if isinstance(response, Response) else response
+
+        pending = self._pending(header, APIS[header.api_key].request(), peer, decode_and_answer())
+        pending.hurry = hurry
+        return pending
+
     def _is_unsettled(self) -> bool:
         """A broker has gone: clients that look for new leaders, on connections on which their fetches wait, must not
         wait for those. Otherwise a fetch has all the time it asked for, as in Kafka: some clients lean on it."""
@@ -202,7 +231,7 @@ class Router:
             return self._after_quorum(header, request, context)
         return handler.handle(services, request, context)
 
-    async def _after_quorum(self, header: RequestHeader, request: Request, context: Context) -> Response | None:
+    async def _after_quorum(self, header: RequestHeader, request: Request, context: Context) -> Answer:
         handler = HANDLERS[header.api_key]
         try:
             await self._services.store.read_barrier()
@@ -215,9 +244,10 @@ class Router:
         header: RequestHeader,
         request: Request,
         peer: Peer,
-        outcome: Pipelined | Awaitable[Response | None],
+        outcome: Pipelined | Awaitable[Answer],
     ) -> Pending:
         began = time.perf_counter()
+        source: asyncio.Future[Any]
         if isinstance(outcome, Pipelined):
             pipelined, source = True, outcome.response
         else:
@@ -236,8 +266,12 @@ class Router:
                     raise error
                 if error is not None:
                     answer.set_result(self._broken(header, request, peer, error))
+                    return
+                found: Answer = source.result()
+                if isinstance(found, Long):
+                    self._encode_aside(header, found.response, peer, began, answer)
                 else:
-                    answer.set_result(self._encoded(header, source.result(), peer, began))
+                    answer.set_result(self._encoded(header, found, peer, began))
             except Exception as failed:  # whatever it is, the client must not be left waiting
                 answer.set_exception(failed)
 
@@ -249,9 +283,29 @@ class Router:
         answer.add_done_callback(abandoned)
         return Pending(answer, pipelined)
 
+    def _encode_aside(
+        self,
+        header: RequestHeader,
+        response: Response,
+        peer: Peer,
+        began: float,
+        answer: asyncio.Future[ResponseFrame],
+    ) -> None:
+        def encoded(frame: asyncio.Future[ResponseFrame]) -> None:
+            error = frame.exception()
+            if answer.done():
+                return
+            if error is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(frame.result())
+
+        loop = asyncio.get_running_loop()
+        loop.run_in_executor(None, self._encoded, header, response, peer, began).add_done_callback(encoded)
+
     async def _intercepted(
         self, held: Awaitable[ErrorCode | None], header: RequestHeader, request: Request, context: Context
-    ) -> Response | None:
+    ) -> Answer:
         code = await held
         handler = HANDLERS[header.api_key]
         if code is not None:
@@ -280,13 +334,16 @@ class Router:
             self._on_fatal(error)
         if isinstance(error, StorageFailed | StoreClosed):
             raise Disconnect("the node stops") from error
+        return self._frame(header, self._failed(header, request, peer, error))
+
+    def _failed(self, header: RequestHeader, request: Request, peer: Peer, error: BaseException) -> Response:
         told = APIS[header.api_key].name, header.api_version, _who(header, peer)
         if isinstance(error, KafkaError):  # an answer as good as any other: it holds for the whole of the request
             logger.info("%s v%d of %s is refused: %s", *told, error)
-            return self._frame(header, HANDLERS[header.api_key].failure(request, error.code))
+            return HANDLERS[header.api_key].failure(request, error.code)
         self.counts[header.api_key].failures += 1
         logger.error("%s v%d of %s failed", *told, exc_info=error)
-        return self._frame(header, HANDLERS[header.api_key].failure(request, ErrorCode.UNKNOWN_SERVER_ERROR))
+        return HANDLERS[header.api_key].failure(request, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _unsupported(self, error: UnsupportedVersion, peer: Peer) -> ResponseFrame:
         """For ApiVersions in version 0, which every client can read; for others as the newest version has it."""
@@ -321,7 +378,7 @@ def _log_arrival(header: RequestHeader, peer: Peer) -> None:
     logger.debug("%s: %s v%d #%d", _who(header, peer), api.name, header.api_version, header.correlation_id)
 
 
-async def _settled(outcome: Outcome) -> Response | None:
+async def _settled(outcome: Outcome) -> Answer:
     if isinstance(outcome, Pipelined):
         return await outcome.response
     if isinstance(outcome, Response) or outcome is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from chronik.clock import Clock
@@ -21,6 +21,7 @@ from chronik.metadata.commands import (
 )
 from chronik.metadata.names import OFFSETS_TOPIC, SYSTEM_TOPICS, name_fault
 from chronik.metadata.records import Topic
+from chronik.metadata.slices import in_slices
 from chronik.metadata.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 
@@ -69,39 +70,37 @@ class TopicController:
         return outcomes
 
     async def _plan_with_second_look(self, requests: Sequence[TopicRequest]) -> list[CreateTopic | KafkaError]:
-        outcomes = self._plan_all(requests)
+        outcomes = await in_slices(self._plan_all(requests))
         if not any(map(_rests_on_the_image, outcomes)):
             return outcomes
         try:
             await look_again(self._store)
         except KafkaError as error:
             return [error if _rests_on_the_image(outcome) else outcome for outcome in outcomes]
-        return self._plan_all(requests)
+        return await in_slices(self._plan_all(requests))
 
     async def _plan_again(self, requests: Sequence[TopicRequest], outcomes: list[CreateTopic | KafkaError]) -> None:
         """A broker went away between the plan and its turn: by now the image knows, and a better plan can be made."""
         outdated = [place for place, outcome in enumerate(outcomes) if _is_outdated(outcome)]
         if outdated:
-            again = self._plan_all([requests[place] for place in outdated])
+            again = await in_slices(self._plan_all([requests[place] for place in outdated]))
             await self._propose(again)
             for place, outcome in zip(outdated, again, strict=True):
                 outcomes[place] = outcome
 
-    def _plan_all(self, requests: Sequence[TopicRequest]) -> list[CreateTopic | KafkaError]:
+    def _plan_all(
+        self, requests: Sequence[TopicRequest]
+    ) -> Generator[None, None, list[CreateTopic | KafkaError]]:
         outcomes: list[CreateTopic | KafkaError] = []
         partitions_left = PARTITIONS_PER_REQUEST_MAX
         for request in requests:
             try:
-                command = self._plan(request)
+                command = self._plan(request, partitions_left)
                 partitions_left -= len(command.partitions)
-                if partitions_left < 0:
-                    raise KafkaError(
-                        ErrorCode.POLICY_VIOLATION,
-                        f"One request can create at most {PARTITIONS_PER_REQUEST_MAX} partitions",
-                    )
                 outcomes.append(command)
             except KafkaError as error:
                 outcomes.append(error)
+            yield
         return outcomes
 
     async def create_missing(self, names: Iterable[str]) -> dict[str, KafkaError]:
@@ -163,16 +162,18 @@ class TopicController:
                 if not _is_outdated(error) or plans_left == 0:
                     raise
 
-    def _plan(self, request: TopicRequest) -> CreateTopic:
+    def _plan(self, request: TopicRequest, partitions_left: int) -> CreateTopic:
+        """No partition is placed of a topic that has too many: a request may name a thousand of those."""
         fault = name_fault(request.name)
         if fault is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Invalid topic: {fault}")
         if request.name in self._store.image.topics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{request.name}' already exists.")
         if request.assignments:
+            _check_left(len(request.assignments), partitions_left)
             replicas = self._replicas_as_given(request)
         else:
-            replicas = self._replicas_by_placement(request)
+            replicas = self._replicas_by_placement(request, partitions_left)
         configs = {}
         for name, value in request.configs.items():
             if value is None:
@@ -189,7 +190,7 @@ class TopicController:
             internal=request.name in SYSTEM_TOPICS,
         )
 
-    def _replicas_by_placement(self, request: TopicRequest) -> list[tuple[int, ...]]:
+    def _replicas_by_placement(self, request: TopicRequest, partitions_left: int) -> list[tuple[int, ...]]:
         count = request.partition_count
         if count == DEFAULT:
             count = self._configs.broker_int("num.partitions")
@@ -197,6 +198,7 @@ class TopicController:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS, f"A topic has 1 to {TOPIC_PARTITIONS_MAX} partitions, not {count}"
             )
+        _check_left(count, partitions_left)
         factor = request.replication_factor
         if factor == DEFAULT:
             factor = self._configs.broker_int("default.replication.factor")
@@ -271,6 +273,13 @@ def _in_pieces(planned: Mapping[int, CreateTopic]) -> Iterator[list[int]]:
 
 def _rests_on_the_image(outcome: CreateTopic | KafkaError) -> bool:
     return isinstance(outcome, KafkaError) and outcome.code in BY_THE_IMAGE
+
+
+def _check_left(count: int, partitions_left: int) -> None:
+    if count > partitions_left:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION, f"One request can create at most {PARTITIONS_PER_REQUEST_MAX} partitions"
+        )
 
 
 def _is_outdated(outcome: CreateTopic | KafkaError) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 from chronik.clock import Clock
@@ -240,7 +240,9 @@ class GroupCoordinator:
         refusal = self._custody.refusal(group_id)
         if refusal is not None:
             return OffsetFetchResult(refusal)
-        return OffsetFetchResult(ErrorCode.NONE, all_fetched(self._store.image.offsets(group_id), partitions))
+        offsets = await in_slices(all_fetched(self._store.image, group_id, partitions))
+        refusal = self._custody.refusal(group_id)  # it may have become another's meanwhile
+        return OffsetFetchResult(refusal) if refusal is not None else OffsetFetchResult(ErrorCode.NONE, offsets)
 
     async def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> OffsetDeleteResult:
         group, missing = self._find(group_id, ErrorCode.GROUP_ID_NOT_FOUND)
@@ -311,14 +313,18 @@ class GroupCoordinator:
 
     def list(self, states: Collection[str] = (), types: Collection[str] = ()) -> tuple[ListedGroup, ...]:
         """Filters ignore case; an empty one lets everything through."""
+        return tuple(entry for entry in self.list_in_steps(states, types) if entry is not None)
+
+    def list_in_steps(self, states: Collection[str], types: Collection[str]) -> Iterator[ListedGroup | None]:
+        """None for a group that is not wanted: whoever walks over all of them may pause there."""
         wanted_states = {state.lower() for state in states}
         wanted_types = {group_type.lower() for group_type in types}
-        return tuple(
-            entry
-            for entry in self._custody.list_entries()
-            if (not wanted_states or entry.state.lower() in wanted_states)
-            and (not wanted_types or entry.group_type in wanted_types)
-        )
+        for entry in self._custody.list_entries():
+            is_wanted = entry is not None and (
+                (not wanted_states or entry.state.lower() in wanted_states)
+                and (not wanted_types or entry.group_type in wanted_types)
+            )
+            yield entry if is_wanted else None
 
     async def delete(self, group_ids: Sequence[str]) -> Mapping[str, ErrorCode]:
         errors = {group_id: self._refusal_of_deletion(group_id) for group_id in group_ids}

@@ -131,18 +131,19 @@ class Custody:
 
     # --- all of them ---
 
-    def list_entries(self) -> Iterator[ListedGroup]:
-        """Groups that nobody has joined or asked for yet are in the image alone."""
+    def list_entries(self) -> Iterator[ListedGroup | None]:
+        """Groups that nobody has joined or asked for yet are in the image alone. None for one that is not ours."""
         if not self._is_open or self._is_fenced():
             return
         listed = set()
         for group in self._host:
-            if self.holds(group) and not self.forget_if_gone(group.group_id):
+            is_ours = self.holds(group) and not self.forget_if_gone(group.group_id)
+            if is_ours:
                 listed.add(group.group_id)
-                yield group.list_entry()
+            yield group.list_entry() if is_ours else None
         for stored in list(self._store.image.groups.values()):
-            if stored.group_id not in listed and self._owns(stored.group_id) is not None:
-                yield ListedGroup(stored.group_id, stored.protocol_type, GroupState(stored.state))
+            is_ours = stored.group_id not in listed and self._owns(stored.group_id) is not None
+            yield ListedGroup(stored.group_id, stored.protocol_type, GroupState(stored.state)) if is_ours else None
 
     def follow(self, delta: Delta) -> None:
         """Terms may have begun or ended."""

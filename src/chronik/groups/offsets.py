@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final
 
 from chronik.groups.config import COMMIT_BATCH_BYTES_MAX, GroupConfig
 from chronik.groups.machine import ClassicGroup
+from chronik.groups.proposals import GroupImage
 from chronik.groups.requests import FetchedOffset, OffsetCommitRequest, TopicPartition
 from chronik.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from chronik.groups.transitions import GroupState
@@ -19,6 +20,8 @@ TIME_MS_MAX: Final = 2**63 - 1
 PARTITION_INDEX_MAX: Final = 2**31 - 1
 EXPIRED_PER_COMMAND_MAX: Final = 10_000
 """Offsets that one command expires: with names of any length it fits into the log and holds it up for some 50 ms."""
+
+FETCHED_PER_STEP: Final = 100
 
 OFFSET_OVERHEAD_BYTES: Final = 32
 """Numbers and framing of one offset in a command, roughly."""
@@ -66,10 +69,16 @@ def fetched(committed: CommittedOffset | None) -> FetchedOffset:
 
 
 def all_fetched(
-    offsets: Mapping[TopicPartition, CommittedOffset], wanted: Iterable[TopicPartition] | None
-) -> dict[TopicPartition, FetchedOffset]:
-    """All there are when `wanted` is None."""
-    return {key: fetched(offsets.get(key)) for key in (list(offsets) if wanted is None else wanted)}
+    image: GroupImage, group_id: str, wanted: Iterable[TopicPartition] | None
+) -> Generator[None, None, dict[TopicPartition, FetchedOffset]]:
+    """All there are when `wanted` is None. In steps: there may be a million."""
+    keys = iter(list(image.offsets(group_id)) if wanted is None else wanted)
+    found: dict[TopicPartition, FetchedOffset] = {}
+    while some := list(islice(keys, FETCHED_PER_STEP)):
+        offsets = image.offsets(group_id)
+        found.update((key, fetched(offsets.get(key))) for key in some)
+        yield
+    return found
 
 
 def plan_expiry(

@@ -145,3 +145,5 @@ _PAIRS: Final[tuple[tuple[type[Request], type[Response]], ...]] = (
 APIS: Final[Mapping[int, Api]] = MappingProxyType({api.key: api for api in (_api(*pair) for pair in _PAIRS)})
 
 API_VERSIONS_KEY: Final = ApiVersionsRequest.__schema__.api_key
+FETCH_KEY: Final = FetchRequest.__schema__.api_key
+PRODUCE_KEY: Final = ProduceRequest.__schema__.api_key

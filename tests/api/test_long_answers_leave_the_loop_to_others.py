@@ -1,0 +1,123 @@
+"""Answers that take long are built in slices and encoded aside; what does not fit one answer is refused, one by one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+
+import pytest
+
+from chronik.api import long_answers
+from chronik.api.long_answers import Elements, Long, Pace, at_once_or_in_slices, in_pieces
+from chronik.limits import ANSWER_BYTES_MAX, DECODED_AT_ONCE_BYTES_MAX
+from chronik.metadata import slices
+from chronik.protocol.codec import RequestHeader, encode_element, encode_request
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from tests.raw import RawClient
+
+VERSION = 12
+
+
+def steps(count: int) -> Generator[None, None, MetadataResponse]:
+    for _ in range(count):
+        yield
+    return MetadataResponse(cluster_id="done")
+
+
+def test_what_is_soon_done_is_answered_at_once() -> None:
+    answer = at_once_or_in_slices(steps(10))
+    assert isinstance(answer, MetadataResponse)
+    assert answer.cluster_id == "done"
+
+
+def test_what_takes_longer_lets_others_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(long_answers, "AT_ONCE_SECONDS", 0.0)
+    monkeypatch.setattr(slices, "SLICE_SECONDS", 0.0)
+
+    async def story() -> None:
+        answer = at_once_or_in_slices(steps(100))
+        assert not isinstance(answer, MetadataResponse)
+        task = asyncio.ensure_future(answer)
+        turns = 0
+        while not task.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns > 90
+        assert isinstance(task.result(), Long)
+
+    asyncio.run(story())
+
+
+def test_whoever_awaits_only_what_is_there_already_lets_others_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "SLICE_SECONDS", 0.0)
+
+    async def busy(turns: list[str]) -> None:
+        pace = Pace()
+        for _ in range(3):
+            turns.append("busy")
+            await pace.breathe()
+
+    async def story() -> None:
+        turns: list[str] = []
+        task = asyncio.ensure_future(busy(turns))
+        while not task.done():
+            turns.append("other")
+            await asyncio.sleep(0)
+        assert turns == ["other", "busy"] * 3 + ["other"]
+
+    asyncio.run(story())
+
+
+def test_pieces_are_all_of_it_in_order() -> None:
+    for count in (0, 1, 500, 501, 1700):
+        pieces = list(in_pieces(range(count)))
+        assert [each for piece in pieces for each in piece] == list(range(count))
+
+
+def test_an_answer_is_as_long_as_allowed_and_what_comes_then_is_refused() -> None:
+    topic = MetadataResponseTopic(name="t" * 100)
+    size = len(encode_element(MetadataResponse, topic, VERSION))
+    elements = Elements(MetadataResponse, VERSION, bytes_max=3 * size)
+    for _ in range(3):
+        elements.add(topic)
+    with pytest.raises(KafkaError) as full:
+        elements.add(topic)
+    assert full.value.code is ErrorCode.INVALID_REQUEST
+    elements.refuse(MetadataResponseTopic(name="t", error_code=full.value.code))
+    assert len(elements.as_array_of(MetadataResponseTopic)) == 4
+
+
+def test_by_default_an_answer_has_forty_megabytes() -> None:
+    largest = Elements(MetadataResponse, VERSION)
+    largest.add(bytes(ANSWER_BYTES_MAX))
+    with pytest.raises(KafkaError):
+        Elements(MetadataResponse, VERSION).add(bytes(ANSWER_BYTES_MAX + 1))
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_a_request_that_is_decoded_aside_is_answered_like_any_other(client: RawClient, extra: int) -> None:
+    def request(letters: int) -> MetadataRequest:
+        names = [f"unknown-{number:05d}".ljust(200, "x") for number in range(1_200)]
+        names.append("y" * letters)
+        topics = [MetadataRequestTopic(name=name) for name in names]
+        return MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+
+    header = RequestHeader(3, 4, 1, "raw")
+    missing = DECODED_AT_ONCE_BYTES_MAX - (len(encode_request(header, request(0))) - 4)
+    wanted = request(missing + extra)
+    assert len(encode_request(header, wanted)) - 4 == DECODED_AT_ONCE_BYTES_MAX + extra
+    response = client.ask(wanted, 4, MetadataResponse)
+    assert len(response.topics) == 1_201
+    assert {topic.error_code for topic in response.topics[:-1]} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+def test_a_large_request_that_is_none_ends_its_connection(client: RawClient) -> None:
+    header = encode_request(RequestHeader(3, 4, 1, "raw"), MetadataRequest(topics=[]))[4:-5]
+    client.send_frame(header + b"\x7f\xff\xff\xff" + bytes(DECODED_AT_ONCE_BYTES_MAX))
+    assert client.is_closed_by_broker()
