@@ -15,7 +15,9 @@ from chronik.broker.refusals import RefusedBatches
 from chronik.broker.replica import Replica
 from chronik.clock import ManualClock
 from chronik.exchange import Peer
-from chronik.protocol.errors import ErrorCode
+from chronik.log.producers import ProducerStates
+from chronik.protocol.batch import parse_header
+from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from chronik.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 from chronik.protocol.records import Record, encode_batch
@@ -115,6 +117,8 @@ def test_clients_cannot_write_to_internal_topics(client: RawClient) -> None:
 class FakeReplica:
     """A partition of whose records becomes what a test wants; None: nobody knows."""
 
+    topic_id, topic_name, index = b"id", "topic", 0
+
     def __init__(self, outcome: ErrorCode | None) -> None:
         self.outcome = outcome
 
@@ -123,6 +127,29 @@ class FakeReplica:
             asyncio.get_running_loop().call_soon(when_safe, self.outcome)
 
     when_durable = when_committed
+
+
+def services_with(refused: RefusedBatches) -> Services:
+    image = SimpleNamespace(brokers={}, topics={}, topics_by_id={})
+    return cast(Services, SimpleNamespace(image=image, is_fenced=lambda: False, refused_batches=refused))
+
+
+@pytest.mark.parametrize(("version", "key"), [(9, "topic"), (13, b"id")])
+def test_what_was_sent_behind_a_batch_whose_leader_lost_it_waits_for_it(version: int, key: str | bytes) -> None:
+    """Stored, told NOT_LEADER, and cut off by the next leader: if this node leads again, what follows is no gap."""
+    refused = RefusedBatches(ManualClock())
+
+    async def scenario() -> None:
+        replica = cast(Replica, FakeReplica(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        appended = produce.Appended(replica, parse_header(sequenced(7, 3)), 8, PartitionProduceResponse())
+        pending = produce._when_safe(services_with(refused), ProduceResponse(), [appended], 10, -1, version)
+        await asyncio.wait_for(pending.response, 10)
+
+    asyncio.run(scenario())
+    with pytest.raises(KafkaError) as caught:
+        refused.check(key, 0, parse_header(sequenced(7, 4)), ProducerStates())
+    assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    refused.check(key, 0, parse_header(sequenced(7, 3)), ProducerStates())
 
 
 @pytest.mark.parametrize(
@@ -142,10 +169,10 @@ def test_each_partition_is_acknowledged_timed_out_or_failed_for_itself(
     async def scenario() -> list[tuple[int, int]]:
         answers = [PartitionProduceResponse(index=index, base_offset=7) for index in range(len(outcomes))]
         waiting = [
-            produce.Appended(cast(Replica, FakeReplica(outcome)), 8, answer)
+            produce.Appended(cast(Replica, FakeReplica(outcome)), parse_header(sequenced(7, 0)), 8, answer)
             for outcome, answer in zip(outcomes, answers, strict=True)
         ]
-        services = cast(Services, SimpleNamespace(image=SimpleNamespace(brokers={}), is_fenced=lambda: False))
+        services = services_with(RefusedBatches(ManualClock()))
         pending = produce._when_safe(services, ProduceResponse(), waiting, 0.01, acks, version)
         await asyncio.wait_for(pending.response, 10)
         return [(answer.error_code, answer.base_offset) for answer in answers]

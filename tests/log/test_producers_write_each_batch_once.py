@@ -36,8 +36,38 @@ def test_a_retry_of_any_of_the_last_five_batches_gets_the_offsets_of_the_first_t
         again = send(world, number * 2, count=2)
         assert again.duplicate
         assert (again.base_offset, again.last_offset) == (infos[number].base_offset, infos[number].last_offset)
-    assert refusal(world, 0) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert len(values_of(world.log)) == 20
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_retry_of_an_older_batch_is_known_to_be_stored_but_not_where(is_restarted: bool) -> None:
+    """Refused several times although it is stored, while those behind it were taken."""
+    world = World(config=CONFIG)
+    infos = [send(world, sequence, count=2) for sequence in range(4, 24, 2)]
+    if is_restarted:
+        world.close()
+        world = world.reopened()
+    again = send(world, 6, count=2)
+    assert again.duplicate
+    assert again.base_offset == -1
+    assert infos[1].last_offset <= again.last_offset < infos[5].base_offset, "as safe as what came after it"
+    assert refusal(world, 3) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "nobody knows of that one"
+    with pytest.raises(KafkaError):
+        send(world, 13, count=2)  # half of it lies in what is remembered: no client sends that
+    assert len(values_of(world.log)) == 20
+
+
+def test_what_is_older_than_half_of_all_sequences_is_not_taken_for_stored() -> None:
+    states = ProducerStates()
+    for sequence in (5, SEQUENCE_MAX // 2 - 4, SEQUENCE_MAX // 2 + 6):
+        states.update(parse_header(batch(b"v", producer_id=1, sequence=sequence)), 0, 0)
+    producer = states.get(1)
+    assert producer is not None
+    assert producer.gapless_from == 5, "nothing is forgotten that is remembered"
+    for sequence in range(7, 10):
+        header = parse_header(batch(b"v", producer_id=1, sequence=SEQUENCE_MAX // 2 + sequence))
+        states.update(header, 0, 0)
+    assert producer.gapless_from == SEQUENCE_MAX // 2 - 4
 
 
 def test_a_gap_in_the_sequence_is_refused() -> None:

@@ -18,6 +18,7 @@ from .host import Host, Process
 
 Key = tuple[bytes, int]
 READ_BYTES = 1 << 20
+UNKNOWN = -1
 
 
 class Violation(AssertionError):
@@ -104,6 +105,8 @@ class Committed:
             return
         if batch.base_sequence <= before.base_sequence:
             raise Violation(f"{batch} comes after {before} of the same producer")
+        if batch.base_sequence != before.base_sequence + before.next_offset - before.base_offset:
+            raise Violation(f"{batch} leaves a gap after {before} of the same producer")
 
 
 class Checker:
@@ -123,9 +126,15 @@ class Checker:
     # -- what clients lived to see ------------------------------------------------------------------------------------
 
     def was_acknowledged(self, key: Key, offset: int, crc: int) -> None:
-        """With acks=all and without an error. Its leader may be gone by the time the client hears of it."""
+        """With acks=all and without an error. Its leader may be gone by the time the client hears of it, and may not
+        have known any more where it was stored."""
         self.acknowledged += 1
-        known = self.partitions[key].by_offset.get(offset)
+        committed = self.partitions[key]
+        if offset == UNKNOWN:
+            if not any(batch.crc == crc for batch in committed.batches):
+                raise Violation(f"{key}: a batch was acknowledged and never below a high watermark")
+            return
+        known = committed.by_offset.get(offset)
         if known is None:
             raise Violation(f"{key}: offset {offset} was acknowledged and never below a high watermark")
         if known.crc != crc:

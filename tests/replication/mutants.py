@@ -10,9 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from chronik.broker.in_sync import UNKNOWN, Follower, InSync
+from chronik.broker.refusals import RefusedBatches
 from chronik.broker.replica import Replica
 from chronik.broker.replicas import Replicas
 from chronik.files import Buffer
+from chronik.log import producers
 from chronik.log.partition import PartitionLog
 from chronik.log.producers import ProducerStates
 from chronik.metadata import elections, reassignments
@@ -153,5 +155,7 @@ MUTANTS: Final = (
     Mutant("elects who is not in sync", instead(elections, "elect", _elects_anybody)),
     Mutant("keeps the term when replicas leave", instead(reassignments, "_led", _keeps_the_term_when_replicas_leave)),
     Mutant("shows consumers what is not committed", instead(Replica, "read", _reads_to_the_end)),
+    Mutant("forgets what it has refused", instead(RefusedBatches, "check", lambda *_: None)),
+    Mutant("remembers of a producer no more than five batches", instead(producers, "_long_stored", lambda *_: None)),
     Mutant("stores what is sent again once more", instead(ProducerStates, "check", lambda *_: None)),
 )

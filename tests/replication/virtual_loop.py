@@ -30,8 +30,24 @@ _LIFE: contextvars.ContextVar[Life | None] = contextvars.ContextVar("life", defa
 
 _NOBODYS_CONTEXT: Final = contextvars.Context()
 
-_NEEDED_TO_END: Final = (asyncio.Task, asyncio.TaskGroup)
-"""Whose callbacks run when all is over, so that every task is told to end. Nothing else of a life happens any more."""
+
+class _ThreadsJob:
+    def __init__(self, future: asyncio.Future[Any], work: Callable[[], Any]) -> None:
+        self.future = future
+        self._work = work
+
+    def run(self) -> None:
+        if self.future.cancelled():
+            return
+        try:
+            self.future.set_result(self._work())
+        except Exception as error:
+            self.future.set_exception(error)
+
+
+_NEEDED_TO_END: Final = (asyncio.Task, asyncio.TaskGroup, _ThreadsJob)
+"""Whose callbacks run when all is over, so that every task is told to end, also one that waits for a thread. Nothing
+else of a life happens any more."""
 
 
 class SlowDisk(Executor):
@@ -70,18 +86,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Executor | None, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        future = self.create_future()
-
-        def run() -> None:
-            if future.cancelled():
-                return
-            try:
-                future.set_result(func(*args))
-            except Exception as error:
-                future.set_exception(error)
-
-        self.call_later(executor.seconds() if isinstance(executor, SlowDisk) else 0.001, run)
-        return future
+        job = _ThreadsJob(self.create_future(), lambda: func(*args))
+        self.call_later(executor.seconds() if isinstance(executor, SlowDisk) else 0.001, job.run)
+        return job.future
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if not self.is_ending:

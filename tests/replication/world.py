@@ -27,6 +27,7 @@ from .controller import Controller
 from .disk import TwinDisk
 from .host import Host, Process
 from .network import Network
+from .pipelined import PipelinedProducer
 from .virtual_loop import Life, VirtualClock, VirtualLoop
 
 FAULTY_SECONDS: Final = 12.0
@@ -104,12 +105,17 @@ class World:
             self._controller.make_topic()
         began_at = self.loop.time()
         actors = [self._keep_breaking(), self._controller.run(), self._keep_looking(), Consumer(self).run()]
-        producers = [Producer(self, number, is_idempotent=number % 2 == 0) for number in range(1, 6)]
+        producers = [Producer(self, number, is_idempotent=number % 2 == 0) for number in range(1, 4)]
+        pipelined = [PipelinedProducer(self, number) for number in range(4, 6)]
         self._tasks = [self.loop.create_task(actor) for actor in actors]
         self._tasks += [self.loop.create_task(producer.run()) for producer in producers]
+        self._tasks += [self.loop.create_task(producer.run()) for producer in pipelined]
         await self._until(lambda: self.loop.time() >= began_at + FAULTY_SECONDS, FAULTY_SECONDS + 1, "faults")
         self._calm_down()
         await self._until(self._is_in_sync, CALM_SECONDS_MAX, "everything to be in sync")
+        await self._until(
+            lambda: all(producer.is_idle for producer in pipelined), CALM_SECONDS_MAX, "all that was sent to be there"
+        )
         await self._write_once_more()
         self.have_clients_left = True
         self.checker.check_end()
@@ -306,18 +312,21 @@ class World:
     def exists(self, key: Key) -> bool:
         return key[0] in self.consensus.image.topics_by_id
 
-    async def ask_leader(
-        self, key: Key, ask: Callable[[Process], Coroutine[Any, Any, tuple[ErrorCode, int]]]
-    ) -> tuple[ErrorCode, int]:
-        """Of whoever leads, or of another node, as clients with old metadata do."""
-        topic = self.consensus.image.topics_by_id.get(key[0])
-        if topic is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1
-        leader = topic.partitions[key[1]].leader
+    def believed_leader(self, key: Key) -> Process | None:
+        """Whoever leads, or another node: clients may have old metadata."""
+        leader = self.consensus.image.topics_by_id[key[0]].partitions[key[1]].leader
         if leader == NO_LEADER or (not self.is_calm and self.chance.random() < 0.1):
             leader = self.chance.choice(list(self.hosts))
         process = self.hosts[leader].process
-        if process is None or not process.is_booted:
+        return process if process is not None and process.is_booted else None
+
+    async def ask_leader(
+        self, key: Key, ask: Callable[[Process], Coroutine[Any, Any, tuple[ErrorCode, int]]]
+    ) -> tuple[ErrorCode, int]:
+        if not self.exists(key):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1
+        process = self.believed_leader(key)
+        if process is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
         answer: asyncio.Future[tuple[ErrorCode, int]] = self.loop.create_future()
 

@@ -16,6 +16,7 @@ from chronik.broker.incoming import accept_produced
 from chronik.broker.purgatory import Commits
 from chronik.broker.replica import Replica
 from chronik.exchange import Disconnect
+from chronik.protocol.batch import BatchHeader
 from chronik.protocol.errors import ErrorCode, InvalidRecord, KafkaError
 from chronik.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -46,6 +47,7 @@ class Appended:
     """Records that are written and not yet known to be safe, and the answer that waits for them."""
 
     replica: Replica
+    header: BatchHeader
     end_offset: int
     answer: PartitionProduceResponse
     is_settled: bool = False
@@ -156,7 +158,7 @@ def _append(
         log_start_offset=replica.log.log_start_offset,
     )
     if not (replica.is_committed if acks == ALL_ACKS else replica.is_durable)(info.last_offset + 1):
-        waiting.append(Appended(replica, info.last_offset + 1, answer))
+        waiting.append(Appended(replica, incoming.headers[0], info.last_offset + 1, answer))
     return answer
 
 
@@ -191,7 +193,7 @@ def _when_safe(
     loop = asyncio.get_running_loop()
     commits = Commits(loop, min(max(timeout_seconds, 0.0), TIMEOUT_SECONDS_MAX))
     for appended in waiting:
-        _wait_for(appended, commits, acks, version)
+        _wait_for(services, appended, commits, acks, version)
     answer: asyncio.Future[Response | None] = loop.create_future()
 
     def finish(_: asyncio.Future[None]) -> None:
@@ -209,19 +211,22 @@ def _when_safe(
     return Pipelined(answer)
 
 
-def _wait_for(appended: Appended, commits: Commits, acks: int, version: int) -> None:
+def _wait_for(services: Services, appended: Appended, commits: Commits, acks: int, version: int) -> None:
     """What becomes of one partition is noted when it is known: later its offsets may be those of other records."""
+    replica = appended.replica
 
     def settle(code: ErrorCode) -> None:
         appended.is_settled = True
         if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and version >= FIRST_VERSION_WITH_TOPIC_IDS:
             code = ErrorCode.UNKNOWN_TOPIC_ID
         if code is not ErrorCode.NONE:
+            # The next leader may not have it: then what was sent behind it must not seem to leave a gap.
+            key = replica.topic_id if version >= FIRST_VERSION_WITH_TOPIC_IDS else replica.topic_name
+            services.refused_batches.note_header(key, replica.index, appended.header, code)
             appended.fail(code)
         commits.settled()
 
     commits.expect()
-    replica = appended.replica
     (replica.when_committed if acks == ALL_ACKS else replica.when_durable)(appended.end_offset, settle)
 
 

@@ -25,7 +25,7 @@ REFUSALS: Final = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
     )
 )
-"""After which a client sends the same batch again. Nothing was stored."""
+"""After which a client sends the same batch again."""
 
 FOLLOWING_SECONDS: Final = 12.0
 """How long batches may come that were sent before the client heard of the refusal: its answer waits behind those of
@@ -67,7 +67,12 @@ class RefusedBatches:
             header = parse_header(records)
         except CorruptRecords:
             return
-        if not header.has_producer_id:
+        self.note_header(topic, partition, header, code)
+
+    def note_header(self, topic: Topic, partition: int, header: BatchHeader, code: ErrorCode) -> None:
+        """Of a batch that was stored, too, and told to be refused: its leader's term has ended, and with it perhaps
+        what it had stored."""
+        if code not in REFUSALS or not header.has_producer_id:
             return
         key, now = _key(topic, partition, header), self._clock.monotonic()
         known = self._refused.pop(key, None)

@@ -12,12 +12,15 @@ import msgspec
 from chronik.crc import crc32c
 from chronik.protocol.batch import BatchHeader, next_sequence
 from chronik.protocol.errors import ErrorCode, InvalidRecord, KafkaError
+from chronik.protocol.varint import INT32_MAX
 
 # A producer has at most five requests in flight, so it can only retry one of its last five batches.
 BATCHES_KEPT = 5
 
 # Kafka sets no limit but expiry; a client that asks for ever new producer ids must not fill the memory (~1 kB each).
 PRODUCERS_MAX = 100_000
+
+UNKNOWN = -1
 
 _CRC_BYTES = 4
 
@@ -36,6 +39,8 @@ class Producer(msgspec.Struct, array_like=True):
     """Oldest first; of this epoch only."""
     active_ms: int
     """When it last wrote, by this node's clock."""
+    gapless_from: int = UNKNOWN
+    """The first sequence number that is known of this epoch: from there on everything is stored, without a gap."""
 
 
 class Snapshot(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -98,6 +103,8 @@ class ProducerStates:
         self._producers[header.producer_id] = producer
         producer.active_ms = now_ms
         if header.base_sequence >= 0:
+            if producer.gapless_from == UNKNOWN:
+                producer.gapless_from = header.base_sequence
             producer.batches.append(
                 SentBatch(
                     header.base_sequence,
@@ -108,6 +115,8 @@ class ProducerStates:
                 )
             )
             del producer.batches[:-BATCHES_KEPT]
+            if _distance(producer, header.last_sequence) > INT32_MAX // 2:  # long before they begin anew
+                producer.gapless_from = producer.batches[0].first_sequence
         if len(self._producers) > PRODUCERS_MAX:
             del self._producers[next(iter(self._producers))]
 
@@ -150,7 +159,29 @@ def _find(producer: Producer, header: BatchHeader) -> SentBatch | None:
     for batch in producer.batches:
         if batch.first_sequence == header.base_sequence and batch.last_sequence == header.last_sequence:
             return batch
-    return None
+    return _long_stored(producer, header)
+
+
+def _long_stored(producer: Producer, header: BatchHeader) -> SentBatch | None:
+    """A retry of something older than what is kept: it is there, only not known where.
+
+    A producer gets that far ahead of a batch that it has no answer for when that one is refused again and again
+    (replicas are missing, the leader is about to change) although it is stored, and those behind it are not. To Kafka
+    it is out of order, which librdkafka takes for the end of the producer.
+    """
+    if producer.gapless_from == UNKNOWN or not producer.batches:
+        return None
+    oldest = producer.batches[0]
+    first, last = _distance(producer, header.base_sequence), _distance(producer, header.last_sequence)
+    if not first <= last < _distance(producer, oldest.first_sequence):
+        return None
+    return SentBatch(
+        header.base_sequence, header.last_sequence, UNKNOWN, oldest.base_offset - 1, header.max_timestamp
+    )
+
+
+def _distance(producer: Producer, sequence: int) -> int:
+    return sequence - producer.gapless_from & INT32_MAX
 
 
 def _check_order(header: BatchHeader, producer: Producer) -> None:
