@@ -16,6 +16,8 @@ K = TypeVar("K", bound=Hashable)
 class Finding(NamedTuple):
     kind: str
     what: str
+    at: float | None = None
+    """When, if it was at one moment."""
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.what}"

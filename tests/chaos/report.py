@@ -25,7 +25,7 @@ def report(outcome: Outcome) -> list[str]:
         "",
         *table_of_kinds(took(evidence)),
         "",
-        *_findings(outcome.findings),
+        *_findings(outcome.findings, evidence),
     ]
 
 
@@ -130,10 +130,25 @@ def _median_and_most(seconds: list[float]) -> tuple[str, str]:
     return (f"{median(seconds):.1f}", f"{max(seconds):.1f}") if seconds else ("-", "-")
 
 
-def _findings(findings: list[Finding]) -> Iterator[str]:
+def _findings(findings: list[Finding], evidence: Evidence) -> Iterator[str]:
     yield f"findings: {len(findings)}"
     kinds = Counter(finding.kind for finding in findings)
     for kind, count in kinds.items():
         yield f"  {kind}: {count}"
-        for finding in [each for each in findings if each.kind == kind][:FINDINGS_SHOWN_PER_KIND]:
+        of_kind = [each for each in findings if each.kind == kind]
+        by_fault = Counter(_fault_at(evidence, each.at) for each in of_kind if each.at is not None)
+        for fault, times in by_fault.items():
+            yield f"    {times} {fault}"
+        for finding in of_kind[:FINDINGS_SHOWN_PER_KIND]:
             yield f"    {finding.what}"
+
+
+def _fault_at(evidence: Evidence, at: float) -> str:
+    """What had begun last."""
+    before = [fault for fault in evidence.faults_began if fault.at <= at]
+    if not before:
+        return "before all faults"
+    last = before[-1]
+    ended = evidence.faults_ended.get(last.number)
+    is_over = ended is not None and ended.at <= at
+    return f"{'after' if is_over else 'during'} fault {last.number}, {last.kind}"

@@ -24,7 +24,7 @@ def stale_ends(evidence: Evidence) -> Iterator[Finding]:
         floor = floors.before(event.place, event.asked_at)
         if event.end < floor:
             what = f"{event.reader} was told that {event.place} ends at {event.end}, when {floor} was known already"
-            yield Finding("stale end", f"{what} ({event.asked_at:.3f} to {event.at:.3f})")
+            yield Finding("stale end", f"{what} ({event.asked_at:.3f} to {event.at:.3f})", event.asked_at)
 
 
 def stale_watermarks(evidence: Evidence) -> Iterator[Finding]:
@@ -33,7 +33,7 @@ def stale_watermarks(evidence: Evidence) -> Iterator[Finding]:
         floor = floors.before(event.place, event.asked_at)
         if event.watermark < floor:
             what = f"told a high watermark of {event.watermark} for {event.place}, when {floor} was known already"
-            yield Finding("stale watermark", _of_node(event, what))
+            yield _finding("stale watermark", event, what)
 
 
 def _ends_known(evidence: Evidence) -> Floors[Place]:
@@ -56,7 +56,7 @@ def stale_commits(evidence: Evidence) -> Iterator[Finding]:
         may_be_late = event.offset != NOTHING_COMMITTED and (event.group, event.offset) not in settled
         if event.offset < floor and not may_be_late:
             what = f"told that {event.group} has committed {event.offset}, when {floor} was known already"
-            yield Finding("stale commit", _of_node(event, what))
+            yield _finding("stale commit", event, what)
 
 
 def forgotten_topics(evidence: Evidence) -> Iterator[Finding]:
@@ -72,7 +72,7 @@ def forgotten_topics(evidence: Evidence) -> Iterator[Finding]:
         is_deleted = evidence.deletions_sent.get(event.topic, event.at) < event.at
         if not is_deleted and known_at[event.topic] < evidence.knows_since(event.node, event.asked_at):
             age_s = event.asked_at - known_at[event.topic]
-            yield Finding("forgotten topic", _of_node(event, f"did not know {event.topic}, {age_s:.1f} s old"))
+            yield _finding("forgotten topic", event, f"did not know {event.topic}, {age_s:.1f} s old")
 
 
 def risen_topics(evidence: Evidence) -> Iterator[Finding]:
@@ -81,14 +81,14 @@ def risen_topics(evidence: Evidence) -> Iterator[Finding]:
         leaders = [led.leader for led in event.partitions if led.leader != NOBODY]
         if leaders and _is_gone(evidence, event, event.topic):
             what = f"named node {leaders[0]} as leader of the deleted {event.topic}"
-            yield Finding("risen topic", _of_node(event, what))
+            yield _finding("risen topic", event, what)
 
 
 def risen_records(evidence: Evidence) -> Iterator[Finding]:
     """Nor are its records readable there."""
     for event in evidence.records_seen:
         if _is_gone(evidence, event, event.topic):
-            yield Finding("risen records", _of_node(event, f"showed records of the deleted {event.topic}"))
+            yield _finding("risen records", event, f"showed records of the deleted {event.topic}")
 
 
 def _is_gone(evidence: Evidence, answer: Answer, topic: str) -> bool:
@@ -104,7 +104,7 @@ def epochs_going_back(evidence: Evidence) -> Iterator[Finding]:
         floor = floors.before((event.node, place), event.asked_at)
         if epoch < floor:
             what = f"told leader epoch {epoch} of {place}, after it had told {floor}"
-            yield Finding("epoch went back", _of_node(event, what))
+            yield _finding("epoch went back", event, what)
 
 
 def leaders_of_the_past(evidence: Evidence) -> Iterator[Finding]:
@@ -122,7 +122,7 @@ def leaders_of_the_past(evidence: Evidence) -> Iterator[Finding]:
         floor = floors.before((event.node, place), evidence.knows_since(event.node, event.asked_at))
         if leader == event.node and epoch < floor:
             what = f"named itself as leader of {place} in epoch {epoch}, long after another was in {floor}"
-            yield Finding("leader of the past", _of_node(event, what))
+            yield _finding("leader of the past", event, what)
 
 
 def _led(evidence: Evidence) -> Iterator[tuple[TopicSeen, Place, int, int]]:
@@ -131,8 +131,9 @@ def _led(evidence: Evidence) -> Iterator[tuple[TopicSeen, Place, int, int]]:
             yield event, Place(event.topic, index), leader, epoch
 
 
-def _of_node(answer: Answer, what: str) -> str:
-    return f"node {answer.node} {what} ({answer.asked_at:.3f} to {answer.at:.3f})"
+def _finding(kind: str, answer: Answer, what: str) -> Finding:
+    interval = f"({answer.asked_at:.3f} to {answer.at:.3f})"
+    return Finding(kind, f"node {answer.node} {what} {interval}", answer.asked_at)
 
 
 STALE_CHECKERS: tuple[Checker, ...] = (
