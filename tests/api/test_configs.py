@@ -181,7 +181,7 @@ def test_who_is_not_there_has_no_configs(client: RawClient, kind: int, name: str
 
 
 def test_a_key_that_is_fixed_while_the_node_runs_is_not_changed(client: RawClient) -> None:
-    assert talk.alter(client, BROKER, "1", ("max.connections", SET, "5")) is ErrorCode.INVALID_REQUEST
+    assert talk.alter(client, BROKER, "1", ("socket.request.max.bytes", SET, "5")) is ErrorCode.INVALID_REQUEST
 
 
 # AlterConfigs replaces

@@ -109,5 +109,5 @@ def test_throttles_are_configs_like_any_other(client: RawClient, chronik_topic: 
             assert talk.alter(client, talk.TOPIC, chronik_topic, (replicas, talk.SET, wrong)) is refused
         for broker in ("1", ""):
             assert talk.alter(client, talk.BROKER, broker, (rate, talk.SET, "1000000")) is NONE
-            assert talk.alter(client, talk.BROKER, broker, (rate, talk.SET, "-1")) is refused
+            assert talk.alter(client, talk.BROKER, broker, (rate, talk.SET, "-1")) is ErrorCode.INVALID_REQUEST
             assert talk.alter(client, talk.BROKER, broker, (rate, talk.DELETE, None)) is NONE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .kafka_tools import run_tool
+from .kafka_tools import ToolFailed, run_tool
 
 
 def test_features_are_described(bootstrap: str) -> None:
@@ -23,6 +23,38 @@ def test_features_are_described(bootstrap: str) -> None:
     assert int(epoch) > 0
 
 
-@pytest.mark.parametrize("kind", ["users", "clients", "ips"])
-def test_there_are_no_quotas_to_describe(bootstrap: str, kind: str) -> None:
-    assert run_tool("kafka-configs", bootstrap, "--describe", "--entity-type", kind).strip() == ""
+def test_there_are_no_quotas_and_credentials_to_describe(bootstrap: str) -> None:
+    assert run_tool("kafka-configs", bootstrap, "--describe", "--entity-type", "users").strip() == ""
+
+BROKERS = ("--entity-type", "brokers")
+
+
+KEPT = {
+    "num.io.threads": "9",
+    "background.threads": "9",
+    "num.replica.fetchers": "2",
+    "log.cleaner.threads": "2",
+    "log.cleaner.dedupe.buffer.size": "200000000",
+    "max.connections.per.ip": "100",
+}
+
+
+def test_configs_of_all_brokers_are_changed_described_and_deleted(bootstrap: str) -> None:
+    everywhere = (*BROKERS, "--entity-default")
+    wanted = [f"{name}={value}" for name, value in KEPT.items()]
+    try:
+        run_tool("kafka-configs", bootstrap, "--alter", *everywhere, "--add-config", ",".join(wanted))
+        shown = run_tool("kafka-configs", bootstrap, "--describe", *everywhere)
+        for each in wanted:
+            assert f"{each} sensitive=false synonyms={{DYNAMIC_DEFAULT_BROKER_CONFIG:{each}}}" in shown
+    finally:
+        run_tool("kafka-configs", bootstrap, "--alter", *everywhere, "--delete-config", ",".join(KEPT))
+    assert "sensitive" not in run_tool("kafka-configs", bootstrap, "--describe", *everywhere)
+
+
+def test_what_needs_a_restart_is_refused_with_kafkas_words(bootstrap: str) -> None:
+    change = ("--alter", *BROKERS, "--entity-default", "--add-config", "log.retention.hours=9")
+    with pytest.raises(ToolFailed) as refused:
+        run_tool("kafka-configs", bootstrap, *change)
+    told = "InvalidRequestException: Cannot update these configs dynamically: [log.retention.hours]"
+    assert told in str(refused.value)

@@ -9,14 +9,10 @@ from typing import cast
 import pytest
 
 from chronik.broker.topic_settings import incoming_rules, log_config
+from chronik.configs.checking import check_broker_configs, check_topic_config
 from chronik.configs.keys import BROKER_KEYS, TOPIC_KEYS
-from chronik.configs.resolver import (
-    DERIVED_KEPT_MAX,
-    ConfigResolver,
-    ConfigSource,
-    check_broker_config,
-    check_topic_config,
-)
+from chronik.configs.known import all_broker_keys
+from chronik.configs.resolver import DERIVED_KEPT_MAX, ConfigEntry, ConfigResolver, ConfigSource
 from chronik.errors import ConfigError
 from chronik.metadata.commands import CLUSTER_DEFAULT
 from chronik.metadata.store import MetadataStore
@@ -105,19 +101,22 @@ def test_a_description_tells_every_place_that_has_a_value_nearest_first() -> Non
     assert [(synonym.name, synonym.value, synonym.source) for synonym in entry.synonyms] == [
         ("retention.ms", "1", ConfigSource.DYNAMIC_TOPIC),
         ("log.retention.ms", "3", ConfigSource.DYNAMIC_DEFAULT_BROKER),
-        ("log.retention.ms", "604800000", ConfigSource.DEFAULT),
+        ("log.retention.hours", "168", ConfigSource.DEFAULT),
     ]
 
 
 def test_every_default_is_legal_and_every_topic_key_has_its_broker_default() -> None:
-    for key in (*TOPIC_KEYS.values(), *BROKER_KEYS.values()):
-        assert key.check(key.default) is None, key.name
+    for key in (*TOPIC_KEYS.values(), *all_broker_keys()):
+        assert key.default is None or key.check(key.default) is None, key.name
         assert key.doc.endswith("."), key.name
     without = {name for name, key in TOPIC_KEYS.items() if key.synonym is None}
     # These name replicas of the topic itself: no broker could have a default for them, and Kafka's have none.
     throttles = {"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"}
-    # And these are for pipelines, of which brokers know nothing.
-    assert without == throttles | {"columnar.enabled", "columnar.format", "columnar.partition.by"}
+    # These are for pipelines, of which brokers know nothing.
+    pipelines = {"columnar.enabled", "columnar.format", "columnar.partition.by"}
+    # And these Kafka gives no broker's default either.
+    tiers = {"remote.storage.enable", "remote.log.copy.disable", "remote.log.delete.on.disable"}
+    assert without == throttles | pipelines | tiers
     for name in TOPIC_KEYS.keys() - without:
         assert TOPIC_KEYS[name].synonym in BROKER_KEYS, name
 
@@ -168,11 +167,63 @@ def test_a_cleanup_policy_says_what_becomes_of_old_segments(policy: str, deletes
     assert (config.deletes, config.compacts) == (deletes, compacts)
 
 
-def test_broker_configs_that_need_a_restart_are_refused() -> None:
-    check_broker_config("num.partitions", "3", cluster_wide=True)
+def refusal(wanted: Mapping[str, str], *, cluster_wide: bool = False) -> tuple[ErrorCode, str]:
     with pytest.raises(KafkaError) as raised:
-        check_broker_config("socket.request.max.bytes", "1", cluster_wide=False)
-    assert raised.value.code is ErrorCode.INVALID_REQUEST
+        check_broker_configs(wanted, cluster_wide=cluster_wide)
+    return raised.value.code, raised.value.message
+
+
+def test_what_a_broker_is_told_while_it_runs_is_refused_in_kafkas_words() -> None:
+    check_broker_configs({"num.io.threads": "3", "max.connections": "7", "some.plugins.key": "x"}, cluster_wide=True)
+    check_broker_configs({"sasl.kerberos.min.time.before.relogin": "58000"}, cluster_wide=False)
+    assert refusal({"num.partitions": "3", "num.io.threads": "3", "log.retention.hours": "1"}) == (
+        ErrorCode.INVALID_REQUEST,
+        "Cannot update these configs dynamically: [log.retention.hours, num.partitions]",
+    )
+    assert refusal({"sasl.kerberos.min.time.before.relogin": "58000"}, cluster_wide=True) == (
+        ErrorCode.INVALID_REQUEST,
+        "Cannot update these configs at default cluster level, broker id must be specified: "
+        "[sasl.kerberos.min.time.before.relogin]",
+    )
+    assert refusal({"ssl.keystore.password": "x"}) == (
+        ErrorCode.INVALID_REQUEST,
+        "These security configs can be dynamically updated only per-listener using the listener prefix: "
+        "[ssl.keystore.password]",
+    )
+    check_broker_configs({"listener.name.plaintext.ssl.keystore.password": "x"}, cluster_wide=False)
+    code, message = refusal({"num.io.threads": "0"})
+    assert code is ErrorCode.INVALID_REQUEST
+    assert message.startswith("Invalid value 0 for configuration num.io.threads")
+
+
+@pytest.mark.parametrize(
+    ("static", "retention", "shown"),
+    [
+        ({}, "604800000", ["log.retention.hours"]),
+        ({"log_retention_hours": "5"}, "18000000", ["log.retention.hours", "log.retention.hours"]),
+        ({"log_retention_hours": "5", "log_retention_minutes": "7"}, "420000", ["log.retention.minutes"]),
+        ({"log_retention_minutes": "7", "log_retention_ms": "9"}, "9", ["log.retention.ms", "log.retention.minutes"]),
+        ({"log_retention_hours": "-1"}, "-1", ["log.retention.hours"]),
+    ],
+)
+def test_retention_is_that_of_the_finest_unit(static: dict[str, str], retention: str, shown: list[str]) -> None:
+    resolves = resolver(None, **static)
+    assert resolves.topic({}, "retention.ms") == resolves.broker("log.retention.ms") == retention
+    entry = described(resolves, "log.retention.ms")
+    assert entry.value == retention
+    assert [synonym.name for synonym in entry.synonyms][: len(shown)] == shown
+    assert entry.synonyms[-1].name == "log.retention.hours"
+
+
+def test_what_is_set_while_the_node_runs_wins_over_other_units_in_the_file() -> None:
+    resolves = resolver({CLUSTER_DEFAULT: {"log.retention.ms": "3"}}, log_retention_hours="5", log_roll_hours="2")
+    assert resolves.topic({}, "retention.ms") == "3"
+    assert resolves.topic({}, "segment.ms") == "7200000"
+    assert resolves.topic({}, "flush.ms") == str(2**63 - 1)
+
+
+def described(resolves: ConfigResolver, name: str) -> ConfigEntry:
+    return next(entry for entry in resolves.describe_broker(1) if entry.key.name == name)
 
 
 def test_a_bad_broker_config_in_the_file_is_refused_at_the_start() -> None:
@@ -180,3 +231,12 @@ def test_a_bad_broker_config_in_the_file_is_refused_at_the_start() -> None:
         resolver(nonsense="1")
     with pytest.raises(ConfigError, match=r"num\.partitions = 'none': expected a whole number"):
         resolver(num_partitions="none")
+    with pytest.raises(ConfigError, match=r"log\.retention\.hours = '0': expected -1, or a whole number"):
+        resolver(log_retention_hours="0")
+
+
+def test_the_file_takes_every_config_of_kafkas() -> None:
+    values = {key.name: key.default for key in all_broker_keys() if key.default is not None}
+    assert len(values) > 300
+    resolver(None, **{name.replace(".", "_"): value for name, value in values.items()})
+    resolver(ssl_keystore_password="anything", listener_name_internal_ssl_keystore_password="anything")

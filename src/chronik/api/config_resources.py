@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Protocol, TypeVar
 
 from chronik.api.context import Services
-from chronik.configs.resolver import check_broker_config, check_topic_config
+from chronik.configs.checking import check_broker_configs, check_topic_config
 from chronik.metadata.commands import CLUSTER_DEFAULT, UpdateBrokerConfig, UpdateTopicConfig
 from chronik.metadata.records import Topic
 from chronik.protocol.errors import ErrorCode, KafkaError
@@ -80,8 +80,7 @@ async def change_configs(
             await services.store.propose(UpdateTopicConfig(topic.id, dict(wanted), delete, replace))
     elif resource_type == ResourceType.BROKER:
         broker = broker_named(services, name)
-        for key, value in wanted.items():
-            check_broker_config(key, value, cluster_wide=broker == CLUSTER_DEFAULT)
+        check_broker_configs(wanted, cluster_wide=broker == CLUSTER_DEFAULT)
         if not validate_only:
             await services.store.propose(UpdateBrokerConfig(broker, dict(wanted), delete, replace))
     else:

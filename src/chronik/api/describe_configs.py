@@ -91,7 +91,7 @@ def _with_own_facts(services: Services, broker_id: int) -> Iterable[ConfigEntry]
     facts = {
         "node.id": str(broker_id),
         "broker.id": str(broker_id),
-        "broker.rack": broker.rack or "",
+        "broker.rack": broker.rack,
         "advertised.listeners": f"PLAINTEXT://{broker.host}:{broker.port}",
     }
     if broker_id == services.node_id:
@@ -106,14 +106,18 @@ def _with_own_facts(services: Services, broker_id: int) -> Iterable[ConfigEntry]
 
 
 def _described(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    hidden = entry.key.sensitive
     return DescribeConfigsResourceResult(
         name=entry.key.name,
-        value=entry.value,
+        value=None if hidden else entry.value,
         read_only=entry.read_only,
         config_source=entry.source,
         is_default=entry.source is ConfigSource.DEFAULT,
+        is_sensitive=hidden,
         synonyms=[
-            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            DescribeConfigsSynonym(
+                name=synonym.name, value=None if hidden else synonym.value, source=synonym.source
+            )
             for synonym in entry.synonyms
         ]
         if request.include_synonyms

@@ -15,7 +15,8 @@ from chronik.api.config_resources import (
 )
 from chronik.api.context import Context, Services
 from chronik.api.long_answers import Pace
-from chronik.configs.keys import BROKER_KEYS, TOPIC_KEYS, ConfigType
+from chronik.configs.keys import TOPIC_KEYS, ConfigType
+from chronik.configs.known import broker_key
 from chronik.controller.second_look import with_second_look
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.incremental_alter_configs import (
@@ -108,13 +109,12 @@ def _changes(services: Services, resource: AlterConfigsResource) -> tuple[dict[s
 
 def _current(services: Services, resource: AlterConfigsResource, name: str) -> str:
     on_topic = resource.resource_type == ResourceType.TOPIC
-    key = (TOPIC_KEYS if on_topic else BROKER_KEYS).get(name)
+    key = TOPIC_KEYS.get(name) if on_topic else broker_key(name)
     if key is None or key.type is not ConfigType.LIST:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is not a list: it can only be set or deleted")
     if on_topic:
         return services.configs.topic(topic_named(services, resource.resource_name).configs, name)
-    own = services.image.broker_configs.get(broker_named(services, resource.resource_name), {}).get(name)
-    return services.configs.broker(name) if own is None else own
+    return services.configs.list_of_broker(key, broker_named(services, resource.resource_name))
 
 
 def _changed_list(current: str, value: str, operation: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Awaitable, Callable
@@ -14,6 +15,7 @@ from chronik.clock import Clock
 from chronik.configs.resolver import ConfigResolver
 from chronik.log.compaction import Compaction
 from chronik.log.synced import SyncedOffsets
+from chronik.metadata.delta import Delta
 from chronik.protocol.errors import KafkaError
 
 logger = logging.getLogger("chronik.broker")
@@ -33,6 +35,12 @@ class Housekeeping:
         self._synced_offsets = synced_offsets
         self._configs = configs
         self._clock = clock
+        self._configs_changed = asyncio.Event()
+
+    def follow(self, delta: Delta) -> None:
+        """What changed in the metadata."""
+        if delta.broker_configs:
+            self._configs_changed.set()
 
     def tasks(self) -> list[Callable[[], Awaitable[None]]]:
         return [
@@ -63,12 +71,21 @@ class Housekeeping:
 
     async def _keep_compacting(self) -> None:
         while True:
-            await asyncio.sleep(self._configs.broker_int("log.cleaner.backoff.ms") / 1000)
+            await self._rest_before_compacting()
             if self._configs.broker_flag("log.cleaner.enable"):
                 for some in self._replicas.in_pieces():
                     for replica in some:
                         await self._compact(replica)
                     await asyncio.sleep(0)
+
+    async def _rest_before_compacting(self) -> None:
+        """For as long as `log.cleaner.backoff.ms` says, which may be changed meanwhile."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while (left := began + self._configs.broker_int("log.cleaner.backoff.ms") / 1000 - loop.time()) > 0:
+            self._configs_changed.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._configs_changed.wait(), left)
 
     async def _compact(self, replica: Replica) -> None:
         log = replica.opened_log

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chronik.configs.keys import LONG_MAX
+from chronik.configs.checks import LONG_MAX
 from chronik.limits import DECOMPRESSED_BYTES_MAX
 from chronik.protocol.batch import (
     MAGIC,

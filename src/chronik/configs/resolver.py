@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, TypeVar, cast
 
-from chronik.configs.keys import BROKER_KEYS, TOPIC_KEYS, ConfigKey, Scope
-from chronik.errors import ConfigError
+from chronik.configs.checking import check_static
+from chronik.configs.keys import BROKER_KEYS, TOPIC_KEYS, ConfigKey, ConfigType, Scope
+from chronik.configs.known import all_broker_keys, broker_key, stranger
+from chronik.errors import invariant
 from chronik.metadata.commands import CLUSTER_DEFAULT
 from chronik.metadata.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
@@ -29,6 +31,8 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+    DYNAMIC_GROUP = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +40,21 @@ class Synonym:
     name: str
     value: str
     source: ConfigSource
+    unit: int = 1
+    """What its value is to be multiplied with, to be one of the key that it stands for."""
+
+    @property
+    def in_units_of_the_key(self) -> str:
+        if self.unit == 1:
+            return self.value
+        number = int(self.value)
+        return str(number * self.unit) if number >= 0 else self.value
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
     key: ConfigKey
-    value: str
+    value: str | None
     source: ConfigSource
     read_only: bool
     synonyms: list[Synonym] = field(default_factory=list)
@@ -71,7 +84,7 @@ class ConfigResolver:
         self._static = static
         self._known_before = _Known(None, None)
         for name, value in static.items():
-            _check_static(name, value)
+            check_static(name, value)
 
     # Values
 
@@ -79,7 +92,7 @@ class ConfigResolver:
         known = self._known().broker
         value = known.get(name)
         if value is None:
-            value = known[name] = next(self._broker_values(BROKER_KEYS[name], self._node_id)).value
+            value = known[name] = next(self._broker_values(BROKER_KEYS[name], self._node_id)).in_units_of_the_key
         return value
 
     def broker_int(self, name: str) -> int:
@@ -88,13 +101,20 @@ class ConfigResolver:
     def broker_flag(self, name: str) -> bool:
         return self.broker(name).strip().lower() == "true"
 
+    def list_of_broker(self, key: ConfigKey, broker_id: int) -> str:
+        """What a list is changed from, for one broker or for all of them (CLUSTER_DEFAULT)."""
+        return next((synonym.value for synonym in self._broker_values(key, broker_id)), "")
+
     def topic(self, configs: Mapping[str, str], name: str) -> str:
         """The value of a topic key for a topic with these configs of its own."""
         own = configs.get(name)
         if own is not None:
             return own
         key = TOPIC_KEYS[name]
-        return key.default if key.synonym is None else self.broker(key.synonym)
+        if key.synonym is not None:
+            return self.broker(key.synonym)
+        invariant(key.default is not None, f"{name} has no default")
+        return cast(str, key.default)
 
     def topic_values(self, configs: Mapping[str, str]) -> Mapping[str, str]:
         """The values of all topic keys, for whoever wants many of them."""
@@ -132,71 +152,54 @@ class ConfigResolver:
 
     def describe_topic(self, configs: Mapping[str, str]) -> Iterator[ConfigEntry]:
         for key in TOPIC_KEYS.values():
-            synonyms = list(self._topic_values(key, configs))
-            yield ConfigEntry(key, synonyms[0].value, synonyms[0].source, False, synonyms)
+            yield _entry(key, list(self._topic_values(key, configs)), read_only=False)
 
     def describe_broker(self, broker_id: int) -> Iterator[ConfigEntry]:
-        for key in BROKER_KEYS.values():
+        dynamic = self._store.image.broker_configs
+        strangers = {*dynamic.get(broker_id, ()), *dynamic.get(CLUSTER_DEFAULT, ())}
+        if broker_id == self._node_id:
+            strangers.update(self._static)
+        for key in all_broker_keys():
+            strangers.discard(key.name)
             synonyms = list(self._broker_values(key, broker_id))
-            yield ConfigEntry(key, synonyms[0].value, synonyms[0].source, key.scope is Scope.READ_ONLY, synonyms)
+            if not key.internal or any(synonym.source is not ConfigSource.DEFAULT for synonym in synonyms):
+                yield _entry(key, synonyms, read_only=key.scope is Scope.READ_ONLY)
+        for name in sorted(strangers):
+            key = broker_key(name) or stranger(name)
+            yield _entry(key, list(self._broker_values(key, broker_id)), read_only=key.scope is Scope.READ_ONLY)
 
     def describe_cluster_default(self) -> Iterator[ConfigEntry]:
         for name, value in sorted(self._store.image.broker_configs.get(CLUSTER_DEFAULT, {}).items()):
+            key = broker_key(name) or stranger(name)
             synonym = Synonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER)
-            yield ConfigEntry(BROKER_KEYS[name], value, synonym.source, False, [synonym])
+            yield _entry(key, [synonym], read_only=key.type is ConfigType.UNKNOWN)
 
     def _topic_values(self, key: ConfigKey, configs: Mapping[str, str]) -> Iterator[Synonym]:
         own = configs.get(key.name)
         if own is not None:
             yield Synonym(key.name, own, ConfigSource.DYNAMIC_TOPIC)
-        if key.synonym is None:
-            yield Synonym(key.name, key.default, ConfigSource.DEFAULT)
-        else:
+        if key.synonym is not None:
             yield from self._broker_values(BROKER_KEYS[key.synonym], self._node_id)
+        elif key.default is not None:
+            yield Synonym(key.name, key.default, ConfigSource.DEFAULT)
 
-    def _broker_values(self, key: ConfigKey, broker_id: int) -> Iterator[Synonym]:
+    def _broker_values(self, key: ConfigKey, broker_id: int, unit: int = 1) -> Iterator[Synonym]:
         dynamic = self._store.image.broker_configs
         own = dynamic.get(broker_id, {}).get(key.name)
         if own is not None:
-            yield Synonym(key.name, own, ConfigSource.DYNAMIC_BROKER)
+            yield Synonym(key.name, own, ConfigSource.DYNAMIC_BROKER, unit)
         shared = dynamic.get(CLUSTER_DEFAULT, {}).get(key.name)
         if shared is not None:
-            yield Synonym(key.name, shared, ConfigSource.DYNAMIC_DEFAULT_BROKER)
+            yield Synonym(key.name, shared, ConfigSource.DYNAMIC_DEFAULT_BROKER, unit)
         if broker_id == self._node_id and key.name in self._static:
-            yield Synonym(key.name, self._static[key.name], ConfigSource.STATIC_BROKER)
-        yield Synonym(key.name, key.default, ConfigSource.DEFAULT)
+            yield Synonym(key.name, self._static[key.name], ConfigSource.STATIC_BROKER, unit)
+        for fallback in key.fallbacks:
+            yield from self._broker_values(BROKER_KEYS[fallback.name], broker_id, fallback.unit)
+        if key.default is not None:
+            yield Synonym(key.name, key.default, ConfigSource.DEFAULT, unit)
 
 
-def check_topic_config(name: str, value: str | None) -> None:
-    """Raises INVALID_CONFIG for an unknown key or an illegal value."""
-    _check(TOPIC_KEYS, "topic", name, value)
-
-
-def check_broker_config(name: str, value: str | None, *, cluster_wide: bool) -> None:
-    """Raises INVALID_CONFIG; INVALID_REQUEST for a key that cannot change while the node runs."""
-    _check(BROKER_KEYS, "broker", name, value)
-    scope = BROKER_KEYS[name].scope
-    if scope is Scope.READ_ONLY:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} cannot be changed while the node runs")
-    if cluster_wide and scope is Scope.PER_BROKER:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} can be set for single brokers only")
-
-
-def _check(keys: Mapping[str, ConfigKey], kind: str, name: str, value: str | None) -> None:
-    key = keys.get(name)
-    if key is None:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown {kind} config name: {name}")
-    if value is None:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} has no value")
-    expected = key.check(value)
-    if expected is not None:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Invalid value {value} for {name}: expected {expected}")
-
-
-def _check_static(name: str, value: str) -> None:
-    key = BROKER_KEYS.get(name)
-    if key is None:
-        raise ConfigError(f"broker: unknown key {name!r}; it takes Kafka's broker configs by their own names")
-    expected = key.check(value)
-    if expected is not None:
-        raise ConfigError(f"broker: {name} = {value!r}: expected {expected}")
+def _entry(key: ConfigKey, synonyms: list[Synonym], *, read_only: bool) -> ConfigEntry:
+    if not synonyms:
+        return ConfigEntry(key, None, ConfigSource.DEFAULT, read_only)
+    return ConfigEntry(key, synonyms[0].in_units_of_the_key, synonyms[0].source, read_only, synonyms)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 
 from chronik.clock import Clock
-from chronik.configs.resolver import ConfigResolver, check_topic_config
+from chronik.configs.checking import check_topic_config
+from chronik.configs.resolver import ConfigResolver
 from chronik.controller.placement import Place, place_replicas
 from chronik.controller.second_look import BY_THE_IMAGE, look_again
 from chronik.ids import new_id

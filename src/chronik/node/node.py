@@ -179,7 +179,13 @@ class Node:
             refused_batches=RefusedBatches(self._clock),
         )
         router = Router(services, self._fail, self._interceptor)
-        listener = Listener(config.kafka, router.dispatch, _listener_limits(configs), services.outbox)
+        listener = Listener(
+            config.kafka,
+            router.dispatch,
+            _listener_limits(configs),
+            services.outbox,
+            connections_max=lambda: configs.broker_int("max.connections"),
+        )
         housekeeping = Housekeeping(replicas, synced_offsets, configs, self._clock)
         return _Parts(standing, services, flusher, cache, synced_offsets, housekeeping, router, listener)
 
@@ -195,6 +201,7 @@ class Node:
         self._undo.append(_later(parts.cache.close))
         store.subscribe(parts.services.topic_bytes.follow)
         store.subscribe(replicas.apply)
+        store.subscribe(parts.housekeeping.follow)
         self._undo.append(_later(replicas.close))
         self._undo.append(_later(parts.flusher.close))
         self._undo.append(parts.flusher.drain)
@@ -276,17 +283,14 @@ def _later(function: Callable[[], None]) -> Callable[[], Awaitable[None]]:
 
 
 def _static_configs(config: NodeConfig) -> dict[str, str]:
-    return {
-        "default.replication.factor": str(config.replication_factor),
-        "min.insync.replicas": str(config.min_insync_replicas),
-        **config.broker,
-    }
+    """Those that have a key of their own in the node's config too, which says nothing when it says Kafka's default."""
+    own = {"default.replication.factor": config.replication_factor, "min.insync.replicas": config.min_insync_replicas}
+    return {name: str(value) for name, value in own.items() if value != 1} | dict(config.broker)
 
 
 def _listener_limits(configs: ConfigResolver) -> ListenerLimits:
     return ListenerLimits(
         frame_bytes=configs.broker_int("socket.request.max.bytes"),
-        connections=configs.broker_int("max.connections"),
         idle_seconds=configs.broker_int("connections.max.idle.ms") / 1000,
     )
 

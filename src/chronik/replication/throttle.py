@@ -11,7 +11,7 @@ from typing import Final
 
 from chronik.broker.replica import Replica
 from chronik.clock import Clock
-from chronik.configs.keys import LONG_MAX
+from chronik.configs.checks import LONG_MAX
 from chronik.configs.resolver import ConfigResolver
 from chronik.metadata.store import MetadataStore
 

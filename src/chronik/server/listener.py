@@ -6,6 +6,7 @@ import asyncio
 import logging
 import sys
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from chronik import limits
@@ -40,11 +41,14 @@ class Listener:
         dispatch: Dispatch,
         listener_limits: ListenerLimits | None = None,
         outbox: Outbox | None = None,
+        connections_max: Callable[[], int] | None = None,
     ) -> None:
+        """`connections_max` is asked for each connection, where it is not the same for ever."""
         self._address = address
         self.dispatch = dispatch
         self.limits = listener_limits or ListenerLimits()
         self.outbox = outbox or Outbox()
+        self._connections_max = connections_max or (lambda: self.limits.connections)
         self.loop: asyncio.AbstractEventLoop
         self._server: asyncio.Server | None = None
         self._connections: set[Connection] = set()
@@ -116,7 +120,7 @@ class Listener:
         return self._shared_scratch
 
     def admit(self, connection: Connection) -> bool:
-        if self._stopping or len(self._connections) >= self.limits.connections:
+        if self._stopping or len(self._connections) >= self._connections_max():
             return False
         self._connections.add(connection)
         return True

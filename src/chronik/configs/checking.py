@@ -1,0 +1,66 @@
+"""What may be set, and where: refusals of wrong configs, in Kafka's words and with its codes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from chronik.configs.keys import TOPIC_KEYS, ConfigKey, Scope
+from chronik.configs.known import broker_key
+from chronik.errors import ConfigError
+from chronik.protocol.errors import ErrorCode, KafkaError
+
+
+def check_topic_config(name: str, value: str | None) -> None:
+    """Raises INVALID_CONFIG for an unknown key or an illegal value."""
+    key = TOPIC_KEYS.get(name)
+    if key is None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
+    _check_value(key, value, ErrorCode.INVALID_CONFIG)
+
+
+def check_broker_configs(wanted: Mapping[str, str], *, cluster_wide: bool) -> None:
+    """Raises INVALID_REQUEST for keys that cannot change while the node runs, or not for all brokers at once, and for
+    illegal values. Names that nobody knows are taken, as Kafka takes them: they may be a plugin's."""
+    keys = [key for name in wanted if (key := broker_key(name)) is not None]
+    _refuse(keys, lambda key: key.scope is Scope.READ_ONLY, "Cannot update these configs dynamically")
+    _refuse(
+        keys,
+        lambda key: key.per_listener,
+        "These security configs can be dynamically updated only per-listener using the listener prefix",
+    )
+    if cluster_wide:
+        _refuse(
+            keys,
+            lambda key: key.scope is Scope.PER_BROKER,
+            "Cannot update these configs at default cluster level, broker id must be specified",
+        )
+    for key in keys:
+        _check_value(key, wanted[key.name], ErrorCode.INVALID_REQUEST)
+
+
+def check_static(name: str, value: str) -> None:
+    """Raises ConfigError for what the file may not say."""
+    key = broker_key(name)
+    if key is None:
+        raise ConfigError(f"broker: unknown key {name!r}; it takes Kafka's broker configs by their own names")
+    expected = key.check(value)
+    if expected is not None:
+        raise ConfigError(f"broker: {name} = {_shown(key, value)!r}: expected {expected}")
+
+
+def _refuse(keys: list[ConfigKey], is_wrong: Callable[[ConfigKey], bool], reason: str) -> None:
+    wrong = sorted(key.name for key in keys if is_wrong(key))
+    if wrong:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{reason}: [{', '.join(wrong)}]")
+
+
+def _check_value(key: ConfigKey, value: str | None, code: ErrorCode) -> None:
+    if value is None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key.name} has no value")
+    expected = key.check(value)
+    if expected is not None:
+        raise KafkaError(code, f"Invalid value {_shown(key, value)} for configuration {key.name}: expected {expected}")
+
+
+def _shown(key: ConfigKey, value: str) -> str:
+    return "[hidden]" if key.sensitive else value

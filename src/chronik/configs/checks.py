@@ -1,0 +1,73 @@
+"""What is a legal value of a config key: a check takes the text, and says what it should be, or None."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+LONG_MAX = 2**63 - 1
+INT_MAX = 2**31 - 1
+
+Check = Callable[[str], str | None]
+"""What is wrong with a value, or None."""
+
+_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,20}\s*")  # Python would also take 1_000, and the digits of every script
+
+
+def whole(low: int, high: int) -> Check:
+    def check(value: str) -> str | None:
+        if not _WHOLE.fullmatch(value):
+            return "a whole number"
+        return None if low <= int(value) <= high else f"a whole number from {low} to {high}"
+
+    return check
+
+
+def unlimited_or(low: int, high: int) -> Check:
+    """-1 for no limit."""
+    limited = whole(low, high)
+    return lambda value: None if value.strip() == "-1" else limited(value) and f"-1, or {limited(value)}"
+
+
+def number(low: float, high: float) -> Check:
+    expected = f"a number from {low:g} to {high:g}"
+
+    def check(value: str) -> str | None:
+        try:
+            return None if low <= float(value) <= high else expected
+        except ValueError:
+            return expected
+
+    return check
+
+
+def choice(*choices: str) -> Check:
+    return lambda value: None if value in choices else "one of " + ", ".join(choices)
+
+
+def choice_or_none(*choices: str) -> Check:
+    return lambda value: None if value in ("", *choices) else f"one of {', '.join(choices)}, or empty"
+
+
+def choices(*choices: str) -> Check:
+    """None of them is a choice too, and one given twice counts once, as in Kafka."""
+
+    def check(value: str) -> str | None:
+        given = [part.strip() for part in value.split(",")] if value.strip() else []
+        return None if all(part in choices for part in given) else "a list of " + ", ".join(choices)
+
+    return check
+
+
+def throttled_replicas(value: str) -> str | None:
+    given = [part.strip() for part in value.split(",")]
+    legal = value.strip() == "*" or all(re.fullmatch(r"([0-9]+:[0-9]+)?", part) for part in given)
+    return None if legal else "* or a list of PARTITION:BROKER"
+
+
+def anything(value: str) -> str | None:
+    return None
+
+
+def boolean(value: str) -> str | None:
+    return None if value.strip().lower() in ("true", "false") else "true or false"

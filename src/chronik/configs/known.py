@@ -1,0 +1,44 @@
+"""Which broker config a name stands for: one with a meaning here, one of Kafka's that is kept, or one of a listener."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from chronik.configs.checks import anything
+from chronik.configs.keys import BROKER_KEYS, ConfigKey, ConfigType
+
+_OF_LISTENER = re.compile(r"listener\.name\.[^.]*\.(.*)", re.DOTALL)
+
+
+def broker_key(name: str) -> ConfigKey | None:
+    """None for a name that neither we nor Kafka know."""
+    key = BROKER_KEYS.get(name)
+    if key is not None:
+        return key
+    from chronik.configs.kept_keys import KEPT_KEYS  # a node that is given none of them starts without
+
+    key = KEPT_KEYS.get(name)
+    return key if key is not None else _key_of_listener(name)
+
+
+def all_broker_keys() -> Iterator[ConfigKey]:
+    from chronik.configs.kept_keys import KEPT_KEYS
+
+    yield from BROKER_KEYS.values()
+    yield from KEPT_KEYS.values()
+
+
+def stranger(name: str) -> ConfigKey:
+    """A key for a name that nobody knows. Kafka stores such names for plugins, and never tells their values."""
+    return ConfigKey(name, ConfigType.UNKNOWN, None, "", anything)
+
+
+def _key_of_listener(name: str) -> ConfigKey | None:
+    """`listener.name.NAME.KEY` is KEY for one listener. Without an effect here, whatever KEY is."""
+    found = _OF_LISTENER.fullmatch(name)
+    key = broker_key(found[1]) if found else None
+    if key is None:
+        return None
+    return replace(key, name=name, default=None, fallbacks=(), kept=True, internal=True, per_listener=False)
