@@ -19,7 +19,7 @@ ARGUMENT_LETTERS_MAX: Final = 400
 
 LINE_LETTERS_MAX: Final = 4_000
 
-BURST_LINES_MAX: Final = 100
+BURST_LINES_MAX: Final = 50
 """Lines of one kind in BURST_SECONDS; further ones are counted. A start, a failover or a slip of an operator has fewer
 of them that matter; strangers that knock at a port make thousands."""
 

@@ -64,6 +64,8 @@ class Target:
     few: bool = False
     """Whether small counts will do: a share of the rows runs in `make test`."""
 
+    restarted: set[int] = field(default_factory=set)
+    """Node ids: their processes are new, and the probe's connections to them were lost, which is no finding."""
     _kept: list[socket.socket | RawClient] = field(default_factory=list)
 
     def count(self, few: int, full: int) -> int:

@@ -85,7 +85,7 @@ def pulse(port: int, pid: int, over: threading.Event) -> None:
                 over.wait(max(0.0, began + PULSE_EVERY_SECONDS - time.monotonic()))
             connection.close()
         except (ClientError, OSError) as error:
-            tell(LOST, began, why=f"a connection to port {port}: {error}")
+            tell(LOST, began, port=port, why=f"a connection to port {port}: {error}")
             over.wait(PULSE_EVERY_SECONDS)
 
 

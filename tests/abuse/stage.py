@@ -81,7 +81,9 @@ def _measured(attack: Attack, target: Target, home: Path) -> Figures:
         target.let_go()
         growth = max(process.memory_growth() for process in processes)
     seen = Seen.between(watch.trips(), began, ended)
-    ailments += [f"lost {why}" for why in seen.losses()[:3]]
+    processes = [process for process in processes if process.node.node_id not in target.restarted]
+    excused = {node.port for node in target.nodes if node.node_id in target.restarted}
+    ailments += [f"lost {why}" for why in seen.losses(excused)[:3]]
     for process in processes:
         ailments += process.ailments()
     ailments += _unwell(target)

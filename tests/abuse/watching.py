@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Collection
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple
@@ -100,5 +101,6 @@ class Seen(NamedTuple):
     def held_raw_ms(self) -> float:
         return max((trip.ms for trip in self.of(probe.PULSE)), default=0.0)
 
-    def losses(self) -> list[str]:
-        return [str(trip.details["why"]) for trip in self.of(probe.LOST)]
+    def losses(self, excused_ports: Collection[int] = ()) -> list[str]:
+        lost = [trip.details for trip in self.of(probe.LOST) if trip.details.get("port") not in excused_ports]
+        return [str(each["why"]) for each in lost]

@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from typing import cast
 
 import msgspec
 import pytest
 
 from chronik.config import Address
 from chronik.errors import ConfigError
-from chronik.raft import handshake, peer_connection, transport
+from chronik.raft import handshake, peer_connection, strangers
 from chronik.raft.handshake import (
     AcceptorHandshake,
     Challenge,
@@ -21,6 +23,7 @@ from chronik.raft.handshake import (
     make_identity,
 )
 from chronik.raft.messages import AnyMessage, Heartbeat, encode_message
+from chronik.raft.peer_connection import PeerConnection
 from chronik.raft.peer_frames import (
     ANSWER_FRAME_BYTES_MAX,
     FRAME_BYTES_MAX,
@@ -376,20 +379,91 @@ def test_a_stranger_who_says_nothing_is_cut_off(
     run(scenario())
 
 
-def test_strangers_cannot_fill_the_port(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def is_cut_off(reader: asyncio.StreamReader) -> bool:
+    with suppress(ConnectionResetError):
+        assert await reader.read() == b""
+    return True
+
+
+@pytest.mark.parametrize("held", [strangers.STRANGERS_MAX, strangers.STRANGERS_MAX + 1])
+def test_the_oldest_stranger_makes_room_for_the_next(held: int, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        monkeypatch.setattr(transport, "STRANGERS_MAX", 5)
         async with listening() as (address, _, server):
-            silent = [await asyncio.open_connection(*address) for _ in range(5)]
-            await until(lambda: len(server._strangers) == 5)
-            reader, writer = await asyncio.open_connection(*address)
-            assert await reader.read() == b""
-            assert "turned away" in caplog.text
-            for _, each in (*silent, (reader, writer)):
-                each.close()
+            opened = []
+            for number in range(held):
+                opened.append(await asyncio.open_connection(*address))
+                await until(lambda: len(server._strangers) == min(number + 1, strangers.STRANGERS_MAX))  # noqa: B023
+            if held > strangers.STRANGERS_MAX:
+                assert await is_cut_off(opened[0][0])
+                assert "others wait" in caplog.text
+            assert len(server._strangers) == strangers.STRANGERS_MAX
+            for _, writer in opened:
+                writer.close()
             await until(lambda: not server._strangers)
 
     run(scenario())
+
+
+def test_strangers_that_hold_the_port_full_keep_no_node_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        monkeypatch.setattr(peer_connection, "HANDSHAKE_SECONDS_MAX", 3600.0)  # only room that is made lets it in
+        async with listening() as (address, _, server):
+            silent = [await asyncio.open_connection(*address) for _ in range(strangers.STRANGERS_MAX)]
+            await until(lambda: len(server._strangers) == strangers.STRANGERS_MAX)
+            async with dialling(identity(2), address) as (client, _):
+                await until(lambda: client.connected_peers == [1])
+            for _, writer in silent:
+                writer.close()
+
+    run(scenario())
+
+
+def test_a_node_gets_in_while_strangers_come_and_come() -> None:
+    async def scenario() -> None:
+        async with listening() as (address, _, server):
+            held: deque[asyncio.StreamWriter] = deque()
+
+            async def knock() -> None:
+                while True:
+                    _, writer = await asyncio.open_connection(*address)
+                    held.append(writer)
+                    if len(held) > 2 * strangers.STRANGERS_MAX:
+                        held.popleft().close()
+
+            knocking = [asyncio.ensure_future(knock()) for _ in range(20)]
+            await until(lambda: len(server._strangers) == strangers.STRANGERS_MAX)
+            async with dialling(identity(2), address) as (client, _):
+                await until(lambda: client.connected_peers == [1])
+            for task in knocking:
+                task.cancel()
+            await asyncio.gather(*knocking, return_exceptions=True)
+            for writer in held:
+                writer.close()
+
+    run(scenario())
+
+
+def test_whoever_has_greeted_or_comes_from_a_peers_machine_is_pushed_out_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strangers, "STRANGERS_MAX", 4)
+
+    def stranger(host: str, *, greeted: bool = False) -> PeerConnection:
+        acceptor = AcceptorHandshake(identity(1))
+        if greeted:
+            acceptor.receive(DialerHandshake(identity(2), 1).begin())
+        connection = PeerConnection(cast(PeerTransport, None), acceptor)
+        connection.host = host
+        return connection
+
+    table = strangers.Strangers(["10.0.0.2"])
+    table.know("10.0.0.3")
+    order = [
+        stranger("10.0.0.2", greeted=True),
+        stranger("10.9.9.9", greeted=True),
+        stranger("10.0.0.3"),
+        stranger("10.9.9.9"),
+    ]
+    assert [table.add(each) for each in order] == [None] * 4
+    assert [table.add(stranger("10.0.0.2", greeted=True)) for _ in range(4)] == [*order[::-1]]
 
 
 def test_a_node_that_speaks_for_another_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:

@@ -59,6 +59,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         """First for the handshake to end, then to look whether the other end is silent."""
+        self.host = "?"
         self._address = "?"
         self._is_closing = False
         self.is_paused = False
@@ -74,6 +75,11 @@ class PeerConnection(asyncio.BufferedProtocol):
     @property
     def is_closing(self) -> bool:
         return self._is_closing
+
+    @property
+    def has_greeted(self) -> bool:
+        """It has said who it is; whether that is true is another thing."""
+        return self._handshake.peer >= 0
 
     @property
     def has_been_open(self) -> bool:
@@ -94,8 +100,10 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._is_closing = True
         if self._timer is not None:
             self._timer.cancel()
-        who = f"node {self.peer}" if self._handshake.is_done else "a stranger"
-        logger.log(level, "peer connection with %s at %s closed: %s", who, self._address, reason)
+        if self._handshake.is_done:
+            logger.log(level, "peer connection with node %d at %s closed: %s", self.peer, self._address, reason)
+        else:  # a line of another kind: however many strangers there are, those about peers are written
+            logger.log(level, "peer connection with a stranger at %s closed: %s", self._address, reason)
         if self._transport is not None:
             self._transport.abort()  # what was not sent is lost, as any message may be
 
@@ -109,6 +117,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=UNSENT_BYTES_HIGH)
         name = transport.get_extra_info("peername")
         if isinstance(name, tuple):
+            self.host = name[0]
             self._address = f"{name[0]}:{name[1]}"
         _watch_the_line(transport.get_extra_info("socket"))
         loop = asyncio.get_running_loop()

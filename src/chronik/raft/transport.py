@@ -22,12 +22,7 @@ from chronik.raft.peer_calls import PeerCalls
 from chronik.raft.peer_connection import PeerConnection
 from chronik.raft.peer_frames import Frame, FrameKind, encode_frame
 from chronik.raft.peer_link import PeerLink
-
-logger = logging.getLogger("chronik.raft")
-
-STRANGERS_MAX: Final = 64
-"""Connections that have not shown who they are. Each may stay for the time of a handshake: more of them at once than
-there can be members is no cluster that starts, but somebody who fills the port."""
+from chronik.raft.strangers import ACCEPTED_AT_ONCE_MAX, Strangers
 
 
 class MessageReceiver(Protocol):
@@ -63,7 +58,7 @@ class PeerTransport:
         self._links: dict[int, PeerLink] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._addresses = dict(peers)
-        self._strangers: set[PeerConnection] = set()
+        self._strangers = Strangers(address.host for address in peers.values())
         self._accepted: dict[int, PeerConnection] = {}
         self._all_closed = asyncio.Event()
         self.calls: Final = PeerCalls(self._send_request)
@@ -74,7 +69,11 @@ class PeerTransport:
         """Takes the port, and returns its address (a port of 0 becomes a real one). Raises OSError."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            self._new_connection, self._address.host, self._address.port, start_serving=False
+            self._new_connection,
+            self._address.host,
+            self._address.port,
+            backlog=ACCEPTED_AT_ONCE_MAX,
+            start_serving=False,
         )
         return Address(self._address.host, self._server.sockets[0].getsockname()[1])
 
@@ -97,7 +96,8 @@ class PeerTransport:
         for node_id in list(self._tasks):
             self._hang_up(node_id)
         await asyncio.gather(*tasks, return_exceptions=True)
-        while connections := [*self._strangers, *self._accepted.values()]:  # also those that come at the last moment
+        # Also those that come at the last moment.
+        while connections := [*self._strangers.all(), *self._accepted.values()]:
             for connection in connections:
                 connection.close("the node stops", logging.DEBUG)
             self._all_closed.clear()
@@ -109,6 +109,7 @@ class PeerTransport:
             return
         invariant(node_id in self._addresses or len(self._addresses) < MEMBERS_MAX, "more peers than a cluster has")
         self._addresses[node_id] = address
+        self._strangers.know(address.host)
         if self._receiver is not None:
             self._hang_up(node_id)
             self._dial(node_id, address)
@@ -204,14 +205,15 @@ class PeerTransport:
     # --------------------------------------------------------------------------------------- what others have dialled
 
     def _new_connection(self) -> asyncio.BaseProtocol:
-        if len(self._strangers) >= STRANGERS_MAX:
-            return _TurnedAway()
         connection = PeerConnection(self, AcceptorHandshake(self._identity))
-        self._strangers.add(connection)
+        pushed_out = self._strangers.add(connection)
+        if pushed_out is not None:
+            pushed_out.close("it showed no secret, and others wait", logging.WARNING)
         return connection
 
     def connection_opened(self, connection: PeerConnection) -> None:
         self._strangers.discard(connection)
+        self._strangers.know(connection.host)
         before = self._accepted.get(connection.peer)
         if before is None and len(self._accepted) >= MEMBERS_MAX:
             connection.close(f"{MEMBERS_MAX} nodes are connected", logging.WARNING)
@@ -250,9 +252,3 @@ class PeerTransport:
         if self._accepted.get(connection.peer) is connection:
             del self._accepted[connection.peer]
         self._all_closed.set()
-
-
-class _TurnedAway(asyncio.Protocol):
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        logger.warning("a connection to the peers' port was turned away: %d show no secret", STRANGERS_MAX)
-        transport.close()
