@@ -8,13 +8,14 @@ CLIENTS := .tools/.ready
 NETWORK := .tools/.network
 SEED ?= 1
 
-.PHONY: help demo test check long fuzz chaos chaos-seeds abuse bench bench-cluster bench-pipeline clean
+.PHONY: help demo test check long fuzz chaos chaos-seeds abuse bench bench-tails bench-cluster bench-pipeline clean
 
 help:
 	@echo "make demo    three nodes, a stream, a crash; then a table, SQL, and an audit"
 	@echo "make test    every test (installs the clients it needs: PyPI, npm, Debian, Maven Central)"
 	@echo "make check   ruff, mypy --strict, and imports that run downwards"
 	@echo "make bench   throughput, latency, start time and memory, beside a bare server"
+	@echo "make bench-tails     20,000 single records on a busy machine, and the longest, beside Apache Kafka (Maven Central)"
 	@echo "make bench-pipeline  topics into tables, beside Spark's own connector; growth; SQL"
 	@echo "make bench-cluster   what three nodes do: start, failover, metadata, commits, snapshots, idle"
 	@echo "make long    the tests with their full counts (SEED=$(SEED))"
@@ -83,6 +84,10 @@ chaos-seeds: $(READY) $(NETWORK)
 bench: $(READY)
 	@$(BIN)/python -m bench
 	@$(BIN)/python -m bench.pipeline
+
+bench-tails: $(READY)
+	@tools/clients/setup apache-kafka
+	@$(BIN)/python -m bench.tails
 
 bench-cluster: $(READY)
 	@$(BIN)/python -m bench.cluster

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Final
 
 from chronik.bench.errors import BenchFailed
+from chronik.config import Address
 
 HOST: Final = "127.0.0.1"
 START_SECONDS_MAX: Final = 30.0
@@ -56,8 +57,10 @@ def _environment(parent: Path) -> dict[str, str]:
 class Server:
     """A server that has answered its first request; it and its data go away at the end of the `with`."""
 
-    def __init__(self, name: str, parent: Path) -> None:
+    def __init__(self, name: str, parent: Path, *, tells_status: bool = False) -> None:
+        """`tells_status`: at `http`."""
         self._name = name
+        self.http = Address(HOST, _free_port()) if tells_status else None
         self._environment = _environment(parent)
         self._folder = Path(tempfile.mkdtemp(prefix="chronik-bench-", dir=parent))
         self._port = _free_port()
@@ -67,6 +70,8 @@ class Server:
     def __enter__(self) -> Server:
         began = time.perf_counter()
         command = COMMANDS[self._name](self._folder, self._port)
+        if self.http is not None:
+            command += ["--http", str(self.http)]
         self._process = subprocess.Popen(command, cwd=ROOT, env=self._environment)
         try:
             self._await_answer()

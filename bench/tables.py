@@ -144,10 +144,11 @@ def _round_trip_table(figures: Figures) -> str:
                 name,
                 number(median(latency.p50_ms for latency in latencies)),
                 number(median(latency.p99_ms for latency in latencies)),
+                number(median(latency.p999_ms for latency in latencies)),
                 number(max(latency.max_ms for latency in latencies)),
             ]
         )
-    return markdown_table(["", "p50 ms", "p99 ms", "max ms"], rows)
+    return markdown_table(["", "p50 ms", "p99 ms", "p99.9 ms", "max ms"], rows)
 
 
 def _node_table(figures: Figures, idle: Idle) -> str:

@@ -59,7 +59,28 @@ def test_topics_and_groups_are_removed_again(measured: Broker) -> None:
         assert not listed.groups
 
 
-def test_a_refused_commit_ends_the_measurement(measured: Broker) -> None:
+def test_a_coordinator_that_has_moved_is_looked_for_again(measured: Broker) -> None:
+    measured.fail("OffsetCommit", "NOT_COORDINATOR", times=3)
+    measured.fail("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", times=2)
+    with measured.cluster() as cluster:
+        assert measure(cluster, CommitsLoad(groups=2, offsets=1, seconds=0.5)).requests >= 2
+
+
+def test_groups_are_deleted_where_they_have_moved_to(measured: Broker) -> None:
+    measured.fail("DeleteGroups", "NOT_COORDINATOR", times=2)
+    with measured.cluster() as cluster:
+        measure(cluster, CommitsLoad(groups=3, offsets=1, seconds=0.1))
+        assert not cluster.any_broker().request(ListGroupsRequest(), ListGroupsResponse).groups
+
+
+def test_a_commit_that_is_refused_for_good_ends_the_measurement(measured: Broker) -> None:
+    measured.fail("OffsetCommit", "GROUP_AUTHORIZATION_FAILED", times=None)
+    with measured.cluster() as cluster, pytest.raises(BenchFailed, match="answered with GROUP_AUTHORIZATION_FAILED"):
+        measure(cluster, CommitsLoad(groups=2, offsets=1, seconds=5))
+
+
+def test_a_coordinator_is_not_looked_for_without_end(measured: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "MOVE_SECONDS_MAX", 0.2)
     measured.fail("OffsetCommit", "NOT_COORDINATOR", times=None)
     with measured.cluster() as cluster, pytest.raises(BenchFailed, match="answered with NOT_COORDINATOR"):
         measure(cluster, CommitsLoad(groups=2, offsets=1, seconds=5))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ from chronik.bench import librdkafka
 from chronik.bench.errors import BenchFailed, ClientMissing
 from chronik.bench.main import main
 from chronik.client.admin import list_topics
+from chronik.client.errors import RequestTimedOut
 from chronik.client.offsets import latest_offsets
 from chronik.testing import Broker
 
@@ -70,7 +72,10 @@ def test_consume_says_that_there_is_nothing_to_read(measured: Broker) -> None:
 def test_round_trips_are_measured_one_by_one(capsys: pytest.CaptureFixture[str], measured: Broker) -> None:
     result = bench(capsys, measured, "round-trip", "--records", "50")
     assert result["trips"] == 50
-    assert 0 < result["latency"]["p50_ms"] <= result["latency"]["max_ms"]
+    latency = result["latency"]
+    assert 0 < latency["p50_ms"] <= latency["p99_ms"] <= latency["p999_ms"] <= latency["max_ms"]
+    assert 50 >= result["over_50_ms"] >= result["over_100_ms"] == (latency["max_ms"] > 100)
+    assert result["beside_slow_syncs"] is None
 
 
 def test_topics_are_created_in_three_ways_and_removed(capsys: pytest.CaptureFixture[str], measured: Broker) -> None:
@@ -79,6 +84,14 @@ def test_topics_are_created_in_three_ways_and_removed(capsys: pytest.CaptureFixt
     assert all(result["topics"] == 120 and result["seconds"] > 0 for result in results)
     with measured.cluster() as cluster:
         assert not [topic.name for topic in list_topics(cluster) if "topics" in (topic.name or "")]
+
+
+def test_topics_are_not_waited_for_longer_than_asked(measured: Broker) -> None:
+    measured.delay("CreateTopics", 30, times=1)
+    began = time.monotonic()
+    with pytest.raises(RequestTimedOut):
+        main(["topics", "-b", measured.bootstrap, "--topics", "1", "--timeout", "1"])
+    assert time.monotonic() - began < 20
 
 
 def test_metadata_is_asked_one_request_after_another(capsys: pytest.CaptureFixture[str], measured: Broker) -> None:

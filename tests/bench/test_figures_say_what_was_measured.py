@@ -20,7 +20,7 @@ def test_a_percentile_is_one_of_the_values() -> None:
 
 
 def test_latencies_are_told_in_milliseconds_whatever_their_order() -> None:
-    assert Latency.of([0.003, 0.001, 0.002]) == Latency(p50_ms=2.0, p99_ms=3.0, max_ms=3.0)
+    assert Latency.of([0.003, 0.001, 0.002]) == Latency(p50_ms=2.0, p99_ms=3.0, p999_ms=3.0, max_ms=3.0)
 
 
 def test_nothing_measured_is_an_error_and_not_a_zero() -> None:
@@ -67,7 +67,7 @@ def test_numbers_keep_four_digits() -> None:
 
 
 def test_a_table_leaves_out_what_is_not_known() -> None:
-    result = ProduceResult(10, 100, 0.5, 20.0, 0.002, 0.1, None, Latency(1.0, 2.0, 3.0))
+    result = ProduceResult(10, 100, 0.5, 20.0, 0.002, 0.1, None, Latency(1.0, 2.0, 2.5, 3.0))
     lines = dict(line.rsplit(maxsplit=1) for line in as_table([result]).splitlines())
     assert lines["records per second"] == "20"
     assert lines["latency p99 ms"] == "2"

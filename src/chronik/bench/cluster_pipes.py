@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from chronik.bench.arguments import CLIENT_ID
 from chronik.bench.errors import BenchFailed
 from chronik.client.connection import Connection
+from chronik.config import Address
 from chronik.protocol.codec import RequestHeader, decode_response, encode_request
 from chronik.protocol.schema import Request, Response
 
@@ -72,6 +73,11 @@ class Pipe(asyncio.Protocol):
         self._unanswered.append((self._last_id, key, version, answer))
         self._transport.write(encode_request(RequestHeader(key, version, self._last_id, CLIENT_ID), request))
         return answer
+
+    async def another(self, address: Address) -> Pipe:
+        """To another broker of the same cluster, in the same versions."""
+        _, pipe = await asyncio.get_running_loop().create_connection(partial(Pipe, self._version_of), *address)
+        return pipe
 
     def close(self) -> None:
         self._transport.close()

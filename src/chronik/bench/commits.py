@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import time
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -15,8 +17,10 @@ from chronik.bench.errors import BenchFailed
 from chronik.bench.measures import Latency
 from chronik.client.admin import NewTopic, create_topics, delete_topics
 from chronik.client.cluster import Cluster, raise_for
+from chronik.config import Address
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from chronik.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from chronik.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -29,6 +33,15 @@ GROUPS_DEFAULT: Final = 50
 OFFSETS_DEFAULT: Final = 10
 SECONDS_DEFAULT: Final = 10
 WARM_UP_SECONDS: Final = 1.0
+
+COORDINATOR_MOVES: Final = frozenset(
+    {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+)
+"""Upon which every client looks for the coordinator again."""
+
+MOVE_SECONDS_MAX: Final = 10.0
+LOOK_SECONDS: Final = 0.02
+"""Between two looks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +110,8 @@ def _find_coordinator(cluster: Cluster, group: str, topic: str) -> None:
 
 
 async def _commit(cluster: Cluster, load: CommitsLoad, topic: str, groups: list[str]) -> tuple[float, list[float]]:
-    async with open_pipes([cluster.coordinator(group) for group in groups]) as pipes:
-        asks = [_Committer(pipe, topic, group, load.offsets) for group, pipe in zip(groups, pipes, strict=True)]
+    async with open_pipes([cluster.coordinator(group) for group in groups]) as pipes, AsyncExitStack() as others:
+        asks = [_Committer(pipe, topic, group, load.offsets, others) for group, pipe in zip(groups, pipes, strict=True)]
         await as_fast_as_answered(asks, WARM_UP_SECONDS)  # every code path has run, and every group is there
         began = time.perf_counter()
         if load.rate is None:
@@ -118,21 +131,42 @@ def _in_turn(asks: list[_Committer]) -> Ask:
 class _Committer:
     """One group without members, which commits for all partitions at once, each time a later offset."""
 
-    def __init__(self, pipe: Pipe, topic: str, group: str, partitions: int) -> None:
+    def __init__(self, pipe: Pipe, topic: str, group: str, partitions: int, others: AsyncExitStack) -> None:
+        """`others` closes the connections to coordinators that the group has moved to."""
         self._pipe = pipe
+        self._others = others
+        self._looking = asyncio.Lock()
         self._topic = topic
         self._group = group
         self._partitions = partitions
         self._committed = 0
 
     async def __call__(self, number: int) -> None:
+        """Raises BenchFailed."""
         self._committed += 1
-        response = await self._pipe.send(self._request(self._committed))
-        assert isinstance(response, OffsetCommitResponse)
-        errors = [partition.error_code for topic in response.topics for partition in topic.partitions]
-        if len(errors) != self._partitions or any(errors):
-            told = ", ".join(sorted({ErrorCode(code).name for code in errors if code})) or "too few offsets"
-            raise BenchFailed(f"a commit of group {self._group} was answered with {told}")
+        request, until = self._request(self._committed), time.perf_counter() + MOVE_SECONDS_MAX
+        while True:
+            pipe = self._pipe
+            response = await pipe.send(request)
+            assert isinstance(response, OffsetCommitResponse)
+            codes = [partition.error_code for topic in response.topics for partition in topic.partitions]
+            errors = {ErrorCode(code) for code in codes if code}
+            if not errors and len(codes) == self._partitions:
+                return
+            if not errors or not errors <= COORDINATOR_MOVES or time.perf_counter() > until:
+                told = ", ".join(sorted(error.name for error in errors)) or "too few offsets"
+                raise BenchFailed(f"a commit of group {self._group} was answered with {told}")
+            await asyncio.sleep(LOOK_SECONDS)
+            await self._look_again(pipe)
+
+    async def _look_again(self, pipe: Pipe) -> None:
+        """Unless another commit, which went over the same `pipe`, has found the coordinator meanwhile."""
+        async with self._looking:
+            found = await pipe.send(FindCoordinatorRequest(key=self._group))
+            assert isinstance(found, FindCoordinatorResponse)
+            if self._pipe is pipe and not found.error_code:
+                self._pipe = await pipe.another(Address(found.host, found.port))
+                self._others.callback(self._pipe.close)
 
     def _request(self, offset: int) -> OffsetCommitRequest:
         partitions = [
@@ -145,8 +179,19 @@ class _Committer:
 
 
 def _delete_groups(cluster: Cluster, groups: list[str]) -> None:
+    cluster.forget()
+    left = set(groups)
+    cluster.retrying(partial(_delete_those_left, cluster, left))
+
+
+def _delete_those_left(cluster: Cluster, left: set[str]) -> None:
+    """Raises KafkaError or ClientError."""
     by_coordinator: dict[int, list[str]] = {}
-    for group in groups:
+    for group in left:
         by_coordinator.setdefault(id(cluster.coordinator(group)), []).append(group)
     for names in by_coordinator.values():
-        cluster.coordinator(names[0]).request(DeleteGroupsRequest(groups_names=names), DeleteGroupsResponse)
+        request = DeleteGroupsRequest(groups_names=names)
+        for result in cluster.coordinator(names[0]).request(request, DeleteGroupsResponse).results:
+            if result.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+                raise_for(result.error_code, f"group {result.group_id}")
+            left.discard(result.group_id)

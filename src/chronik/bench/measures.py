@@ -18,6 +18,8 @@ MILLION = 1_000_000
 class Latency:
     p50_ms: float
     p99_ms: float
+    p999_ms: float
+    """Of 1,000, the one that only one exceeds."""
     max_ms: float
 
     @classmethod
@@ -26,7 +28,8 @@ class Latency:
         ordered = sorted(seconds)
         if not ordered:
             raise BenchFailed("nothing was measured")
-        return cls(1000 * percentile(ordered, 50), 1000 * percentile(ordered, 99), 1000 * ordered[-1])
+        p50, p99, p999 = (1000 * percentile(ordered, percent) for percent in (50, 99, 99.9))
+        return cls(p50, p99, p999, 1000 * ordered[-1])
 
 
 def percentile(ordered: list[float], percent: float) -> float:

@@ -4,16 +4,33 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from chronik.bench.arguments import cluster_of, positive
 from chronik.bench.clients import client_config, temporary_topics, unique_name
 from chronik.bench.errors import BenchFailed, ClientMissing
 from chronik.bench.measures import Latency
+from chronik.config import Address
 
 ARRIVAL_SECONDS_MAX: Final = 10.0
+STATUS_SECONDS_MAX: Final = 10.0
 WARM_UP_TRIPS: Final = 100  # connections are made, and every code path has run
+
+
+class Span(NamedTuple):
+    """Of a trip, or of a sync on this machine: `time.perf_counter` is the same for all its processes."""
+
+    began: float
+    ended: float
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.began
+
+    def touches(self, other: Span) -> bool:
+        return self.began <= other.ended and other.began <= self.ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,21 +38,40 @@ class RoundTripResult:
     trips: int
     record_bytes: int
     latency: Latency
+    over_50_ms: int
+    over_100_ms: int
+    beside_slow_syncs: int | None = None
+    """Trips during which a node waited for more than 50 ms for its disk; None when no node was asked."""
+    max_ms_of_others: float | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--records", type=positive, default=2000, metavar="N")
     parser.add_argument("--size", type=positive, default=100, metavar="BYTES", help="of a record's value")
     parser.add_argument("--acks", choices=("all", "1", "0"), default="all")
+    parser.add_argument(
+        "--http",
+        action="append",
+        default=[],
+        type=Address.parse,
+        metavar="HOST:PORT",
+        help="of a node on this machine; trips during which its disk was slow are then told apart (give it for each)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> list[RoundTripResult]:
     topic = unique_name("round-trip")
     with cluster_of(arguments) as cluster, temporary_topics(cluster, [topic]):
-        return [measure(arguments.bootstrap_server, topic, arguments.records, arguments.size, arguments.acks)]
+        trips = make_trips(arguments.bootstrap_server, topic, arguments.records, arguments.size, arguments.acks)
+        return [result_of(trips, arguments.size, slow_syncs(arguments.http) if arguments.http else None)]
 
 
 def measure(bootstrap: str, topic: str, trips: int, size: int = 100, acks: str = "all") -> RoundTripResult:
+    """See `make_trips`."""
+    return result_of(make_trips(bootstrap, topic, trips, size, acks), size)
+
+
+def make_trips(bootstrap: str, topic: str, trips: int, size: int = 100, acks: str = "all") -> list[Span]:
     """The topic is new: its one partition is read from its beginning. Raises BenchFailed."""
     try:
         import confluent_kafka
@@ -49,22 +85,45 @@ def measure(bootstrap: str, topic: str, trips: int, size: int = 100, acks: str =
         consumer.assign([confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)])
         for number in range(WARM_UP_TRIPS):
             _trip(producer, consumer, topic, _value(number, size))
-        seconds = [_trip(producer, consumer, topic, _value(number, size)) for number in range(trips)]
+        return [_trip(producer, consumer, topic, _value(number, size)) for number in range(trips)]
     finally:
         consumer.close()
         producer.flush(ARRIVAL_SECONDS_MAX)
-    return RoundTripResult(trips, size, Latency.of(seconds))
+
+
+def slow_syncs(nodes: Sequence[Address]) -> list[Span]:
+    """The last ones of all these nodes. Raises NodeSilent."""
+    from chronik.console.ask import ask_status
+
+    return [
+        Span(*times) for node in nodes for times in ask_status(node, STATUS_SECONDS_MAX)["syncs"]["recent_slow"]
+    ]
+
+
+def result_of(trips: Sequence[Span], size: int, slow: Sequence[Span] | None = None) -> RoundTripResult:
+    """Raises BenchFailed when there is no trip."""
+    seconds = [trip.seconds for trip in trips]
+    others = [trip.seconds for trip in trips if not any(map(trip.touches, slow or ()))]
+    return RoundTripResult(
+        trips=len(trips),
+        record_bytes=size,
+        latency=Latency.of(seconds),
+        over_50_ms=sum(each > 0.05 for each in seconds),
+        over_100_ms=sum(each > 0.1 for each in seconds),
+        beside_slow_syncs=None if slow is None else len(seconds) - len(others),
+        max_ms_of_others=None if slow is None else 1000 * max(others, default=0.0),
+    )
 
 
 def _value(number: int, size: int) -> bytes:
     return b"%0*d" % (size, number)
 
 
-def _trip(producer: Any, consumer: Any, topic: str, value: bytes) -> float:
+def _trip(producer: Any, consumer: Any, topic: str, value: bytes) -> Span:
     began = time.perf_counter()
     producer.produce(topic, value, partition=0)
     message = consumer.poll(ARRIVAL_SECONDS_MAX)
-    seconds = time.perf_counter() - began
+    ended = time.perf_counter()
     producer.poll(0)
     if message is None:
         raise BenchFailed(f"a record did not arrive within {ARRIVAL_SECONDS_MAX:g} s")
@@ -72,4 +131,4 @@ def _trip(producer: Any, consumer: Any, topic: str, value: bytes) -> float:
         raise BenchFailed(f"consume: {message.error().str()}")
     if message.value() != value:
         raise BenchFailed("another record arrived than the one that was sent")
-    return seconds
+    return Span(began, ended)

@@ -20,7 +20,7 @@ from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
 THREADS: Final = (10, 100)
-TIMEOUT_SECONDS: Final = 120.0
+TIMEOUT_SECONDS_DEFAULT: Final = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +33,29 @@ class TopicsResult:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topics", type=positive, default=1000, metavar="N", help="in each way (default: %(default)s)")
+    parser.add_argument(
+        "--timeout",
+        type=positive,
+        default=TIMEOUT_SECONDS_DEFAULT,
+        metavar="SECONDS",
+        help="of each request, and until each way has begun (default: %(default)s)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> list[TopicsResult]:
-    return measure(arguments.bootstrap_server, arguments.topics)
+    return measure(arguments.bootstrap_server, arguments.topics, arguments.timeout)
 
 
-def measure(bootstrap: str, count: int) -> list[TopicsResult]:
+def measure(bootstrap: str, count: int, timeout_s: float = TIMEOUT_SECONDS_DEFAULT) -> list[TopicsResult]:
     """All of them are there when the time is taken, and deleted afterwards."""
     results = []
     for threads in (1, *THREADS):
         names = [f"{unique_name('topics')}-{number}" for number in range(count)]
-        with _cluster(bootstrap) as cluster:
-            seconds = _by_one_request(cluster, names) if threads == 1 else _by_threads(bootstrap, names, threads)
+        with _cluster(bootstrap, timeout_s) as cluster:
+            if threads == 1:
+                seconds = _by_one_request(cluster, names)
+            else:
+                seconds = _by_threads(bootstrap, names, threads, timeout_s)
             _check_all(cluster, names)
             delete_topics(cluster, names)
         way = "one request" if threads == 1 else f"{threads} threads"
@@ -53,8 +63,8 @@ def measure(bootstrap: str, count: int) -> list[TopicsResult]:
     return results
 
 
-def _cluster(bootstrap: str) -> Cluster:
-    return Cluster(bootstrap, client_id=CLIENT_ID, timeout_s=TIMEOUT_SECONDS)
+def _cluster(bootstrap: str, timeout_s: float) -> Cluster:
+    return Cluster(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s)
 
 
 def _by_one_request(cluster: Cluster, names: Sequence[str]) -> float:
@@ -64,31 +74,31 @@ def _by_one_request(cluster: Cluster, names: Sequence[str]) -> float:
     return time.perf_counter() - began
 
 
-def _by_threads(bootstrap: str, names: Sequence[str], threads: int) -> float:
+def _by_threads(bootstrap: str, names: Sequence[str], threads: int, timeout_s: float) -> float:
     """Each thread has a connection of its own and creates its share, one topic per request."""
     ready = threading.Barrier(threads + 1)
 
     def create_share(share: Sequence[str]) -> None:
-        with _cluster(bootstrap) as cluster:
+        with _cluster(bootstrap, timeout_s) as cluster:
             try:
                 connection = cluster.controller()
             finally:
-                ready.wait(TIMEOUT_SECONDS)
+                ready.wait(timeout_s)
             for name in share:
-                _create(connection, name)
+                _create(connection, name, timeout_s)
 
     with ThreadPoolExecutor(threads) as pool:
         shares = [pool.submit(create_share, names[number::threads]) for number in range(threads)]
-        ready.wait(TIMEOUT_SECONDS)
+        ready.wait(timeout_s)
         began = time.perf_counter()
         for share in shares:
             share.result()
         return time.perf_counter() - began
 
 
-def _create(connection: Connection, name: str) -> None:
+def _create(connection: Connection, name: str, timeout_s: float) -> None:
     topic = CreatableTopic(name=name, num_partitions=1, replication_factor=-1)
-    request = CreateTopicsRequest(topics=[topic], timeout_ms=int(TIMEOUT_SECONDS * 1000))
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=int(timeout_s * 1000))
     (created,) = connection.request(request, CreateTopicsResponse).topics
     if created.error_code:
         raise BenchFailed(f"topic {name}: {ErrorCode(created.error_code).name}: {created.error_message}")

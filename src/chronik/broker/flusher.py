@@ -15,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
+from chronik.broker.sync_times import Sync, SyncTimes
 from chronik.limits import KIB
 from chronik.log.sync import SyncTicket
 
@@ -56,6 +57,7 @@ class Flusher:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failed = False
         self._fast_syncs = 0  # in a row
+        self.times = SyncTimes()
 
     def request(self, log: Flushable) -> None:
         """Syncs `log` soon: after what the loop has already received, so that it can share the sync."""
@@ -107,10 +109,12 @@ class Flusher:
             and ticket.is_plain
         )
 
-    def _synced(self, log: Flushable, ticket: SyncTicket, outcome: Callable[[], float]) -> None:
-        """`outcome` gives the seconds that the sync took, or raises what made it fail."""
+    def _synced(self, log: Flushable, ticket: SyncTicket, outcome: Callable[[], Sync]) -> None:
+        """`outcome` gives the time that the sync took, or raises what made it fail."""
         try:
-            is_fast = outcome() < INLINE_SECONDS_MAX
+            sync = outcome()
+            self.times.add(sync)
+            is_fast = sync.ended - sync.began < INLINE_SECONDS_MAX
             self._fast_syncs = self._fast_syncs + 1 if is_fast else 0
             log.complete_sync(ticket)
         except (Exception, asyncio.CancelledError) as error:
@@ -136,7 +140,7 @@ class Flusher:
             self._idle.set()
 
 
-def _run(ticket: SyncTicket) -> float:
+def _run(ticket: SyncTicket) -> Sync:
     began = time.perf_counter()
     ticket.run()
-    return time.perf_counter() - began
+    return Sync(began, time.perf_counter())

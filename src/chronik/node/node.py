@@ -124,7 +124,7 @@ class Node:
         self._undo.append(parts.standing.leave)
         await parts.listener.serve()
         if self._config.http is not None:
-            await self._serve_http(self._config.http, parts.standing, parts.listener)
+            await self._serve_http(self._config.http, parts)
         config = self._config
         logger.info("node %d answers Kafka clients on %s, data in %s", config.node_id, self._address, config.data_dir)
         return self._address
@@ -226,13 +226,20 @@ class Node:
 
         return Clustered(self._config, folder, self._clock, self._fail)
 
-    async def _serve_http(self, address: Address, standing: Standing, listener: Listener) -> None:
+    async def _serve_http(self, address: Address, parts: _Parts) -> None:
         """After the Kafka port answers: importing it takes time that clients need not wait for."""
         from chronik.console.listener import HttpListener
         from chronik.node.status import NodeStatus
 
         assert self.router is not None
-        source = NodeStatus(self._config, standing, self.router, lambda: listener.connection_count, self._clock)
+        source = NodeStatus(
+            self._config,
+            parts.standing,
+            self.router,
+            lambda: parts.listener.connection_count,
+            self._clock,
+            parts.flusher.times,
+        )
         http = HttpListener(address, source)
         bound = await http.bind()
         self._undo.append(http.stop)

@@ -8,10 +8,11 @@ from typing import Any
 
 import chronik
 from chronik.api.router import Router
+from chronik.broker.sync_times import SyncTimes
 from chronik.clock import Clock
 from chronik.config import NodeConfig
 from chronik.console.source import Metric
-from chronik.console.views import api_metrics, gauge, group_view, image_metrics, image_view
+from chronik.console.views import api_metrics, counter, gauge, group_view, image_metrics, image_view
 from chronik.node.standing import Standing
 from chronik.protocol.apis import APIS
 
@@ -26,12 +27,14 @@ class NodeStatus:
         router: Router,
         connection_count: Callable[[], int],
         clock: Clock,
+        sync_times: SyncTimes,
     ) -> None:
         self._config = config
         self._standing = standing
         self._router = router
         self._connection_count = connection_count
         self._clock = clock
+        self._sync_times = sync_times
         self._began = clock.monotonic()
 
     def status(self) -> dict[str, Any]:
@@ -43,6 +46,7 @@ class NodeStatus:
             "broker_epoch": self._standing.broker_epoch,
             "fenced": self._standing.is_fenced,
             "leader": self._standing.controller_id,
+            "syncs": self._sync_times.view(),
             **self._standing.status(),
             **image_view(self._standing.store.image),
         }
@@ -62,6 +66,10 @@ class NodeStatus:
         yield from api_metrics((APIS[key].name, count.requests, count.failures) for key, count in counts)
         yield gauge("chronik_connections", "Open client connections.", self._connection_count())
         yield gauge("chronik_fenced", "1 while this broker serves no data.", self._standing.is_fenced)
+        times = self._sync_times
+        yield counter("chronik_syncs_total", "Times that records were synced to disk.", times.count)
+        yield counter("chronik_slow_syncs_total", "Of those, the ones that took over 50 ms.", times.slow_count)
+        yield gauge("chronik_longest_sync_seconds", "The longest of them.", times.longest_seconds)
         for name, value in self._standing.status().items():
             if isinstance(value, int):
                 yield gauge(f"chronik_raft_{name}", f"Of the metadata log: {name.replace('_', ' ')}.", value)

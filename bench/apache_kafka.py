@@ -1,0 +1,201 @@
+"""Apache Kafka, to be compared with: nodes of KRaft, from the jars in Maven Central that `tools/clients/setup` fetches.
+
+    with ApacheKafka(folder) as kafka:
+        Producer({"bootstrap.servers": kafka.bootstrap})
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from bench.servers import ROOT
+from chronik.bench.errors import BenchFailed
+from chronik.client.admin import NewTopic, create_topics
+from chronik.client.cluster import Cluster
+from chronik.client.connection import Connection
+from chronik.client.errors import ClientError
+from chronik.config import Address
+from chronik.pipeline.java import find_java
+from chronik.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from chronik.testing.ports import HOST, ReservedPorts
+
+START_SECONDS_MAX: Final = 120.0
+"""For a machine that does much else."""
+
+STOP_SECONDS_MAX: Final = 20.0
+ASK_SECONDS_MAX: Final = 5.0
+POLL_SECONDS: Final = 0.1
+LOG_BYTES_SHOWN: Final = 3000
+CLIENT_ID: Final = "chronik-testing"
+NAME: Final = "apache-kafka"
+
+QUIET: Final = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+SMALL: Final = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", QUIET)
+"""Quick to start rather than fast."""
+
+AS_SHIPPED: Final = (
+    "-Xms1g",
+    "-Xmx1g",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    QUIET,
+)
+"""As kafka-server-start.sh starts it."""
+
+FORMATTER: Final = "kafka.tools.StorageTool"
+BROKER: Final = "kafka.Kafka"
+
+SETTINGS: Final[dict[str, object]] = {
+    "process.roles": "broker,controller",
+    "node.id": 1,
+    "controller.listener.names": "CONTROLLER",
+    "auto.create.topics.enable": "false",
+    # One node unless told otherwise, and few files: its own topics would be of 50 partitions, three times.
+    "offsets.topic.replication.factor": 1,
+    "offsets.topic.num.partitions": 1,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    "transaction.state.log.num.partitions": 1,
+    "group.initial.rebalance.delay.ms": 0,
+    # Records bear times of long ago.
+    "log.retention.ms": -1,
+    # Tests wait for compaction.
+    "log.cleaner.backoff.ms": 100,
+    "log.cleaner.dedupe.buffer.size": 4 * 1024 * 1024,
+}
+
+REPLICATED: Final = tuple(name for name in SETTINGS if name.endswith("replication.factor"))
+
+
+def why_missing() -> str | None:
+    """None when the jars are there."""
+    if _jars():
+        return None
+    told = ROOT / ".tools" / "missing" / NAME
+    return told.read_text().strip() if told.exists() else f"not set up; run tools/clients/setup {NAME}"
+
+
+def _jars() -> list[Path]:
+    return sorted((ROOT / ".tools" / "jars" / NAME).glob("*.jar"))
+
+
+class ApacheKafka:
+    def __init__(self, folder: Path, nodes: int = 1, jvm_options: tuple[str, ...] = SMALL) -> None:
+        self._folder = folder
+        self._jvm_options = jvm_options
+        self._reserved = ReservedPorts(2 * nodes)
+        self._ports, self._controller_ports = self._reserved.ports[:nodes], self._reserved.ports[nodes:]
+        self._log_path = folder / "kafka.log"
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def port(self) -> int:
+        return self._ports[0]
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"{HOST}:{port}" for port in self._ports)
+
+    def __enter__(self) -> ApacheKafka:
+        """Raises BenchFailed."""
+        try:
+            self._format()
+            self._processes = [self._start(BROKER, str(self._settings(index))) for index in range(len(self._ports))]
+            self._await_answer()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for process in self._processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait(STOP_SECONDS_MAX)
+        self._reserved.release()
+
+    def cluster(self) -> Cluster:
+        """A client of ours."""
+        return Cluster(self.bootstrap, client_id=CLIENT_ID)
+
+    def create_topic(self, name: str, partitions: int = 1, **configs: str) -> str:
+        """Under its own name, with keys like `cleanup_policy`. Returns when its partitions have leaders."""
+        topic = NewTopic(name, partitions, configs={key.replace("_", "."): value for key, value in configs.items()})
+        with self.cluster() as cluster:
+            create_topics(cluster, [topic])
+            assert len(cluster.retrying(lambda: cluster.partitions(name))) == partitions
+        return name
+
+    def _settings(self, index: int) -> Path:
+        return self._folder / f"server-{index + 1}.properties"
+
+    def _format(self) -> None:
+        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        voters = [f"{index + 1}@{HOST}:{port}" for index, port in enumerate(self._controller_ports)]
+        for index, port in enumerate(self._ports):
+            own: dict[str, object] = {
+                "node.id": index + 1,
+                "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{self._controller_ports[index]}",
+                "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
+                "controller.quorum.voters": ",".join(voters),
+                "log.dirs": self._folder / f"data-{index + 1}",
+            }
+            if len(self._ports) > 1:
+                own |= dict.fromkeys(REPLICATED, len(self._ports))
+            lines = [f"{name}={value}" for name, value in {**SETTINGS, **own}.items()]
+            self._settings(index).write_text("\n".join(lines) + "\n")
+            arguments = ("format", "--cluster-id", cluster_id, "--config", str(self._settings(index)))
+            if self._start(FORMATTER, *arguments).wait(START_SECONDS_MAX) != 0:
+                raise BenchFailed(f"Kafka's folder cannot be formatted:\n{self._last_words()}")
+
+    def _start(self, main: str, *arguments: str) -> subprocess.Popen[bytes]:
+        class_path = os.pathsep.join(map(str, _jars()))
+        with self._log_path.open("ab") as log:
+            return subprocess.Popen(
+                [str(find_java().home / "bin" / "java"), *self._jvm_options, "-cp", class_path, main, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _await_answer(self) -> None:
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not all(map(self._lists_all, self._ports)):
+            if any(process.poll() is not None for process in self._processes):
+                raise BenchFailed(f"Kafka ended:\n{self._last_words()}")
+            if time.monotonic() > deadline:
+                raise BenchFailed(f"Kafka does not answer:\n{self._last_words()}")
+            time.sleep(POLL_SECONDS)
+
+    def _lists_all(self, port: int) -> bool:
+        """Whether it lists every node: before that, topics could be created nowhere."""
+        try:
+            connection = Connection(Address(HOST, port), client_id=CLIENT_ID, timeout_s=ASK_SECONDS_MAX)
+            try:
+                request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+                return len(connection.request(request, MetadataResponse).brokers) == len(self._ports)
+            finally:
+                connection.close()
+        except ClientError:
+            return False
+
+    def _last_words(self) -> str:
+        return self._log_path.read_bytes()[-LOG_BYTES_SHOWN:].decode(errors="replace")

@@ -1,0 +1,198 @@
+"""`python -m bench.tails` (`make bench-tails`): the longest of many round trips on a busy machine, beside Kafka's.
+
+One record at a time, from produce to a consumer that waits, while other processes take all the processor they can get.
+All servers run all the time and take turns, so that whatever else the machine does hits them alike. A trip may take as
+long as the longest of an Apache Kafka with as many nodes, or 100 ms, whichever is more; trips during which a disk took
+more than 50 ms for one fdatasync are told apart, for they tell of the disk. Exit code 1 when another took longer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from bench.apache_kafka import AS_SHIPPED, ApacheKafka, why_missing
+from bench.cluster.figures import Plan
+from bench.cluster.nodes import NODES, running_cluster
+from bench.servers import CHRONIK_GROUP, CHRONIK_OS, ROOT, Server
+from bench.tables import machine
+from chronik.bench.clients import temporary_topics, unique_name
+from chronik.bench.report import number
+from chronik.bench.round_trip import RoundTripResult, Span, make_trips, result_of, slow_syncs
+from chronik.bench.rounds import MISSED, in_turn, markdown_table
+from chronik.client.cluster import Cluster
+from chronik.config import Address
+from chronik.errors import ChronikError
+
+TRIPS: Final = 20_000
+ROUNDS: Final = 5
+BUSY_PROCESSES: Final = 2
+WARM_UP_TRIPS: Final = 1000
+"""Of each server, before the first round: Java compiles what is run often."""
+
+RECORD_BYTES: Final = 100
+LONGEST_MS: Final = 100.0
+"""What a trip may take, whatever Kafka's longest is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    bootstrap: str
+    http: Sequence[Address] = ()
+    """Where its nodes tell how long their disks took; Kafka's do not."""
+
+
+@dataclass(slots=True)
+class Subject:
+    name: str
+    nodes: int
+    start: Callable[[Path], AbstractContextManager[Running]]
+    is_kafka: bool = False
+    trips: list[Span] = field(default_factory=list)
+    slow_syncs: dict[Span, None] = field(default_factory=dict)
+
+    def result(self) -> RoundTripResult:
+        return result_of(self.trips, RECORD_BYTES, None if self.is_kafka else list(self.slow_syncs))
+
+
+@contextmanager
+def _one_node(name: str, folder: Path) -> Iterator[Running]:
+    with Server(name, folder, tells_status=True) as server:
+        assert server.http is not None
+        yield Running(server.bootstrap, [server.http])
+
+
+@contextmanager
+def _three_nodes(flush: str, folder: Path) -> Iterator[Running]:
+    plan = Plan(folder=folder, rounds=1, seconds=0.0, idle_seconds=0.0, topics=0, offsets=0, megabytes=0)
+    with running_cluster(plan, flush=flush) as cluster:
+        yield Running(cluster.bootstrap, [node.http for node in cluster.nodes.values()])
+
+
+@contextmanager
+def _kafka(nodes: int, folder: Path) -> Iterator[Running]:
+    with (
+        tempfile.TemporaryDirectory(prefix="kafka-", dir=folder, ignore_cleanup_errors=True) as data,
+        ApacheKafka(Path(data), nodes, AS_SHIPPED) as kafka,
+    ):
+        yield Running(kafka.bootstrap)
+
+
+def subjects(*, with_kafka: bool) -> list[Subject]:
+    chronik = [
+        Subject("Chronik, one node, os", 1, partial(_one_node, CHRONIK_OS)),
+        Subject("Chronik, one node, group", 1, partial(_one_node, CHRONIK_GROUP)),
+        Subject("Chronik, three nodes, os", NODES, partial(_three_nodes, "os")),
+        Subject("Chronik, three nodes, group", NODES, partial(_three_nodes, "group")),
+    ]
+    kafka = [
+        Subject("Apache Kafka, one node", 1, partial(_kafka, 1), is_kafka=True),
+        Subject("Apache Kafka, three nodes", NODES, partial(_kafka, NODES), is_kafka=True),
+    ]
+    return [*chronik, *(kafka if with_kafka else ())]
+
+
+@contextmanager
+def busy(processes: int) -> Iterator[None]:
+    """Others who take all the processor that they can get."""
+    started = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def measure(measured: Sequence[Subject], trips: int, rounds: int, others: int, folder: Path) -> None:
+    with ExitStack() as stack:
+        running = {}
+        for subject in measured:
+            _say(f"starting {subject.name}")
+            running[subject.name] = stack.enter_context(subject.start(folder))
+        for subject in measured:
+            _trips(running[subject.name], subject.nodes, WARM_UP_TRIPS)
+        stack.enter_context(busy(others))
+        by_name = {subject.name: subject for subject in measured}
+        for turn in range(rounds):
+            for name in in_turn(list(by_name), turn):
+                _say(f"round {turn + 1} of {rounds}: {name}")
+                subject, server = by_name[name], running[name]
+                subject.trips += _trips(server, subject.nodes, trips // rounds)
+                subject.slow_syncs.update(dict.fromkeys(slow_syncs(server.http)))
+
+
+def _trips(server: Running, nodes: int, count: int) -> list[Span]:
+    topic = unique_name("tails")
+    with Cluster(server.bootstrap) as cluster, temporary_topics(cluster, [topic], 1, nodes):
+        return make_trips(server.bootstrap, topic, count, RECORD_BYTES)
+
+
+def allowed_ms(subject: Subject, measured: Sequence[Subject]) -> float:
+    """The longest of a Kafka with as many nodes, or 100 ms."""
+    peers = [each.result().latency.max_ms for each in measured if each.is_kafka and each.nodes == subject.nodes]
+    return max([LONGEST_MS, *peers])
+
+
+def longest_ms(result: RoundTripResult) -> float:
+    return result.latency.max_ms if result.max_ms_of_others is None else result.max_ms_of_others
+
+
+def is_met(subject: Subject, measured: Sequence[Subject]) -> bool:
+    return subject.is_kafka or longest_ms(subject.result()) <= allowed_ms(subject, measured)
+
+
+def table(measured: Sequence[Subject]) -> str:
+    headings = ["", "trips", "p50 ms", "p99 ms", "p99.9 ms", "longest ms", "over 50 ms", "over 100 ms"]
+    headings += ["beside a slow sync", "longest of the others ms", "allowed ms", ""]
+    return markdown_table(headings, [_row(subject, measured) for subject in measured])
+
+
+def _row(subject: Subject, measured: Sequence[Subject]) -> list[str]:
+    result = subject.result()
+    latency = result.latency
+    cells: list[float | int | None] = [result.trips, latency.p50_ms, latency.p99_ms, latency.p999_ms, latency.max_ms]
+    cells += [result.over_50_ms, result.over_100_ms, result.beside_slow_syncs, result.max_ms_of_others]
+    cells.append(None if subject.is_kafka else allowed_ms(subject, measured))
+    verdict = "" if subject.is_kafka else "met" if is_met(subject, measured) else MISSED
+    return [subject.name, *("" if cell is None else number(cell) for cell in cells), verdict]
+
+
+def _say(progress: str) -> None:
+    print(f"== {progress}", file=sys.stderr, flush=True)
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.tails", description=__doc__.partition("\n")[0])
+    parser.add_argument("--trips", type=int, default=TRIPS, metavar="N", help="of each server (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help="(default: %(default)s)")
+    parser.add_argument("--busy", type=int, default=BUSY_PROCESSES, metavar="N", help="(default: %(default)s)")
+    parser.add_argument("--without-kafka", action="store_true", help="measure Chronik alone")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build", metavar="DIR", help="for data")
+    arguments = parser.parse_args(argv)
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    missing = "as asked" if arguments.without_kafka else why_missing()
+    load_before = os.getloadavg()[0]
+    measured = subjects(with_kafka=missing is None)
+    try:
+        measure(measured, arguments.trips, arguments.rounds, arguments.busy, arguments.folder.resolve())
+    except ChronikError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    left_out = "" if missing is None else f" Apache Kafka is left out: {missing}."
+    print(f"Measured on {machine()}; load before: {load_before:.2f}; {arguments.busy} busy processes.{left_out}\n")
+    print(table(measured))
+    return 0 if all(is_met(subject, measured) for subject in measured) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
