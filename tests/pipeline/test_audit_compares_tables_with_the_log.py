@@ -24,8 +24,10 @@ from chronik.pipeline.tables.committer import TableSpec
 from chronik.pipeline.tables.compaction import compact
 from chronik.pipeline.tables.decoding import decode_records
 from chronik.pipeline.tables.delta import DeltaCommitter
+from chronik.pipeline.tables.inference import infer_fields
 from chronik.pipeline.tables.parquet import PartitionedWriter
 from chronik.pipeline.tables.progress import Landed, Span
+from chronik.pipeline.tables.shaping import decode_json
 from chronik.pipeline.tables.storage import Storage, dead_letters_uri, table_uri
 from chronik.pipeline.tasks import in_this_process
 from tests.pipeline.audited import TOPIC_ID, Copies, Written, flip
@@ -61,6 +63,10 @@ class Landing:
             letters = DeltaCommitter.open_or_create(dead_letters_uri(self.root, TOPIC), self._dead)
             letters.commit([self._written(letters, pa.Table.from_batches(dead), start, end)])
         self._table.commit([self._written(self._table, table, start, end)])
+
+    def grow(self, value: bytes) -> None:
+        """Columns for the fields of this value."""
+        self._table.add_columns(infer_fields(decode_json([value]).objects))
 
     def _records(self, start: int, end: int) -> list[Columns]:
         place = Place(TOPIC, 0, 1)
@@ -200,13 +206,83 @@ def test_a_dead_letter_that_is_gone_is_a_lost_row(tmp_path: Path) -> None:
     assert world.found() == [(Kind.LOST_ROW, 43)]
 
 
-def test_records_that_the_log_cannot_give_are_not_held_against_the_table(tmp_path: Path) -> None:
-    world = World(tmp_path)
+@pytest.mark.parametrize("kind", [TableKind.RAW, TableKind.DECODED])
+def test_rows_whose_records_no_replica_can_give_are_told_and_not_taken_for_right(
+    tmp_path: Path, kind: TableKind
+) -> None:
+    world = World(tmp_path, kind)
     world.landing.land(0, 120)
     path = world.held.files(1)[1]
     flip(path, 100)
+    (damaged,) = world.held.findings()
+    assert damaged.kind is Kind.CHECKSUM
+    assert damaged.offset is not None
+    found = [each for each in world.compared()[0] if each.kind is Kind.UNJUDGED_ROW]
+    assert found == world.compared()[0]
+    told = sorted({offset for each in found for offset in range(each.offset or 0, each.end_offset or 0)})
+    assert told == list(range(damaged.offset, damaged.end_offset or 0))
+
+
+@pytest.mark.parametrize("column", ["_value", "number"])
+def test_rows_of_a_batch_that_one_replica_lost_are_compared_with_another(tmp_path: Path, column: str) -> None:
+    """Each replica is damaged somewhere, so that none is trusted in full."""
+    world = World(tmp_path, TableKind.RAW if column == "_value" else TableKind.DECODED)
+    if column == "number":
+        world.landing.grow(b'{"number": 1}')
+    world.landing.land(0, 120)
+    other = tmp_path / "2"
+    shutil.copytree(world.folder, other)
+    world.held.folders[2] = other
+    flip(world.held.files(1)[0], 100)
+    flip(world.held.files(2)[-1], 100)
+    damaged = {each.node: each.offset for each in world.held.findings() if each.kind is Kind.CHECKSUM}
+    assert damaged.keys() == {1, 2}
     assert world.found() == []
-    assert [each.kind for each in world.held.findings()] == [Kind.CHECKSUM]
+    (path,) = world.landing.files()
+    rows = pq.read_table(path)
+    values = rows[column].to_pylist()
+    wrong = [rows["_offset"].to_pylist().index(offset) for offset in damaged.values()]
+    for row in wrong:
+        values[row] = b"?" if column == "_value" else -1
+    field = rows.schema.field(column)
+    pq.write_table(rows.set_column(rows.schema.get_field_index(column), field, pa.array(values, field.type)), path)
+    assert sorted(world.found()) == sorted((Kind.DIFFERENT_ROW, offset) for offset in damaged.values())
+
+
+@pytest.mark.parametrize("change", ["number", "text", "inner", "list", "rescued", "null"])
+def test_fields_that_are_not_those_of_the_value_are_named(tmp_path: Path, change: str) -> None:
+    folder = tmp_path / "1"
+    log = Written(folder)
+    values = [
+        b'{"number": %d, "text": "t%d", "inner": {"a": %d, "b": null}, "list": [%d, 2], "odd": 1.5}' % ((each,) * 4)
+        for each in range(20)
+    ]
+    values[7] = b'{"number": "seven", "text": null, "odd": {"x": 18446744073709551616}}'
+    log.batch(*((None, value) for value in values))
+    held = Copies({1: folder}, log.close())
+    landing = Landing(tmp_path / "tables", folder, TableKind.DECODED)
+    landing.grow(b"".join(values[:1]))
+    landing.land(0, 20)
+
+    def compared() -> list[Finding]:
+        landed = landed_table(landing.root, TOPIC)
+        assert landed is not None
+        return compare_table(in_this_process, landing.root, landed, [held.partition()])[0]
+
+    assert compared() == []
+    (path,) = landing.files()
+    rows = pq.read_table(path)
+    column = {"rescued": "_rescued", "null": "text"}.get(change, change)
+    wrong = {"number": 99, "text": "?", "inner": {"a": 3, "b": 4}, "list": [3], "rescued": "{}", "null": None}[change]
+    place = 7 if change == "rescued" else 3
+    found = rows[column].to_pylist()
+    assert found[place] != wrong
+    found[place] = wrong
+    field = rows.schema.field(column)
+    pq.write_table(rows.set_column(rows.schema.get_field_index(column), field, pa.array(found, field.type)), path)
+    (told,) = compared()
+    assert (told.kind, told.offset, told.file) == (Kind.DIFFERENT_ROW, place, str(path))
+    assert f"the column {column} of the row" in told.says
 
 
 def test_a_table_that_has_landed_more_than_there_is_is_named(tmp_path: Path) -> None:

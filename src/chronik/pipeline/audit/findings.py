@@ -31,6 +31,8 @@ class Kind(StrEnum):
     """A row that no record has."""
     DIFFERENT_ROW = "different_row"
     """A row that is not what its record says."""
+    UNJUDGED_ROW = "unjudged_row"
+    """A row whose record no replica can give, since all of them are damaged there."""
     TABLE_FILE = "table_file"
     """A file of a table cannot be read, or is not there."""
     COMMITTED_OFFSET = "committed_offset"

@@ -1,15 +1,15 @@
 """A stretch of a partition, its log beside its table: every record has its row, every row its record, and they agree.
 
-The log is read from one replica (that replicas are the same is looked at elsewhere). Compared are the positions, the
-key, the time, the headers, and the checksum of the value, which decoded tables have too; where a table holds the value
-itself, that it has this checksum. A file of the table that cannot be read is told, and the others are compared.
+Compared are the positions, the key, the time, the headers, and the checksum of the value, which decoded tables have
+too; where a table holds the value itself, that it has this checksum, and where it holds the value's fields, that they
+are those. A file of the table that cannot be read is told, and the others are compared. So are rows whose records no
+replica can give: nobody knows whether they are right.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -17,11 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chronik.pipeline.audit.decoding import records_of
+from chronik.pipeline.audit.fields import FieldsCheck, field_names, unequal_rows
 from chronik.pipeline.audit.findings import Finding, Kind, first_line
-from chronik.pipeline.audit.walk import Batch, Event, Place, Walk
-from chronik.pipeline.columns import HEADERS_TYPE, Columns
-from chronik.pipeline.segments import AbortedSpan, aborted_transactions
+from chronik.pipeline.audit.recorded import ROWS, TIME, Copy, Log, read_log
 from chronik.pipeline.tables.columns import (
     HEADERS,
     KEY,
@@ -45,16 +43,6 @@ EVERYTHING: Final = 2**63 - 1
 UNREADABLE: Final = (OSError, pa.ArrowException)
 """What pyarrow raises over a file that is damaged or not there."""
 
-TIME: Final = "timestamp"
-_ROWS = pa.schema(
-    [
-        pa.field(OFFSET, pa.int64()),
-        pa.field(TIME, pa.int64()),
-        pa.field(KEY, pa.binary()),
-        pa.field(HEADERS, HEADERS_TYPE),
-        pa.field(VALUE_CRC32C, pa.int64()),
-    ]
-)
 _SAID = {TIME: "timestamp", KEY: "key", HEADERS: "headers", VALUE_CRC32C: "value"}
 
 Ints = npt.NDArray[np.int64]
@@ -68,8 +56,8 @@ class RowsSlice:
     partition: int
     start: int
     end: int
-    node: int
-    folder: str
+    copies: tuple[Copy, ...]
+    """Of the log, the most trusted first. The others are read where it is damaged."""
     is_compacted: bool
     table: TableFiles
     dead_letters: TableFiles | None
@@ -94,7 +82,9 @@ def compare_rows(slice: RowsSlice) -> RowsCompared:
     table = _landed(slice, slice.table, slice.end if slice.beyond is None else EVERYTHING)
     dead = _landed(slice, slice.dead_letters, slice.end)
     unread = [*table.unread, *dead.unread]
-    found = _Comparison(slice, _log(slice), table.rows, dead.rows, unread)
+    fields = None if table.fields is None else FieldsCheck(slice.partition, slice.table.schema, table.fields)
+    log = read_log(slice.topic, slice.partition, slice.start, slice.end, slice.copies, slice.is_compacted, fields)
+    found = _Comparison(slice, log, table.rows, dead.rows, unread, fields)
     gone = tuple(each.path for each in unread if each.is_gone)
     return RowsCompared(tuple(found.findings()), table.rows.num_rows + dead.rows.num_rows, gone)
 
@@ -113,14 +103,16 @@ class _Landed(NamedTuple):
     rows: pa.Table
     """By offset. Of a value that does not have its own checksum, the checksum that it has."""
     unread: list[_Unread]
+    fields: pa.Table | None = None
+    """By offset, of a decoded table: what became of the values."""
 
 
 def _landed(slice: RowsSlice, table: TableFiles | None, end: int) -> _Landed:
     if table is None:
-        return _Landed(_ROWS.empty_table(), [])
+        return _Landed(ROWS.empty_table(), [])
     where = (pc.field(PARTITION) == slice.partition) & (pc.field(OFFSET) >= slice.start) & (pc.field(OFFSET) < end)
     try:
-        return _Landed(_by_offset(_scanned(table, where)), [])
+        return _as_landed(table, _scanned(table, where), [])
     except UNREADABLE:
         return _landed_by_file(table, where)
 
@@ -138,17 +130,24 @@ def _landed_by_file(table: TableFiles, where: Any) -> _Landed:
         except UNREADABLE as error:
             says = f"a file of the table cannot be read: {first_line(error)}"
             unread.append(_Unread(file, path, says, is_gone=False))
-    return _Landed(_by_offset(batches), unread)
+    return _as_landed(table, batches, unread)
 
 
 def _scanned(table: TableFiles, where: Any) -> list[pa.RecordBatch]:
     columns = [OFFSET, TIMESTAMP, TIMESTAMP_MS, KEY, HEADERS, VALUE_CRC32C]
     columns += [VALUE] * (VALUE in table.schema.names)
-    return [_as_rows(batch) for batch in scan(table, columns, where) if batch.num_rows]
+    columns += field_names(table.schema)
+    return [batch for batch in scan(table, columns, where) if batch.num_rows]
 
 
-def _by_offset(batches: list[pa.RecordBatch]) -> pa.Table:
-    return pa.Table.from_batches(batches, _ROWS).sort_by(OFFSET)
+def _as_landed(table: TableFiles, batches: list[pa.RecordBatch], unread: list[_Unread]) -> _Landed:
+    rows = pa.Table.from_batches([_as_rows(batch) for batch in batches], ROWS).sort_by(OFFSET)
+    names = field_names(table.schema)
+    if not names or not batches:
+        return _Landed(rows, unread)
+    fields = pa.Table.from_batches(batches).select([OFFSET, *names])
+    order = pc.sort_indices(fields, sort_keys=[(OFFSET, "ascending")])
+    return _Landed(rows, unread, fields.take(order))
 
 
 def _as_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -158,8 +157,8 @@ def _as_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
         crcs = value_crcs(batch.column(VALUE))
     times = timestamps_ms_of(found).combine_chunks()
     arrays = [batch.column(OFFSET), times, batch.column(KEY), batch.column(HEADERS), crcs]
-    cast = [_as(array, field.type) for array, field in zip(arrays, _ROWS, strict=True)]
-    return pa.RecordBatch.from_arrays(cast, schema=_ROWS)
+    cast = [_as(array, field.type) for array, field in zip(arrays, ROWS, strict=True)]
+    return pa.RecordBatch.from_arrays(cast, schema=ROWS)
 
 
 def _as(array: Any, kind: pa.DataType) -> pa.Array:
@@ -167,79 +166,20 @@ def _as(array: Any, kind: pa.DataType) -> pa.Array:
     return flat if flat.type == kind else flat.cast(kind)
 
 
-# The log's side
-
-
-class _Stored(NamedTuple):
-    first: int
-    end: int
-    file: str
-    position: int
-
-
-class _Log(NamedTuple):
-    start: int
-    """Where the log begins by now."""
-    reached: int
-    rows: pa.Table
-    unreadable: list[tuple[int, int]]
-    """Offsets that the log ought to have and does not give: what the table says of them cannot be judged."""
-    batches: list[_Stored]
-
-
-def _log(slice: RowsSlice) -> _Log:
-    place = Place(slice.topic, slice.partition, slice.node)
-    walk = Walk(
-        slice.folder, place, slice.start, slice.end, slice.is_compacted, is_final=False, must_reach_end=False
-    )
-    batches: list[_Stored] = []
-    rows: list[pa.RecordBatch] = []
-    unreadable: list[tuple[int, int]] = []
-    for each in records_of(_visible(walk, slice, batches), place, slice.start, slice.end):
-        if isinstance(each, Finding):
-            if each.offset is not None:
-                unreadable.append((each.offset, each.end_offset or each.offset + 1))
-        else:
-            rows.append(_record_rows(each))
-    return _Log(walk.start, min(walk.due, slice.end), pa.Table.from_batches(rows, _ROWS), unreadable, batches)
-
-
-def _record_rows(records: Columns) -> pa.RecordBatch:
-    arrays = [records.offset, records.timestamp_ms, records.key, records.headers, value_crcs(records.value)]
-    return pa.RecordBatch.from_arrays(arrays, schema=_ROWS)
-
-
-def _visible(walk: Iterable[Event], slice: RowsSlice, batches: list[_Stored]) -> Iterator[Event]:
-    """Without control batches, and without what aborted transactions wrote: neither lands."""
-    aborted: tuple[AbortedSpan, ...] | None = None
-    for event in walk:
-        if not isinstance(event, Batch):
-            yield event
-            continue
-        header = event.header
-        if header.is_transactional and aborted is None:
-            aborted = aborted_transactions(Path(slice.folder), slice.start, slice.end)
-        if header.is_control or _is_aborted(event, aborted or ()):
-            continue
-        batches.append(_Stored(header.base_offset, header.next_offset, event.file, event.position))
-        yield event
-
-
-def _is_aborted(batch: Batch, aborted: Iterable[AbortedSpan]) -> bool:
-    header = batch.header
-    return header.is_transactional and any(
-        each.producer_id == header.producer_id and each.first_offset <= header.base_offset < each.marker_offset
-        for each in aborted
-    )
-
-
 # Both
 
 
 class _Comparison:
     def __init__(
-        self, slice: RowsSlice, log: _Log, table: pa.Table, dead: pa.Table, unread: Sequence[_Unread]
+        self,
+        slice: RowsSlice,
+        log: Log,
+        table: pa.Table,
+        dead: pa.Table,
+        unread: Sequence[_Unread],
+        fields: FieldsCheck | None,
     ) -> None:
+        self._fields = fields
         self._slice = slice
         self._log = log
         self._table = table
@@ -256,6 +196,7 @@ class _Comparison:
         yield from self._lost(np.setdiff1d(records[records >= log.start], landed))
         judged = landed[(landed >= log.start) & (landed < log.reached)]
         for first, end in log.unreadable:
+            yield from self._unjudged(judged[(judged >= first) & (judged < end)])
             judged = judged[(judged < first) | (judged >= end)]
         if not slice.is_compacted:
             yield from self._foreign(np.setdiff1d(judged, records), "no record has this offset")
@@ -263,6 +204,7 @@ class _Comparison:
             says = f"the table says that it ends at {slice.beyond}, and has this row"
             yield from self._foreign(rows[rows >= slice.beyond], says)
         yield from self._different(self._table, slice.table)
+        yield from self._different_fields()
         if slice.dead_letters is not None:
             yield from self._different(self._dead, slice.dead_letters)
 
@@ -295,13 +237,26 @@ class _Comparison:
             files = self._files_with(slice.table, offset) or self._files_with(slice.dead_letters, offset)
             yield self._finding(Kind.FOREIGN_ROW, offset, says, ", ".join(files))
 
+    def _unjudged(self, offsets: Ints) -> Iterator[Finding]:
+        for first, end in list(_runs(offsets))[:FINDINGS_MAX]:
+            what = f"the row at offset {first}" if end - first == 1 else f"the rows {first} to {end - 1}"
+            says = f"nobody can say whether {what} are right: no replica has the records undamaged"
+            yield self._finding(Kind.UNJUDGED_ROW, first, says, self._slice.table.uri, end)
+
+    def _different_fields(self) -> Iterator[Finding]:
+        different = {} if self._fields is None else self._fields.different
+        for offset, name in list(different.items())[:FINDINGS_MAX]:
+            says = f"the column {name} of the row at offset {offset} is not what its record's value says"
+            files = ", ".join(self._files_with(self._slice.table, offset))
+            yield self._finding(Kind.DIFFERENT_ROW, offset, says, files)
+
     def _different(self, table: pa.Table, source: TableFiles) -> Iterator[Finding]:
         offsets, records = _offsets(table), _offsets(self._log.rows)
         _, here, there = np.intersect1d(offsets, records, return_indices=True)
         rows, expected = table.take(pa.array(here)), self._log.rows.take(pa.array(there))
         told = 0
         for name, said in _SAID.items():
-            for row in _unequal(rows[name], expected[name]):
+            for row in unequal_rows(rows[name], expected[name]):
                 offset = rows[OFFSET][row].as_py()
                 told += 1
                 if told <= FINDINGS_MAX:
@@ -328,19 +283,6 @@ def _has_rows(table: TableFiles, where: Any) -> bool:
 def _offsets(rows: pa.Table) -> Ints:
     found: Ints = rows[OFFSET].to_numpy()
     return found
-
-
-def _unequal(found: pa.ChunkedArray, expected: pa.ChunkedArray) -> list[int]:
-    """The rows in which they differ; null is equal to null alone."""
-    if found.equals(expected):
-        return []
-    if pa.types.is_list(found.type):
-        pairs = zip(found.to_pylist(), expected.to_pylist(), strict=True)
-        return [row for row, (mine, other) in enumerate(pairs) if mine != other]
-    same = pc.fill_null(pc.equal(found, expected), False)
-    both_null = pc.and_(pc.is_null(found), pc.is_null(expected))
-    unequal: list[int] = pc.indices_nonzero(pc.invert(pc.or_(same, both_null))).to_pylist()
-    return unequal
 
 
 def _runs(offsets: Ints) -> Iterator[tuple[int, int]]:

@@ -65,11 +65,11 @@ class Partition:
         """Who leads, and who is in sync: what may change while a partition is looked at."""
         return self.topic_id, self.leader, tuple((each.node, each.is_in_sync) for each in self.replicas)
 
-    def reference(self, suspects: Collection[int] = ()) -> Replica | None:
-        """The replica to compare tables with: the leader's, unless something was found wrong with it and not with
-        another one that is whole."""
+    def references(self, suspects: Collection[int] = ()) -> list[Replica]:
+        """The replicas to compare tables with, those that are whole: the leader's first, unless something was found
+        wrong with it and not with another."""
         whole = [each for each in self.replicas if each.end >= self.end]
-        return min(whole, key=lambda each: (each.node in suspects, each.node != self.leader), default=None)
+        return sorted(whole, key=lambda each: (each.node in suspects, each.node != self.leader))
 
 
 @dataclass(frozen=True, slots=True)

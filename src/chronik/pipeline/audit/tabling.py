@@ -10,9 +10,11 @@ from typing import Final
 from deltalake.exceptions import DeltaError
 
 from chronik.client.records import TopicPartition
+from chronik.pipeline.audit.fields import field_names
 from chronik.pipeline.audit.findings import Finding, Kind, first_line
 from chronik.pipeline.audit.folders import CannotLook
 from chronik.pipeline.audit.planning import bundles
+from chronik.pipeline.audit.recorded import Copy
 from chronik.pipeline.audit.rows import RowsCompared, RowsSlice, compare_all_rows
 from chronik.pipeline.audit.standing import Partition
 from chronik.pipeline.tables.committer import TableError, TableMissing
@@ -23,6 +25,9 @@ from chronik.pipeline.tasks import Tasks
 
 ROWS_PER_SLICE: Final = 250_000
 """Held at a time, once from the log and once from the table: some tens of megabytes."""
+
+FIELDS_COST: Final = 5
+"""How much more a row costs of which the fields are held too."""
 
 ROW_BYTES: Final = 256
 """What a row costs a task, roughly: for bundling."""
@@ -104,11 +109,14 @@ def _refuse_leftovers(uri: str) -> None:
 
 def row_slices(landed: LandedTable, partition: Partition, suspects: Suspects) -> Iterator[RowsSlice]:
     """What is in the log and has landed."""
-    reference = partition.reference(suspects.get(partition.source, ()))
+    copies = tuple(
+        Copy(each.node, each.folder) for each in partition.references(suspects.get(partition.source, ()))
+    )
     end = min(landed.next_offsets.get(partition.index, 0), partition.end)
-    if reference is None or partition.start >= end:
+    if not copies or partition.start >= end:
         return
-    cuts = [*range(partition.start, end, ROWS_PER_SLICE), end]
+    step = ROWS_PER_SLICE // (FIELDS_COST if field_names(landed.table.schema) else 1)
+    cuts = [*range(partition.start, end, step), end]
     for first, last in pairwise(cuts):
         beyond = landed.next_offsets[partition.index] if last == end else None
         yield RowsSlice(
@@ -116,8 +124,7 @@ def row_slices(landed: LandedTable, partition: Partition, suspects: Suspects) ->
             partition=partition.index,
             start=first,
             end=last,
-            node=reference.node,
-            folder=reference.folder,
+            copies=copies,
             is_compacted=partition.is_compacted,
             table=_files_for(landed.table, partition.index, first, last if beyond is None else 2**62),
             dead_letters=None
