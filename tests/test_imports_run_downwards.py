@@ -24,7 +24,7 @@ FLOORS = (
     {"protocol"},
     {"files"},
     {"config", "limits", "logs"},
-    {"clock", "crc", "errors", "exchange", "ids", "news", "shown"},
+    {"clock", "crc", "errors", "exchange", "ids", "log_levels", "news", "shown"},
 )
 FLOOR = {room: -number for number, rooms in enumerate(FLOORS) for room in rooms}
 BROUGHT_IN = {

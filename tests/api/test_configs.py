@@ -246,7 +246,17 @@ def test_topics_and_brokers_are_listed_as_what_has_configs(client: RawClient, ch
     assert (TOPIC, chronik_topic) in resources(client, 1, TOPIC)[1]
 
 
-def test_client_metrics_and_groups_have_no_configs_and_unknown_kinds_are_refused(client: RawClient) -> None:
+def test_loggers_and_groups_with_configs_are_listed_and_unknown_kinds_are_refused(client: RawClient) -> None:
     assert resources(client, 0) == (ErrorCode.NONE, set())
-    assert resources(client, 1, 8, 16, 32) == (ErrorCode.NONE, set())
+    assert resources(client, 1, 8, 16) == (ErrorCode.NONE, {(8, "1")})
+    name = unique_group()
+    assert (32, name) not in resources(client, 1, 32)[1]
+    assert talk.alter(client, 32, name, ("consumer.session.timeout.ms", SET, "46000")) is ErrorCode.NONE
+    assert (32, name) in resources(client, 1, 32)[1]
+    assert talk.alter(client, 32, name, ("consumer.session.timeout.ms", DELETE, None)) is ErrorCode.NONE
+    assert (32, name) not in resources(client, 1)[1]
     assert resources(client, 1, TOPIC, 3) == (ErrorCode.UNSUPPORTED_VERSION, set())
+
+
+def unique_group() -> str:
+    return f"configured-{time.monotonic_ns()}"

@@ -58,3 +58,22 @@ def test_what_needs_a_restart_is_refused_with_kafkas_words(bootstrap: str) -> No
         run_tool("kafka-configs", bootstrap, *change)
     told = "InvalidRequestException: Cannot update these configs dynamically: [log.retention.hours]"
     assert told in str(refused.value)
+
+
+def test_a_logger_is_made_talkative_and_quiet_again(bootstrap: str) -> None:
+    loggers = ("--entity-type", "broker-loggers", "--entity-name", "1")
+    run_tool("kafka-configs", bootstrap, "--alter", *loggers, "--add-config", "chronik.broker=DEBUG")
+    shown = run_tool("kafka-configs", bootstrap, "--describe", *loggers)
+    assert "chronik.broker=DEBUG sensitive=false synonyms={}" in shown
+    run_tool("kafka-configs", bootstrap, "--alter", *loggers, "--delete-config", "chronik.broker")
+    assert "chronik.broker=DEBUG" not in run_tool("kafka-configs", bootstrap, "--describe", *loggers)
+
+
+def test_configs_of_a_group_are_changed_and_described(bootstrap: str) -> None:
+    group = ("--entity-type", "groups", "--entity-name", "described-by-a-tool")
+    run_tool("kafka-configs", bootstrap, "--alter", *group, "--add-config", "consumer.session.timeout.ms=46000")
+    shown = run_tool("kafka-configs", bootstrap, "--describe", *group)
+    own = "DYNAMIC_GROUP_CONFIG:consumer.session.timeout.ms=46000"
+    default = "DEFAULT_CONFIG:group.consumer.session.timeout.ms=45000"
+    assert f"consumer.session.timeout.ms=46000 sensitive=false synonyms={{{own}, {default}}}" in shown
+    run_tool("kafka-configs", bootstrap, "--alter", *group, "--delete-config", "consumer.session.timeout.ms")

@@ -67,6 +67,7 @@ COMMANDS: st.SearchStrategy[Any] = st.one_of(
         c.UpdateConsumerGroup, GROUPS, st.just("consumer"), SMALL, st.none(), st.none(), STABLE_OR_EMPTY, MEMBERS, SMALL
     ),
     st.builds(c.DeleteConsumerGroup, GROUPS),
+    st.builds(c.UpdateGroupConfig, GROUPS, CONFIGS, DELETED_KEYS, st.booleans()),
     COMMITS,
     st.builds(c.CommitOffsetBatch, st.lists(COMMITS, max_size=3).map(tuple)),
     st.builds(c.DeleteOffsets, GROUPS, st.lists(st.builds(c.OffsetKey, TOPICS, SMALL), max_size=3).map(tuple)),

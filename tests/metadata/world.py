@@ -99,6 +99,7 @@ def records_of(image: Image) -> tuple[object, ...]:
         dict(image.topics),
         dict(image.topics_by_id),
         dict(image.groups),
+        dict(image.group_configs),
         {group_id: dict(image.offsets(group_id)) for group_id in image.groups_with_offsets()},
     )
 

@@ -1,4 +1,4 @@
-"""Topics and brokers as the three config APIs name them."""
+"""Topics, brokers and groups as the three config APIs name them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from chronik.api.context import Services
 from chronik.configs.checking import check_broker_configs, check_topic_config
-from chronik.metadata.commands import CLUSTER_DEFAULT, UpdateBrokerConfig, UpdateTopicConfig
+from chronik.metadata.commands import CLUSTER_DEFAULT, UpdateBrokerConfig, UpdateGroupConfig, UpdateTopicConfig
 from chronik.metadata.records import Topic
 from chronik.protocol.errors import ErrorCode, KafkaError
 
@@ -19,6 +19,10 @@ BROKER_ID_DIGITS_MAX = 10
 class ResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    """Has no configs here: there is no telemetry."""
+    GROUP = 32
 
 
 NAMED_TWICE = KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
@@ -83,8 +87,21 @@ async def change_configs(
         check_broker_configs(wanted, cluster_wide=broker == CLUSTER_DEFAULT)
         if not validate_only:
             await services.store.propose(UpdateBrokerConfig(broker, dict(wanted), delete, replace))
+    elif resource_type == ResourceType.GROUP:
+        _refuse_group_without_name(name)
+        of_group = {} if replace else dict(services.image.group_configs.get(name, {}))
+        for key in delete:
+            of_group.pop(key, None)
+        services.configs.check_group_configs(of_group | dict(wanted))
+        if not validate_only:
+            await services.store.propose(UpdateGroupConfig(name, dict(wanted), delete, replace))
     else:
         raise unknown_resource(resource_type)
+
+
+def _refuse_group_without_name(name: str) -> None:
+    if name == "":
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
 
 
 def unknown_resource(resource_type: int) -> KafkaError:

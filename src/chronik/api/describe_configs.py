@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Generator, Iterable, Iterator
 from dataclasses import replace
 
+from chronik.api.broker_loggers import describe_levels, refuse_other_nodes
 from chronik.api.config_resources import ResourceType, broker_named, topic_named, unknown_resource
 from chronik.api.context import Context, Services
 from chronik.api.long_answers import Elements, Long, at_once_or_in_slices
@@ -82,6 +83,11 @@ def _entries(services: Services, resource: DescribeConfigsResource) -> Iterable[
         if broker == CLUSTER_DEFAULT:
             return services.configs.describe_cluster_default()
         return _with_own_facts(services, broker)
+    if resource.resource_type == ResourceType.BROKER_LOGGER:
+        refuse_other_nodes(services, resource.resource_name)
+        return describe_levels()
+    if resource.resource_type == ResourceType.GROUP and resource.resource_name:
+        return services.configs.describe_group(resource.resource_name)
     raise unknown_resource(resource.resource_type)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from functools import partial
 
+from chronik.api.broker_loggers import change_levels, refuse_other_nodes
 from chronik.api.config_resources import (
     NAMED_TWICE,
     ResourceType,
@@ -74,6 +75,10 @@ async def _alter(
 
 async def _change(services: Services, resource: AlterConfigsResource, validate_only: bool) -> None:
     wanted, delete = _changes(services, resource)
+    if resource.resource_type == ResourceType.BROKER_LOGGER:
+        refuse_other_nodes(services, resource.resource_name)
+        change_levels(wanted, delete, validate_only=validate_only)
+        return
     await change_configs(
         services,
         resource.resource_type,
@@ -87,12 +92,12 @@ async def _change(services: Services, resource: AlterConfigsResource, validate_o
 
 def _changes(services: Services, resource: AlterConfigsResource) -> tuple[dict[str, str], tuple[str, ...]]:
     wanted: dict[str, str] = {}
-    delete: list[str] = []
+    delete: dict[str, None] = {}
     for config in resource.configs:
         if config.name in wanted or config.name in delete:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{config.name} is given twice")
         if config.config_operation == Operation.DELETE:
-            delete.append(config.name)
+            delete[config.name] = None
             continue
         if config.value is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{config.name} has no value")
@@ -108,6 +113,8 @@ def _changes(services: Services, resource: AlterConfigsResource) -> tuple[dict[s
 
 
 def _current(services: Services, resource: AlterConfigsResource, name: str) -> str:
+    if resource.resource_type == ResourceType.BROKER_LOGGER:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A level is no list: it can only be set or deleted")
     on_topic = resource.resource_type == ResourceType.TOPIC
     key = TOPIC_KEYS.get(name) if on_topic else broker_key(name)
     if key is None or key.type is not ConfigType.LIST:

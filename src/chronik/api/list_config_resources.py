@@ -1,4 +1,4 @@
-"""ListConfigResources, versions 0 and 1: topics and brokers; of Kafka's other kinds there are none here."""
+"""ListConfigResources, versions 0 and 1: topics, brokers, their loggers, and groups that have configs of their own."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from chronik.protocol.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 
-BROKER_LOGGER = 8
-GROUP = 32
-KINDS = (ResourceType.TOPIC, ResourceType.BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
-
 
 def handle(services: Services, request: ListConfigResourcesRequest, context: Context) -> ListConfigResourcesResponse:
-    wanted = {CLIENT_METRICS} if context.version == 0 else set(request.resource_types or KINDS)
-    if not wanted.issubset(KINDS):
+    wanted = {CLIENT_METRICS} if context.version == 0 else set(request.resource_types or ResourceType)
+    if not wanted.issubset(ResourceType):
         return failure(request, ErrorCode.UNSUPPORTED_VERSION)  # Kafka's answer to kinds that it does not know
+    brokers = [str(broker) for broker in services.image.brokers]
     names: dict[ResourceType, list[str]] = {
         ResourceType.TOPIC: list(services.image.topics),
-        ResourceType.BROKER: [str(broker) for broker in services.image.brokers],
+        ResourceType.BROKER: brokers,
+        ResourceType.BROKER_LOGGER: brokers,
+        ResourceType.GROUP: list(services.image.group_configs),
     }
     return ListConfigResourcesResponse(
         config_resources=[

@@ -18,6 +18,16 @@ def check_topic_config(name: str, value: str | None) -> None:
     _check_value(key, value, ErrorCode.INVALID_CONFIG)
 
 
+def check_group_config(name: str, value: str | None) -> None:
+    """Raises INVALID_CONFIG for an unknown key or an illegal value."""
+    from chronik.configs.group_keys import GROUP_KEYS
+
+    key = GROUP_KEYS.get(name)
+    if key is None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {name}")
+    _check_value(key, value, ErrorCode.INVALID_CONFIG)
+
+
 def check_broker_configs(wanted: Mapping[str, str], *, cluster_wide: bool) -> None:
     """Raises INVALID_REQUEST for keys that cannot change while the node runs, or not for all brokers at once, and for
     illegal values. Names that nobody knows are taken, as Kafka takes them: they may be a plugin's."""

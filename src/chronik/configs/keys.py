@@ -74,11 +74,12 @@ class ConfigKey:
     """Described only where it is set."""
     per_listener: bool = False
     """Changed only with the prefix of a listener, `listener.name.NAME.`."""
+    secret: bool = False
 
     @property
     def sensitive(self) -> bool:
-        """Never told again. What nobody knows may be a password, too, as Kafka sees it."""
-        return self.type in (ConfigType.PASSWORD, ConfigType.UNKNOWN)
+        """Never told again."""
+        return self.secret or self.type is ConfigType.PASSWORD
 
 
 def _int(name: str, default: int, doc: str, low: int = 0, high: int = INT_MAX, **more: object) -> ConfigKey:

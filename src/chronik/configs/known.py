@@ -31,8 +31,9 @@ def all_broker_keys() -> Iterator[ConfigKey]:
 
 
 def stranger(name: str) -> ConfigKey:
-    """A key for a name that nobody knows. Kafka stores such names for plugins, and never tells their values."""
-    return ConfigKey(name, ConfigType.UNKNOWN, None, "", anything)
+    """A key for a name that nobody knows. Kafka stores such names for plugins, and never tells their values: they may
+    be passwords."""
+    return ConfigKey(name, ConfigType.UNKNOWN, None, "", anything, secret=True)
 
 
 def _key_of_listener(name: str) -> ConfigKey | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, TypeVar, cast
 
-from chronik.configs.checking import check_static
+from chronik.configs.checking import check_group_config, check_static
 from chronik.configs.keys import BROKER_KEYS, TOPIC_KEYS, ConfigKey, ConfigType, Scope
 from chronik.configs.known import all_broker_keys, broker_key, stranger
 from chronik.errors import invariant
@@ -173,6 +173,41 @@ class ConfigResolver:
             key = broker_key(name) or stranger(name)
             synonym = Synonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER)
             yield _entry(key, [synonym], read_only=key.type is ConfigType.UNKNOWN)
+
+    def describe_group(self, group_id: str) -> Iterator[ConfigEntry]:
+        from chronik.configs.group_keys import GROUP_KEYS
+
+        configs = self._store.image.group_configs.get(group_id, {})
+        for key in GROUP_KEYS.values():
+            yield _entry(key, list(self._group_values(key, configs)), read_only=False)
+
+    def check_group_configs(self, configs: Mapping[str, str]) -> None:
+        """All that a group would have. Raises INVALID_CONFIG."""
+        from chronik.configs.group_keys import GROUP_KEYS, KINDS, bounds_of
+
+        for name, value in configs.items():
+            check_group_config(name, value)
+            for bound, sign in zip(bounds_of(GROUP_KEYS[name]), (1, -1), strict=True):
+                if bound is not None and sign * int(value) < sign * int(self._kept(bound)):
+                    raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} = {value} is beyond {bound.name}")
+        for kind in KINDS:
+            names = f"{kind}.heartbeat.interval.ms", f"{kind}.session.timeout.ms"
+            beat, session = (int(next(self._group_values(GROUP_KEYS[name], configs)).value) for name in names)
+            if beat >= session:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"{names[1]} must be greater than {names[0]}")
+
+    def _kept(self, key: ConfigKey) -> str:
+        return next(self._broker_values(key, self._node_id)).value
+
+    def _group_values(self, key: ConfigKey, configs: Mapping[str, str]) -> Iterator[Synonym]:
+        own = configs.get(key.name)
+        if own is not None:
+            yield Synonym(key.name, own, ConfigSource.DYNAMIC_GROUP)
+        of_brokers = broker_key(key.synonym) if key.synonym is not None else None
+        if of_brokers is not None:
+            yield from self._broker_values(of_brokers, self._node_id)
+        elif key.default is not None:
+            yield Synonym(key.name, key.default, ConfigSource.DEFAULT)
 
     def _topic_values(self, key: ConfigKey, configs: Mapping[str, str]) -> Iterator[Synonym]:
         own = configs.get(key.name)

@@ -47,6 +47,7 @@ HANDLERS: Final[dict[type[c.Base], Handler]] = {
     c.CreateConsumerGroup: groups.create_consumer_group,
     c.UpdateConsumerGroup: groups.update_consumer_group,
     c.DeleteConsumerGroup: groups.delete_consumer_group,
+    c.UpdateGroupConfig: groups.update_group_config,
     c.CommitOffset: groups.commit_offset,
     c.CommitOffsetBatch: groups.commit_offset_batch,
     c.DeleteOffsets: groups.delete_offsets,

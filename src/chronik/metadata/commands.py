@@ -318,6 +318,15 @@ class DeleteConsumerGroup(Base, frozen=True, tag=32):
     coordinator_epoch: Epoch = NO_EPOCH
 
 
+class UpdateGroupConfig(Base, frozen=True, tag=37):
+    """Configs of one group, which need not exist (yet). `replace` drops every key that is not set."""
+
+    group_id: Annotated[str, Meta(min_length=1)]
+    set: dict[str, str] = {}
+    delete: tuple[str, ...] = ()
+    replace: bool = False
+
+
 class OffsetToCommit(Part, frozen=True):
     topic: str
     partition: PartitionIndex
@@ -398,6 +407,7 @@ Command = (
     | CreateConsumerGroup
     | UpdateConsumerGroup
     | DeleteConsumerGroup
+    | UpdateGroupConfig
     | CommitOffset
     | CommitOffsetBatch
     | DeleteOffsets

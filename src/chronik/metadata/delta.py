@@ -47,6 +47,8 @@ class Delta(msgspec.Struct, frozen=True):
     groups: tuple[Change[Group], ...] = ()
     broker_configs: tuple[int, ...] = ()
     """Ids of brokers (or CLUSTER_DEFAULT) whose dynamic configs changed."""
+    group_configs: tuple[str, ...] = ()
+    """Groups whose configs changed."""
     offsets: tuple[str, ...] = ()
     """Groups whose committed offsets changed."""
     checkpoints: tuple[str, ...] = ()
@@ -61,6 +63,7 @@ class Delta(msgspec.Struct, frozen=True):
             or self.brokers
             or self.checkpoints
             or self.broker_configs
+            or self.group_configs
             or self.features
             or self.nodes
         )
@@ -90,6 +93,7 @@ def difference_in_steps(old: Image, new: Image) -> Steps[Delta]:
         nodes=tuple(nodes),
         groups=tuple(groups),
         broker_configs=(yield from _changed_keys(old.broker_configs, new.broker_configs)),
+        group_configs=(yield from _changed_keys(old.group_configs, new.group_configs)),
         offsets=(yield from _groups_with_changed_offsets(old, new)),
         features=(yield from _changed_keys(old.features, new.features)),
     )

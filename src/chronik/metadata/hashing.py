@@ -19,7 +19,7 @@ HASH_BITS: Final = 128
 HASH_MASK: Final = (1 << HASH_BITS) - 1
 
 CLUSTER, PRODUCER_IDS, NODE, BROKER, BROKER_CONFIG, FEATURE = range(6)
-TOPIC, PARTITION, GROUP, OFFSET, SESSION, SESSION_RESULT = range(6, 12)
+TOPIC, PARTITION, GROUP, OFFSET, SESSION, SESSION_RESULT, GROUP_CONFIG = range(6, 13)
 """The kinds of records. The number goes into the hash: it never changes its meaning."""
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode

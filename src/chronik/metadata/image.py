@@ -32,6 +32,7 @@ class Image:
         self._topics_by_id: dict[bytes, Topic] = {}
         self._names_by_metric: dict[str, str] = {}
         self._groups: dict[str, Group] = {}
+        self._group_configs: dict[str, dict[str, str]] = {}
         self._offsets = OffsetTable()
         self._sessions: dict[int, Session] = {}
         self._hashes: deque[tuple[int, int]] = deque(maxlen=HASHES_KEPT)
@@ -82,6 +83,11 @@ class Image:
     def groups(self) -> Mapping[str, Group]:
         return self._groups
 
+    @property
+    def group_configs(self) -> Mapping[str, Mapping[str, str]]:
+        """By group id; also of groups that do not exist."""
+        return self._group_configs
+
     def offsets(self, group_id: str) -> GroupOffsets:
         """What the group has committed, by (topic, partition); empty for a group nobody knows."""
         return self._offsets.group(group_id)
@@ -122,6 +128,7 @@ class Image:
             features=dict(self._features),
             topics=dict(self._topics),
             groups=dict(self._groups),
+            group_configs=dict(self._group_configs),
             offsets=self._offsets.freeze(),
             sessions=tuple(SessionRecord.of(self._sessions[node_id]) for node_id in sorted(self._sessions)),
         )
@@ -145,5 +152,6 @@ class FrozenImage(NamedTuple):
     features: Mapping[str, int]
     topics: Mapping[str, Topic]
     groups: Mapping[str, Group]
+    group_configs: Mapping[str, Mapping[str, str]]
     offsets: Mapping[str, Mapping[str, Mapping[int, CommittedOffset]]]
     sessions: tuple[SessionRecord, ...]

@@ -81,6 +81,11 @@ class GroupEntry(Record, frozen=True, tag=8):
     group: Group
 
 
+class GroupConfigEntry(Record, frozen=True, tag=11):
+    group_id: str
+    configs: dict[str, str]
+
+
 class OffsetsEntry(Record, frozen=True, tag=9):
     group_id: str
     topic: str
@@ -100,6 +105,7 @@ Entry = (
     | TopicEntry
     | PartitionsEntry
     | GroupEntry
+    | GroupConfigEntry
     | OffsetsEntry
     | SessionEntry
 )
@@ -175,6 +181,8 @@ def _entries(frozen: FrozenImage) -> Iterator[Weighed]:
     for topic in frozen.topics.values():
         yield from _topic_entries(topic)
     yield from ((GroupEntry(group), _weight_of_group(group)) for group in frozen.groups.values())
+    for group_id, configs in frozen.group_configs.items():
+        yield GroupConfigEntry(group_id, dict(configs)), 1 + len(group_id) // LETTERS_PER_RECORD
     for group_id, topics in frozen.offsets.items():
         for name, offsets in topics.items():
             yield from _offset_entries(group_id, name, offsets)
@@ -220,6 +228,8 @@ def _hash_of(entry: Entry) -> int:
             return partitions_hash(topic_id, first, partitions)
         case GroupEntry(group):
             return record_hash(hashing.GROUP, group)
+        case GroupConfigEntry(group_id, configs):
+            return record_hash(hashing.GROUP_CONFIG, group_id, configs)
         case NodeEntry(node):
             return record_hash(hashing.NODE, node)
         case BrokerEntry(broker):
@@ -258,6 +268,8 @@ def _load(writer: ImageWriter, entry: Entry) -> None:
             writer.add_partitions(writer.image.topics_by_id[topic_id], partitions)
         case GroupEntry(group):
             writer.put_group(group)
+        case GroupConfigEntry(group_id, configs):
+            writer.set_group_configs(group_id, configs)
         case OffsetsEntry(group_id, topic_name, offsets):
             for partition, committed in offsets:
                 writer.put_offset(group_id, topic_name, partition, committed)

@@ -34,6 +34,7 @@ class ImageWriter:
         self._old_nodes: dict[int, Node | None] = {}
         self._old_groups: dict[str, Group | None] = {}
         self._broker_configs: dict[int, None] = {}
+        self._group_configs: dict[str, None] = {}
         self._offset_groups: dict[str, None] = {}
         self._checkpoints: dict[str, None] = {}
         self._features: dict[str, None] = {}
@@ -145,6 +146,15 @@ class ImageWriter:
 
     # --- groups and offsets ---
 
+    def set_group_configs(self, group_id: str, configs: dict[str, str]) -> None:
+        tables = self.image._group_configs
+        if group_id in tables:
+            self._hash_change -= record_hash(hashing.GROUP_CONFIG, group_id, tables.pop(group_id))
+        if configs:
+            tables[group_id] = configs
+            self._hash_change += record_hash(hashing.GROUP_CONFIG, group_id, configs)
+        self._group_configs[group_id] = None
+
     def put_group(self, group: Group) -> None:
         old = self.image._groups.get(group.group_id)
         self._old_groups.setdefault(group.group_id, old)
@@ -236,6 +246,7 @@ class ImageWriter:
             nodes=tuple(Change(old, image._nodes.get(key)) for key, old in sorted(self._old_nodes.items())),
             groups=tuple(Change(old, image._groups.get(key)) for key, old in self._old_groups.items()),
             broker_configs=tuple(self._broker_configs),
+            group_configs=tuple(self._group_configs),
             offsets=tuple(self._offset_groups),
             checkpoints=tuple(self._checkpoints),
             features=tuple(self._features),

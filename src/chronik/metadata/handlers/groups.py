@@ -18,7 +18,9 @@ from chronik.metadata.commands import (
     ExpireOffsets,
     OffsetToCommit,
     UpdateConsumerGroup,
+    UpdateGroupConfig,
 )
+from chronik.metadata.handlers.configs import changed_configs
 from chronik.metadata.image import Image
 from chronik.metadata.names import OFFSETS_TOPIC, coordinator_partition
 from chronik.metadata.records import CommittedOffset, Failure, Group, Result
@@ -28,6 +30,9 @@ from chronik.protocol.errors import ErrorCode
 
 EMPTY: Final = "Empty"
 """Kafka's name for the state of a group without members."""
+
+GROUPS_WITH_CONFIGS_MAX: Final = 1000
+"""A group need not exist to have configs, and its name may have 32 kB: more would be for a stranger's amusement."""
 
 
 def create_consumer_group(writer: ImageWriter, command: CreateConsumerGroup, index: int) -> Result:
@@ -70,6 +75,17 @@ def delete_consumer_group(writer: ImageWriter, command: DeleteConsumerGroup, ind
     for topic, partition in list(image.offsets(command.group_id)):
         writer.remove_offset(command.group_id, topic, partition)
     writer.remove_group(command.group_id)
+    return Result()
+
+
+def update_group_config(writer: ImageWriter, command: UpdateGroupConfig, index: int) -> Result:
+    known = writer.image.group_configs
+    old = known.get(command.group_id, {})
+    new = changed_configs(old, command.set, command.delete, replace=command.replace)
+    if new and not old and len(known) >= GROUPS_WITH_CONFIGS_MAX:
+        raise Rejected(ErrorCode.INVALID_CONFIG, f"{GROUPS_WITH_CONFIGS_MAX} groups have configs already")
+    if new != old:
+        writer.set_group_configs(command.group_id, new)
     return Result()
 
 
