@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from chronik.pipeline.tables import delta
-from chronik.pipeline.tables.columns import Kind, Partitioning
+from chronik.pipeline.tables.columns import DECODING_RULES, Kind, Partitioning
 from chronik.pipeline.tables.committer import CommitFailed, Superseded, TableDiffers, TableMissing, TableSpec
 from chronik.pipeline.tables.delta import DeltaCommitter
 from chronik.pipeline.tables.progress import CommitRefused, Landed, Span, SpansOverlap, still_to_land
@@ -230,3 +230,55 @@ def test_a_table_of_dead_letters_hears_only_of_spans_that_have_some(tmp_path: Pa
     committer.commit([landed(tmp_path, Span(0, 50, 52), schema=schema)])
     committer.commit([landed(tmp_path, Span(0, 0, 2), schema=schema)])
     assert offsets(committer.snapshot()) == every(Span(0, 0, 2), Span(0, 50, 52))
+
+
+def test_a_driver_with_older_rules_of_decoding_ends_when_a_newer_one_has_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = opened(tmp_path)
+    older.commit([landed(tmp_path, Span(0, 0, 10))])
+    with monkeypatch.context() as upgraded:
+        upgraded.setattr(delta, "DECODING_RULES", DECODING_RULES + 1)
+        newer = opened(tmp_path)
+        assert newer.next_offsets() == {0: 10}, "what the older one landed stays"
+    for late in (
+        lambda: older.commit([landed(tmp_path, Span(0, 10, 20))]),
+        lambda: older.append_numbered(landed(tmp_path, Span(0, 10, 20)).files, "letters", 0),
+        lambda: opened(tmp_path),
+    ):
+        with pytest.raises(TableDiffers, match="landed by a newer version"):
+            late()
+    monkeypatch.setattr(delta, "DECODING_RULES", DECODING_RULES + 1)
+    newer.commit([landed(tmp_path, Span(0, 10, 20))])
+    assert offsets(newer.snapshot()) == every(Span(0, 0, 20))
+
+
+def test_a_newer_driver_comes_between_the_look_and_the_commit_of_an_older_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = opened(tmp_path)
+    rules = DECODING_RULES
+    append = DeltaCommitter._append
+
+    def overtaken(committer: DeltaCommitter, *arguments: Any) -> None:
+        monkeypatch.setattr(DeltaCommitter, "_append", append)
+        monkeypatch.setattr(delta, "DECODING_RULES", rules + 1)
+        opened(tmp_path)
+        monkeypatch.setattr(delta, "DECODING_RULES", rules)
+        append(committer, *arguments)
+
+    monkeypatch.setattr(DeltaCommitter, "_append", overtaken)
+    with pytest.raises(TableDiffers, match="landed by a newer version"):
+        older.commit([landed(tmp_path, Span(0, 0, 10))])
+    monkeypatch.setattr(delta, "DECODING_RULES", rules + 1)
+    assert older.next_offsets() == {}
+
+
+def test_a_table_from_before_rules_were_numbered_is_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delta, "DECODING_RULES", 0)
+    opened(tmp_path)
+    monkeypatch.undo()
+    opened(tmp_path).commit([landed(tmp_path, Span(0, 0, 10))])
+    assert DeltaTable(str(tmp_path)).metadata().configuration[delta.RULES] == str(DECODING_RULES)

@@ -21,6 +21,10 @@ DATE, HOUR = "_date", "_hour"
 
 TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
 
+DECODING_RULES = 1
+"""Raised whenever another record becomes a dead letter, or a field another column's value, than before: two drivers
+that differ in that must not land into one table at once."""
+
 MS_PER_HOUR = 3_600_000
 MS_PER_DAY = 24 * MS_PER_HOUR
 MS_OF_YEAR_10000 = 253_402_300_800_000

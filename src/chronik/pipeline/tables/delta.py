@@ -18,7 +18,7 @@ from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 
-from chronik.pipeline.tables.columns import Kind, Partitioning, schema_of
+from chronik.pipeline.tables.columns import DECODING_RULES, Kind, Partitioning, schema_of
 from chronik.pipeline.tables.commit_log import check_entries, make_entry_durable
 from chronik.pipeline.tables.committer import (
     CommitFailed,
@@ -48,6 +48,7 @@ CHECKPOINT_COMMITS = "20"
 own 100 that comes to most of a commit's time."""
 
 TOPIC, TOPIC_ID, KIND, PARTITIONING = "chronik.topic", "chronik.topic.id", "chronik.kind", "chronik.partitioning"
+RULES = "chronik.decoding.rules"
 FORGETS_OFFSETS = "delta.setTransactionRetentionDuration"
 
 ON_THIS_VERSION = CommitProperties(max_commit_retries=0)
@@ -78,7 +79,31 @@ class DeltaCommitter:
             found = cls(uri, storage_options)
         if found.spec != spec:
             raise TableDiffers(f"{uri} was made for {_described(found.spec)}, not for {_described(spec)}")
+        found._take_over()
         return found
+
+    def _take_over(self) -> None:
+        """From now on this version's rules say what a row and what a dead letter is. A driver that knows only older
+        ones finds that with its next commit, and ends: were each to have its way, a record could be both, or neither.
+        """
+
+        def attempt(table: DeltaTable) -> None:
+            if self._rules_of(table) < DECODING_RULES:
+                table.alter.set_table_properties(
+                    {RULES: str(DECODING_RULES)}, raise_if_not_exists=False, commit_properties=ON_THIS_VERSION
+                )
+
+        if self._rules_of(self._fresh()) < DECODING_RULES:
+            self._attempts(attempt)
+
+    def _rules_of(self, table: DeltaTable) -> int:
+        """Raises TableDiffers."""
+        rules = int(table.metadata().configuration.get(RULES, 0))
+        if rules > DECODING_RULES:
+            raise TableDiffers(
+                f"{self.uri} is landed by a newer version, whose rules for decoding are {rules}, not {DECODING_RULES}"
+            )
+        return rules
 
     def snapshot(self) -> Snapshot:
         table = self._fresh()
@@ -99,6 +124,7 @@ class DeltaCommitter:
         partitions = {span.partition for each in landed for span in each.spans}
 
         def attempt(table: DeltaTable) -> Committed:
+            self._rules_of(table)
             before = self._next_offsets_of(table, partitions)
             choice = choose(landed, before, gaps=gaps)
             if choice.fresh:
@@ -112,6 +138,7 @@ class DeltaCommitter:
 
     def append_numbered(self, files: Sequence[WrittenFile], sequence: str, number: int) -> None:
         def attempt(table: DeltaTable) -> None:
+            self._rules_of(table)
             expected = self._next_number(table, sequence)
             if number != expected:
                 raise Superseded(f"{self.uri}: {sequence} continues with {expected}, not with {number}")
@@ -258,6 +285,7 @@ def _create(uri: str, spec: TableSpec, storage_options: Mapping[str, str] | None
                 TOPIC_ID: spec.topic_id,
                 KIND: spec.kind.value,
                 PARTITIONING: spec.partitioning.value,
+                RULES: str(DECODING_RULES),
                 "delta.checkpointInterval": CHECKPOINT_COMMITS,
             },
             storage_options=dict(storage_options) if storage_options else None,
