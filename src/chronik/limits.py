@@ -63,8 +63,34 @@ FETCH_SESSION_IDLE_SECONDS = 120.0
 """A session unused this long may make room for a new one. Kafka's `min.incremental.fetch.session.eviction.ms`."""
 
 DECOMPRESSED_BYTES_MAX = 100 * MIB
-"""What may come out of one batch. An honest producer counts its batches uncompressed, so it never makes one that it
-could not have sent as it is; a bomb stops here."""
+"""What may come out of one batch. An honest producer hardly ever makes one that it could not have
+sent as it is; a bomb stops here."""
+
+OPENED_BYTES_MAX = 40 * MIB
+"""What a node takes out of the batches of one request (and more, in proportion, for a large one), where it has to look
+at records: compacted topics, another codec, old formats, searches by time. It bounds the memory that 11 kB can ask for,
+which is twice as much where zstd is told to remember all of it. Java's producer, which counts its batches compressed,
+meets it at a ratio of 1:40, and then sends smaller ones."""
+
+OPENED_RECORDS_MAX = 1_000_000
+"""Records that a node looks at for one request (and more, in proportion, for a large one): about a second's work.
+librdkafka's largest `batch.num.messages`."""
+
+OPENED_ON_LOOP_BYTES_MAX = 1 * MIB
+OPENED_ON_LOOP_RECORDS_MAX = 5000
+"""What is opened for one request while all others wait: some milliseconds' work. More than that is done in a thread,
+and only the connection that asked for it waits."""
+
+CONVERTED_BYTES_MAX = 16 * MIB
+"""What may be in one compressed message of the old formats (Produce 0 to 2), and in a record that is to become one
+(Fetch 0 to 3): while it is converted there are several copies of it. Clients of that time send 1 MB."""
+
+CONVERTED_AT_ONCE_BYTES_MAX = 4 * MIB
+"""What is converted for one partition of one Fetch 0 to 3: the next one goes on where this ends, if need be in the
+midst of a batch."""
+
+RECORD_ERRORS_MAX = 1000
+"""Records of one batch that are named when it is refused for them: the answer must not grow with what was in it."""
 
 TOPIC_NAME_LETTERS_MAX = 249
 """Kafka's own: a topic name and a partition number must fit a file name."""

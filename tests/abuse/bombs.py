@@ -2,8 +2,268 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
-from tests.abuse.attack import Attack
+from chronik.client.admin import NewTopic, create_topics
+from chronik.client.cluster import Cluster as Client
+from chronik.client.records import TopicPartition
+from chronik.protocol.compression import Codec
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from chronik.protocol.messages.produce import ProduceResponse
+from tests.abuse.attack import NODE, Attack, Target
+from tests.abuse.bomb_records import TIME_MS, many_headers, old_messages, one_large_record, tiny_records
+from tests.api import talk
 
-ATTACKS: Final[tuple[Attack, ...]] = ()
+TOPIC: Final = "bombs"
+PARTITIONS: Final = 6
+MEGABYTE: Final = 1_000_000
+LARGE: Final = {"max.message.bytes": str(20 * MEGABYTE)}
+COMPACTED: Final = {"cleanup.policy": "compact"} | LARGE
+MAX_TIMESTAMP: Final = -3
+COMPACTION_SECONDS_MAX: Final = 60.0
+
+Batch = Callable[[Target], bytes]
+
+
+def topic(configs: dict[str, str], target: Target) -> None:
+    """With a partition that the victim leads."""
+    with Client(str(target.kafka), client_id="abuse") as client:
+        create_topics(client, [NewTopic(TOPIC, PARTITIONS, len(target.nodes), configs)])
+        led(target)
+
+
+def led(target: Target) -> int:
+    with Client(str(target.kafka), client_id="abuse") as client:
+        leaders = {
+            index: client.retrying(partial(client.leader_id, TopicPartition(TOPIC, index)))
+            for index in range(PARTITIONS)
+        }
+    return next(index for index, leader in leaders.items() if leader == target.victim.node_id)
+
+
+def stored(batch: Batch, target: Target) -> None:
+    """As a producer of an honest kind of topic stores it: nobody looks inside."""
+    topic(LARGE, target)
+    with target.connect() as client:
+        for _ in range(3):
+            answer = talk.produce(client, TOPIC, batch(target), partition=led(target))
+            assert answer.error_code == ErrorCode.NONE
+
+
+def produce(batch: Batch, target: Target, version: int = 9) -> None:
+    """As an honest client does that was told to try again."""
+    data, partition = batch(target), led(target)
+    with target.connect() as client:
+        for _ in range(target.count(2, 5)):
+            client.send(talk.produce_request(TOPIC, data, partition), version)
+            assert client.receive(talk.produce_request(TOPIC, None), version, ProduceResponse).responses
+
+
+def produce_at_once(batch: Batch, target: Target) -> None:
+    """All of them before the first answer, on many connections."""
+    request = talk.produce_request(TOPIC, batch(target), led(target))
+    clients = [target.connect() for _ in range(target.count(4, 20))]
+    for client in clients:
+        client.send(request, 9)
+    for client in clients:
+        client.socket.settimeout(120)
+        client.receive(request, 9, ProduceResponse)
+        client.close()
+
+
+def list_offsets(target: Target) -> None:
+    partition = led(target)
+    with target.connect() as client:
+        for timestamp in (TIME_MS, TIME_MS + 1, MAX_TIMESTAMP) * target.count(1, 3):
+            for times in (1, 3):
+                named = [ListOffsetsPartition(partition_index=partition, timestamp=timestamp)] * times
+                request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=TOPIC, partitions=named)])
+                answer = client.ask(request, 7, ListOffsetsResponse).topics[0].partitions[0]
+                assert (answer.error_code == ErrorCode.INVALID_REQUEST) == (times > 1)
+
+
+def fetch_as_old_client(target: Target) -> None:
+    partition, offset = led(target), 0
+    with target.connect() as client:
+        for _ in range(target.count(2, 10)):
+            data = talk.fetch(client, TOPIC, offset, version=2, partition=partition)
+            assert data.error_code in (ErrorCode.NONE, ErrorCode.MESSAGE_TOO_LARGE)
+
+
+def compaction(batch: Batch, target: Target) -> None:
+    """Of batches that were stored before the topic was compacted, so that nobody has refused them."""
+    segments = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
+    topic(LARGE | segments, target)
+    with target.connect() as client:
+        for _ in range(3):
+            talk.produce(client, TOPIC, batch(target), partition=led(target))
+            time.sleep(0.2)  # for the segment's time to pass
+    # The last one makes the segment before it a closed one.
+
+
+def compact(target: Target) -> None:
+    with target.connect() as client:
+        assert talk.alter(client, talk.TOPIC, TOPIC, ("cleanup.policy", talk.SET, "compact")) == ErrorCode.NONE
+    deadline = time.monotonic() + COMPACTION_SECONDS_MAX
+    while "is compacted up to" not in target.victim.log and "cannot be compacted" not in target.victim.log:
+        assert time.monotonic() < deadline, "nothing is compacted"
+        time.sleep(0.1)
+
+
+def headers_in(codec: Codec, megabytes: int = 40, key: bytes | None = b"k") -> Batch:
+    return lambda target: many_headers(target.count(megabytes // 3, megabytes) * MEGABYTE, codec, key=key)
+
+
+def tiny_in(codec: Codec, key: bytes | None = b"") -> Batch:
+    return lambda target: tiny_records(target.count(400_000, 4_000_000), codec, key=key)
+
+
+def old_in(codec: Codec) -> Batch:
+    return lambda target: old_messages(target.count(4, 10) * MEGABYTE, codec)
+
+
+def large_in(codec: Codec) -> Batch:
+    return lambda target: one_large_record(target.count(20, 40) * MEGABYTE, codec)
+
+
+COMPRESSED: Final = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD)
+HUNDRED: Final = headers_in(Codec.ZSTD, 99)
+
+ATTACKS: Final = (
+    *(
+        Attack(
+            f"headers-to-compacted-{codec.name.lower()}",
+            f"records of 100,000 headers, 40 MB in {codec.name.lower()}, to a compacted topic",
+            partial(produce, headers_in(codec)),
+            partial(topic, COMPACTED),
+            quick=codec is Codec.ZSTD,
+        )
+        for codec in COMPRESSED
+    ),
+    Attack(
+        "headers-to-compacted-at-once",
+        "40 MB of headers to a compacted topic, on 20 connections at once",
+        partial(produce_at_once, headers_in(Codec.ZSTD)),
+        partial(topic, COMPACTED),
+    ),
+    Attack(
+        "too-many-headers-to-compacted",
+        "99 MB of headers to a compacted topic, which is too much",
+        partial(produce, HUNDRED),
+        partial(topic, COMPACTED),
+        against=(NODE,),
+    ),
+    Attack(
+        "tiny-to-compacted",
+        "4 million records of 9 bytes in one batch to a compacted topic",
+        partial(produce, tiny_in(Codec.ZSTD)),
+        partial(topic, COMPACTED),
+        quick=True,
+    ),
+    Attack(
+        "keyless-to-compacted",
+        "800,000 records without keys in one batch to a compacted topic",
+        partial(produce, lambda target: tiny_records(target.count(80_000, 800_000), Codec.ZSTD, key=None)),
+        partial(topic, COMPACTED),
+        against=(NODE,),
+    ),
+    Attack(
+        "tiny-to-plain",
+        "4 million records of 9 bytes in one batch, where nobody looks inside",
+        partial(produce, tiny_in(Codec.ZSTD)),
+        partial(topic, LARGE),
+    ),
+    Attack(
+        "large-record-to-compacted",
+        "one record of 40 MB in zstd to a compacted topic",
+        partial(produce, large_in(Codec.ZSTD)),
+        partial(topic, COMPACTED),
+        against=(NODE,),
+    ),
+    Attack(
+        "headers-recompressed",
+        "40 MB of headers in zstd to a topic that stores gzip",
+        partial(produce, headers_in(Codec.ZSTD)),
+        partial(topic, LARGE | {"compression.type": "gzip"}),
+        against=(NODE,),
+    ),
+    Attack(
+        "headers-uncompressed",
+        "40 MB of headers in zstd to a topic that stores them uncompressed",
+        partial(produce, headers_in(Codec.ZSTD)),
+        partial(topic, LARGE | {"compression.type": "uncompressed"}),
+        against=(NODE,),
+    ),
+    Attack(
+        "headers-with-old-times",
+        "40 MB of headers to a topic that refuses old records",
+        partial(produce, headers_in(Codec.ZSTD)),
+        partial(topic, LARGE | {"message.timestamp.before.max.ms": "1000"}),
+        against=(NODE,),
+    ),
+    *(
+        Attack(
+            f"old-messages-{codec.name.lower()}",
+            f"Produce 2: 10 MB of empty messages in {codec.name.lower()}",
+            partial(produce, old_in(codec), version=2),
+            partial(topic, LARGE),
+            against=(NODE,),
+            quick=codec is Codec.GZIP,
+        )
+        for codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
+    ),
+    *(
+        Attack(
+            f"{name}-by-time-{codec.name.lower()}",
+            f"ListOffsets by time over stored batches of {what} in {codec.name.lower()}; the partition named thrice",
+            list_offsets,
+            partial(stored, batch),
+            quick=name == "headers" and codec is Codec.ZSTD,
+            against=(NODE,),
+        )
+        for codec in COMPRESSED
+        for name, what, batch in (
+            ("headers", "40 MB of headers", headers_in(codec)),
+            ("tiny", "4 million records", tiny_in(codec)),
+        )
+    ),
+    *(
+        Attack(
+            f"{name}-for-old-client-{codec.name.lower()}",
+            f"Fetch 2 over stored batches of {what} in {codec.name.lower()}",
+            fetch_as_old_client,
+            partial(stored, batch),
+            quick=name == "headers" and codec is Codec.GZIP,
+            against=(NODE,),
+        )
+        for codec in COMPRESSED
+        for name, what, batch in (
+            ("headers", "40 MB of headers", headers_in(codec)),
+            ("tiny", "4 million records", tiny_in(codec)),
+        )
+    ),
+    *(
+        Attack(
+            f"{name}-compacted",
+            f"compaction of stored batches of {what} in zstd",
+            compact,
+            partial(compaction, batch),
+            config={"broker": {"log.cleaner.backoff.ms": 500}},
+            against=(NODE,),
+        )
+        for name, what, batch in (
+            ("headers", "40 MB of headers", headers_in(Codec.ZSTD)),
+            ("tiny", "4 million records", tiny_in(Codec.ZSTD)),
+            ("large-record", "one record of 40 MB", large_in(Codec.ZSTD)),
+        )
+    ),
+)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronik.log.compaction import KEY_COST_BYTES
 from chronik.log.config import LogConfig
 from chronik.protocol.batch import iter_batches
+from chronik.protocol.compression import Codec
 from chronik.protocol.control_records import TransactionMarker, encode_marker_batch
 from chronik.protocol.records import Record
 
@@ -224,6 +226,25 @@ def test_a_map_too_small_for_all_keys_gets_there_in_several_rounds() -> None:
     assert rounds > 5
     assert contents(world) == {b"%d" % key: b"1" for key in range(40)}
     assert len(records_of(world.log)) <= 40 + 40
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_a_batch_of_more_keys_than_the_map_takes_is_compacted_in_several_rounds(codec: Codec) -> None:
+    world = World(config=replace(CONFIG, compaction_keys_bytes_max=5 * KEY_COST_BYTES, segment_bytes=5_000))
+    keys = [b"%d" % (number % 40) for number in range(80)]
+    world.append(batch(*[b"%d" % number for number in range(80)], keys=keys, codec=codec))
+    world.log.roll()
+    world.settle()
+    rounds = 0
+    while (compaction := world.log.begin_compaction(world.clock.now_ms())) is not None:
+        compaction.run()
+        assert len(compaction._last_offsets) <= 6
+        assert world.log.complete_compaction(compaction)
+        world.settle()
+        rounds += 1
+        assert rounds < 50
+    assert rounds > 5
+    assert contents(world) == {b"%d" % key: b"%d" % (40 + key) for key in range(40)}
 
 
 def test_how_far_compaction_got_is_remembered_across_a_restart() -> None:

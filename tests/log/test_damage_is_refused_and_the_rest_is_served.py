@@ -9,7 +9,7 @@ from chronik.protocol.batch import iter_batches
 from chronik.protocol.errors import CorruptRecords
 from chronik.protocol.records import Record, iter_records
 
-from .world import NOW_MS, TOPIC_ID, World, batch, records_of
+from .world import NOW_MS, TOPIC_ID, World, batch, max_timestamp_offset, offset_for_timestamp, records_of
 
 CONFIG = LogConfig(segment_bytes=100_000, index_interval_bytes=250, file_delete_delay_ms=0)
 
@@ -182,7 +182,7 @@ def test_a_flip_in_any_byte_beside_the_segment_is_noticed_and_repaired(suffix: s
             files.overwrite(path, flipped(intact, position, position % 8))
             again = World(files, config)
             assert records_of(again.log) == expected, f"byte {position} of {path}"
-            assert again.log.offset_for_timestamp(NOW_MS + 50) == world.log.offset_for_timestamp(NOW_MS + 50)
+            assert offset_for_timestamp(again.log, NOW_MS + 50) == offset_for_timestamp(world.log, NOW_MS + 50)
             assert again.log.epochs.entries() == world.log.epochs.entries()
 
 
@@ -202,7 +202,7 @@ def test_what_lies_beside_the_segment_is_never_needed(suffix: str, loss: str) ->
     again = World(files, config)
     assert records_of(again.log) == records_of(world.log)
     assert again.log.epochs.entries() == world.log.epochs.entries()
-    assert again.log.max_timestamp_offset() == world.log.max_timestamp_offset()
+    assert max_timestamp_offset(again.log) == max_timestamp_offset(world.log)
 
 
 def test_a_flip_in_any_byte_of_a_snapshot_is_noticed() -> None:

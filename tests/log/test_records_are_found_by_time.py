@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chronik.log import times
 from chronik.log.config import LogConfig
-from chronik.log.times import TimedOffset
+from chronik.log.times import TimedOffset, first_in, first_or_start
+from chronik.protocol.budget import Budget
+from chronik.protocol.compression import Codec
+from chronik.protocol.errors import RecordsTooLarge
+from tests.abuse.bomb_records import batch as batch_of
+from tests.abuse.bomb_records import field, record
 
-from .world import NOW_MS, World, batch, records_of
+from .world import NOW_MS, World, batch, max_timestamp_offset, offset_for_timestamp, records_of
 
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=120)
 
@@ -18,20 +25,20 @@ CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=120)
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 50), max_size=30), st.integers(0, 30), st.booleans())
 def test_the_first_record_not_older_is_found_as_a_plain_search_finds_it(
-    times: list[int], deleted: int, restart: bool
+    seconds: list[int], deleted: int, restart: bool
 ) -> None:
     world = World(config=CONFIG)
-    for time in times:
-        world.append(batch(b"a", b"b", timestamp=NOW_MS + time * 10), epoch=3)
+    for second in seconds:
+        world.append(batch(b"a", b"b", timestamp=NOW_MS + second * 10), epoch=3)
     world.log.delete_records_before(min(deleted, world.log.log_end_offset))
     world.sync()
     log = world.reopened().log if restart else world.log
     records = records_of(log)
     for wanted in range(NOW_MS - 1, NOW_MS + 520, 7):
         expected = next((TimedOffset(r.offset, r.timestamp, 3) for r in records if r.timestamp >= wanted), None)
-        assert log.offset_for_timestamp(wanted) == expected
+        assert offset_for_timestamp(log, wanted) == expected
     newest = max(records, key=lambda record: (record.timestamp, -record.offset), default=None)
-    assert log.max_timestamp_offset() == (TimedOffset(newest.offset, newest.timestamp, 3) if newest else None)
+    assert max_timestamp_offset(log) == (TimedOffset(newest.offset, newest.timestamp, 3) if newest else None)
 
 
 def test_records_are_found_by_time_without_reading_the_whole_segment() -> None:
@@ -41,6 +48,63 @@ def test_records_are_found_by_time_without_reading_the_whole_segment() -> None:
         world.append(batch(chance.randbytes(100), timestamp=NOW_MS + number))
     pieces = list(world.log._segments.all[0].walk_from_time(NOW_MS + 1500, world.log.epochs))
     assert 500 <= len(pieces) < 550
-    found = world.log.offset_for_timestamp(NOW_MS + 1500)
+    found = offset_for_timestamp(world.log, NOW_MS + 1500)
     assert found is not None
     assert found.offset == 1500
+
+
+LATE_MS = NOW_MS + 1_000_000
+
+
+def lying(count: int, codec: Codec = Codec.NONE) -> bytearray:
+    """Says that it holds a record of a time that none of them has."""
+    tail = field(b"k") + field(None) + b"\x00"
+    return bytearray(batch_of([record(delta, tail) for delta in range(count)], codec, max_timestamp=LATE_MS))
+
+
+def test_a_batch_that_says_what_is_not_true_ends_the_search() -> None:
+    """Whoever reads from there misses nothing, and no lie makes a search open the whole log."""
+    world = World(config=LogConfig())
+    for _ in range(5):
+        world.append(lying(3), epoch=3)
+    world.append(batch(b"late", timestamp=LATE_MS), epoch=3)
+    assert offset_for_timestamp(world.log, LATE_MS) == TimedOffset(0, LATE_MS, 3)
+    assert max_timestamp_offset(world.log) == TimedOffset(0, LATE_MS, 3)
+    world.log.delete_records_before(4)
+    assert offset_for_timestamp(world.log, LATE_MS) == TimedOffset(6, LATE_MS, 3)
+
+
+def test_a_search_that_would_take_too_long_ends_at_the_start_of_the_batch() -> None:
+    world = World(config=LogConfig())
+    world.append(batch(b"early"), epoch=3)
+    world.append(lying(1_000), epoch=3)
+    timed = world.log.batch_for_timestamp(LATE_MS, 0)
+    assert timed is not None
+    assert first_or_start(timed, Budget(10**6, 999, 10**6)) == TimedOffset(1, LATE_MS, 3)
+    with pytest.raises(RecordsTooLarge):
+        first_in(timed, Budget(10**6, 999, 10**6))
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_no_more_is_opened_than_lies_before_what_is_found(codec: Codec) -> None:
+    world = World(config=LogConfig())
+    values = [bytes(20_000)] * 200
+    world.append(batch(*values, codec=codec))
+    timed = world.log.batch_for_timestamp(NOW_MS + 1, 0)
+    assert timed is not None
+    budget = Budget(10**8, 10**6, 10**8)
+    assert first_in(timed, budget) == TimedOffset(1, NOW_MS + 1, 0)
+    assert budget.records_opened == 2
+    assert codec is Codec.NONE or budget.bytes_opened <= 800_000
+
+
+def test_the_newest_of_those_that_are_left_is_looked_for_near_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(times, "NEWEST_SEARCH_BYTES_MAX", 2_000)
+    world = World(config=LogConfig(index_interval_bytes=120))
+    world.append(batch(b"x", timestamp=LATE_MS))
+    for number in range(1_000):
+        world.append(batch(b"x" * 100, timestamp=NOW_MS + number))
+    world.log.delete_records_before(1)
+    timed = world.log.batch_with_max_timestamp(0)
+    assert timed is not None
+    assert first_in(timed, Budget.on_loop()) == TimedOffset(1_000, NOW_MS + 999, 0)

@@ -76,7 +76,7 @@ def forget_leader_epochs(patch: pytest.MonkeyPatch) -> None:
 
 
 def compact_what_is_not_the_latest(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Compaction, "_is_latest", lambda compaction, record: record.offset % 7 != 0)
+    patch.setattr(Compaction, "_is_latest", lambda compaction, offset, key: offset % 7 != 0)
 
 
 def close_segments_with_their_room(patch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from chronik.clock import ManualClock
 from chronik.files import FileCache, FileSystem, TwinFiles
 from chronik.log.config import LogConfig
 from chronik.log.partition import AppendInfo, PartitionLog
 from chronik.log.synced import SyncedOffsets
+from chronik.log.times import TimedBatch, TimedOffset, first_or_start
 from chronik.protocol.batch import iter_batches, validate_produced, verify_crc
+from chronik.protocol.budget import Budget
 from chronik.protocol.records import Record, encode_batch, iter_records
 
 FOLDER = "topics/aaaaaaaaaaaaaaaaaaaaaa/0"
@@ -39,6 +43,22 @@ def batch(
             codec=codec,
         )
     )
+
+
+def offset_for_timestamp(log: PartitionLog, timestamp: int) -> TimedOffset | None:
+    """As ListOffsets searches, all at once."""
+    return _record_of(lambda start: log.batch_for_timestamp(timestamp, start))
+
+
+def max_timestamp_offset(log: PartitionLog) -> TimedOffset | None:
+    return _record_of(log.batch_with_max_timestamp)
+
+
+def _record_of(batch_from: Callable[[int], TimedBatch | None]) -> TimedOffset | None:
+    found, start = None, 0
+    while found is None and (timed := batch_from(start)) is not None:
+        found, start = first_or_start(timed, Budget.for_bytes(len(timed.batch))), timed.end_offset
+    return found
 
 
 class World:

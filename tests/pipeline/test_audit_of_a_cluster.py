@@ -172,7 +172,7 @@ def _flipped_byte(world: World) -> Place:
 def _missing_record(world: World) -> Place:
     path, position, size, base = world.place(2, 0, 4000)
     data = path.read_bytes()
-    thinned = retain(data, position, lambda record: record.offset != base + 5)
+    thinned = retain(data, position, lambda offset, *_: offset != base + 5)
     assert thinned is not None
     path.write_bytes(data[:position] + thinned + data[position + size :])
     return "missing_records", 0, 2, base + 5, str(path), position

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from chronik.api.topic_bytes import TopicBytes
 from chronik.broker.fetch_sessions import FetchSessions
+from chronik.broker.openings import Openings
 from chronik.broker.producer_ids import ProducerIds
 from chronik.broker.refusals import RefusedBatches
 from chronik.broker.replicas import Replicas
@@ -43,6 +44,7 @@ class Services:
     """Whether a node's port refuses connections, and it is not fenced for it yet. Clients are not sent there: Java's
     admin client would wait for such a broker, once it is no longer listed, until the call times out: KAFKA-20673."""
     refused_batches: RefusedBatches
+    openings: Openings = field(default_factory=Openings)
     topic_bytes: TopicBytes = field(default_factory=TopicBytes)
     outbox: Outbox = field(default_factory=Outbox)
 

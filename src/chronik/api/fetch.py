@@ -8,13 +8,13 @@ Missing: read_committed has nothing to hide yet, and fetches of followers are re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from dataclasses import dataclass
 
 from chronik.api.context import Context, Services
 from chronik.api.leaders import brokers_of, partition_of
+from chronik.api.old_fetches import with_message_sets
 from chronik.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchPartition, FetchSession
-from chronik.broker.outgoing import end_offset, read_outgoing
 from chronik.broker.purgatory import RecordsArrived
 from chronik.broker.replica import Replica
 from chronik.exchange import Outbox
@@ -24,6 +24,7 @@ from chronik.limits import (
     RESPONSE_BYTES_LEAST,
     RESPONSES_BYTES_MAX,
 )
+from chronik.protocol.batch import end_offset
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.fetch import (
     EpochEndOffset,
@@ -35,6 +36,7 @@ from chronik.protocol.messages.fetch import (
     PartitionData,
 )
 
+FIRST_VERSION_WITH_BATCHES = 4
 FIRST_VERSION_WITH_SESSIONS = 7
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_ENDPOINTS = 16
@@ -56,7 +58,7 @@ class Answer:
 
 def handle(
     services: Services, request: FetchRequest, context: Context
-) -> FetchResponse | asyncio.Future[FetchResponse]:
+) -> FetchResponse | Awaitable[FetchResponse]:
     """At once if there is enough: then the answer is on its way, and counts, before the next one is read."""
     if request.replica_id >= 0 or request.replica_state.replica_id >= 0:
         # A stranger that claims to be a follower could move the high watermark.
@@ -69,8 +71,9 @@ def handle(
     if session is not None:
         wanted = list(session.wanted.values())
     fetching = _Fetching(services, request, context, wanted, session)
-    answer = fetching.look()
-    return fetching.response(answer) if fetching.is_enough(answer) else fetching.in_time(answer)
+    if context.version < FIRST_VERSION_WITH_BATCHES:
+        return with_message_sets(services, fetching.begin, wanted, context.version)
+    return fetching.begin()
 
 
 def failure(request: FetchRequest, code: ErrorCode) -> FetchResponse:
@@ -134,6 +137,10 @@ class _Fetching:
         self._arrived: RecordsArrived
         self._answered: asyncio.Future[FetchResponse]
 
+    def begin(self) -> FetchResponse | asyncio.Future[FetchResponse]:
+        answer = self.look()
+        return self.response(answer) if self.is_enough(answer) else self.in_time(answer)
+
     def look(self) -> Answer:
         services = self._services
         self._max_bytes = min(
@@ -149,7 +156,7 @@ class _Fetching:
             or self._patience <= 0
             or self._services.replicas.stopping
             or self._hurry.is_pressing
-            or _is_cut_off(answer, self._version)
+            or _is_cut_off(answer)
         )
 
     def in_time(self, answer: Answer) -> asyncio.Future[FetchResponse]:
@@ -194,10 +201,10 @@ class _Fetching:
         return self._deadline - self._services.clock.monotonic()
 
 
-def _is_cut_off(answer: Answer, version: int) -> bool:
+def _is_cut_off(answer: Answer) -> bool:
     """Whether more can be read behind what was found, which ends at a segment's end or a limit: why wait then?"""
     return any(
-        data.records and end_offset(_plain(data), version) < replica.high_watermark
+        data.records and end_offset(_plain(data)) < replica.high_watermark
         for (_, data), replica in zip(answer.partitions, answer.replicas, strict=True)
     )
 
@@ -208,7 +215,7 @@ def _look(services: Services, wanted: Iterable[FetchPartition], max_bytes: int, 
     for partition in wanted:
         try:
             replica = _find(services, partition, version)
-            data = _read(replica, partition, budget, answer.records_bytes == 0, version)
+            data = _read(replica, partition, budget, answer.records_bytes == 0)
             answer.replicas.append(replica)
         except KafkaError as error:
             data = _nothing(partition.partition, error.code)
@@ -252,7 +259,7 @@ def _find(services: Services, partition: FetchPartition, version: int) -> Replic
     return services.replicas.by_name(partition.topic, partition.partition)
 
 
-def _read(replica: Replica, wanted: FetchPartition, budget: int, is_first: bool, version: int) -> PartitionData:
+def _read(replica: Replica, wanted: FetchPartition, budget: int, is_first: bool) -> PartitionData:
     replica.check_epoch(wanted.current_leader_epoch)
     log = replica.log
     data = PartitionData(
@@ -272,7 +279,7 @@ def _read(replica: Replica, wanted: FetchPartition, budget: int, is_first: bool,
     # A batch larger than every limit is still sent when it is the first, or its consumer would be stuck forever.
     size = min(wanted.max_bytes, budget)
     if size > 0 or is_first:
-        data.records = read_outgoing(replica, wanted.fetch_offset, max(size, 0), version, min_one_batch=is_first)
+        data.records = replica.read(wanted.fetch_offset, max(size, 0), min_one_batch=is_first)
     return data
 
 

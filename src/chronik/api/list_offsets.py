@@ -6,9 +6,16 @@ Version 0 answers a list of offsets, newest first, as it did when segments were 
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Coroutine, Iterable
+from functools import partial
+
 from chronik.api.context import Context, Services
+from chronik.api.long_answers import Long, Pace
 from chronik.broker.replica import Replica
-from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.log.times import TimedBatch, TimedOffset, first_in, first_or_start
+from chronik.protocol.budget import Budget
+from chronik.protocol.errors import ErrorCode, KafkaError, RecordsTooLarge
 from chronik.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -28,20 +35,33 @@ FIRST_VERSION_OF = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLI
 UNKNOWN = -1
 FIRST_VERSION_WITH_NOT_AVAILABLE = 5
 
+_Found = tuple[int, int, int]
+"""Offset, timestamp and leader epoch; each UNKNOWN where there is none."""
+NOWHERE: _Found = (UNKNOWN, UNKNOWN, UNKNOWN)
 
-def handle(services: Services, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
+AT_ONCE_MAX = 500
+"""Partitions for which an answer need not wait for a task's turn. Each takes some µs."""
+
+
+def handle(
+    services: Services, request: ListOffsetsRequest, context: Context
+) -> ListOffsetsResponse | Coroutine[None, None, ListOffsetsResponse | Long]:
     """Whoever asks is a consumer: no replica asks here, and kafka-python 3.0.11 calls itself replica 0."""
-    response = ListOffsetsResponse()
-    for topic in request.topics:
-        partitions = []
-        for wanted in topic.partitions:
-            try:
-                replica = services.replicas.by_name(topic.name, wanted.partition_index)
-                partitions.append(_answer(replica, wanted, context.version))
-            except KafkaError as error:
-                partitions.append(_failed(wanted, error.code))
-        response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
-    return response
+    wanted = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
+    listing = _Listing(services, context.version, wanted)
+    if len(wanted) <= AT_ONCE_MAX and not any(_is_by_time(partition) for _, partition in wanted):
+        return _response(request, [listing.by_name(topic, partition) for topic, partition in wanted])
+    return listing.by_and_by(request, wanted)
+
+
+def _response(request: ListOffsetsRequest, answers: Iterable[ListOffsetsPartitionResponse]) -> ListOffsetsResponse:
+    in_order = iter(answers)
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(name=topic.name, partitions=[next(in_order) for _ in topic.partitions])
+            for topic in request.topics
+        ]
+    )
 
 
 def failure(request: ListOffsetsRequest, code: ErrorCode) -> ListOffsetsResponse:
@@ -59,40 +79,104 @@ def _failed(wanted: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartiti
     return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=code)
 
 
-def _answer(replica: Replica, wanted: ListOffsetsPartition, version: int) -> ListOffsetsPartitionResponse:
-    replica.check_epoch(wanted.current_leader_epoch)
-    offset, timestamp, epoch = _find(replica, wanted.timestamp, version)
-    answer = ListOffsetsPartitionResponse(
-        partition_index=wanted.partition_index, offset=offset, timestamp=timestamp, leader_epoch=epoch
-    )
-    if version == 0:
-        answer.old_style_offsets = _old_style(replica, wanted, offset)
-    return answer
+def _is_by_time(wanted: ListOffsetsPartition) -> bool:
+    return wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP
 
 
-def _find(replica: Replica, timestamp: int, version: int) -> tuple[int, int, int]:
-    """Offset, timestamp and leader epoch; each -1 where there is none."""
+class _Listing:
+    """One request, while its partitions are looked for."""
+
+    def __init__(self, services: Services, version: int, wanted: list[tuple[str, ListOffsetsPartition]]) -> None:
+        self._services = services
+        self._version = version
+        self._named = Counter((topic, partition.partition_index) for topic, partition in wanted)
+        self._at_once = Budget.on_loop()
+
+    async def by_and_by(
+        self, request: ListOffsetsRequest, wanted: list[tuple[str, ListOffsetsPartition]]
+    ) -> ListOffsetsResponse | Long:
+        answers, pace = [], Pace()
+        for topic, partition in wanted:
+            if _is_by_time(partition):
+                answers.append(await self._by_time(topic, partition))
+            else:
+                answers.append(self.by_name(topic, partition))
+            await pace.breathe()
+        response = _response(request, answers)
+        return Long(response) if len(answers) > AT_ONCE_MAX else response
+
+    def by_name(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        try:
+            replica = self._find(topic, wanted)
+            return self._answer(replica, wanted, _named(replica, wanted.timestamp))
+        except KafkaError as error:
+            return _failed(wanted, error.code)
+
+    async def _by_time(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        try:
+            replica = self._find(topic, wanted)
+            return self._answer(replica, wanted, await self._search(replica, topic, wanted))
+        except KafkaError as error:
+            return _failed(wanted, error.code)
+
+    def _answer(self, replica: Replica, wanted: ListOffsetsPartition, found: _Found) -> ListOffsetsPartitionResponse:
+        offset, timestamp, epoch = found
+        answer = ListOffsetsPartitionResponse(
+            partition_index=wanted.partition_index, offset=offset, timestamp=timestamp, leader_epoch=epoch
+        )
+        if self._version == 0:
+            answer.old_style_offsets = _old_style(replica, wanted, offset)
+        return answer
+
+    def _find(self, topic: str, wanted: ListOffsetsPartition) -> Replica:
+        """Raises KafkaError, also when the replica cannot tell yet; INVALID_REQUEST as Kafka does."""
+        if self._named[topic, wanted.partition_index] > 1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        replica = self._services.replicas.by_name(topic, wanted.partition_index)
+        replica.check_epoch(wanted.current_leader_epoch)
+        if self._version < FIRST_VERSION_OF.get(wanted.timestamp, 0):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        if wanted.timestamp not in (EARLIEST, EARLIEST_LOCAL) and not replica.knows_high_watermark:
+            known = self._version >= FIRST_VERSION_WITH_NOT_AVAILABLE
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE if known else ErrorCode.LEADER_NOT_AVAILABLE)
+        return replica
+
+    async def _search(self, replica: Replica, topic: str, wanted: ListOffsetsPartition) -> _Found:
+        """In the batch where it must be; in the next one if it was among those of the first that are deleted."""
+        found, start_offset = None, 0
+        while found is None:
+            if self._find(topic, wanted) is not replica:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            timed = _batch_of(replica, wanted.timestamp, start_offset)
+            if timed is None:
+                return NOWHERE
+            found = await self._record_of(timed)
+            start_offset = timed.end_offset
+        return NOWHERE if found.offset >= replica.high_watermark else found
+
+    async def _record_of(self, timed: TimedBatch) -> TimedOffset | None:
+        try:
+            return first_in(timed, self._at_once)
+        except RecordsTooLarge:
+            budget = Budget.for_bytes(len(timed.batch))
+            return await self._services.openings.run_in_thread(partial(first_or_start, timed), budget)
+
+
+def _batch_of(replica: Replica, timestamp: int, start_offset: int) -> TimedBatch | None:
+    if timestamp == MAX_TIMESTAMP:
+        return replica.log.batch_with_max_timestamp(start_offset)
+    return replica.log.batch_for_timestamp(timestamp, start_offset)
+
+
+def _named(replica: Replica, timestamp: int) -> _Found:
     log = replica.log
-    if version < FIRST_VERSION_OF.get(timestamp, 0):
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    if timestamp not in (EARLIEST, EARLIEST_LOCAL) and not replica.knows_high_watermark:
-        known = version >= FIRST_VERSION_WITH_NOT_AVAILABLE
-        raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE if known else ErrorCode.LEADER_NOT_AVAILABLE)
     if timestamp == LATEST:
         return replica.last_stable_offset, UNKNOWN, replica.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return log.log_start_offset, UNKNOWN, log.epochs.range_at(log.log_start_offset)[0]
-    if timestamp == MAX_TIMESTAMP:
-        found = log.max_timestamp_offset()
-    elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        found = None
-    elif timestamp < 0:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    else:
-        found = log.offset_for_timestamp(timestamp)
-    if found is None or found.offset >= replica.high_watermark:
-        return UNKNOWN, UNKNOWN, UNKNOWN
-    return found.offset, found.timestamp, found.leader_epoch
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return NOWHERE
+    raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
 
 def _old_style(replica: Replica, wanted: ListOffsetsPartition, offset: int) -> list[int]:

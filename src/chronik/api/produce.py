@@ -3,21 +3,28 @@
 Records are appended while the request is handled; the response waits until they are as safe as the request asks for:
 on the leader's disk (acks=1), or on that of every in-sync replica (acks=all). acks=0 gets no response; an error then
 closes the connection, since there is no other way to tell. Missing: transactions (INVALID_TXN_STATE).
+
+Where a topic asks for a look at the records, and that takes long, a thread takes it. The connection's next request
+waits meanwhile, so that nothing overtakes them; and afterwards it is looked again whether this node may append them.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, cast
 
 from chronik.api.context import Context, Pipelined, Services
 from chronik.api.leaders import brokers_of, partition_of
-from chronik.broker.incoming import accept_produced
+from chronik.broker.incoming import Incoming, IncomingRules, accept_produced
 from chronik.broker.purgatory import Commits
 from chronik.broker.replica import Replica
 from chronik.exchange import Disconnect
 from chronik.protocol.batch import BatchHeader
-from chronik.protocol.errors import ErrorCode, InvalidRecord, KafkaError
+from chronik.protocol.budget import Budget
+from chronik.protocol.errors import ErrorCode, InvalidRecord, KafkaError, RecordsTooLarge
 from chronik.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -42,6 +49,18 @@ TIMEOUT_SECONDS_MAX = 300.0
 """A disk that takes longer than this has failed; also for acks=1, where a client's timeout says nothing."""
 
 
+PARTITIONS_PER_TURN = 2000
+"""Of one request; then others have their turn. Each takes about 10 µs, whatever becomes of it."""
+
+
+class _Entry(NamedTuple):
+    """What a request has for one partition, and the answers of its topic."""
+
+    topic: TopicProduceData
+    partition: PartitionProduceData
+    answers: list[PartitionProduceResponse]
+
+
 @dataclass(slots=True)
 class Appended:
     """Records that are written and not yet known to be safe, and the answer that waits for them."""
@@ -57,27 +76,144 @@ class Appended:
         self.answer.base_offset = NO_OFFSET
 
 
-def handle(services: Services, request: ProduceRequest, context: Context) -> ProduceResponse | Pipelined | None:
+def handle(
+    services: Services, request: ProduceRequest, context: Context
+) -> ProduceResponse | Pipelined | Coroutine[None, None, ProduceResponse | None] | None:
     if request.acks not in (NO_ACKS, LEADER_ACKS, ALL_ACKS):
         return failure(request, ErrorCode.INVALID_REQUIRED_ACKS)
-    response = ProduceResponse()
-    waiting: list[Appended] = []
-    for topic in request.topic_data:
-        answers = [
-            _append(services, topic, partition, context, request.acks, waiting) for partition in topic.partition_data
-        ]
-        response.responses.append(
-            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+    producing = _Producing(services, request, context)
+    return producing.outcome() if producing.append_at_once() else producing.append_by_and_by()
+
+
+class _Producing:
+    """One request, while its records are appended: in the order in which they stand in it."""
+
+    __slots__ = ("_acks", "_context", "_held", "_left", "_request", "_response", "_services", "_waiting")
+
+    def __init__(self, services: Services, request: ProduceRequest, context: Context) -> None:
+        self._services = services
+        self._request = request
+        self._context = context
+        self._acks = request.acks
+        self._response = ProduceResponse()
+        self._waiting: list[Appended] = []
+        self._left = self._entries()
+        self._held: _Entry | None = None
+
+    def _entries(self) -> Iterator[_Entry]:
+        for topic in self._request.topic_data:
+            answers: list[PartitionProduceResponse] = []
+            self._response.responses.append(
+                TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+            )
+            for partition in topic.partition_data:
+                yield _Entry(topic, partition, answers)
+
+    def append_at_once(self) -> bool:
+        """Whether that is all; if not, it ends before what is too large to be opened here, or after a turn's work."""
+        budget = Budget.on_loop()
+        for number, entry in enumerate(self._left):
+            try:
+                if number == PARTITIONS_PER_TURN:
+                    raise RecordsTooLarge("there are others on this node")
+                entry.answers.append(self._append(entry, budget))
+            except RecordsTooLarge:
+                self._held = entry
+                return False
+        return True
+
+    async def append_by_and_by(self) -> ProduceResponse | None:
+        budget = Budget.for_bytes(_records_bytes(self._request))
+        is_done = False
+        while not is_done:
+            assert self._held is not None
+            self._held.answers.append(await self._open_and_append(self._held, budget))
+            is_done = self.append_at_once()
+        outcome = self.outcome()
+        if isinstance(outcome, Pipelined):
+            return cast(ProduceResponse, await outcome.response)
+        return outcome
+
+    def outcome(self) -> ProduceResponse | Pipelined | None:
+        """All is appended or refused: the answer, at once or when what was appended is safe."""
+        services, request, response, version = self._services, self._request, self._response, self._context.version
+        if request.acks == NO_ACKS:
+            _close_on_error(response)
+            return None
+        if version >= FIRST_VERSION_WITH_LEADERS:
+            _name_leaders(services, response, version)
+        if not self._waiting:
+            return response
+        timeout_seconds = request.timeout_ms / 1000 if request.acks == ALL_ACKS else TIMEOUT_SECONDS_MAX
+        return _when_safe(services, response, self._waiting, timeout_seconds, request.acks, version)
+
+    def _append(self, entry: _Entry, budget: Budget) -> PartitionProduceResponse:
+        """Raises RecordsTooLarge when more has to be opened than `budget` allows."""
+        try:
+            replica = self._find(entry)
+            incoming = self._accept(entry, replica.rules, budget)
+            return self._appended(entry, replica, incoming)
+        except RecordsTooLarge:
+            raise
+        except KafkaError as error:
+            return self._refused(entry, error)
+
+    async def _open_and_append(self, entry: _Entry, budget: Budget) -> PartitionProduceResponse:
+        try:
+            replica = self._find(entry)
+            epoch, rules = replica.leader_epoch, replica.rules
+            incoming = await self._services.openings.run_in_thread(partial(self._accept, entry, rules), budget)
+            if self._find(entry) is not replica or (replica.leader_epoch, replica.rules) != (epoch, rules):
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "The partition has changed while it was opened")
+            return self._appended(entry, replica, incoming)
+        except KafkaError as error:
+            return self._refused(entry, error)
+
+    def _find(self, entry: _Entry) -> Replica:
+        """Where the records may be appended now. Raises KafkaError."""
+        if self._services.is_fenced():
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        replica = _find(self._services, entry.topic, entry.partition.index, self._context)
+        if self._acks == ALL_ACKS and not replica.has_enough_replicas:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        return replica
+
+    def _accept(self, entry: _Entry, rules: IncomingRules, budget: Budget) -> Incoming:
+        records = entry.partition.records
+        view = memoryview(records) if records is not None else None
+        return accept_produced(view, rules, self._context.version, self._services.clock.now_ms(), budget)
+
+    def _appended(self, entry: _Entry, replica: Replica, incoming: Incoming) -> PartitionProduceResponse:
+        refused, index = self._services.refused_batches, entry.partition.index
+        if refused:
+            refused.check(_key(entry.topic), index, incoming.headers[0], replica.log.producers)
+        info = replica.append(incoming)
+        # What is written need not be held until it is synced: the records are most of the request's memory.
+        entry.partition.records = None
+        answer = PartitionProduceResponse(
+            index=index,
+            base_offset=info.base_offset,
+            log_append_time_ms=incoming.log_append_time_ms,
+            log_start_offset=replica.log.log_start_offset,
         )
-    if request.acks == NO_ACKS:
-        _close_on_error(response)
-        return None
-    if context.version >= FIRST_VERSION_WITH_LEADERS:
-        _name_leaders(services, response, context.version)
-    if not waiting:
-        return response
-    timeout_seconds = request.timeout_ms / 1000 if request.acks == ALL_ACKS else TIMEOUT_SECONDS_MAX
-    return _when_safe(services, response, waiting, timeout_seconds, request.acks, context.version)
+        if not (replica.is_committed if self._acks == ALL_ACKS else replica.is_durable)(info.last_offset + 1):
+            self._waiting.append(Appended(replica, incoming.headers[0], info.last_offset + 1, answer))
+        return answer
+
+    def _refused(self, entry: _Entry, error: KafkaError) -> PartitionProduceResponse:
+        partition = entry.partition
+        self._services.refused_batches.note(_key(entry.topic), partition.index, partition.records, error.code)
+        return PartitionProduceResponse(
+            index=partition.index,
+            error_code=error.code,
+            base_offset=NO_OFFSET,
+            record_errors=_record_errors(error),
+            error_message=error.message,
+        )
+
+
+def _records_bytes(request: ProduceRequest) -> int:
+    return sum(len(each.records or b"") for topic in request.topic_data for each in topic.partition_data)
 
 
 def _name_leaders(services: Services, response: ProduceResponse, version: int) -> None:
@@ -118,48 +254,6 @@ def failure(request: ProduceRequest, code: ErrorCode) -> ProduceResponse:
             for topic in request.topic_data
         ]
     )
-
-
-def _append(
-    services: Services,
-    topic: TopicProduceData,
-    partition: PartitionProduceData,
-    context: Context,
-    acks: int,
-    waiting: list[Appended],
-) -> PartitionProduceResponse:
-    try:
-        if services.is_fenced():
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        replica = _find(services, topic, partition.index, context)
-        if acks == ALL_ACKS and not replica.has_enough_replicas:
-            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
-        records = partition.records
-        view = memoryview(records) if records is not None else None
-        incoming = accept_produced(view, replica.rules, context.version, services.clock.now_ms())
-        if services.refused_batches:
-            services.refused_batches.check(_key(topic), partition.index, incoming.headers[0], replica.log.producers)
-        info = replica.append(incoming)
-        # What is written need not be held until it is synced: the records are most of the request's memory.
-        partition.records = None
-    except KafkaError as error:
-        services.refused_batches.note(_key(topic), partition.index, partition.records, error.code)
-        return PartitionProduceResponse(
-            index=partition.index,
-            error_code=error.code,
-            base_offset=NO_OFFSET,
-            record_errors=_record_errors(error),
-            error_message=error.message,
-        )
-    answer = PartitionProduceResponse(
-        index=partition.index,
-        base_offset=info.base_offset,
-        log_append_time_ms=incoming.log_append_time_ms,
-        log_start_offset=replica.log.log_start_offset,
-    )
-    if not (replica.is_committed if acks == ALL_ACKS else replica.is_durable)(info.last_offset + 1):
-        waiting.append(Appended(replica, incoming.headers[0], info.last_offset + 1, answer))
-    return answer
 
 
 def _key(topic: TopicProduceData) -> str | bytes:

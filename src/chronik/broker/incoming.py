@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from chronik.configs.checks import LONG_MAX
-from chronik.limits import DECOMPRESSED_BYTES_MAX
 from chronik.protocol.batch import (
     MAGIC,
     MAGIC_POSITION,
@@ -20,11 +19,11 @@ from chronik.protocol.batch import (
     set_log_append_time,
     validate_produced,
 )
+from chronik.protocol.budget import Budget
 from chronik.protocol.compression import Codec
 from chronik.protocol.errors import ErrorCode, InvalidRecord, KafkaError
 from chronik.protocol.message_set import convert_up
-from chronik.protocol.records import decode_batch
-from chronik.protocol.rewrite import recompress, validate_records
+from chronik.protocol.rewrite import oldest_timestamp, recompress, validate_records
 
 FIRST_VERSION_WITH_ZSTD = 7
 
@@ -56,26 +55,30 @@ class Incoming:
     log_append_time_ms: int = -1
 
 
-def accept_produced(records: memoryview | None, rules: IncomingRules, api_version: int, now_ms: int) -> Incoming:
-    """Raises KafkaError with what the client is to be told; then nothing of the records may be stored."""
+def accept_produced(
+    records: memoryview | None, rules: IncomingRules, api_version: int, now_ms: int, budget: Budget | None = None
+) -> Incoming:
+    """Raises KafkaError with what the client is to be told; then nothing of the records may be stored. Of that kind
+    RecordsTooLarge says that more had to be opened than `budget` allows."""
     if records is None or len(records) == 0:
         raise InvalidRecord("a partition without records")
+    budget = budget or Budget.for_bytes(len(records))
     buffer: WritableBytes = records
     converted = len(records) > MAGIC_POSITION and records[MAGIC_POSITION] < MAGIC
     if converted:
         if api_version >= 3:
             raise InvalidRecord("messages of an old format in a request of version 3 or newer")
-        buffer = bytearray(b"".join(convert_up(records, DECOMPRESSED_BYTES_MAX)))
+        buffer = bytearray(b"".join(convert_up(records, budget, size_max=rules.max_message_bytes)))
     headers = validate_produced(buffer)
     if len(headers) != 1 and not converted:
         raise InvalidRecord(f"a partition with {len(headers)} batches where one is expected")
     if api_version < FIRST_VERSION_WITH_ZSTD and any(header.codec == Codec.ZSTD for header in headers):
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or newer")
     if rules.codec is not None and any(header.codec != rules.codec for header in headers):
-        buffer, headers = _recompressed(buffer, headers, rules)
+        buffer, headers = _recompressed(buffer, headers, rules, budget)
     position = 0
     for header in headers:
-        _check(buffer, position, header, rules, now_ms)
+        _check(buffer, position, header, rules, now_ms, budget)
         position += header.size
     if rules.log_append_time:
         return Incoming(buffer, _stamped(buffer, headers, now_ms), now_ms)
@@ -83,7 +86,7 @@ def accept_produced(records: memoryview | None, rules: IncomingRules, api_versio
 
 
 def _check(
-    buffer: WritableBytes, position: int, header: BatchHeader, rules: IncomingRules, now_ms: int
+    buffer: WritableBytes, position: int, header: BatchHeader, rules: IncomingRules, now_ms: int, budget: Budget
 ) -> None:
     if header.size > rules.max_message_bytes:
         raise KafkaError(
@@ -93,18 +96,17 @@ def _check(
     if header.is_transactional:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "Chronik has no transactions yet")
     if not rules.log_append_time:
-        _check_timestamps(buffer, position, header, rules, now_ms)
+        _check_timestamps(buffer, position, header, rules, now_ms, budget)
     if rules.compacted:
-        validate_records(buffer, position, keys_required=True, limit=DECOMPRESSED_BYTES_MAX)
+        validate_records(buffer, position, budget, keys_required=True)
 
 
 def _check_timestamps(
-    buffer: WritableBytes, position: int, header: BatchHeader, rules: IncomingRules, now_ms: int
+    buffer: WritableBytes, position: int, header: BatchHeader, rules: IncomingRules, now_ms: int, budget: Budget
 ) -> None:
     newest, oldest = header.max_timestamp, header.base_timestamp
     if rules.timestamp_before_max_ms < LONG_MAX:
-        records = decode_batch(buffer, position, DECOMPRESSED_BYTES_MAX)
-        oldest = min(record.timestamp for record in records)
+        oldest = oldest_timestamp(buffer, position, budget)
     if newest > now_ms + rules.timestamp_after_max_ms or (
         oldest >= 0 and oldest < now_ms - rules.timestamp_before_max_ms
     ):
@@ -114,12 +116,14 @@ def _check_timestamps(
 
 
 def _recompressed(
-    buffer: WritableBytes, headers: list[BatchHeader], rules: IncomingRules
+    buffer: WritableBytes, headers: list[BatchHeader], rules: IncomingRules, budget: Budget
 ) -> tuple[bytearray, list[BatchHeader]]:
     assert rules.codec is not None
     result, position = bytearray(), 0
     for header in headers:
-        result += recompress(buffer, position, rules.codec, limit=DECOMPRESSED_BYTES_MAX, level=rules.codec_level)
+        result += recompress(
+            buffer, position, rules.codec, budget, level=rules.codec_level, size_max=rules.max_message_bytes
+        )
         position += header.size
     return result, validate_produced(result)
 

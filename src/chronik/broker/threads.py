@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
-async def run_to_its_end(work: Callable[[], None]) -> None:
+async def run_to_its_end(work: Callable[[], T]) -> T:
     """As `asyncio.to_thread`, which leaves the thread behind when it is cancelled: then the node, which stops, would
     close the files that the thread is working on."""
     running = asyncio.ensure_future(asyncio.to_thread(work))
     try:
-        await asyncio.shield(running)
+        return await asyncio.shield(running)
     except asyncio.CancelledError:
         await asyncio.wait([running])
         raise

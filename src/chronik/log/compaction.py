@@ -30,8 +30,9 @@ from chronik.protocol.batch import (
     parse_header,
     seal,
 )
-from chronik.protocol.records import Record, decode_batch
+from chronik.protocol.budget import Budget
 from chronik.protocol.rewrite import retain
+from chronik.protocol.skim import NO_KEY, open_within, skim
 from chronik.protocol.varint import INT32_MAX
 
 # Cleaned batches are written in pieces of this size.
@@ -104,8 +105,12 @@ class Compaction:
     # -- the map ------------------------------------------------------------------------------------------------------
 
     @property
+    def _keys_max(self) -> int:
+        return self.config.compaction_keys_bytes_max // KEY_COST_BYTES + 1
+
+    @property
     def _is_map_full(self) -> bool:
-        return len(self._last_offsets) * KEY_COST_BYTES > self.config.compaction_keys_bytes_max
+        return len(self._last_offsets) >= self._keys_max
 
     def _map_keys(self, segment: Segment) -> Iterator[None]:
         """Stops in the middle when the map is full: records behind it are newer than all in the map, so they stay."""
@@ -113,16 +118,25 @@ class Compaction:
             if piece.next_offset <= self.compacted_offset:
                 continue
             if piece.batch is not None and not piece.header.is_control:
-                for record in decode_batch(piece.batch):
-                    if record.key is not None:
-                        self._last_offsets[_short(record.key)] = record.offset
-            self.compacted_offset = piece.next_offset
+                self._map_batch(piece.batch)
             if self._is_map_full:
                 return
+            self.compacted_offset = piece.next_offset
             yield
 
-    def _is_latest(self, record: Record) -> bool:
-        return record.key is not None and record.offset >= self._last_offsets.get(_short(record.key), -1)
+    def _map_batch(self, batch: memoryview) -> None:
+        """It may stop inside of a batch, too, which may hold millions of keys."""
+        header, body = open_within(batch, 0, Budget.for_stored(len(batch)))
+        view, last_offsets, keys_max = memoryview(body), self._last_offsets, self._keys_max
+        for offset, _, key_start, key_length, _, _, _ in skim(header, body):
+            if key_length != NO_KEY and offset >= self.compacted_offset:
+                last_offsets[_short(view[key_start : key_start + key_length])] = offset
+                if len(last_offsets) >= keys_max:
+                    self.compacted_offset = offset + 1
+                    return
+
+    def _is_latest(self, offset: int, key: memoryview | None) -> bool:
+        return key is not None and offset >= self._last_offsets.get(_short(key), -1)
 
     # -- cleaning -----------------------------------------------------------------------------------------------------
 
@@ -167,27 +181,20 @@ class Compaction:
             return piece.batch
         horizon = header.delete_horizon_ms
         tombstones_expired = horizon is not None and self.now_ms > horizon
-        records = decode_batch(piece.batch)
-        kept = {
-            record.offset
-            for record in records
-            if self._is_latest(record) and not (tombstones_expired and record.value is None)
-        }
-        keep_empty = self.producer_ends.get(header.producer_id) == header.last_offset
-        if not kept and not keep_empty:
-            return None
-        has_tombstone = horizon is None and any(
-            record.value is None and record.offset in kept for record in records
-        )
-        if len(kept) == len(records) and not has_tombstone:
-            return piece.batch
-        return retain(
+
+        def keep(offset: int, key: memoryview | None, is_tombstone: bool) -> bool:
+            return self._is_latest(offset, key) and not (tombstones_expired and is_tombstone)
+
+        kept = retain(
             piece.batch,
             0,
-            lambda record: record.offset in kept,
-            keep_empty=keep_empty,
-            delete_horizon_ms=self.now_ms + self.config.delete_retention_ms if has_tombstone else None,
+            keep,
+            Budget.for_stored(len(piece.batch)),
+            keep_empty=self.producer_ends.get(header.producer_id) == header.last_offset,
+            delete_horizon_ms=self.now_ms + self.config.delete_retention_ms,
         )
+        assert not isinstance(kept, bytearray)
+        return kept
 
     def _walk(self, segment: Segment) -> Iterator[Piece]:
         own = Segment.existing(self._cache, self.folder, segment.base_offset, segment.end_offset)
@@ -296,8 +303,8 @@ def plan_compaction(
     return Compaction(files, folder, config, epochs.copy(), ends, clean, dirty, now_ms, truncations, dirty_offset)
 
 
-def _short(key: bytes) -> bytes:
-    return key if len(key) < KEY_BYTES_MAX else hashlib.blake2b(key, digest_size=KEY_BYTES_MAX).digest()
+def _short(key: memoryview) -> bytes:
+    return bytes(key) if len(key) < KEY_BYTES_MAX else hashlib.blake2b(key, digest_size=KEY_BYTES_MAX).digest()
 
 
 def _empty_header(base_offset: int, end_offset: int, epoch: int) -> BatchHeader:

@@ -89,6 +89,10 @@ class SegmentIndex:
         """The number of the last entry that is not above `offset`; -1 when there is none. Raises IndexDamaged."""
         return self._last_where(lambda entry: entry.offset <= offset)
 
+    def floor_position(self, position: int) -> int:
+        """The number of the last entry that is not behind `position`; -1 when there is none. Raises IndexDamaged."""
+        return self._last_where(lambda entry: entry.position <= position)
+
     def floor_time(self, timestamp: int) -> int:
         """The number of the last entry before which all batches are older than `timestamp`; -1 when there is none.
         Raises IndexDamaged."""

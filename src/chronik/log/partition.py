@@ -26,11 +26,11 @@ from chronik.log.segment import Segment
 from chronik.log.segments import Segments
 from chronik.log.snapshots import ProducerMemory
 from chronik.log.sync import SyncTicket, Unsynced
-from chronik.log.times import TimedOffset
+from chronik.log.times import TimedBatch
 from chronik.protocol.batch import NO_TIMESTAMP, BatchHeader, TimestampType, set_base_offset_and_epoch
 from chronik.protocol.errors import CorruptRecords, ErrorCode, KafkaError
 
-__all__ = ["AppendInfo", "AppendOrigin", "PartitionLog", "TimedOffset"]
+__all__ = ["AppendInfo", "AppendOrigin", "PartitionLog"]
 
 WritableBuffer = bytearray | memoryview
 
@@ -238,13 +238,14 @@ class PartitionLog:
         up_to_offset = min(up_to_offset, segment.end_offset)
         return segment.read(offset, max_bytes, up_to_offset, self.epochs, min_one_batch=min_one_batch)
 
-    def offset_for_timestamp(self, timestamp: int) -> TimedOffset | None:
-        """The first record that is not older than `timestamp`."""
-        return times.first_not_before(self._segments.all, self.epochs, timestamp, self.log_start_offset)
+    def batch_for_timestamp(self, timestamp: int, start_offset: int) -> TimedBatch | None:
+        """Where the first record is that is not older than `timestamp`, nor deleted, nor below `start_offset`."""
+        start_offset = max(start_offset, self.log_start_offset)
+        return times.batch_not_before(self._segments.all, self.epochs, timestamp, start_offset)
 
-    def max_timestamp_offset(self) -> TimedOffset | None:
-        """The first record that has the largest timestamp of all."""
-        return times.first_with_max(self._segments.all, self.epochs, self.log_start_offset)
+    def batch_with_max_timestamp(self, start_offset: int) -> TimedBatch | None:
+        """Where the first record is that has the largest timestamp of all."""
+        return times.batch_with_max(self._segments.all, self.epochs, max(start_offset, self.log_start_offset))
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
         """The largest epoch not above `epoch`, and where it ends; (-1, -1) when unknown."""

@@ -264,6 +264,11 @@ class Segment:
         entry = self._entry(lambda: self.index.floor_time(timestamp), epochs)
         return self.walk(*(entry[1], entry[0]) if entry else (0, self.base_offset), epochs)
 
+    def offset_before(self, position: int, epochs: EpochHistory) -> int:
+        """Of an indexed batch that does not stand behind `position`."""
+        entry = self._entry(lambda: self.index.floor_position(position), epochs)
+        return self.base_offset if entry is None else entry.offset
+
     # -- the index ----------------------------------------------------------------------------------------------------
 
     def check_index(self, epochs: EpochHistory) -> None:

@@ -1,4 +1,10 @@
-"""Finding records by their time."""
+"""Finding records by their time: first the batch, by what its header says, then the record in it.
+
+To find the batch takes the log and little time; to find the record takes the batch alone, which may have to be opened,
+and that may take long. What a header says was said by its producer. Where it is not true, or where nobody can look at
+all records, the search ends at the batch nevertheless: whoever reads from there misses nothing, and no lie makes a
+search go through the whole log.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +13,13 @@ from typing import NamedTuple
 
 from chronik.log.epochs import EpochHistory
 from chronik.log.segment import NO_TIMESTAMP, Piece, Segment
-from chronik.protocol.records import decode_batch
+from chronik.protocol.batch import parse_header
+from chronik.protocol.budget import Budget
+from chronik.protocol.errors import RecordsTooLarge
+from chronik.protocol.skim import skim_as_far
+
+NEWEST_SEARCH_BYTES_MAX = 16 << 20
+"""Where the newest record of a segment was deleted, the newest of the others is looked for in so much of its end."""
 
 
 class TimedOffset(NamedTuple):
@@ -16,52 +28,97 @@ class TimedOffset(NamedTuple):
     leader_epoch: int
 
 
-def first_not_before(
-    segments: Iterable[Segment], epochs: EpochHistory, timestamp: int, log_start_offset: int
-) -> TimedOffset | None:
+class TimedBatch(NamedTuple):
+    """A batch that says it has a record that is not older than `timestamp`."""
+
+    batch: memoryview
+    timestamp: int
+    start_offset: int
+    """Records before it do not count: they are deleted."""
+
+    @property
+    def is_whole(self) -> bool:
+        return parse_header(self.batch).base_offset >= self.start_offset
+
+    @property
+    def end_offset(self) -> int:
+        return parse_header(self.batch).next_offset
+
+    @property
+    def start(self) -> TimedOffset:
+        """Where whoever looks for the record begins to read, if nobody can tell more."""
+        header = parse_header(self.batch)
+        return TimedOffset(
+            max(header.base_offset, self.start_offset), header.max_timestamp, header.partition_leader_epoch
+        )
+
+
+def batch_not_before(
+    segments: Iterable[Segment], epochs: EpochHistory, timestamp: int, start_offset: int
+) -> TimedBatch | None:
+    """The first batch with a record that is not older than `timestamp`."""
     for segment in segments:
-        if not segment.size or segment.end_offset <= log_start_offset:
+        if not segment.size or segment.end_offset <= start_offset:
             continue
         segment.check_index(epochs)
         if segment.max_timestamp < timestamp:
             continue
         for piece in segment.walk_from_time(timestamp, epochs):
-            found = _first_in(piece, timestamp, log_start_offset)
-            if found is not None:
-                return found
+            if _max_timestamp(piece, start_offset) >= timestamp:
+                return _timed(piece, timestamp, start_offset)
     return None
 
 
-def first_with_max(segments: Iterable[Segment], epochs: EpochHistory, log_start_offset: int) -> TimedOffset | None:
-    best: TimedOffset | None = None
+def batch_with_max(segments: Iterable[Segment], epochs: EpochHistory, start_offset: int) -> TimedBatch | None:
+    """The first batch with a record of the largest timestamp of all."""
+    best, best_timestamp = None, NO_TIMESTAMP
     for segment in segments:
-        if not segment.size or segment.end_offset <= log_start_offset:
+        if not segment.size or segment.end_offset <= start_offset:
             continue
         segment.check_index(epochs)
-        if segment.max_timestamp > (best.timestamp if best else NO_TIMESTAMP):
-            best = _max_in(segment, epochs, log_start_offset, best)
+        if segment.max_timestamp > best_timestamp:
+            for piece in segment.walk_from(_newest_search_offset(segment, start_offset, epochs), epochs):
+                timestamp = _max_timestamp(piece, start_offset)
+                if timestamp > best_timestamp:
+                    best, best_timestamp = _timed(piece, timestamp, start_offset), timestamp
+                    if timestamp == segment.max_timestamp:
+                        break
     return best
 
 
-def _max_in(
-    segment: Segment, epochs: EpochHistory, log_start_offset: int, best: TimedOffset | None
-) -> TimedOffset | None:
-    """From the batch on that has the maximum; from the log's start on when that one was deleted."""
-    for piece in segment.walk_from(max(segment.max_timestamp_offset, log_start_offset), epochs):
-        if piece.batch is None or piece.next_offset <= log_start_offset:
-            continue
-        if piece.header.max_timestamp <= (best.timestamp if best else NO_TIMESTAMP):
-            continue
-        best = _first_in(piece, piece.header.max_timestamp, log_start_offset) or best
-        if best is not None and best.timestamp == segment.max_timestamp:
-            return best
-    return best
+def _newest_search_offset(segment: Segment, start_offset: int, epochs: EpochHistory) -> int:
+    """The batch that has the maximum; if that one was deleted, not too far before the segment's end."""
+    if segment.max_timestamp_offset >= start_offset:
+        return segment.max_timestamp_offset
+    return max(start_offset, segment.offset_before(segment.size - NEWEST_SEARCH_BYTES_MAX, epochs))
 
 
-def _first_in(piece: Piece, timestamp: int, log_start_offset: int) -> TimedOffset | None:
-    if piece.batch is None or piece.next_offset <= log_start_offset or piece.header.max_timestamp < timestamp:
-        return None
-    for record in decode_batch(piece.batch):
-        if record.timestamp >= timestamp and record.offset >= log_start_offset:
-            return TimedOffset(record.offset, record.timestamp, piece.header.partition_leader_epoch)
-    return None
+def _max_timestamp(piece: Piece, start_offset: int) -> int:
+    if piece.batch is None or piece.next_offset <= start_offset:
+        return NO_TIMESTAMP
+    return piece.header.max_timestamp
+
+
+def _timed(piece: Piece, timestamp: int, start_offset: int) -> TimedBatch:
+    assert piece.batch is not None
+    return TimedBatch(piece.batch, timestamp, start_offset)
+
+
+def first_in(timed: TimedBatch, budget: Budget) -> TimedOffset | None:
+    """The first record of the batch that is not older; None when it was among those that are deleted.
+
+    Needs nothing of the log. Raises CorruptRecords, and RecordsTooLarge when it is not among those that may be looked
+    at."""
+    start_offset, wanted = timed.start_offset, timed.timestamp
+    for record in skim_as_far(timed.batch, budget):
+        if record[1] >= wanted and record[0] >= start_offset:
+            return TimedOffset(record[0], record[1], parse_header(timed.batch).partition_leader_epoch)
+    return timed.start if timed.is_whole else None
+
+
+def first_or_start(timed: TimedBatch, budget: Budget) -> TimedOffset | None:
+    """As `first_in`, when there is no more time to look."""
+    try:
+        return first_in(timed, budget)
+    except RecordsTooLarge:
+        return timed.start

@@ -159,6 +159,11 @@ def iter_batches(buffer: Bytes, *, partial_tail: bool = False) -> Iterator[tuple
         position += header.size
 
 
+def end_offset(buffer: Bytes) -> int:
+    """The offset behind these batches; 0 when there is none."""
+    return max((header.next_offset for _, header in iter_batches(buffer)), default=0)
+
+
 def _is_cut_off(buffer: Bytes, position: int) -> bool:
     available = len(buffer) - position
     if available < HEADER_BYTES:

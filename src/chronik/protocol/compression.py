@@ -6,9 +6,12 @@ kilobytes that stand for gigabytes cost an error, not the node.
 
 from __future__ import annotations
 
+import mmap
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import IntEnum
+from functools import partial
+from typing import Any
 
 import cramjam
 
@@ -27,6 +30,20 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, and the oldest version that can read it
 _XERIAL_BLOCK_BYTES = 32 * 1024  # what Java's SnappyOutputStream fills before it compresses
 _INT32 = struct.Struct(">i")
+
+# What is added to a `Compressor` is compressed in pieces of at least this size.
+PIECE_BYTES = 256 * 1024
+
+# What comes out is copied into bytes up to this size, and otherwise stays where it was decompressed to.
+_HEAP_BYTES_MAX = 1024 * 1024
+
+# However little is in a block of snappy's, to open it takes as long as for a few hundred bytes. Java's have 32 kB, and
+# 1 kB at least; a few more are always allowed.
+_SNAPPY_BLOCK_BYTES_MIN = 256
+_SNAPPY_BLOCKS_MIN = 64
+
+_DecompressInto = Callable[[bytes | memoryview, memoryview], int]
+_Prefix = tuple[bytes | memoryview, bool]  # and whether that is all
 
 
 class Codec(IntEnum):
@@ -47,14 +64,16 @@ def codec_of(number: int) -> Codec:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression codec {number}") from None
 
 
-def compress(codec: int, data: bytes, level: int | None = None) -> bytes:
+def compress(codec: int, data: bytes | bytearray | memoryview, level: int | None = None) -> bytes:
     """`level` as in Kafka's compression.*.level; None, and gzip's -1, mean the codec's own default."""
     if codec == Codec.NONE:
-        return data
+        return bytes(data)
     if codec == Codec.SNAPPY:
-        return _compress_xerial(data)
+        return _XERIAL_HEADER + _xerial_blocks(data)
     if codec == Codec.LZ4:
-        return _compress_lz4(data, level)
+        compressor = Compressor(Codec.LZ4, level)
+        compressor.add(data)
+        return bytes(compressor.finish())
     if codec == Codec.GZIP:
         return bytes(cramjam.gzip.compress(data, level=None if level == -1 else level))
     if codec == Codec.ZSTD:
@@ -62,53 +81,108 @@ def compress(codec: int, data: bytes, level: int | None = None) -> bytes:
     raise ValueError(f"unknown compression codec {codec}")
 
 
+class Compressor:
+    """As `compress`, of what is added piece by piece: it need not be in memory all at once."""
+
+    def __init__(self, codec: Codec, level: int | None = None) -> None:
+        self._codec = codec
+        self._pending = bytearray()
+        self._output = bytearray(_XERIAL_HEADER if codec is Codec.SNAPPY else b"")
+        self._stream: Any = None
+        if codec is Codec.LZ4:
+            self._stream = _lz4_compressor(level)
+        elif codec is Codec.GZIP:
+            self._stream = cramjam.gzip.Compressor(level=None if level == -1 else level)
+        elif codec is Codec.ZSTD:
+            self._stream = cramjam.zstd.Compressor(level=level)
+
+    def add(self, data: bytes | bytearray | memoryview) -> None:
+        if self._codec is Codec.NONE:
+            self._output += data
+            return
+        view = memoryview(data)
+        for start in range(0, len(view), PIECE_BYTES):
+            self._pending += view[start : start + PIECE_BYTES]
+            if len(self._pending) >= PIECE_BYTES:
+                whole = len(self._pending) - len(self._pending) % _XERIAL_BLOCK_BYTES
+                self._compress(self._pending[:whole])
+                del self._pending[:whole]
+
+    def finish(self) -> bytes | bytearray:
+        self._compress(self._pending)
+        return self._output if self._stream is None else bytes(self._stream.finish())
+
+    def _compress(self, data: bytearray) -> None:
+        if self._stream is not None:
+            self._stream.compress(bytes(data))
+        else:
+            self._output += _xerial_blocks(data)
+
+
 def decompress(codec: int, data: bytes | memoryview, limit: int = DECOMPRESSED_BYTES_MAX) -> bytes:
     """Raises CorruptRecords for bytes the codec cannot read, RecordsTooLarge when they stand for more than `limit`."""
+    return bytes(inflate(codec, data, limit))
+
+
+def inflate(codec: int, data: bytes | memoryview, limit: int) -> bytes | memoryview:
+    """As `decompress`, but what comes out, if it is large, is never in memory twice."""
+    for output, is_whole in prefixes(codec, data, limit):
+        if is_whole:
+            return output
+        del output  # never two of them at a time
+    raise AssertionError("the last one is whole")
+
+
+def prefixes(codec: int, data: bytes | memoryview, limit: int) -> Iterator[_Prefix]:
+    """What comes out, each time four times as much of it, until it is whole (and that is said with it): whoever finds
+    what he looks for near the start need not wait for the rest. Raises as `decompress` does."""
     known = codec_of(codec)
     if known is Codec.NONE:
         if len(data) > limit:
             raise RecordsTooLarge(f"{len(data)} bytes of records are more than {limit}")
-        return bytes(data)
-    if known is Codec.SNAPPY:
-        return _decompress_snappy(data, limit)
-    return _decompress_bounded(_DECOMPRESS_INTO[known], known, data, limit)
-
-
-_DECOMPRESS_INTO: dict[Codec, Callable[[bytes | memoryview, bytearray], int]] = {
-    Codec.GZIP: cramjam.gzip.decompress_into,
-    Codec.LZ4: cramjam.lz4.decompress_into,
-    Codec.ZSTD: cramjam.zstd.decompress_into,
-}
-
-
-def _decompress_bounded(
-    decompress_into: Callable[[bytes | memoryview, bytearray], int], codec: Codec, data: bytes | memoryview, limit: int
-) -> bytes:
+        yield bytes(data), True
+        return
     size = min(limit, max(_OUTPUT_BYTES_MIN, _OUTPUT_GROWTH * len(data)))
     while True:
-        output = bytearray(size)
-        try:
-            written = decompress_into(data, output)
-        except cramjam.DecompressionError as error:
-            if _OUTPUT_FULL not in str(error):
-                raise CorruptRecords(f"{codec.name.lower()} data: {error}") from None
-        else:
-            return bytes(memoryview(output)[:written])
+        output, is_whole = _DECOMPRESS_UP_TO[known](data, size)
+        if is_whole or size < limit:
+            yield output, is_whole
+        del output
+        if is_whole:
+            return
         if size >= limit:
-            raise _too_large(codec, limit)
-        del output  # never two of them at a time
+            raise RecordsTooLarge(f"{known.name.lower()} data decompresses to more than {limit} bytes")
         size = min(limit, _OUTPUT_GROWTH * size)
 
 
-def _compress_lz4(data: bytes, level: int | None) -> bytes:
+def _up_to(codec: Codec, decompress_into: _DecompressInto, data: bytes | memoryview, size: int) -> _Prefix:
+    output = _room(size)
+    try:
+        written = decompress_into(data, output)
+    except cramjam.DecompressionError as error:
+        if _OUTPUT_FULL not in str(error):
+            raise CorruptRecords(f"{codec.name.lower()} data: {error}") from None
+        return _filled(output), False
+    return _filled(output[:written]), True
+
+
+def _room(size: int) -> memoryview:
+    """Large ones are the system's own: it fills them with zeros while others run, and has them back soon."""
+    return memoryview(bytearray(size) if size <= _HEAP_BYTES_MAX else mmap.mmap(-1, size))
+
+
+def _filled(output: memoryview) -> bytes | memoryview:
+    """Bytes are the quickest to read."""
+    return bytes(output) if len(output) <= _HEAP_BYTES_MAX else output
+
+
+def _lz4_compressor(level: int | None) -> Any:
     # Java's reader refuses frames whose blocks depend on each other, and never checks a checksum over the content.
-    compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-    compressor.compress(bytes(data))
-    return bytes(compressor.finish())
+    return cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
 
 
-def _compress_xerial(data: bytes) -> bytes:
-    output = bytearray(_XERIAL_HEADER)
+def _xerial_blocks(data: bytes | bytearray | memoryview) -> bytes:
+    output = bytearray()
     view = memoryview(data)
     for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
         block = cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES])
@@ -117,36 +191,62 @@ def _compress_xerial(data: bytes) -> bytes:
     return bytes(output)
 
 
-def _decompress_snappy(data: bytes | memoryview, limit: int) -> bytes:
-    if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return _decompress_snappy_block(data, limit)
+def _snappy_up_to(data: bytes | memoryview, size: int) -> _Prefix:
+    """As many whole blocks as fit: a block starts with the size of its content, and the decoder writes exactly as much
+    or fails."""
+    total, is_whole, blocks_max = 0, True, _SNAPPY_BLOCKS_MIN + size // _SNAPPY_BLOCK_BYTES_MIN
+    for number, (_, content_bytes) in enumerate(_snappy_blocks(memoryview(data))):
+        if total + content_bytes > size or number == blocks_max:
+            is_whole = False
+            break
+        total += content_bytes
+    output, position = _room(total), 0
+    for block, content_bytes in _snappy_blocks(memoryview(data)):
+        if position + content_bytes > total:
+            break
+        _decompress_snappy_block(block, output[position : position + content_bytes])
+        position += content_bytes
+    return _filled(output), is_whole
+
+
+def _snappy_blocks(data: memoryview) -> Iterator[tuple[memoryview, int]]:
+    """Each with the size of its content."""
+    if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        yield data, _snappy_content_bytes(data)
+        return
     # The two versions after the magic are not looked at: some writers have them in the wrong byte order.
-    output = bytearray()
-    view = memoryview(data)
     position, end = len(_XERIAL_HEADER), len(data)
     if end < position:
         raise CorruptRecords("snappy data: the header ends early")
     while position < end:
         if end - position < _INT32.size:
             raise CorruptRecords("snappy data: the length of a block ends early")
-        (size,) = _INT32.unpack_from(view, position)
+        (size,) = _INT32.unpack_from(data, position)
         position += _INT32.size
         if not 0 < size <= end - position:
             raise CorruptRecords(f"snappy data: a block of {size} bytes where {end - position} are left")
-        output += _decompress_snappy_block(view[position : position + size], limit - len(output))
+        block = data[position : position + size]
+        yield block, _snappy_content_bytes(block)
         position += size
-    return bytes(output)
 
 
-def _decompress_snappy_block(block: bytes | memoryview, limit: int) -> bytes:
-    # A block starts with the size of its content, and the decoder writes exactly as much or fails.
+def _snappy_content_bytes(block: memoryview) -> int:
     try:
-        if cramjam.snappy.decompress_raw_len(block) > limit:
-            raise _too_large(Codec.SNAPPY, limit)
-        return bytes(cramjam.snappy.decompress_raw(block))
+        return int(cramjam.snappy.decompress_raw_len(block))
     except cramjam.DecompressionError as error:
         raise CorruptRecords(f"snappy data: {error}") from None
 
 
-def _too_large(codec: Codec, limit: int) -> RecordsTooLarge:
-    return RecordsTooLarge(f"{codec.name.lower()} data decompresses to more than {limit} bytes")
+def _decompress_snappy_block(block: memoryview, output: memoryview) -> None:
+    try:
+        cramjam.snappy.decompress_raw_into(block, output)
+    except cramjam.DecompressionError as error:
+        raise CorruptRecords(f"snappy data: {error}") from None
+
+
+_DECOMPRESS_UP_TO: dict[Codec, Callable[[bytes | memoryview, int], _Prefix]] = {
+    Codec.GZIP: partial(_up_to, Codec.GZIP, cramjam.gzip.decompress_into),
+    Codec.SNAPPY: _snappy_up_to,
+    Codec.LZ4: partial(_up_to, Codec.LZ4, cramjam.lz4.decompress_into),
+    Codec.ZSTD: partial(_up_to, Codec.ZSTD, cramjam.zstd.decompress_into),
+}

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import count, groupby
 from typing import NamedTuple
 
-from chronik.limits import DECOMPRESSED_BYTES_MAX
+from chronik.limits import CONVERTED_AT_ONCE_BYTES_MAX, CONVERTED_BYTES_MAX, DECOMPRESSED_BYTES_MAX, FRAME_BYTES_MAX
 from chronik.protocol.batch import (
     CODEC_MASK,
     LOG_APPEND_TIME_FLAG,
@@ -23,10 +23,12 @@ from chronik.protocol.batch import (
     Bytes,
     iter_batches,
 )
-from chronik.protocol.compression import Codec, codec_of, compress, decompress
-from chronik.protocol.errors import CorruptRecords, ErrorCode, InvalidRecord, KafkaError
+from chronik.protocol.budget import Budget
+from chronik.protocol.compression import Codec, codec_of, compress, inflate
+from chronik.protocol.errors import CorruptRecords, ErrorCode, InvalidRecord, KafkaError, RecordsTooLarge
 from chronik.protocol.lz4_legacy import with_legacy_checksum, with_right_checksum
-from chronik.protocol.records import Record, encode_batch, open_batch, walk
+from chronik.protocol.records import Record, encode_batch
+from chronik.protocol.skim import Body, open_within, skim
 
 _PREFIX = struct.Struct(">qiIbb")
 _SIZE_END = 12  # a message's size counts from here
@@ -57,51 +59,97 @@ class _Message(NamedTuple):
         return self.magic > 0 and bool(self.attributes & LOG_APPEND_TIME_FLAG)
 
 
-def convert_up(buffer: Bytes, limit: int = DECOMPRESSED_BYTES_MAX) -> list[bytes]:
+def convert_up(
+    buffer: Bytes, budget: Budget | None = None, *, size_max: int = FRAME_BYTES_MAX
+) -> list[bytes]:
     """A produced message set as batches that `validate_produced` accepts, numbered from 0 on.
 
     Plain messages in a row become one batch, each wrapper a batch of its own codec. Timestamps stay; messages of
-    magic 0 have none. Raises CorruptRecords for damage, RecordsTooLarge when the wrappers hold more than `limit` bytes
-    together, InvalidRecord (or a KafkaError with a more exact code) for what a producer may not send.
+    magic 0 have none. Raises CorruptRecords for damage; RecordsTooLarge when there is more in it than `budget` allows,
+    or plain messages hold more than `size_max` bytes; InvalidRecord (or a KafkaError with a more exact code) for what a
+    producer may not send.
     """
+    budget = budget or Budget.for_bytes(len(buffer))
     batches = []
     offsets = count()
     for wrapper_position, messages in groupby(_walk(buffer), lambda each: each.position if each.codec else None):
         if wrapper_position is None:
-            codec, members = Codec.NONE, iter(messages)
+            codec, members = Codec.NONE, _up_to(messages, size_max)
         else:
             wrapper = _checked_produced(next(messages))
-            codec, content = codec_of(wrapper.codec), _unwrap(wrapper, limit)
-            limit -= len(content)
+            limit = budget.bytes_from(len(wrapper.value or b""))
+            codec, content = codec_of(wrapper.codec), _unwrap(wrapper, min(limit, CONVERTED_BYTES_MAX))
+            budget.take_bytes(len(content))
             members = _walk_inner(wrapper, content)
-        batches.append(encode_batch(_numbered(members, offsets), codec=codec))
+        batches.append(encode_batch(_numbered(members, offsets, budget), codec=codec))
     if not batches:
         raise InvalidRecord("no messages")
     return batches
 
 
 def convert_down(
-    buffer: Bytes, magic: int, *, first_offset: int = 0, limit: int = DECOMPRESSED_BYTES_MAX
+    buffer: Bytes,
+    magic: int,
+    budget: Budget | None = None,
+    *,
+    first_offset: int = 0,
+    size_max: int = CONVERTED_AT_ONCE_BYTES_MAX,
 ) -> bytes:
-    """Stored batches as a message set for a client that knows no batches.
+    """Stored batches as a message set for a client that knows no batches: from `first_offset` on, as far as `budget`
+    and `size_max` bytes of content allow, which may be in the midst of a batch; but one message at least.
 
     Offsets stay, with their gaps; headers are dropped and control batches left out. Compressed batches become wrappers
-    of the same codec, whole, except that zstd, which is younger than the format, becomes gzip; of plain ones only
-    records from `first_offset` on are written. `limit` holds for each batch. Raises what `decode_batch` raises.
+    of the same codec, except that zstd, which is younger than the format, becomes gzip. Raises CorruptRecords, and
+    RecordsTooLarge if that holds for the first batch in which there is something.
     """
+    budget = budget or Budget.for_bytes(len(buffer))
     output = bytearray()
+    room = size_max
     for position, header in iter_batches(buffer):
         if header.is_control or not header.record_count:
             continue
-        header, body = open_batch(buffer, position, limit)
-        records = (record for record, _ in walk(header, body))
+        try:
+            header, body = open_within(buffer, position, budget)
+            records, is_cut = _records_within(header, body, first_offset, room)
+        except RecordsTooLarge:
+            if output:
+                break
+            raise
+        if not records:
+            continue
+        room -= sum(map(_content_bytes, records))
         if header.codec == Codec.NONE:
             for record in records:
-                if record.offset >= first_offset:
-                    output += _encode_message(magic, header, record.offset, record)
+                output += _encode_message(magic, header, record.offset, record)
         else:
             output += _wrap(magic, header, records)
+        if is_cut or room <= 0:
+            break
     return bytes(output)
+
+
+def _records_within(header: BatchHeader, body: Body, first_offset: int, room: int) -> tuple[list[Record], bool]:
+    """Records from `first_offset` on, at least one of them, until they fill `room`; and whether more follow."""
+    records: list[Record] = []
+    view = memoryview(body)
+    for offset, timestamp, key_start, key_length, value_start, value_length, _ in skim(header, body):
+        if offset < first_offset:
+            continue
+        if room <= 0 and records:
+            return records, True
+        if max(key_length, 0) + max(value_length, 0) > CONVERTED_BYTES_MAX:
+            if records:
+                return records, True
+            raise RecordsTooLarge(f"a record of more than {CONVERTED_BYTES_MAX} bytes")
+        key = None if key_length < 0 else bytes(view[key_start : key_start + key_length])
+        value = None if value_length < 0 else bytes(view[value_start : value_start + value_length])
+        records.append(Record(offset, timestamp, key, value))
+        room -= _content_bytes(records[-1])
+    return records, False
+
+
+def _content_bytes(record: Record) -> int:
+    return _MESSAGE_BYTES_MIN[1] + len(record.key or b"") + len(record.value or b"")
 
 
 def iter_messages(buffer: Bytes, limit: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
@@ -121,8 +169,17 @@ def iter_messages(buffer: Bytes, limit: int = DECOMPRESSED_BYTES_MAX) -> Iterato
             yield Record(base_offset + inner.offset, timestamp, inner.key, inner.value)
 
 
-def _numbered(messages: Iterator[_Message], offsets: Iterator[int]) -> Iterator[Record]:
+def _up_to(messages: Iterator[_Message], size_max: int) -> Iterator[_Message]:
     for message in messages:
+        size_max -= len(message.key or b"") + len(message.value or b"")
+        if size_max < 0:
+            raise RecordsTooLarge("plain messages that are too large for one batch of the topic")
+        yield message
+
+
+def _numbered(messages: Iterator[_Message], offsets: Iterator[int], budget: Budget) -> Iterator[Record]:
+    for message in messages:
+        budget.take_records(1)
         yield Record(next(offsets), _checked_produced(message).timestamp, message.key, message.value)
 
 
@@ -140,7 +197,7 @@ def _walk(buffer: Bytes) -> Iterator[_Message]:
         yield message
 
 
-def _walk_inner(wrapper: _Message, content: bytes) -> Iterator[_Message]:
+def _walk_inner(wrapper: _Message, content: Body) -> Iterator[_Message]:
     if not content:
         raise InvalidRecord("a compressed message with no messages inside")
     for message in _walk(content):
@@ -151,7 +208,7 @@ def _walk_inner(wrapper: _Message, content: bytes) -> Iterator[_Message]:
         yield message
 
 
-def _last_offset(content: bytes) -> int:
+def _last_offset(content: Body) -> int:
     offset = 0
     for message in _walk(content):
         offset = message.offset
@@ -194,7 +251,7 @@ def _read_bytes(view: memoryview, position: int, end: int) -> tuple[bytes | None
     return bytes(view[position : position + length]), position + length
 
 
-def _unwrap(wrapper: _Message, limit: int) -> bytes:
+def _unwrap(wrapper: _Message, limit: int) -> Body:
     if wrapper.value is None:
         raise InvalidRecord("a compressed message without a value")
     if wrapper.codec == Codec.ZSTD:
@@ -202,10 +259,10 @@ def _unwrap(wrapper: _Message, limit: int) -> bytes:
     data = wrapper.value
     if wrapper.codec == Codec.LZ4 and wrapper.magic == 0:
         data = with_right_checksum(data)
-    return decompress(wrapper.codec, data, limit)
+    return inflate(wrapper.codec, data, limit)
 
 
-def _wrap(magic: int, header: BatchHeader, records: Iterator[Record]) -> bytes:
+def _wrap(magic: int, header: BatchHeader, records: list[Record]) -> bytes:
     """A wrapper's offset is that of the last message in it."""
     content = bytearray()
     last_offset = header.last_offset
@@ -214,7 +271,7 @@ def _wrap(magic: int, header: BatchHeader, records: Iterator[Record]) -> bytes:
         content += _encode_message(magic, header, inner_offset, record)
         last_offset = record.offset
     codec = Codec.GZIP if header.codec == Codec.ZSTD else header.codec
-    data = compress(codec, bytes(content))
+    data = compress(codec, content)
     if codec == Codec.LZ4 and magic == 0:
         data = with_legacy_checksum(data)
     wrapper = Record(last_offset, header.max_timestamp, None, data)

@@ -32,7 +32,7 @@ from chronik.protocol.batch import (
     seal,
     verify_crc,
 )
-from chronik.protocol.compression import Codec, compress, decompress
+from chronik.protocol.compression import PIECE_BYTES, Codec, Compressor, codec_of, decompress
 from chronik.protocol.errors import CorruptRecords
 from chronik.protocol.varint import INT32_MAX, INT64_MAX, ZIGZAG, as_int64, encode_varint, read_varint, read_varlong
 
@@ -74,7 +74,8 @@ def encode_batch(
     With LOG_APPEND_TIME all records get the latest of their timestamps. Raises ValueError when there are no records, or
     their offsets do not grow or are too far apart for one batch.
     """
-    encoded = _encode_records(records, base_offset)
+    compressor = Compressor(codec_of(codec), level)
+    encoded = _encode_records(records, base_offset, compressor)
     flags = LOG_APPEND_TIME_FLAG * timestamp_type | TRANSACTIONAL_FLAG * transactional | CONTROL_FLAG * control
     header = BatchHeader(
         base_offset=encoded.base_offset,
@@ -91,11 +92,10 @@ def encode_batch(
         base_sequence=base_sequence,
         record_count=encoded.record_count,
     )
-    return seal(header, compress(codec, bytes(encoded.body), level))
+    return seal(header, compressor.finish())
 
 
 class _EncodedRecords(NamedTuple):
-    body: bytearray
     record_count: int
     base_offset: int
     last_offset: int
@@ -103,7 +103,7 @@ class _EncodedRecords(NamedTuple):
     max_timestamp: int
 
 
-def _encode_records(records: Iterable[Record], base_offset: int | None) -> _EncodedRecords:
+def _encode_records(records: Iterable[Record], base_offset: int | None, compressor: Compressor) -> _EncodedRecords:
     remaining = iter(records)
     first = next(remaining, None)
     if first is None:
@@ -118,10 +118,14 @@ def _encode_records(records: Iterable[Record], base_offset: int | None) -> _Enco
             raise ValueError(f"offset {record.offset} after {last_offset} in a batch from {base_offset} on")
         timestamp_delta = as_int64(record.timestamp - base_timestamp)
         body += encode_record(record, record.offset - base_offset, timestamp_delta)
+        if len(body) >= PIECE_BYTES:
+            compressor.add(body)
+            body.clear()
         last_offset = record.offset
         max_timestamp = max(max_timestamp, record.timestamp)
         count += 1
-    return _EncodedRecords(body, count, base_offset, last_offset, base_timestamp, max_timestamp)
+    compressor.add(body)
+    return _EncodedRecords(count, base_offset, last_offset, base_timestamp, max_timestamp)
 
 
 def encode_record(record: Record, offset_delta: int, timestamp_delta: int) -> bytes:

@@ -37,7 +37,7 @@ def encode_varint(value: int) -> bytes:
     return bytes(output)
 
 
-def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
+def read_varint(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
     """The 32-bit value at `position`, and the position behind it.
 
     Raises CorruptRecords for a value of more than 32 bits, IndexError when the data ends first.
@@ -45,12 +45,12 @@ def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
     return _read(data, position, _VARINT32_BYTES_MAX, 32)
 
 
-def read_varlong(data: bytes | memoryview, position: int) -> tuple[int, int]:
+def read_varlong(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
     """The 64-bit value at `position`, and the position behind it; raises as `read_varint` does."""
     return _read(data, position, _VARINT64_BYTES_MAX, 64)
 
 
-def _read(data: bytes | memoryview, position: int, bytes_max: int, bits: int) -> tuple[int, int]:
+def _read(data: bytes | bytearray | memoryview, position: int, bytes_max: int, bits: int) -> tuple[int, int]:
     rest = 0
     for index in range(bytes_max):
         byte = data[position + index]

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from chronik.protocol.batch import HEADER_BYTES, parse_header, seal, validate_produced
+from chronik.protocol.budget import Budget
 from chronik.protocol.compression import Codec, compress
 from chronik.protocol.control_records import TransactionMarker, encode_marker_batch, parse_marker
 from chronik.protocol.errors import CorruptRecords, ErrorCode, KafkaError
@@ -29,20 +30,24 @@ HEADERS = (("h", b"x"), ("n", None))
 RECORDS = [Record(index, 1_000 + index, b"k%d" % index, b"value" * index, HEADERS) for index in range(8)]
 
 
+def within() -> Budget:
+    return Budget(LIMIT, LIMIT, LIMIT)
+
+
 Reader = Callable[[bytes], object]
 
 BATCH_READERS: list[Reader] = [
     lambda buffer: list(iter_records(buffer, LIMIT)),
     lambda buffer: decode_batch(buffer, 0, LIMIT),
-    lambda buffer: validate_records(buffer, 0, limit=LIMIT),
-    lambda buffer: retain(buffer, 0, lambda record: record.offset % 2 == 0, delete_horizon_ms=7, limit=LIMIT),
-    lambda buffer: recompress(buffer, 0, Codec.LZ4, limit=LIMIT),
-    lambda buffer: convert_down(buffer, 0, limit=LIMIT),
-    lambda buffer: convert_down(buffer, 1, limit=LIMIT),
+    lambda buffer: validate_records(buffer, 0, within()),
+    lambda buffer: retain(buffer, 0, lambda offset, *_: offset % 2 == 0, within(), delete_horizon_ms=7),
+    lambda buffer: recompress(buffer, 0, Codec.LZ4, within()),
+    lambda buffer: convert_down(buffer, 0, within()),
+    lambda buffer: convert_down(buffer, 1, within()),
 ]
 SET_READERS: list[Reader] = [
     lambda buffer: list(iter_messages(buffer, LIMIT)),
-    lambda buffer: convert_up(buffer, LIMIT),
+    lambda buffer: convert_up(buffer, within()),
 ]
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords
 
 from chronik.protocol.batch import TimestampType, parse_header, validate_produced
+from chronik.protocol.budget import Budget
 from chronik.protocol.compression import Codec, compress
 from chronik.protocol.control_records import TransactionMarker, encode_marker_batch
 from chronik.protocol.errors import CorruptRecords, ErrorCode, InvalidRecord, KafkaError, RecordsTooLarge
@@ -147,7 +148,7 @@ def test_plain_messages_share_a_batch_and_each_wrapper_has_its_own() -> None:
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 def test_gaps_that_compaction_left_stay_in_the_offsets(codec: Codec) -> None:
     records = [record._replace(offset=record.offset + 50) for record in SAMPLE]
-    thinned = retain(encode_batch(records, codec=codec), 0, lambda record: record.offset in (51, 53))
+    thinned = retain(encode_batch(records, codec=codec), 0, lambda offset, key, is_tombstone: offset in (51, 53))
     assert thinned is not None
     for magic in MAGICS:
         assert [record.offset for record in iter_messages(convert_down(thinned, magic))] == [51, 53]
@@ -170,7 +171,7 @@ def test_a_wrapper_with_append_time_overrules_what_is_inside() -> None:
 def test_control_batches_and_empty_ones_are_left_out_for_old_consumers() -> None:
     commit = TransactionMarker(True, 1)
     marker = encode_marker_batch(commit, timestamp=1, producer_id=1, producer_epoch=0, base_offset=4)
-    empty = retain(encode_batch([Record(5, 1)]), 0, lambda record: False, keep_empty=True)
+    empty = retain(encode_batch([Record(5, 1)]), 0, lambda offset, key, is_tombstone: False, keep_empty=True)
     assert empty is not None
     tail = encode_batch([Record(6, 1, None, b"tail")])
     converted = convert_down(encode_batch(SAMPLE) + marker + empty + tail, 1)
@@ -232,13 +233,13 @@ def test_what_a_producer_may_not_send_is_refused() -> None:
 
 def test_wrappers_count_together_against_the_limit() -> None:
     wrapper = message(compress(Codec.GZIP, message(bytes(10_000))), attributes=Codec.GZIP)
-    assert len(convert_up(wrapper * 3, limit=31_000)) == 3
+    assert len(convert_up(wrapper * 3, Budget(31_000, 3, 31_000))) == 3
     with pytest.raises(RecordsTooLarge):
-        convert_up(wrapper * 3, limit=30_000)
+        convert_up(wrapper * 3, Budget(30_000, 3, 30_000))
     with pytest.raises(RecordsTooLarge):
         list(iter_messages(wrapper, limit=10_000))
     with pytest.raises(RecordsTooLarge):
-        convert_down(encode_batch([Record(0, 0, None, bytes(9_000))], codec=Codec.LZ4), 1, limit=9_000)
+        convert_down(encode_batch([Record(0, 0, None, bytes(9_000))], codec=Codec.LZ4), 1, Budget(9_000, 1, 9_000))
 
 
 def test_lengths_that_lie_are_corrupt() -> None:

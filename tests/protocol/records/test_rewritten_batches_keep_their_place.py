@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronik.protocol.batch import TimestampType, parse_header, seal, verify_crc
+from chronik.protocol.budget import Budget
 from chronik.protocol.compression import Codec
 from chronik.protocol.errors import CorruptRecords, InvalidRecord, RecordsTooLarge
 from chronik.protocol.records import Record, decode_batch, encode_batch
@@ -23,11 +24,15 @@ def batch_of(records: list[Record], codec: Codec = Codec.NONE, **options: Any) -
     return encode_batch(records, codec=codec, **{**PRODUCER, **options})
 
 
+def within(limit: int) -> Budget:
+    return Budget(limit, 1_000, limit)
+
+
 @given(kept=st.sets(st.integers(100, 109), min_size=1), codec=st.sampled_from(CODECS))
 @settings(deadline=None)
 def test_kept_records_are_untouched_and_so_is_the_place_of_the_batch(kept: set[int], codec: Codec) -> None:
     batch = batch_of(RECORDS, codec)
-    thinned = retain(b"??" + batch, 2, lambda record: record.offset in kept)
+    thinned = retain(b"??" + batch, 2, lambda offset, key, is_tombstone: offset in kept)
     assert thinned is not None
     expected = [record for record in RECORDS if record.offset in kept]
     assert decode_batch(thinned) == expected
@@ -42,13 +47,13 @@ def test_kept_records_are_untouched_and_so_is_the_place_of_the_batch(kept: set[i
 
 def test_a_batch_that_loses_nothing_stays_the_same_bytes() -> None:
     batch = batch_of(RECORDS, Codec.GZIP)
-    assert retain(batch, 0, lambda record: True) == batch
+    assert retain(batch, 0, lambda offset, key, is_tombstone: True) == batch
 
 
 def test_a_batch_that_loses_everything_is_gone_or_empty_as_wished() -> None:
     batch = batch_of(RECORDS, Codec.LZ4, transactional=True)
-    assert retain(batch, 0, lambda record: False) is None
-    empty = retain(batch, 0, lambda record: False, keep_empty=True)
+    assert retain(batch, 0, lambda offset, key, is_tombstone: False) is None
+    empty = retain(batch, 0, lambda offset, key, is_tombstone: False, keep_empty=True)
     assert empty is not None
     header, before = parse_header(empty), parse_header(batch)
     assert verify_crc(empty, 0, len(empty))
@@ -59,12 +64,12 @@ def test_a_batch_that_loses_everything_is_gone_or_empty_as_wished() -> None:
     assert (header.base_timestamp, header.max_timestamp) == (before.max_timestamp, before.max_timestamp)
     assert decode_batch(empty) == []
     assert recompress(empty, 0, Codec.ZSTD) == empty
-    assert retain(empty, 0, lambda record: True, keep_empty=True) == empty
+    assert retain(empty, 0, lambda offset, key, is_tombstone: True, keep_empty=True) == empty
 
 
 def test_append_time_is_kept_when_records_go() -> None:
     batch = batch_of(RECORDS, timestamp_type=TimestampType.LOG_APPEND_TIME)
-    thinned = retain(batch, 0, lambda record: record.offset == 105)
+    thinned = retain(batch, 0, lambda offset, key, is_tombstone: offset == 105)
     assert thinned is not None
     assert [record.timestamp for record in decode_batch(thinned)] == [5_000]
 
@@ -72,14 +77,20 @@ def test_append_time_is_kept_when_records_go() -> None:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("horizon", [0, 4_000, 1_800_000_000_000])
 def test_a_delete_horizon_marks_the_batch_once_and_changes_no_record(codec: Codec, horizon: int) -> None:
-    marked = retain(batch_of(RECORDS, codec), 0, lambda record: True, delete_horizon_ms=horizon)
+    records = [*RECORDS[:6], RECORDS[6]._replace(value=None), *RECORDS[7:]]
+    marked = retain(batch_of(records, codec), 0, lambda offset, key, is_tombstone: True, delete_horizon_ms=horizon)
     assert marked is not None
     assert parse_header(marked).delete_horizon_ms == horizon
-    assert decode_batch(marked) == RECORDS
-    again = retain(marked, 0, lambda record: record.offset > 104, delete_horizon_ms=horizon + 1)
+    assert decode_batch(marked) == records
+    again = retain(marked, 0, lambda offset, key, is_tombstone: offset > 104, delete_horizon_ms=horizon + 1)
     assert again is not None
     assert parse_header(again).delete_horizon_ms == horizon
-    assert decode_batch(again) == RECORDS[5:]
+    assert decode_batch(again) == records[5:]
+
+
+def test_a_delete_horizon_is_for_tombstones_only() -> None:
+    batch = batch_of(RECORDS)
+    assert retain(batch, 0, lambda offset, key, is_tombstone: True, delete_horizon_ms=7) is batch
 
 
 @pytest.mark.parametrize("source", CODECS)
@@ -120,11 +131,11 @@ def test_damage_behind_a_good_checksum_is_found_by_the_deep_check() -> None:
 def test_everything_that_opens_a_batch_respects_its_limit(codec: Codec) -> None:
     batch = batch_of([Record(0, 0, b"k", bytes(50_000))], codec)
     with pytest.raises(RecordsTooLarge):
-        validate_records(batch, limit=50_000)
+        validate_records(batch, budget=within(50_000))
     with pytest.raises(RecordsTooLarge):
-        recompress(batch, 0, Codec.NONE, limit=50_000)
+        recompress(batch, 0, Codec.NONE, budget=within(50_000))
     with pytest.raises(RecordsTooLarge):
-        retain(batch, 0, lambda record: True, limit=50_000)
+        retain(batch, 0, lambda offset, key, is_tombstone: True, budget=within(50_000))
     with pytest.raises(RecordsTooLarge):
         decode_batch(batch, limit=50_000)
-    validate_records(batch, limit=50_020)
+    validate_records(batch, budget=within(50_020))

@@ -1,0 +1,39 @@
+"""Batches that have to be opened: small ones at once, large ones in a thread, one after the other.
+
+The thread shares the interpreter with the event loop: one of them at a time takes from it what it can spare, many would
+not. Whoever asked waits for its turn, and its connection with it, so that there is never more than one for each
+connection. Usual batches are opened at once and never wait for a large one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from chronik.broker.threads import run_to_its_end
+from chronik.protocol.budget import Budget
+from chronik.protocol.errors import RecordsTooLarge
+
+T = TypeVar("T")
+
+
+class Openings:
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self.in_thread = 0
+        """How many were too large for the loop, since the start."""
+
+    async def run(self, work: Callable[[Budget], T], at_once: Budget, budget: Budget) -> T:
+        """Here if `at_once` allows it, in the thread if it turns out to be more. `work` must only read what it was
+        given, and may be begun twice. Raises what it raises."""
+        try:
+            return work(at_once)
+        except RecordsTooLarge:
+            return await self.run_in_thread(work, budget)
+
+    async def run_in_thread(self, work: Callable[[Budget], T], budget: Budget) -> T:
+        """Afterwards everything may have changed: who leads, what the topic asks for."""
+        async with self._turn:
+            self.in_thread += 1
+            return await run_to_its_end(lambda: work(budget))

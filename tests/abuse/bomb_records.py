@@ -1,0 +1,73 @@
+"""Records that are small on the wire and large, or very many, once somebody looks into them. Pure."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Final
+
+from chronik.protocol.batch import MAGIC, BatchHeader, seal
+from chronik.protocol.compression import Codec, compress
+from chronik.protocol.varint import encode_varint
+
+HEADERS: Final = 100_000
+_EMPTY_HEADER: Final = b"\x00\x01"  # no name, no value
+
+TIME_MS: Final = 1_700_000_000_000
+
+
+def many_headers(body_bytes: int, codec: Codec, *, key: bytes | None = b"k", headers: int = HEADERS) -> bytes:
+    """A batch whose records have 100,000 empty headers each: 200 kB a record."""
+    tail = field(key) + field(None) + encode_varint(headers) + _EMPTY_HEADER * headers
+    return batch([record(delta, tail) for delta in range(max(1, body_bytes // len(tail)))], codec)
+
+
+def tiny_records(count: int, codec: Codec, *, key: bytes | None = b"") -> bytes:
+    """A batch of records of seven bytes and a little more, in order."""
+    tail = field(key) + field(None) + b"\x00"
+    return batch([record(delta, tail) for delta in range(count)], codec)
+
+
+def one_large_record(size: int, codec: Codec, *, key: bytes | None = b"k") -> bytes:
+    return batch([record(0, field(key) + field(bytes(size)) + b"\x00")], codec)
+
+
+def record(offset_delta: int, tail: bytes) -> bytes:
+    fields = b"\x00\x00" + encode_varint(offset_delta) + tail
+    return encode_varint(len(fields)) + fields
+
+
+def field(content: bytes | None) -> bytes:
+    return b"\x01" if content is None else encode_varint(len(content)) + content
+
+
+def batch(records: list[bytes], codec: Codec, *, max_timestamp: int = TIME_MS, count: int | None = None) -> bytes:
+    """`max_timestamp` and `count` are what the header says, true or not."""
+    count = len(records) if count is None else count
+    header = BatchHeader(
+        base_offset=0,
+        batch_length=0,
+        partition_leader_epoch=-1,
+        magic=MAGIC,
+        crc=0,
+        attributes=codec,
+        last_offset_delta=count - 1,
+        base_timestamp=TIME_MS,
+        max_timestamp=max_timestamp,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        record_count=count,
+    )
+    return seal(header, compress(codec, b"".join(records)))
+
+
+def old_messages(body_bytes: int, codec: Codec) -> bytes:
+    """A compressed message of magic 1 with empty messages in it: 34 bytes each."""
+    inner = old_message(b"", 0, Codec.NONE)
+    return old_message(compress(codec, inner * (body_bytes // len(inner))), 0, codec)
+
+
+def old_message(value: bytes, offset: int, codec: Codec) -> bytes:
+    fields = struct.pack(">bbqii", 1, codec, TIME_MS, -1, len(value)) + value
+    return struct.pack(">qiI", offset, len(fields) + 4, zlib.crc32(fields)) + fields

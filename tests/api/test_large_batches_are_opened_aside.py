@@ -1,0 +1,261 @@
+"""What takes long to look at is looked at in a thread: nothing overtakes it, and it is appended only by who leads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+import pytest
+
+from chronik.api import produce
+from chronik.api.context import Context, Pipelined, Services
+from chronik.broker.openings import Openings
+from chronik.broker.refusals import RefusedBatches
+from chronik.exchange import Peer
+from chronik.limits import OPENED_ON_LOOP_RECORDS_MAX
+from chronik.metadata.commands import DeleteTopic, SetPartitionLeader, UpdateTopicConfig
+from chronik.protocol.budget import Budget
+from chronik.protocol.compression import Codec
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from chronik.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from chronik.protocol.records import Record, encode_batch
+from chronik.testing import Broker
+from tests.abuse.bomb_records import TIME_MS, many_headers, old_messages, tiny_records
+from tests.api import talk
+from tests.raw import RawClient
+from tests.replication.rig import FOLLOWER, LEADER, TOPIC_ID, Rig
+
+T = TypeVar("T")
+COMPACTED = {"cleanup.policy": "compact"}
+LARGE = tiny_records(OPENED_ON_LOOP_RECORDS_MAX + 1, Codec.LZ4)
+SMALL = encode_batch([Record(0, TIME_MS, b"k", b"small")])
+CONTEXT = Context(13, "client", Peer("host", 1, 1))
+
+
+class HeldOpenings(Openings):
+    """The thread's part, until the test lets it go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_begun = asyncio.Event()
+        self.go = asyncio.Event()
+
+    async def run_in_thread(self, work: Callable[[Budget], T], budget: Budget) -> T:
+        self.is_begun.set()
+        await self.go.wait()
+        return work(budget)
+
+
+@dataclass
+class Parts:
+    """As much of a node's as Produce asks for."""
+
+    rig: Rig
+    openings: HeldOpenings = field(default_factory=HeldOpenings)
+    fenced: bool = False
+
+    def __post_init__(self) -> None:
+        self.replicas, self.store, self.clock = self.rig.replicas, self.rig.store, self.rig.clock
+        self.refused_batches = RefusedBatches(self.clock)
+
+    @property
+    def image(self) -> Any:
+        return self.store.image
+
+    def is_fenced(self) -> bool:
+        return self.fenced
+
+
+def request_of(*batches: bytes, acks: int = 1) -> ProduceRequest:
+    data = [PartitionProduceData(index=0, records=memoryview(bytearray(each))) for each in batches]
+    topic = TopicProduceData(topic_id=TOPIC_ID, partition_data=data)
+    return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[topic])
+
+
+def begun(parts: Parts, request: ProduceRequest) -> asyncio.Future[ProduceResponse]:
+    outcome = produce.handle(cast(Services, parts), request, CONTEXT)
+    assert not isinstance(outcome, ProduceResponse | Pipelined)
+    assert outcome is not None
+    return asyncio.ensure_future(cast(Coroutine[Any, Any, ProduceResponse], outcome))
+
+
+def told(meanwhile: Callable[[Parts], None]) -> tuple[ErrorCode, int]:
+    """What becomes of a large batch when that happens while it is opened: the answer, and where the log ends."""
+    found: list[tuple[ErrorCode, int]] = []
+
+    async def story(rig: Rig) -> None:
+        parts = Parts(rig)
+        log = rig.replica().log
+        answer = begun(parts, request_of(LARGE))
+        await parts.openings.is_begun.wait()
+        meanwhile(parts)
+        parts.openings.go.set()
+        response = await answer
+        code = ErrorCode(response.responses[0].partition_responses[0].error_code)
+        found.append((code, log.log_end_offset))
+
+    Rig(configs=COMPACTED).run(story)
+    return found[0]
+
+
+def moves_away(parts: Parts) -> None:
+    parts.rig.command(SetPartitionLeader(TOPIC_ID, 0, FOLLOWER))
+
+
+def moves_away_and_back(parts: Parts) -> None:
+    moves_away(parts)
+    parts.rig.command(SetPartitionLeader(TOPIC_ID, 0, LEADER))
+
+
+def is_fenced(parts: Parts) -> None:
+    parts.fenced = True
+
+
+def is_configured(parts: Parts) -> None:
+    parts.rig.command(UpdateTopicConfig(TOPIC_ID, {"cleanup.policy": "compact", "max.message.bytes": "100"}))
+
+
+def is_deleted(parts: Parts) -> None:
+    parts.rig.command(DeleteTopic(TOPIC_ID))
+
+
+def test_it_is_appended_when_nothing_has_changed() -> None:
+    assert told(lambda parts: None) == (ErrorCode.NONE, OPENED_ON_LOOP_RECORDS_MAX + 1)
+
+
+@pytest.mark.parametrize("meanwhile", [moves_away, moves_away_and_back, is_fenced, is_configured])
+def test_nothing_is_appended_by_who_does_not_lead_as_before(meanwhile: Callable[[Parts], None]) -> None:
+    assert told(meanwhile) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)
+
+
+def test_nothing_is_appended_to_a_deleted_topic() -> None:
+    assert told(is_deleted) == (ErrorCode.UNKNOWN_TOPIC_ID, 0)
+
+
+def test_what_stands_behind_it_in_the_request_waits() -> None:
+    async def story(rig: Rig) -> None:
+        parts = Parts(rig)
+        answer = begun(parts, request_of(SMALL, LARGE, SMALL))
+        await parts.openings.is_begun.wait()
+        assert rig.replica().log.log_end_offset == 1
+        parts.openings.go.set()
+        answers = (await answer).responses[0].partition_responses
+        assert [each.base_offset for each in answers] == [0, 1, OPENED_ON_LOOP_RECORDS_MAX + 2]
+
+    Rig(configs=COMPACTED).run(story)
+
+
+def test_a_request_that_nobody_waits_for_any_more_appends_nothing() -> None:
+    async def story(rig: Rig) -> None:
+        parts = Parts(rig)
+        answer = begun(parts, request_of(LARGE))
+        await parts.openings.is_begun.wait()
+        answer.cancel()
+        parts.openings.go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await answer
+        assert rig.replica().log.log_end_offset == 0
+
+    Rig(configs=COMPACTED).run(story)
+
+
+def test_many_partitions_of_one_request_leave_turns_to_others() -> None:
+    async def story(rig: Rig) -> None:
+        parts = Parts(rig)
+        answer = begun(parts, request_of(*[SMALL] * (produce.PARTITIONS_PER_TURN + 1)))
+        await parts.openings.is_begun.wait()
+        assert rig.replica().log.log_end_offset == produce.PARTITIONS_PER_TURN
+        parts.openings.go.set()
+        answers = (await answer).responses[0].partition_responses
+        assert [each.base_offset for each in answers] == list(range(produce.PARTITIONS_PER_TURN + 1))
+
+    Rig(configs=COMPACTED).run(story)
+
+
+def test_openings_take_turns() -> None:
+    async def story() -> None:
+        openings, running, most = Openings(), 0, 0
+
+        def work(budget: Budget) -> int:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            sum(range(100_000))  # some milliseconds, in which another thread would be seen
+            running -= 1
+            return budget.records_left
+
+        found = await asyncio.gather(*[openings.run_in_thread(work, Budget(1, number, 1)) for number in range(20)])
+        assert found == list(range(20))
+        assert (most, openings.in_thread) == (1, 20)
+
+    asyncio.run(story())
+
+
+@pytest.mark.chronik_topic(configs=COMPACTED)
+def test_requests_behind_it_on_the_connection_keep_their_order(client: RawClient, chronik_topic: str) -> None:
+    """An idempotent producer with five batches under way, of which each other one is opened in a thread."""
+    requests, sequence = [], 0
+    for size in (OPENED_ON_LOOP_RECORDS_MAX + 1, 1, 20_000, 1, 1):
+        records = [Record(n, TIME_MS, b"k%d" % n, b"v") for n in range(size)]
+        sent = encode_batch(records, codec=Codec.ZSTD, producer_id=77, producer_epoch=0, base_sequence=sequence)
+        requests.append(talk.produce_request(chronik_topic, sent))
+        sequence += size
+    for request in requests:
+        client.send(request, 9)
+    found = [client.receive(request, 9, ProduceResponse).responses[0].partition_responses[0] for request in requests]
+    assert [each.error_code for each in found] == [ErrorCode.NONE] * 5
+    assert [each.base_offset for each in found] == [0, 5001, 5002, 25_002, 25_003]
+
+
+@pytest.mark.chronik_topic(configs=COMPACTED)
+def test_large_batches_are_judged_as_small_ones_are(client: RawClient, chronik_topic: str) -> None:
+    keyless = talk.produce(client, chronik_topic, tiny_records(10_000, Codec.GZIP, key=None))
+    assert keyless.error_code == ErrorCode.INVALID_RECORD
+    assert [each.batch_index for each in keyless.record_errors][:3] == [0, 1, 2]
+    too_much = talk.produce(client, chronik_topic, many_headers(50_000_000, Codec.ZSTD))
+    assert too_much.error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert talk.produce(client, chronik_topic, many_headers(5_000_000, Codec.ZSTD)).error_code == ErrorCode.NONE
+
+
+def test_without_acks_a_refusal_closes_the_connection(chronik_broker: Broker) -> None:
+    chronik_broker.create_topic("compacted-no-acks", configs=COMPACTED)
+    with RawClient(chronik_broker.bootstrap) as client:
+        client.send(talk.produce_request("compacted-no-acks", LARGE, acks=0), 9)
+        assert talk.produce(client, "compacted-no-acks", SMALL).base_offset == OPENED_ON_LOOP_RECORDS_MAX + 1
+        client.send(talk.produce_request("compacted-no-acks", tiny_records(10_000, Codec.GZIP, key=None), acks=0), 9)
+        assert client.is_closed_by_broker()
+
+
+def test_old_messages_in_large_numbers_are_converted(client: RawClient, chronik_topic: str) -> None:
+    answer = talk.produce(client, chronik_topic, old_messages(34 * 20_000, Codec.GZIP), version=2)
+    assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, 0)
+    assert talk.list_offset(client, chronik_topic, -1).offset == 20_000
+
+
+def test_a_partition_named_twice_is_looked_for_by_nobody(client: RawClient, chronik_topic: str) -> None:
+    """As Kafka has it."""
+    talk.produce(client, chronik_topic, SMALL)
+    for version in (1, 7):
+        once, twice = ListOffsetsPartition(partition_index=1, timestamp=-1), ListOffsetsPartition(timestamp=TIME_MS)
+        request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=chronik_topic, partitions=[twice, once, twice])])
+        answers = client.ask(request, version, ListOffsetsResponse).topics[0].partitions
+        assert [each.error_code for each in answers] == [
+            ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_REQUEST
+        ]  # fmt: skip
+
+
+def test_a_search_by_time_in_a_batch_of_many_records(client: RawClient, chronik_topic: str) -> None:
+    """All in time; the last one is the first that is not older."""
+    records = [Record(n, TIME_MS + n, None, b"v") for n in range(20_000)]
+    for codec in Codec:
+        before = talk.produce(client, chronik_topic, encode_batch(records, codec=codec)).base_offset
+        assert talk.list_offset(client, chronik_topic, TIME_MS + 19_999).offset == 19_999
+        assert before == 20_000 * codec

@@ -1,0 +1,239 @@
+"""Small batches that stand for much: what is done for them is counted, and ends where the budget does."""
+
+from __future__ import annotations
+
+import pytest
+
+from chronik.limits import (
+    CONVERTED_AT_ONCE_BYTES_MAX,
+    CONVERTED_BYTES_MAX,
+    OPENED_BYTES_MAX,
+    OPENED_ON_LOOP_BYTES_MAX,
+    OPENED_ON_LOOP_RECORDS_MAX,
+    OPENED_RECORDS_MAX,
+    RECORD_ERRORS_MAX,
+)
+from chronik.protocol.batch import Bytes, parse_header
+from chronik.protocol.budget import Budget
+from chronik.protocol.compression import PIECE_BYTES, Codec, Compressor, compress, decompress, prefixes
+from chronik.protocol.errors import CorruptRecords, InvalidRecord, RecordsTooLarge
+from chronik.protocol.message_set import convert_down, convert_up, iter_messages
+from chronik.protocol.records import Record, decode_batch, encode_batch
+from chronik.protocol.rewrite import oldest_timestamp, recompress, retain, validate_records
+from chronik.protocol.skim import skim_as_far
+from tests.abuse.bomb_records import (
+    TIME_MS,
+    batch,
+    field,
+    many_headers,
+    old_message,
+    old_messages,
+    one_large_record,
+    record,
+    tiny_records,
+)
+
+CODECS = list(Codec)
+COMPRESSED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
+HEADERS_BYTES = 2_000_000  # ten records
+KEYS_AND_VALUES = [Record(n, 1_000 + n, b"k%d" % n, b"v" * n if n % 3 else None, (("h", b"x"),)) for n in range(300)]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_headers_are_passed_over(codec: Codec) -> None:
+    budget = Budget.for_bytes(0)
+    validate_records(many_headers(HEADERS_BYTES, codec), 0, budget, keys_required=True)
+    assert budget.records_opened == 9
+    assert HEADERS_BYTES * 0.8 < budget.bytes_opened < HEADERS_BYTES * 1.2
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_is_seen_of_records_is_what_they_hold(codec: Codec) -> None:
+    encoded = encode_batch(KEYS_AND_VALUES, codec=codec)
+    seen = [(each[0], each[1], each[3], each[5]) for each in skim_as_far(encoded, Budget.for_bytes(0))]
+    assert seen == [
+        (each.offset, each.timestamp, len(each.key or b""), -1 if each.value is None else len(each.value))
+        for each in decode_batch(encoded)
+    ]
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_a_search_that_ends_at_the_first_record_opens_little(codec: Codec) -> None:
+    bomb = many_headers(20_000_000, codec, headers=1_000)
+    budget = Budget.for_bytes(len(bomb))
+    assert next(skim_as_far(bomb, budget))[0] == 0
+    assert budget.records_opened == 1
+    assert budget.bytes_opened <= max(65_536, 4 * len(bomb))
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_a_batch_of_too_many_bytes_is_refused(codec: Codec) -> None:
+    largest = one_large_record(OPENED_BYTES_MAX - 20, codec)
+    room = Budget(OPENED_BYTES_MAX, 1, OPENED_BYTES_MAX)
+    validate_records(largest, 0, room, keys_required=True)
+    assert OPENED_BYTES_MAX - 20 < room.bytes_opened <= OPENED_BYTES_MAX
+    with pytest.raises(RecordsTooLarge):
+        validate_records(one_large_record(OPENED_BYTES_MAX, codec), 0, Budget(OPENED_BYTES_MAX, 1, OPENED_BYTES_MAX))
+
+
+def test_what_may_be_opened_grows_with_what_was_sent() -> None:
+    nothing, much = Budget.for_bytes(0), Budget.for_bytes(7_000_000)
+    assert (nothing.bytes_left, nothing.records_left) == (OPENED_BYTES_MAX, OPENED_RECORDS_MAX)
+    assert much.bytes_from(1) == OPENED_BYTES_MAX + 2 * 7_000_000
+    assert much.records_left == OPENED_RECORDS_MAX + 1_000_000
+
+
+def test_a_batch_of_too_many_records_is_refused_by_its_header() -> None:
+    lying = batch([record(0, field(b"k") + field(None) + b"\x00")], Codec.ZSTD, count=OPENED_RECORDS_MAX + 1)
+    budget = Budget.for_bytes(0)
+    with pytest.raises(RecordsTooLarge):
+        validate_records(lying, 0, budget)
+    assert budget.bytes_opened == 0
+    budget.take_records(OPENED_RECORDS_MAX)
+    with pytest.raises(RecordsTooLarge):
+        budget.take_records(1)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_more_records_than_the_header_says_are_not_looked_at(codec: Codec) -> None:
+    tail = field(b"k") + field(None) + b"\x00"
+    lying = batch([record(delta, tail) for delta in range(1_000)], codec, count=3)
+    with pytest.raises(CorruptRecords, match="after the last record"):
+        validate_records(lying, 0, Budget(100_000, 3, 100_000))
+
+
+def test_on_the_loop_less_is_opened() -> None:
+    validate_records(tiny_records(OPENED_ON_LOOP_RECORDS_MAX, Codec.ZSTD), 0, Budget.on_loop())
+    with pytest.raises(RecordsTooLarge):
+        validate_records(tiny_records(OPENED_ON_LOOP_RECORDS_MAX + 1, Codec.ZSTD), 0, Budget.on_loop())
+    with pytest.raises(RecordsTooLarge):
+        validate_records(one_large_record(OPENED_ON_LOOP_BYTES_MAX, Codec.ZSTD), 0, Budget.on_loop())
+    validate_records(one_large_record(OPENED_ON_LOOP_BYTES_MAX - 20, Codec.NONE), 0, Budget.on_loop())
+
+
+def test_empty_files_in_gzip_are_not_opened_on_the_loop() -> None:
+    empty = compress(Codec.GZIP, b"") * 10_000
+    with pytest.raises(RecordsTooLarge):
+        convert_up(old_message(empty, 0, Codec.GZIP), Budget.on_loop())
+
+
+def test_tiny_blocks_of_snappy_are_counted() -> None:
+    block = compress(Codec.SNAPPY, b"x")[16:]
+    few = compress(Codec.SNAPPY, b"") + block * 64
+    assert decompress(Codec.SNAPPY, few, 64) == b"x" * 64
+    with pytest.raises(RecordsTooLarge):
+        decompress(Codec.SNAPPY, few + block, 65)
+    assert decompress(Codec.SNAPPY, few + block, 256) == b"x" * 65
+
+
+def test_no_more_records_are_blamed_than_can_be_told() -> None:
+    for count in (RECORD_ERRORS_MAX, RECORD_ERRORS_MAX + 1):
+        with pytest.raises(InvalidRecord) as raised:
+            validate_records(tiny_records(count, Codec.ZSTD, key=None), keys_required=True)
+        assert raised.value.indexes == tuple(range(RECORD_ERRORS_MAX))
+
+
+def test_a_batch_that_would_be_too_large_is_not_made() -> None:
+    bomb = one_large_record(1_000_000, Codec.ZSTD)
+    assert len(recompress(bomb, 0, Codec.NONE, size_max=1_001_000)) > 1_000_000
+    with pytest.raises(RecordsTooLarge):
+        recompress(bomb, 0, Codec.NONE, size_max=1_000_000)
+
+
+def test_the_oldest_record_is_found() -> None:
+    records = [Record(0, 9, b"k"), Record(1, 5, b"k"), Record(2, 7, b"k")]
+    assert oldest_timestamp(encode_batch(records, codec=Codec.LZ4), 0, Budget.on_loop()) == 5
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_thinning_keeps_records_as_they_stand_however_large(codec: Codec) -> None:
+    bomb = many_headers(HEADERS_BYTES, codec)
+    kept = retain(bomb, 0, lambda offset, key, is_tombstone: offset % 2 == 0, Budget.for_stored(len(bomb)))
+    assert kept is not None
+    assert [each.offset for each in decode_batch(bytes(kept))] == [0, 2, 4, 6, 8]
+    assert decode_batch(bytes(kept))[1] == decode_batch(bomb)[2]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("size", [0, 1, PIECE_BYTES - 1, PIECE_BYTES, 3 * PIECE_BYTES + 5])
+def test_what_is_compressed_in_pieces_is_whole_again(codec: Codec, size: int) -> None:
+    data = bytes(range(251)) * (size // 251 + 1)
+    compressor = Compressor(codec)
+    for start in range(0, size, 100_003):
+        compressor.add(data[start : min(size, start + 100_003)])
+    if size or codec is not Codec.SNAPPY:
+        assert decompress(codec, bytes(compressor.finish())) == data[:size]
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_prefixes_grow_until_they_are_whole(codec: Codec) -> None:
+    data = bytes(range(256)) * 20_000
+    seen = [(bytes(each), is_whole) for each, is_whole in prefixes(codec, compress(codec, data), 10**8)]
+    assert [is_whole for _, is_whole in seen] == [False] * (len(seen) - 1) + [True]
+    assert all(data.startswith(each) for each, _ in seen)
+    assert seen[-1][0] == data
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
+def test_old_messages_are_counted(codec: Codec) -> None:
+    sent = old_messages(34 * 1_000, codec)
+    budget = Budget.for_bytes(len(sent))
+    (converted,) = convert_up(sent, budget)
+    assert parse_header(converted).record_count == budget.records_opened == 1_000
+    with pytest.raises(RecordsTooLarge):
+        convert_up(sent, Budget(10**6, 999, 10**6))
+
+
+def test_an_old_message_holds_no_more_than_can_be_converted() -> None:
+    def wrapper(size: int) -> bytes:
+        return old_message(compress(Codec.GZIP, old_message(bytes(size), 0, Codec.NONE)), 0, Codec.GZIP)
+
+    assert len(convert_up(wrapper(CONVERTED_BYTES_MAX - 34))) == 1
+    with pytest.raises(RecordsTooLarge):
+        convert_up(wrapper(CONVERTED_BYTES_MAX - 33))
+
+
+def test_plain_old_messages_are_converted_up_to_what_the_topic_takes() -> None:
+    sent = old_message(b"12345", 0, Codec.NONE) * 2
+    assert len(convert_up(sent, size_max=10)) == 1
+    with pytest.raises(RecordsTooLarge):
+        convert_up(sent, size_max=9)
+
+
+def in_slices(stored: Bytes, magic: int, size_max: int) -> list[Record]:
+    """As an old client reads it, fetch by fetch."""
+    read: list[Record] = []
+    while slice_ := list(
+        iter_messages(convert_down(stored, magic, first_offset=len(read), size_max=size_max))
+    ):
+        assert slice_[0].offset == len(read)
+        read += slice_
+        if len(read) == parse_header(stored).record_count:
+            break
+    return read
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("magic", [0, 1])
+def test_old_clients_get_a_batch_in_slices(codec: Codec, magic: int) -> None:
+    stored = encode_batch(KEYS_AND_VALUES, codec=codec)
+    read = in_slices(stored, magic, size_max=1_000)
+    assert [(each.offset, each.key, each.value) for each in read] == [
+        (each.offset, each.key, each.value) for each in KEYS_AND_VALUES
+    ]
+
+
+def test_a_slice_for_old_clients_is_not_much_larger_than_allowed() -> None:
+    stored = encode_batch([Record(n, TIME_MS, None, bytes(100_000)) for n in range(100)], codec=Codec.GZIP)
+    (*_, last) = iter_messages(convert_down(stored, 1))
+    assert last.offset == CONVERTED_AT_ONCE_BYTES_MAX // 100_034
+
+
+def test_a_record_too_large_to_be_converted_is_told_and_ends_what_comes_before() -> None:
+    records = [Record(0, 1, None, b"small"), Record(1, 1, None, bytes(CONVERTED_BYTES_MAX + 1))]
+    stored = encode_batch(records, codec=Codec.GZIP)
+    assert [each.value for each in iter_messages(convert_down(stored, 1))] == [b"small"]
+    with pytest.raises(RecordsTooLarge):
+        convert_down(stored, 1, first_offset=1)
+    fits = encode_batch([Record(0, 1, None, bytes(CONVERTED_BYTES_MAX))], codec=Codec.GZIP)
+    assert len(list(iter_messages(convert_down(fits, 1)))) == 1
