@@ -74,14 +74,15 @@ def test_the_largest_request_is_answered_and_one_byte_more_is_not(chronik_broker
 def test_fetch_sessions_are_kept_up_to_their_number() -> None:
     sessions = FetchSessions()
     wanted = [FetchPartition("topic", 0, 0, 1)]
-    assert all(sessions.begin(wanted, now=0, by_id=False) is not None for _ in range(limits.FETCH_SESSIONS_MAX))
-    assert sessions.begin(wanted, now=0, by_id=False) is None
+    for _ in range(limits.FETCH_SESSIONS_MAX):
+        assert sessions.begin(wanted, now=0, by_id=False, host="h") is not None
+    assert sessions.begin(wanted, now=0, by_id=False, host="h") is None
 
 
 def test_fetch_sessions_remember_partitions_up_to_their_number() -> None:
     wanted = [FetchPartition("topic", index, 0, 1) for index in range(limits.FETCH_SESSION_PARTITIONS_MAX + 1)]
-    assert FetchSessions().begin(wanted[:-1], now=0, by_id=False) is not None
-    assert FetchSessions().begin(wanted, now=0, by_id=False) is None
+    assert FetchSessions().begin(wanted[:-1], now=0, by_id=False, host="h") is not None
+    assert FetchSessions().begin(wanted, now=0, by_id=False, host="h") is None
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])

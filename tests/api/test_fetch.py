@@ -221,6 +221,21 @@ def test_the_more_clients_do_not_read_the_less_one_answer_holds_but_never_nothin
     assert room(RESPONSES_BYTES_MAX) == room(2 * RESPONSES_BYTES_MAX) == RESPONSE_BYTES_LEAST
 
 
+def test_names_that_nobody_knows_are_not_kept_in_sessions(client: RawClient, chronik_topic: str) -> None:
+    unknown = talk.fetch_request((chronik_topic, 0, 0), ("x" * 32_000, 0, 0), session=(0, 0))
+    answer = client.ask(unknown, 12, FetchResponse)
+    assert answer.session_id == 0
+    assert [topic.partitions[0].error_code for topic in answer.responses] == [
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    begun = client.ask(talk.fetch_request((chronik_topic, 0, 0), session=(0, 0)), 12, FetchResponse)
+    assert begun.session_id > 0
+    added = talk.fetch_request(("nobody-knows-it", 0, 0), session=(begun.session_id, 1))
+    assert client.ask(added, 12, FetchResponse).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+
 @pytest.mark.chronik_topic(partitions=20)
 def test_what_does_not_fit_one_answer_comes_first_in_the_next_of_the_session(
     client: RawClient, chronik_topic: str

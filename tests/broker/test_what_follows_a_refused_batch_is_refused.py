@@ -97,6 +97,13 @@ def test_what_has_no_sequence_or_is_no_batch_is_not_noted() -> None:
     assert not story.refused
 
 
+@pytest.mark.parametrize(("letters", "kept"), [(249, 1), (250, 0), (32_000, 0)])
+def test_names_that_no_topic_can_have_are_not_kept(letters: int, kept: int) -> None:
+    story = Story()
+    story.refused.note("x" * letters, 0, batch(0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert len(story.refused) == kept
+
+
 def test_no_more_is_kept_than_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refusals, "PRODUCERS_MAX", 3)
     story = Story()

@@ -8,8 +8,9 @@ Missing: read_committed has nothing to hide yet, and fetches of followers are re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from chronik.api.context import Context, Services
 from chronik.api.leaders import brokers_of, partition_of
@@ -24,6 +25,7 @@ from chronik.limits import (
     RESPONSE_BYTES_LEAST,
     RESPONSES_BYTES_MAX,
 )
+from chronik.metadata.records import Topic
 from chronik.protocol.batch import end_offset
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.fetch import (
@@ -65,7 +67,7 @@ def handle(
         return failure(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     wanted = _wanted(request, context.version)
     try:
-        session = _session(services, request, context.version, wanted)
+        session = _session(services, request, context, wanted)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
     if session is not None:
@@ -91,19 +93,33 @@ def failure(request: FetchRequest, code: ErrorCode) -> FetchResponse:
 
 
 def _session(
-    services: Services, request: FetchRequest, version: int, wanted: list[FetchPartition]
+    services: Services, request: FetchRequest, context: Context, wanted: list[FetchPartition]
 ) -> FetchSession | None:
-    """The session that the request begins or goes on with, brought up to date; None when it is without."""
+    """The session that the request begins or goes on with, brought up to date; None when it is without.
+
+    Names that nobody knows are not kept: anybody can make them up. Whoever asks for one gets along without a session.
+    """
     sessions, now = services.fetch_sessions, services.clock.monotonic()
+    version, host = context.version, context.peer.host
     by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
     if version >= FIRST_VERSION_WITH_SESSIONS and request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
+        if not _are_known(services, wanted, by_id):
+            sessions.end(request.session_id, host)
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         forgotten = _forgotten(request, version)
-        return sessions.resume(request.session_id, request.session_epoch, wanted, forgotten, now, by_id=by_id)
+        return sessions.resume(
+            request.session_id, request.session_epoch, wanted, forgotten, now, by_id=by_id, host=host
+        )
     if request.session_id != NO_SESSION:
-        sessions.end(request.session_id)
+        sessions.end(request.session_id, host)
     if version >= FIRST_VERSION_WITH_SESSIONS and request.session_epoch == INITIAL_EPOCH:
-        return sessions.begin(wanted, now, by_id=by_id)
+        return sessions.begin(wanted, now, by_id=by_id, host=host) if _are_known(services, wanted, by_id) else None
     return None
+
+
+def _are_known(services: Services, wanted: list[FetchPartition], by_id: bool) -> bool:
+    known: Mapping[Any, Topic] = services.image.topics_by_id if by_id else services.image.topics
+    return all(partition.topic in known for partition in wanted)
 
 
 def room_for_answer(outbox: Outbox) -> int:

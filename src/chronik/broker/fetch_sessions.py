@@ -2,13 +2,16 @@
 
 Pure: the caller hands in the time. A session that is not found or out of step is the client's to begin anew; a full
 cache answers with session id 0, which means "no session" and is always legal.
+
+Whoever knows a session's id can go on with it or end it, over any connection, as in Kafka. So ids are random, and are
+known only to the host that the session was begun from.
 """
 
 from __future__ import annotations
 
-import itertools
+import secrets
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from chronik.limits import FETCH_SESSION_IDLE_SECONDS, FETCH_SESSION_PARTITIONS_MAX, FETCH_SESSIONS_MAX
@@ -18,6 +21,7 @@ NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 EPOCH_MAX = 2**31 - 1
+SESSION_ID_MAX = 2**31 - 1
 
 TopicKey = str | bytes
 """A topic's name up to Fetch 12, its id from 13 on."""
@@ -56,6 +60,8 @@ class FetchSession:
     last_used: float
     by_id: bool
     """Whether it names topics by their ids."""
+    host: str
+    """Of the client that began it."""
     wanted: OrderedDict[PartitionKey, FetchPartition] = field(default_factory=OrderedDict)
     answered: dict[PartitionKey, Answered] = field(default_factory=dict)
 
@@ -84,24 +90,33 @@ class FetchSession:
         self.answered.pop(key, None)
 
 
+def random_id() -> int:
+    return 1 + secrets.randbelow(SESSION_ID_MAX)
+
+
 class FetchSessions:
     def __init__(
-        self, sessions_max: int = FETCH_SESSIONS_MAX, partitions_max: int = FETCH_SESSION_PARTITIONS_MAX
+        self,
+        sessions_max: int = FETCH_SESSIONS_MAX,
+        partitions_max: int = FETCH_SESSION_PARTITIONS_MAX,
+        choose_id: Callable[[], int] = random_id,
     ) -> None:
         self._sessions_max = sessions_max
         self._partitions_max = partitions_max
+        self._choose_id = choose_id
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # least recently used first
         self._partitions_held = 0
-        self._ids: Iterator[int] = itertools.count(1)
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(self, partitions: list[FetchPartition], now: float, *, by_id: bool) -> FetchSession | None:
+    def begin(
+        self, partitions: list[FetchPartition], now: float, *, by_id: bool, host: str
+    ) -> FetchSession | None:
         """A new session, or None when there is no room for one."""
         if not self._make_room(len(partitions), now):
             return None
-        session = FetchSession(next(self._ids), INITIAL_EPOCH + 1, now, by_id)
+        session = FetchSession(self._unused_id(), INITIAL_EPOCH + 1, now, by_id, host)
         session.update(partitions, ())
         self._sessions[session.id] = session
         self._partitions_held += len(session.wanted)
@@ -116,10 +131,11 @@ class FetchSessions:
         now: float,
         *,
         by_id: bool,
+        host: str,
     ) -> FetchSession:
         """Raises FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR."""
         session = self._sessions.get(session_id)
-        if session is None:
+        if session is None or session.host != host:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.by_id is not by_id:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
@@ -129,24 +145,30 @@ class FetchSessions:
         session.update(changed, forgotten)
         self._partitions_held += len(session.wanted)
         if self._partitions_held > self._partitions_max:
-            self.end(session_id)  # its client begins anew, and is answered without a session
+            self.end(session_id, host)  # its client begins anew, and is answered without a session
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
         session.last_used = now
         self._sessions.move_to_end(session_id)
         return session
 
-    def end(self, session_id: int) -> None:
-        session = self._sessions.pop(session_id, None)
-        if session is not None:
+    def end(self, session_id: int, host: str) -> None:
+        session = self._sessions.get(session_id)
+        if session is not None and session.host == host:
+            del self._sessions[session_id]
             self._partitions_held -= len(session.wanted)
+
+    def _unused_id(self) -> int:
+        while (session_id := self._choose_id()) in self._sessions:
+            pass
+        return session_id
 
     def _make_room(self, partition_count: int, now: float) -> bool:
         while not self._has_room(partition_count):
             oldest = next(iter(self._sessions.values()), None)
             if oldest is None or now - oldest.last_used < FETCH_SESSION_IDLE_SECONDS:
                 return False
-            self.end(oldest.id)
+            self.end(oldest.id, oldest.host)
         return True
 
     def _has_room(self, partition_count: int) -> bool:

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from chronik.clock import Clock
 from chronik.log.producers import ProducerStates
+from chronik.metadata.names import name_fault
 from chronik.protocol.batch import BatchHeader, Bytes, parse_header
 from chronik.protocol.errors import CorruptRecords, ErrorCode, KafkaError
 from chronik.protocol.varint import INT32_MAX
@@ -33,7 +34,7 @@ earlier requests, for the ten seconds, usually, after which a follower that lags
 that a gap is told as such."""
 
 PRODUCERS_MAX: Final = 100_000
-"""Beyond that the oldest are forgotten."""
+"""Beyond that the oldest are forgotten. With the longest names they take some 60 MB."""
 
 Topic = str | bytes
 
@@ -61,7 +62,7 @@ class RefusedBatches:
 
     def note(self, topic: Topic, partition: int, records: Bytes | None, code: ErrorCode) -> None:
         """The records were answered with that error."""
-        if code not in REFUSALS or not records:
+        if code not in REFUSALS or not records or not _can_exist(topic):
             return
         try:
             header = parse_header(records)
@@ -95,6 +96,11 @@ class RefusedBatches:
             del self._refused[_key(topic, partition, header)]
         elif _follows(header.base_sequence, refused.sequence) and not producers.continues(header):
             raise KafkaError(refused.code)
+
+
+def _can_exist(topic: Topic) -> bool:
+    """Names that no topic can have are not remembered: nobody will lead it, and they may have 32,000 letters."""
+    return isinstance(topic, bytes) or name_fault(topic) is None
 
 
 def _key(topic: Topic, partition: int, header: BatchHeader) -> _Key:
