@@ -8,9 +8,16 @@ MIB = 1024 * KIB
 FRAME_BYTES_MAX = 100 * MIB
 """One request. Kafka's `socket.request.max.bytes`."""
 
+PLAIN_REQUEST_BYTES_MAX = 32 * MIB
+"""One request without records. The largest that clients send, with every partition of a large cluster in it, have a
+fraction of that; decoded and answered it takes several times as much."""
+
+PRODUCE_NAMES_BYTES_MAX = 4 * MIB
+"""Names of topics in one produce request, which its answer repeats: 16,000 of the longest."""
+
 FRAMES_BYTES_MAX = 512 * MIB
-"""All large requests that are being received, wait to be handled or to be answered: bounds a node's memory, whatever
-clients claim."""
+"""All large requests that are being received, wait to be handled or to be answered, as far as they have arrived. One
+more may go on beyond it, so that those which are there in part do not wait for each other."""
 
 FRAME_RECEIVE_SECONDS_MAX = 60.0
 """A request that trickles in slower than this holds its share of FRAMES_BYTES_MAX for nothing: it is cut off."""
@@ -18,6 +25,12 @@ FRAME_RECEIVE_SECONDS_MAX = 60.0
 DECODED_AT_ONCE_BYTES_MAX = 256 * KIB
 """A longer request is decoded in a thread, unless it is made of records, which are not looked into: it may have a
 quarter of a million elements, which take a fifth of a second."""
+
+FRAME_RATE_BYTES_MIN = 64 * KIB
+"""Of a large request, in a second, while others wait for memory: less than any line on which one sends megabytes."""
+
+FRAME_RATE_SECONDS = 2.0
+"""Over which that is measured: a lost packet or two take a second to come again."""
 
 CONNECTIONS_MAX = 10_000
 """Each costs a descriptor and a few kB. Kafka has no limit by default, and then dies of descriptors."""
@@ -29,18 +42,19 @@ REQUESTS_QUEUED_MAX = 64
 """Requests of one connection that wait behind the one being handled. Clients keep 5 to 100 in flight;
 beyond this the socket is simply not read."""
 
-RESPONSES_UNSENT_BYTES_MAX = 4 * MIB
-"""A connection whose client does not read its responses gets no further request handled beyond this."""
+RESPONSES_UNSENT_BYTES_MAX = 64 * KIB
+"""Beyond this, and what the system holds of a connection's responses (some megabytes), they count as not read, and its
+next request is not handled: a client has one large answer at a time."""
 
-RESPONSES_BYTES_MAX = 512 * MIB
-"""Responses of all connections that clients have not read. As they come near to it fetches are answered with less,
-and beyond it connections that do not get on are closed."""
+RESPONSES_BYTES_MAX = 64 * MIB
+"""Responses of all connections that clients have not read. The nearer to it, the less a fetch is answered with; beyond
+it other large answers end their connection, and so do those which are not read."""
 
-RESPONSE_BYTES_LEAST = 1 * MIB
-"""What a fetch may always be answered with: a consumer gets on, however many others do not read."""
+RESPONSE_BYTES_LEAST = 64 * KIB
+"""What anybody may always be answered with: a consumer gets on, however many others do not read."""
 
-RESPONSE_STUCK_SECONDS_MAX = 10.0
-"""How long a client may leave its responses unread while there is no memory for those of others."""
+RESPONSE_STUCK_SECONDS_MAX = 3.0
+"""How long a client may read nothing of its responses while there is no memory for those of others."""
 
 FETCH_RESPONSE_BYTES_MAX = 16 * MIB
 """One answer to a fetch, whatever it asks for (but always a whole batch): others wait a millisecond for each MB that is

@@ -36,10 +36,10 @@ NAME_BYTES: Final = 32_000
 
 
 def ask(target: Target, request: Request, version: int) -> None:
-    """One request; what the answer says does not matter here, but that there is one does."""
+    """One request; what the answer says does not matter here, nor whether the connection is closed for it."""
     with target.connect() as client:
         client.send(request, version)
-        assert client.read_frame() is not None
+        client.read_frame()
 
 
 def large_topic(target: Target) -> None:
@@ -293,7 +293,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
         "CreateTopics of 1,000 topics of 10,000 partitions",
         topics_of_too_many_partitions,
     ),
-    Attack("frames-claimed", "2,000 connections claim 100 MB and send 72 bytes", claimed_frames),
+    Attack("frames-claimed", "2,000 connections claim 100 MB and send 72 bytes", claimed_frames, quick=True),
     Attack("frames-half-sent", "32 connections claim 100 MB and send 1 MB", half_sent_frames),
     Attack(
         "names-refused", "Produce with a producer id to 9,000 unknown topics of 32 kB names", refused_names, quick=True

@@ -216,8 +216,9 @@ def test_the_more_clients_do_not_read_the_less_one_answer_holds_but_never_nothin
     def room(unsent_bytes: int) -> int:
         return room_for_answer(Outbox(unsent_bytes))
 
-    assert room(0) == room(RESPONSES_BYTES_MAX - FETCH_RESPONSE_BYTES_MAX) == FETCH_RESPONSE_BYTES_MAX
-    assert room(RESPONSES_BYTES_MAX - FETCH_RESPONSE_BYTES_MAX + 1) == FETCH_RESPONSE_BYTES_MAX - 1
+    assert room(0) == FETCH_RESPONSE_BYTES_MAX
+    assert room(RESPONSES_BYTES_MAX // 2) == RESPONSES_BYTES_MAX // 8
+    assert room(RESPONSES_BYTES_MAX - 4 * RESPONSE_BYTES_LEAST - 4) == RESPONSE_BYTES_LEAST + 1
     assert room(RESPONSES_BYTES_MAX) == room(2 * RESPONSES_BYTES_MAX) == RESPONSE_BYTES_LEAST
 
 

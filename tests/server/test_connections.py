@@ -15,6 +15,8 @@ from chronik.limits import REQUESTS_QUEUED_MAX, RESPONSES_UNSENT_BYTES_MAX
 from chronik.server.listener import Listener, ListenerLimits
 
 DEADLINE_SECONDS = 20.0
+MUCH_BYTES = 16 << 20
+"""More than the system takes off a connection's hands: what is beyond that is counted."""
 
 
 class Echo:
@@ -213,7 +215,7 @@ def test_a_client_that_does_not_read_gets_no_more_requests_handled() -> None:
     async def scenario() -> None:
         echo = Echo()
         echo.answer_bytes = 1 << 20
-        async with listening(echo) as (_, address):
+        async with listening(echo) as (listener, address):
             reader, writer = await asyncio.open_connection(*address, limit=1 << 30)
             transport = writer.transport
             assert isinstance(transport, asyncio.Transport)
@@ -221,7 +223,7 @@ def test_a_client_that_does_not_read_gets_no_more_requests_handled() -> None:
             count = 200
             for number in range(count):
                 writer.write(framed(b"%d" % number))
-            await until(lambda: len(echo.handled) >= RESPONSES_UNSENT_BYTES_MAX >> 20)
+            await until(lambda: listener.outbox.unsent_bytes > RESPONSES_UNSENT_BYTES_MAX)
             handled = -1
             while handled != len(echo.handled):
                 handled = len(echo.handled)
@@ -238,16 +240,16 @@ def test_a_client_that_does_not_read_gets_no_more_requests_handled() -> None:
 def test_what_clients_do_not_read_is_counted_until_they_do_or_are_gone() -> None:
     async def scenario() -> None:
         echo = Echo()
-        echo.answer_bytes = 4 * RESPONSES_UNSENT_BYTES_MAX
+        echo.answer_bytes = MUCH_BYTES
         async with listening(echo) as (listener, address):
             reads_late, leaves = [await not_reading(address) for _ in range(2)]
             for _, writer in (reads_late, leaves):
                 writer.write(framed(b"much"))
-            await until(lambda: listener.outbox.unsent_bytes > 2 * 2 * RESPONSES_UNSENT_BYTES_MAX)
+            await until(lambda: listener.outbox.unsent_bytes > MUCH_BYTES)
             counted = listener.outbox.unsent_bytes
             leaves[1].transport.abort()
             await until(lambda: listener.outbox.unsent_bytes < counted)
-            assert listener.outbox.unsent_bytes > 2 * RESPONSES_UNSENT_BYTES_MAX
+            assert listener.outbox.unsent_bytes > MUCH_BYTES // 2
             reader, writer = reads_late
             reading(writer).resume_reading()
             assert len(await read_frame(reader)) == echo.answer_bytes + len(b"much")
@@ -260,8 +262,8 @@ def test_what_clients_do_not_read_is_counted_until_they_do_or_are_gone() -> None
 def test_connections_that_do_not_read_are_closed_when_there_is_no_memory_for_others() -> None:
     async def scenario() -> None:
         echo = Echo()
-        echo.answer_bytes = 4 * RESPONSES_UNSENT_BYTES_MAX
-        limits = ListenerLimits(responses_bytes=5 * RESPONSES_UNSENT_BYTES_MAX, response_stuck_seconds=0.2)
+        echo.answer_bytes = MUCH_BYTES
+        limits = ListenerLimits(responses_bytes=20 << 20, response_stuck_seconds=0.2)
         async with listening(echo, limits) as (listener, address):
             connections = [await not_reading(address)]
             connections[0][1].write(framed(b"much"))
@@ -305,24 +307,69 @@ def test_no_more_requests_than_the_limit_are_in_flight_on_one_connection() -> No
     run(scenario)
 
 
+def half_sent(size: int) -> bytes:
+    return framed(bytes(size))[: size // 2]
+
+
 def test_large_requests_share_a_budget_and_wait_for_room() -> None:
+    """One may go on beyond it: were they all there in part, none could."""
+
     async def scenario() -> None:
         echo = Echo()
         size = 1 << 20
-        limits = ListenerLimits(frames_bytes=size + size // 2)
-        async with listening(echo, limits) as (_, address):
-            first_reader, first = await asyncio.open_connection(*address)
-            second_reader, second = await asyncio.open_connection(*address)
-            first.write(framed(bytes(size))[: size // 2])
-            await asyncio.sleep(0.05)
-            second.write(framed(bytes(size)))
+        async with listening(echo, ListenerLimits(frames_bytes=size)) as (listener, address):
+            streams = [await asyncio.open_connection(*address) for _ in range(3)]
+            for _, writer in streams[:2]:
+                writer.write(half_sent(size))
+            await until(lambda: listener.bytes_reserved > size)
+            streams[2][1].write(framed(bytes(size)))
             await asyncio.sleep(0.1)
-            assert not echo.handled, "the second request must wait while the first holds the budget"
-            first.write(bytes(size // 2 + 4))
-            assert len(await read_frame(first_reader)) == size
-            assert len(await read_frame(second_reader)) == size
-            first.close()
-            second.close()
+            assert not echo.handled, "the third waits while one has the budget and the other has gone beyond it"
+            for _, writer in streams[:2]:
+                writer.write(bytes(size // 2 + 4))
+            for reader, writer in streams:
+                assert len(await read_frame(reader)) == size
+                writer.close()
+
+    run(scenario)
+
+
+def test_claimed_lengths_take_nothing_from_others() -> None:
+    async def scenario() -> None:
+        echo = Echo()
+        size = 1 << 20
+        async with listening(echo, ListenerLimits(frames_bytes=2 * size)) as (listener, address):
+            claims = [await asyncio.open_connection(*address) for _ in range(6)]
+            for _, writer in claims:
+                writer.write(framed(bytes(100 * size))[:72])
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(framed(bytes(2 * size)))
+            assert len(await read_frame(reader)) == 2 * size
+            assert listener.connection_count == 7
+            for _, each in [*claims, (reader, writer)]:
+                each.close()
+
+    run(scenario)
+
+
+def test_who_sends_a_large_request_slowly_is_closed_while_others_wait_for_its_memory() -> None:
+    async def scenario() -> None:
+        echo = Echo()
+        size = 1 << 20
+        limits = ListenerLimits(frames_bytes=size, frame_rate_seconds=0.2)
+        async with listening(echo, limits) as (listener, address):
+            slow = [await asyncio.open_connection(*address) for _ in range(2)]
+            for _, writer in slow:
+                writer.write(half_sent(size))
+            await until(lambda: listener.bytes_reserved > size)
+            await asyncio.sleep(3 * limits.frame_rate_seconds)
+            assert listener.connection_count == 2, "nobody waits"
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(framed(bytes(size)))
+            assert len(await read_frame(reader)) == size
+            assert await closed(slow[0][0]) or await closed(slow[1][0])
+            for _, each in [*slow, (reader, writer)]:
+                each.close()
 
     run(scenario)
 
@@ -350,17 +397,18 @@ def test_large_requests_count_until_they_are_answered() -> None:
         async with listening(echo, limits) as (listener, address):
             _, first = await asyncio.open_connection(*address)
             reader, second = await asyncio.open_connection(*address)
-            held = [b"pipelined %d" % number + bytes(size) for number in range(2)]
+            held = [b"pipelined %d" % number + bytes(size) for number in range(3)]
             for request in held:
                 first.write(framed(request))
-            await until(lambda: len(echo.held) == 2)
+            await until(lambda: len(echo.held) == 3)
             second.write(framed(b"large" + bytes(size)))
             await asyncio.sleep(0.1)
-            assert len(echo.handled) == 2, "two large requests are kept until they are answered: no room for a third"
-            echo.release(held[0])
+            assert len(echo.handled) == 3, "they are kept until they are answered: no room for one more"
+            for request in held[:2]:
+                echo.release(request)
             assert (await read_frame(reader)).startswith(b"large")
-            echo.release(held[1])
-            await until(lambda: listener._bytes_reserved == 0)
+            echo.release(held[2])
+            await until(lambda: listener.bytes_reserved == 0)
             first.close()
             second.close()
 
@@ -394,13 +442,13 @@ def test_what_a_closed_connection_had_reserved_is_given_back() -> None:
                 _, writer = await asyncio.open_connection(*address)
                 request = framed(b"wait" + bytes(size))
                 writer.write(request if state != "receiving" else request[: size // 2])
-                await until(lambda: listener._bytes_reserved > 0)
+                await until(lambda: listener.bytes_reserved > 0)
                 if state == "answered":
                     await until(lambda: bool(echo.held))
                     echo.release(b"wait" + bytes(size))
                 writer.close()
                 await until(lambda: listener.connection_count == 0)
-                assert listener._bytes_reserved == 0
+                assert listener.bytes_reserved == 0
                 echo.held.clear()
 
     run(scenario)

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from chronik.server.frames import FRAME_GROWTH_BYTES, FrameReader, FrameRefused
+from chronik.server.frames import FRAME_BYTES_LEAST, FRAME_GROWTH_BYTES, FrameReader, FrameRefused
 
 FRAME_MAX = 4 * FRAME_GROWTH_BYTES
 
@@ -63,9 +63,23 @@ def test_impossible_lengths_are_refused(size: int) -> None:
 
 def test_a_claimed_length_takes_no_memory_before_the_bytes_arrive() -> None:
     frames = reader()
-    feed(frames, struct.pack(">i", FRAME_MAX) + b"x")
-    assert len(frames.buffer()) < FRAME_GROWTH_BYTES
-    assert frames.frame_size == FRAME_MAX
+    assert frames.memory_wanted == 0
+    feed(frames, struct.pack(">i", FRAME_MAX) + bytes(68))
+    assert frames.memory_wanted == FRAME_BYTES_LEAST
+    assert len(frames.buffer()) == FRAME_BYTES_LEAST - 68
+
+
+def test_a_frame_takes_memory_as_its_bytes_arrive() -> None:
+    frames = reader()
+    feed(frames, struct.pack(">i", FRAME_MAX) + bytes(60_000))
+    taken = [frames.memory_wanted]
+    while frames.in_frame:
+        piece = frames.buffer()
+        count = len(piece)
+        del piece
+        list(frames.received(count))
+        taken.append(frames.memory_wanted)
+    assert taken == [16 * 60_000, 32 * 60_000, 64 * 60_000, FRAME_MAX, 0]
 
 
 def test_a_frame_can_be_patched_without_touching_the_next_one() -> None:

@@ -43,6 +43,7 @@ FIRST_VERSION_WITH_SESSIONS = 7
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_ENDPOINTS = 16
 NOTHING_KNOWN = -1
+SHARES_OF_ROOM = 4
 LOST_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -123,8 +124,9 @@ def _are_known(services: Services, wanted: list[FetchPartition], by_id: bool) ->
 
 
 def room_for_answer(outbox: Outbox) -> int:
+    """A share of what is left, so that there is always some for the next one."""
     left = RESPONSES_BYTES_MAX - outbox.unsent_bytes
-    return max(min(left, FETCH_RESPONSE_BYTES_MAX), RESPONSE_BYTES_LEAST)
+    return max(min(left // SHARES_OF_ROOM, FETCH_RESPONSE_BYTES_MAX), RESPONSE_BYTES_LEAST)
 
 
 def patience_seconds(max_wait_ms: int) -> float:

@@ -22,6 +22,7 @@ from chronik.broker.incoming import Incoming, IncomingRules, accept_produced
 from chronik.broker.purgatory import Commits
 from chronik.broker.replica import Replica
 from chronik.exchange import Disconnect
+from chronik.limits import PRODUCE_NAMES_BYTES_MAX
 from chronik.protocol.batch import BatchHeader
 from chronik.protocol.budget import Budget
 from chronik.protocol.errors import ErrorCode, InvalidRecord, KafkaError, RecordsTooLarge
@@ -40,6 +41,9 @@ from chronik.protocol.schema import Response
 
 NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
 NO_OFFSET = -1
+MANY_TOPICS = 100
+"""With fewer, names cannot be many bytes."""
+
 FIRST_VERSION_WITH_LEADERS = 10
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 INTERNAL_TOPICS_CLIENT = "__admin_client"
@@ -81,6 +85,8 @@ def handle(
 ) -> ProduceResponse | Pipelined | Coroutine[None, None, ProduceResponse | None] | None:
     if request.acks not in (NO_ACKS, LEADER_ACKS, ALL_ACKS):
         return failure(request, ErrorCode.INVALID_REQUIRED_ACKS)
+    if len(request.topic_data) > MANY_TOPICS:
+        _check_names(request)
     producing = _Producing(services, request, context)
     return producing.outcome() if producing.append_at_once() else producing.append_by_and_by()
 
@@ -214,6 +220,12 @@ class _Producing:
 
 def _records_bytes(request: ProduceRequest) -> int:
     return sum(len(each.records or b"") for topic in request.topic_data for each in topic.partition_data)
+
+
+def _check_names(request: ProduceRequest) -> None:
+    """Raises Disconnect for names that are no topics' names: the answer would be as large as the request."""
+    if sum(len(topic.name) for topic in request.topic_data) > PRODUCE_NAMES_BYTES_MAX:
+        raise Disconnect(f"a produce with names of topics of more than {PRODUCE_NAMES_BYTES_MAX} letters")
 
 
 def _name_leaders(services: Services, response: ProduceResponse, version: int) -> None:

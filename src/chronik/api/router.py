@@ -62,9 +62,14 @@ from chronik.api.long_answers import Long
 from chronik.errors import StorageFailed
 from chronik.exchange import Disconnect, Hurry, Peer, Pending
 from chronik.exchange import Response as ResponseFrame
-from chronik.limits import DECODED_AT_ONCE_BYTES_MAX
+from chronik.limits import (
+    DECODED_AT_ONCE_BYTES_MAX,
+    PLAIN_REQUEST_BYTES_MAX,
+    RESPONSE_BYTES_LEAST,
+    RESPONSES_BYTES_MAX,
+)
 from chronik.metadata.store import StoreClosed
-from chronik.protocol.apis import API_VERSIONS_KEY, APIS, PRODUCE_KEY
+from chronik.protocol.apis import API_VERSIONS_KEY, APIS, FETCH_KEY, PRODUCE_KEY
 from chronik.protocol.codec import (
     MalformedMessage,
     RequestHeader,
@@ -76,7 +81,7 @@ from chronik.protocol.codec import (
     encode_response,
 )
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.protocol.schema import Request, Response
+from chronik.protocol.schema import Chunk, Request, Response
 
 logger = logging.getLogger("chronik.api")
 
@@ -193,6 +198,8 @@ class Router:
         return pending
 
     def _large(self, header: RequestHeader, view: memoryview, position: int, peer: Peer) -> Pending:
+        if len(view) > PLAIN_REQUEST_BYTES_MAX:
+            raise Disconnect(f"{APIS[header.api_key].name} in {len(view)} bytes (up to {PLAIN_REQUEST_BYTES_MAX})")
         hurry = Hurry(self._is_unsettled)
         context = Context(header.api_version, header.client_id or "", peer, hurry)
 
@@ -323,10 +330,13 @@ class Router:
         if response is None:
             return None
         try:
-            return encode_response(header.correlation_id, header.api_version, response)
+            frame = encode_response(header.correlation_id, header.api_version, response)
         except UnencodableMessage as error:
             logger.error("%s v%d cannot be answered", APIS[header.api_key].name, header.api_version, exc_info=error)
             raise Disconnect(f"its answer cannot be sent: {error}") from error
+        if self._services.outbox.unsent_bytes > RESPONSES_BYTES_MAX and header.api_key != FETCH_KEY:
+            _refuse_large(frame)
+        return frame
 
     def _broken(self, header: RequestHeader, request: Request, peer: Peer, error: BaseException) -> ResponseFrame:
         """Raises Disconnect when the node stops: what became of the request is not known, so nothing is said."""
@@ -376,6 +386,12 @@ def _log_arrival(header: RequestHeader, peer: Peer) -> None:
     """One that hangs is seen by this alone."""
     api = APIS[header.api_key]
     logger.debug("%s: %s v%d #%d", _who(header, peer), api.name, header.api_version, header.correlation_id)
+
+
+def _refuse_large(frame: list[Chunk]) -> None:
+    """A fetch has looked itself how much it may hold. Raises Disconnect."""
+    if sum(map(len, frame)) > RESPONSE_BYTES_LEAST:
+        raise Disconnect("there is no memory for its answer: those of others are not read")
 
 
 async def _settled(outcome: Outcome) -> Answer:

@@ -6,7 +6,8 @@ the disk): the next one starts meanwhile, and its response waits its turn.
 
 Back-pressure: while a connection has REQUESTS_QUEUED_MAX requests waiting, or its client does not read what it was
 answered, its socket is not read. Neither is it while the node has no memory for the large request that comes: such
-requests are counted from their first byte until they are answered, since they are kept until then.
+requests are counted as their bytes arrive, and until they are answered, since they are kept until then. While others
+wait for that memory, who owes the rest of such a request has to send it at a certain rate.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from chronik.exchange import Disconnect, Peer, Pending, Response
-from chronik.limits import REQUESTS_QUEUED_MAX, RESPONSES_UNSENT_BYTES_MAX
+from chronik.limits import FRAME_RATE_BYTES_MIN, REQUESTS_QUEUED_MAX, RESPONSES_UNSENT_BYTES_MAX
 from chronik.server.frames import SCRATCH_BYTES, FrameReader, FrameRefused
 
 if TYPE_CHECKING:
@@ -40,11 +41,10 @@ class Connection(asyncio.BufferedProtocol):
         self._stopping = False
         self._closing = False
         self._held = 0  # bytes of large requests that wait to be handled or answered
-        self._budgeted = 0  # bytes of the node-wide budget that this connection has
-        self._waits_for_budget = False
         self._unsent = 0  # bytes of responses that count as not read
         self.last_active = self._loop.time()
         self.frame_began: float | None = None  # since when the client owes the rest of a request
+        self._pace = (0.0, 0)  # when it was last looked at how fast that comes, and how much of it was there
         self.peer = Peer("?", 0, number)
         self._transport: asyncio.Transport
 
@@ -67,8 +67,7 @@ class Connection(asyncio.BufferedProtocol):
         for slot in self._slots:
             slot.response.cancel()
         self._slots.clear()
-        self._listener.release(self, self._budgeted)
-        self._budgeted = 0
+        self._listener.release(self)
         self._writing_paused = False
         self._count_unsent()
         logger.debug("connection %d closed%s", self._number, f": {error}" if error else "")
@@ -87,7 +86,7 @@ class Connection(asyncio.BufferedProtocol):
             self.close(str(error))
             return
         if self._reader.in_frame and self.frame_began is None:
-            self.frame_began = self.last_active
+            self._client_owes(self.last_active)
         self._handle_queued()
         self._adjust_reading()
 
@@ -176,7 +175,7 @@ class Connection(asyncio.BufferedProtocol):
     # Limits
 
     def _count_unsent(self) -> None:
-        """Only while it is worth counting: a connection that is paused holds megabytes."""
+        """Only while it is worth counting: the transport tells when there is more than the system takes at once."""
         unsent = self._transport.get_write_buffer_size() if self._writing_paused else 0
         self._listener.outbox.unsent_bytes += unsent - self._unsent
         self._unsent = unsent
@@ -184,13 +183,12 @@ class Connection(asyncio.BufferedProtocol):
     def _adjust_reading(self) -> None:
         if self._closing:
             return
-        wanted = self._held + _counted(self._reader.frame_size)
-        self._adjust_budget(wanted)
+        has_room = self._listener.has_room(self, self._held + _counted(self._reader.memory_wanted))
         wait = (
             self._stopping
-            or self._writing_paused
+            or (self._writing_paused and bool(self._queue))
             or len(self._queue) >= REQUESTS_QUEUED_MAX
-            or wanted > self._budgeted
+            or not has_room
         )
         if wait and not self._reading_paused:
             self._reading_paused = True
@@ -198,23 +196,16 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
         elif not wait and self._reading_paused:
             self._reading_paused = False
-            self.frame_began = self._loop.time() if self._reader.in_frame else None
+            if self._reader.in_frame:
+                self._client_owes(self._loop.time())
             self._transport.resume_reading()
 
-    def _adjust_budget(self, wanted: int) -> None:
-        if wanted < self._budgeted:
-            self._listener.give_back(self._budgeted - wanted)
-            self._budgeted = wanted
-        elif wanted > self._budgeted and not self._waits_for_budget:
-            if self._listener.reserve(self, wanted - self._budgeted):
-                self._budgeted = wanted
-            else:
-                self._waits_for_budget = True
+    def _client_owes(self, now: float) -> None:
+        self.frame_began = now
+        self._pace = now, self._reader.received_bytes
 
-    def granted(self, count: int) -> None:
-        """The listener has reserved what this connection has been waiting for."""
-        self._waits_for_budget = False
-        self._budgeted += count
+    def granted(self) -> None:
+        """There is room for what this connection has been waiting for."""
         self._loop.call_soon(self._adjust_reading)
 
     # The listener's side
@@ -226,8 +217,28 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_unread(self) -> bool:
-        """It holds megabytes of responses that its client does not read."""
+        """It holds responses that its client does not read."""
         return self._unsent > 0
+
+    def look_whether_it_reads(self, now: float) -> None:
+        """A slow client that gets on is not one that is stuck."""
+        if self._unsent:
+            before = self._unsent
+            self._count_unsent()
+            if self._unsent < before:
+                self.last_active = now
+
+    def is_too_slow(self, now: float) -> bool:
+        """Whether the client owes the rest of a large request, and sends it more slowly than may be asked for while
+        others wait for the memory that it takes."""
+        if self.frame_began is None or not _counted(self._reader.memory_wanted):
+            return False
+        since, received = self._pace
+        seconds = now - since
+        if seconds < self._listener.limits.frame_rate_seconds:
+            return False
+        self._pace = now, self._reader.received_bytes
+        return self._reader.received_bytes - received < FRAME_RATE_BYTES_MIN * seconds
 
     def unanswered(self) -> list[asyncio.Future[Response]]:
         return [slot.response for slot in self._slots]

@@ -15,7 +15,12 @@ SCRATCH_BYTES = 64 * KIB
 """One read. A larger frame is received in place, all but what this read had of it: that is copied, so it is small."""
 
 FRAME_GROWTH_BYTES = 1 * MIB
-"""A frame's buffer starts no larger than this and doubles as bytes arrive: a claimed length costs nothing."""
+"""A frame's buffer doubles from here on as bytes arrive: a claimed length costs nothing."""
+
+FRAME_FIRST_GROWTH = 16
+"""Below that it becomes so many times what has arrived: one read of a frame that does come, and it has its megabyte."""
+
+FRAME_BYTES_LEAST = 4 * KIB
 
 SIZE_BYTES = 4
 
@@ -42,9 +47,18 @@ class FrameReader:
         return self._frame is not None or bool(self._pending_size)
 
     @property
-    def frame_size(self) -> int:
-        """Size of the frame that is being received, 0 between frames."""
-        return self._size if self._frame is not None else 0
+    def received_bytes(self) -> int:
+        """Of the frame that is being received, 0 between frames."""
+        return self._filled if self._frame is not None else 0
+
+    @property
+    def memory_wanted(self) -> int:
+        """What the frame that is being received takes when its next bytes come: not to be exceeded is the caller's
+        business, who does not ask for the buffer before there is room."""
+        frame = self._frame
+        if frame is None:
+            return 0
+        return self._next_size() if self._filled == len(frame) else len(frame)
 
     def buffer(self) -> memoryview:
         """Where the next bytes go."""
@@ -52,7 +66,7 @@ class FrameReader:
         if frame is None:
             return self._scratch
         if self._filled == len(frame):
-            self._grow(frame)
+            self._frame = frame = self._grown(frame)
         if self._view is None:
             self._view = memoryview(frame)
         return self._view[self._filled :]
@@ -74,11 +88,22 @@ class FrameReader:
         self._frame = self._view = None
         return frame
 
-    def _grow(self, frame: bytearray) -> None:
+    def _next_size(self) -> int:
+        filled = self._filled
+        wanted = max(FRAME_BYTES_LEAST, min(FRAME_FIRST_GROWTH * filled, FRAME_GROWTH_BYTES), 2 * filled)
+        return min(wanted, self._size)
+
+    def _grown(self, frame: bytearray) -> bytearray:
         if self._view is not None:
             self._view.release()
             self._view = None
-        frame.extend(bytes(min(len(frame), self._size - len(frame))))
+        size = self._next_size()
+        if len(frame) < FRAME_GROWTH_BYTES:
+            grown = bytearray(size)
+            grown[: len(frame)] = frame
+            return grown
+        frame.extend(bytes(size - len(frame)))  # in place: what is large is moved by the kernel, and not copied
+        return frame
 
     def _split(self, data: memoryview) -> Iterator[bytearray]:
         position, end = 0, len(data)
@@ -109,9 +134,7 @@ class FrameReader:
             position += SIZE_BYTES
 
     def _begin(self, size: int, first: memoryview) -> None:
-        frame = bytearray(min(size, max(FRAME_GROWTH_BYTES, len(first))))
-        frame[: len(first)] = first
-        self._frame, self._size, self._filled = frame, size, len(first)
+        self._frame, self._size, self._filled = bytearray(first), size, len(first)
 
     def _checked(self, prefix: bytes | memoryview) -> int:
         size = int.from_bytes(prefix, "big", signed=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from chronik import limits
 from chronik.config import Address
 from chronik.exchange import Dispatch, Outbox
 from chronik.server.connection import Connection
+from chronik.server.frame_budget import FrameBudget
 from chronik.server.frames import SCRATCH_BYTES
 
 logger = logging.getLogger("chronik.server")
@@ -26,6 +26,7 @@ class ListenerLimits:
     frame_bytes: int = limits.FRAME_BYTES_MAX
     frames_bytes: int = limits.FRAMES_BYTES_MAX
     frame_receive_seconds: float = limits.FRAME_RECEIVE_SECONDS_MAX
+    frame_rate_seconds: float = limits.FRAME_RATE_SECONDS
     connections: int = limits.CONNECTIONS_MAX
     idle_seconds: float = limits.CONNECTION_IDLE_SECONDS_MAX
     responses_bytes: int = limits.RESPONSES_BYTES_MAX
@@ -54,8 +55,7 @@ class Listener:
         self._connections: set[Connection] = set()
         self._accepted = 0
         self._stopping = False
-        self._bytes_reserved = 0
-        self._waiting_for_bytes: deque[tuple[Connection, int]] = deque()
+        self._budget: FrameBudget[Connection] = FrameBudget(self.limits.frames_bytes)
         self._sweep: asyncio.TimerHandle | None = None
         self._all_closed: asyncio.Event
         self._shared_scratch: memoryview | None = None
@@ -105,6 +105,11 @@ class Listener:
     def connection_count(self) -> int:
         return len(self._connections)
 
+    @property
+    def bytes_reserved(self) -> int:
+        """For large requests."""
+        return self._budget.total
+
     def _new_connection(self) -> Connection:
         self._accepted += 1
         return Connection(self, self._accepted)
@@ -125,51 +130,66 @@ class Listener:
         self._connections.add(connection)
         return True
 
-    def release(self, connection: Connection, reserved: int) -> None:
+    def release(self, connection: Connection) -> None:
         self._connections.discard(connection)
-        self._waiting_for_bytes = deque(each for each in self._waiting_for_bytes if each[0] is not connection)
-        self.give_back(reserved)
+        self._budget.leave(connection)
+        self._grant()
         if not self._connections:
             self._all_closed.set()
 
-    def reserve(self, connection: Connection, count: int) -> bool:
-        """Room for `count` bytes. If there is none now, it is `granted` later; who came first is served first."""
-        if self._waiting_for_bytes or not self._has_room(count):
-            self._waiting_for_bytes.append((connection, count))
-            return False
-        self._bytes_reserved += count
-        return True
+    def has_room(self, connection: Connection, count: int) -> bool:
+        """Whether the connection's large requests may take `count` bytes; if not, it is told when they may."""
+        before = self._budget.reserved_by(connection)
+        if not count and not before:
+            return True
+        has_room = self._budget.want(connection, count)
+        if has_room and count < before:
+            self._grant()
+        elif not has_room:
+            self._hurry_sweep()
+        return has_room
 
-    def give_back(self, count: int) -> None:
-        self._bytes_reserved -= count
-        while self._waiting_for_bytes and self._has_room(self._waiting_for_bytes[0][1]):
-            connection, wanted = self._waiting_for_bytes.popleft()
-            self._bytes_reserved += wanted
-            connection.granted(wanted)
-
-    def _has_room(self, count: int) -> bool:
-        """One request is always let in, however large it is."""
-        return self._bytes_reserved + count <= self.limits.frames_bytes or self._bytes_reserved == 0
+    def _grant(self) -> None:
+        for connection in self._budget.granted():
+            connection.granted()
 
     # Idle and stuck connections
 
     def _schedule_sweep(self) -> None:
-        shortest = min(self.limits.idle_seconds, self.limits.frame_receive_seconds, self.limits.response_stuck_seconds)
-        self._sweep = self.loop.call_later(shortest / SWEEPS_PER_TIMEOUT, self._sweep_connections)
+        limits_seconds = [
+            self.limits.idle_seconds,
+            self.limits.frame_receive_seconds,
+            self.limits.response_stuck_seconds,
+        ]
+        if self._budget.is_waited_for:
+            limits_seconds.append(self.limits.frame_rate_seconds)
+        self._sweep = self.loop.call_later(min(limits_seconds) / SWEEPS_PER_TIMEOUT, self._sweep_connections)
+
+    def _hurry_sweep(self) -> None:
+        """Somebody has begun to wait for memory."""
+        if self._sweep is not None and self._sweep.when() - self.loop.time() > self.limits.frame_rate_seconds:
+            self._sweep.cancel()
+            self._schedule_sweep()
 
     def _sweep_connections(self) -> None:
         now = self.loop.time()
-        has_room = self.outbox.unsent_bytes <= self.limits.responses_bytes
+        is_full = self.outbox.unsent_bytes > self.limits.responses_bytes
         for connection in list(self._connections):
-            began = connection.frame_began
-            if began is not None and now - began > self.limits.frame_receive_seconds:
-                connection.close(f"a request did not arrive whole within {self.limits.frame_receive_seconds:g} s")
-            elif connection.waits_for_client and now - connection.last_active > self.limits.idle_seconds:
-                connection.close(f"idle for {self.limits.idle_seconds:g} s")
-            elif (
-                not has_room
-                and connection.is_unread
-                and now - connection.last_active > self.limits.response_stuck_seconds
-            ):
-                connection.close("its responses are not read, and there is no memory for more")
+            connection.look_whether_it_reads(now)
+            fault = self._fault(connection, now, is_full)
+            if fault is not None:
+                connection.close(fault)
         self._schedule_sweep()
+
+    def _fault(self, connection: Connection, now: float, is_full: bool) -> str | None:
+        began = connection.frame_began
+        if began is not None and now - began > self.limits.frame_receive_seconds:
+            return f"a request did not arrive whole within {self.limits.frame_receive_seconds:g} s"
+        if self._budget.is_waited_for and connection.is_too_slow(now):
+            return "a large request comes slowly, and others wait for the memory that it takes"
+        silent_seconds = now - connection.last_active
+        if connection.waits_for_client and silent_seconds > self.limits.idle_seconds:
+            return f"idle for {self.limits.idle_seconds:g} s"
+        if is_full and connection.is_unread and silent_seconds > self.limits.response_stuck_seconds:
+            return "its responses are not read, and there is no memory for more"
+        return None

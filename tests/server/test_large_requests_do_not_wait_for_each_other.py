@@ -1,0 +1,82 @@
+"""The budget of large requests: who came first goes on first, and some one always can."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from chronik.limits import FRAME_RATE_BYTES_MIN
+from chronik.server.frame_budget import FrameBudget
+from chronik.server.listener import ListenerLimits
+
+
+def test_up_to_the_limit_nobody_waits_and_one_more_goes_beyond_it() -> None:
+    budget: FrameBudget[str] = FrameBudget(100)
+    assert budget.want("a", 60)
+    assert budget.want("b", 40)
+    assert budget.want("c", 30)
+    assert not budget.want("d", 1)
+    assert (budget.total, budget.is_waited_for) == (130, True)
+
+
+def test_those_who_wait_are_served_in_their_order_as_there_is_room() -> None:
+    budget: FrameBudget[str] = FrameBudget(100)
+    for holder in "abc":
+        budget.want(holder, 50)
+    assert not budget.want("d", 50)
+    assert not budget.want("e", 10)
+    assert list(budget.granted()) == []
+    budget.leave("a")
+    assert list(budget.granted()) == ["d"]
+    budget.leave("b")
+    assert list(budget.granted()) == ["e"]
+    assert not budget.is_waited_for
+
+
+def test_who_has_gone_beyond_the_limit_is_not_held_up_by_those_who_wait() -> None:
+    budget: FrameBudget[str] = FrameBudget(100)
+    for holder in "ab":
+        budget.want(holder, 60)
+    assert not budget.want("a", 70)
+    assert budget.want("b", 500)
+
+
+def test_who_wants_less_waits_no_more() -> None:
+    budget: FrameBudget[str] = FrameBudget(100)
+    for holder in "abc":
+        budget.want(holder, 60)
+    assert not budget.want("a", 70)
+    assert budget.want("a", 50)
+    assert budget.reserved_by("a") == 50
+    budget.leave("b")
+    assert list(budget.granted()) == ["c"]
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_all_requests_arrive_in_the_end_however_many_are_there_in_part(seed: int) -> None:
+    """Each grows by doubling until it is whole, and goes when it is; the memory taken stays bounded."""
+    rng = random.Random(seed)
+    limit, largest = 1_000, 600
+    budget: FrameBudget[int] = FrameBudget(limit)
+    sizes = {number: rng.randrange(1, largest) for number in range(40)}
+    wanted = dict.fromkeys(sizes, 1)
+    may_go_on = set(sizes)
+    while sizes:
+        assert may_go_on, "everybody waits for everybody"
+        number = rng.choice(sorted(may_go_on))
+        if budget.reserved_by(number) == sizes[number]:
+            budget.leave(number)
+            del sizes[number]
+            may_go_on.discard(number)
+        elif not budget.want(number, min(wanted[number], sizes[number])):
+            may_go_on.discard(number)
+        wanted[number] *= 2
+        may_go_on.update(budget.granted())
+        assert budget.total <= limit + largest
+    assert budget.total == 0
+
+
+def test_a_large_request_has_to_come_at_sixty_four_kilobytes_in_a_second() -> None:
+    assert FRAME_RATE_BYTES_MIN == 64 * 1024
+    assert ListenerLimits().frame_rate_seconds == 2.0
