@@ -61,6 +61,9 @@ COMMANDS: st.SearchStrategy[Any] = st.one_of(
         st.lists(st.builds(c.OffsetCheckpoint, IDS, SMALL, EPOCHS, SMALL, SMALL), max_size=2).map(tuple),
     ),
     st.builds(c.ReassignPartitions, st.lists(REASSIGNMENTS, max_size=3).map(tuple), st.booleans()),
+    st.builds(
+        c.ReportLostRecords, SMALL, EPOCHS, st.lists(st.builds(c.PartitionKey, IDS, SMALL), max_size=3).map(tuple)
+    ),
     st.builds(c.ElectLeaders, st.lists(st.builds(c.PartitionKey, IDS, SMALL), max_size=3).map(tuple), st.booleans()),
     st.builds(c.CreateConsumerGroup, GROUPS, st.just("consumer"), SMALL, EPOCHS),
     st.builds(

@@ -6,9 +6,11 @@ Answered when every replica that is alive has let go of what is before it.
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from chronik.api.context import Context, Services
 from chronik.api.long_answers import in_pieces
+from chronik.broker.replica import Replica
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -17,6 +19,8 @@ from chronik.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+
+logger = logging.getLogger("chronik.api")
 
 HIGH_WATERMARK = -1
 UNKNOWN = -1
@@ -57,6 +61,9 @@ async def _delete(
     services: Services, topic: str, wanted: DeleteRecordsPartition, timeout_ms: int
 ) -> DeleteRecordsPartitionResult:
     try:
+        lost = services.replicas.lost(topic, wanted.partition_index)
+        if lost is not None and wanted.offset == HIGH_WATERMARK:
+            return _begun_anew(lost, wanted)
         replica = services.replicas.by_name(topic, wanted.partition_index)
         if services.image.topics_by_id[replica.topic_id].internal:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
@@ -73,6 +80,14 @@ async def _delete(
     except KafkaError as error:
         return _failed(wanted, error.code)
     return DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=low_watermark)
+
+
+def _begun_anew(lost: Replica, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    """All of it is to go, and all of it is gone: so an operator says that a lost partition may go on without it."""
+    damage = lost.damage
+    start = lost.begin_anew()
+    logger.warning("%r begins anew at offset %d, as it was asked to; %s", lost, start, damage)
+    return DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=start)
 
 
 def _is_alive(services: Services, broker_id: int) -> bool:

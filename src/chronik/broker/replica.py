@@ -75,12 +75,12 @@ class Replica:
         "_sync_waiters",
         "_synced_offsets",
         "_syncing_waiters",
-        "_told_high_watermark",
         "abandoned",
         "compaction",
         "durable_end",
         "high_watermark",
         "index",
+        "is_in_isr",
         "leader",
         "leader_epoch",
         "leading",
@@ -88,6 +88,7 @@ class Replica:
         "rules",
         "topic_id",
         "topic_name",
+        "was_out_of_isr",
         "watchers",
     )
 
@@ -110,12 +111,14 @@ class Replica:
         self.index = index
         self.leader = NO_LEADER
         self.leader_epoch = ANY_EPOCH
+        self.is_in_isr = False
+        self.was_out_of_isr = False
+        """At some time since the node started. If it leads and has lost its log all the same, an operator wanted it."""
         self.leading: InSync | None = None
         """What it knows of its followers, while this node leads the partition."""
         self.rules = rules
         self.high_watermark = topic.partitions[index].high_watermark
         self._learnt = 0
-        self._told_high_watermark = 0
         self.durable_end = 0
         """How far this node's own log is as safe as one node can make it."""
         self.watchers: dict[RecordsArrived, None] = {}
@@ -172,12 +175,6 @@ class Replica:
         a follower's may end in a tail that nobody committed, until its leader has taken it for a part of its own."""
         return self.high_watermark if self.leading is not None else self._learnt
 
-    def lag(self, written_down: int) -> int:
-        """Records that are committed, as its leader last said or the cluster wrote down, and that it does not hold."""
-        if self.leading is not None:
-            return 0
-        return max(0, max(self._told_high_watermark, written_down) - self.log.log_end_offset)
-
     @property
     def last_stable_offset(self) -> int:
         return self.high_watermark
@@ -192,6 +189,8 @@ class Replica:
     def assume(self, partition: Partition, now: float) -> None:
         """Takes the role that the image gives this node."""
         self.leader = partition.leader
+        self.is_in_isr = self._node_id in partition.isr
+        self.was_out_of_isr = self.was_out_of_isr or not self.is_in_isr
         if self.leading is not None and self.leader_epoch == partition.leader_epoch:
             self.leading.update(partition, now)
             self._starts.tell()
@@ -231,6 +230,31 @@ class Replica:
         self._recent.clear()
         self._starts.tell()
         self.stop_waiting()
+
+    def refuse_if_lost(self) -> None:
+        """Raises KAFKA_STORAGE_ERROR: to serve nothing from its old end on would look like an empty partition."""
+        if self._log is not None and self._log.missing_from is not None and self._log.is_lost:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self}: {self.damage}")
+
+    @property
+    def damage(self) -> str | None:
+        """What this disk has lost of it, as was found when it was opened."""
+        log = self._log
+        if log is None or log.missing_from is None:
+            return None
+        return f"offsets {log.missing_from} to {log.missing_end - 1} were synced once and are gone from this disk"
+
+    def begin_anew(self) -> int:
+        """An operator has given up what this disk has lost: the log goes on where it ended. Returns that offset.
+
+        Raises KAFKA_STORAGE_ERROR when others are in sync, who have it all. Waits for the disk."""
+        leading, log = self.leading, self.log
+        if leading is None or any(member != self._node_id for member in leading.isr):
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self}: others are in sync")
+        log.truncate_fully_and_start_at(log.log_end_offset)
+        self._was_cut(log)
+        self._begin_term(leading)
+        return log.log_start_offset
 
     def check_epoch(self, claimed: int) -> None:
         """Raises FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH when client and broker disagree about who leads."""
@@ -387,7 +411,6 @@ class Replica:
     def learn(self, high_watermark: int, leader_start: int) -> None:
         """What the leader says of the log they share."""
         log = self.log
-        self._told_high_watermark = high_watermark
         self.high_watermark = max(self.high_watermark, min(high_watermark, log.log_end_offset))
         self._learnt = max(self._learnt, min(high_watermark, log.log_end_offset))
         start = min(leader_start, log.log_end_offset)

@@ -27,6 +27,11 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("chronik.broker")
 
+LOST: Final = (
+    ": nothing of it is read or written here, unless other replicas fill it again. Bring the files back and start"
+    " again, or give them up with `chronik topics begin-anew`"
+)
+
 REPLICAS_PER_TURN: Final = 250
 """Whoever goes through all partitions, of which there may be tens of thousands, leaves the loop to others after so
 many: to look at one takes 1 to 5 µs."""
@@ -83,6 +88,8 @@ class Replicas:
         applied in its last life: roles that are over, and partitions that left and have come back since."""
         self.listeners: list[Callable[[Replica], None]] = []
         """Told of each replica that has come, changed its role, or gone."""
+        self.damage_listeners: list[Callable[[Replica], None]] = []
+        """Told of each replica whose log is found to have lost what was synced once, as it is opened."""
         self.stopping = False
         """The node stops: nobody waits for records any more."""
 
@@ -102,11 +109,13 @@ class Replicas:
     # Finding one
 
     def by_name(self, topic: str, index: int) -> Replica:
-        """An open replica that this node leads. Raises UNKNOWN_TOPIC_OR_PARTITION or NOT_LEADER_OR_FOLLOWER."""
+        """An open replica that this node leads. Raises UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, and
+        KAFKA_STORAGE_ERROR when its log is lost."""
         replica = self.get(topic, index)
         if replica is None or not replica.leads:
             raise self._not_here(self._store.image.topics.get(topic), index)
         replica.open()
+        replica.refuse_if_lost()
         return replica
 
     def by_id(self, topic_id: bytes, index: int) -> Replica:
@@ -116,7 +125,20 @@ class Replicas:
             topic = self._store.image.topics_by_id.get(topic_id)
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID) if topic is None else self._not_here(topic, index)
         replica.open()
+        replica.refuse_if_lost()
         return replica
+
+    def lost(self, topic: str, index: int) -> Replica | None:
+        """One that this node leads, and of which its disk has lost everything."""
+        replica = self.get(topic, index)
+        if replica is None or not replica.leads:
+            return None
+        replica.open()
+        return replica if replica.log.is_lost else None
+
+    def damages(self) -> Iterator[tuple[Replica, str]]:
+        """What disks have lost, as far as logs are open, which all are soon after the start."""
+        return ((replica, damage) for replica in self._by_id.values() if (damage := replica.damage) is not None)
 
     def _not_here(self, topic: Topic | None, index: int) -> KafkaError:
         if topic is None or not 0 <= index < len(topic.partitions):
@@ -228,7 +250,7 @@ class Replicas:
     def _open_log(self, replica: Replica) -> PartitionLog:
         topic = self._store.image.topics_by_id[replica.topic_id]
         key = replica.topic_id, replica.index
-        return PartitionLog.open(
+        log = PartitionLog.open(
             self._cache.files,
             self._cache,
             f"{TOPICS_FOLDER}/{format_id(replica.topic_id)}/{replica.index}",
@@ -237,6 +259,21 @@ class Replicas:
             self._synced_offsets.get(*key),
             lower_recovery_point=lambda offset: self._synced_offsets.lower(*key, offset),
         )
+        if log.missing_from is not None:
+            self._report_damage(replica, log)
+        return log
+
+    def _report_damage(self, replica: Replica, log: PartitionLog) -> None:
+        logger.error(
+            "%r: offsets %d to %d were synced once and are gone from this disk (%s)%s",
+            replica,
+            log.missing_from,
+            log.missing_end - 1,
+            log.folder,
+            LOST if log.is_lost else "",
+        )
+        for listener in self.damage_listeners:
+            listener(replica)
 
     def _tidy_folders(self) -> None:
         """At the start: folders of no topic or partition that belongs here are set aside, never deleted; those of

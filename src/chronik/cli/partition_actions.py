@@ -1,4 +1,5 @@
-"""`chronik topics reassign`, `reassignments` and `elect-leaders`: where partitions are, and who leads them."""
+"""`chronik topics reassign`, `reassignments`, `elect-leaders` and `begin-anew`: where partitions are, who leads them,
+and what becomes of those that are lost."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ from typing import Any
 
 from chronik.cli.arguments import WrongInput, add_client_arguments, add_json_argument, cluster_of
 from chronik.cli.output import numbers, print_json, table
-from chronik.client.partitions import elect_leaders, list_reassignments, reassign_partitions
+from chronik.client.cluster import Cluster
+from chronik.client.offsets import lost_partitions
+from chronik.client.partitions import begin_anew, elect_leaders, list_reassignments, reassign_partitions
 from chronik.client.records import TopicPartition
 from chronik.protocol.errors import ErrorCode, KafkaError
 
@@ -40,6 +43,40 @@ def add_partition_actions(actions: Any) -> None:
         help="for partitions without a leader: elect a replica that may lack records, which are lost then",
     )
     add_client_arguments(elect, run_elect_leaders)
+
+
+    anew = actions.add_parser("begin-anew", help="go on without the records of partitions that their disks have lost")
+    anew.add_argument("name", metavar="NAME")
+    anew.add_argument("--partition", type=int, action="append", required=True, metavar="N", help="repeatable")
+    add_client_arguments(anew, run_begin_anew)
+
+
+def run_begin_anew(arguments: argparse.Namespace) -> int:
+    wanted = [TopicPartition(arguments.name, index) for index in arguments.partition]
+    with cluster_of(arguments) as cluster:
+        leaderless = [partition for partition in wanted if not _has_leader(cluster, partition)]
+        led = [partition for partition in wanted if partition not in leaderless]
+        lost = lost_partitions(cluster, led)
+        for partition in led:
+            if partition not in lost:
+                raise WrongInput(f"{partition} is not lost: nothing was changed")
+        for partition in led:
+            print(f"{partition} begins anew at offset {begin_anew(cluster, partition)}")
+        refused = {each: error for each, error in elect_leaders(cluster, leaderless, unclean=True).items() if error}
+    for partition in leaderless:
+        if partition not in refused:
+            print(f"{partition} goes on with what its replicas have")
+    _raise_for(refused)
+    return 0
+
+
+def _has_leader(cluster: Cluster, partition: TopicPartition) -> bool:
+    try:
+        return cluster.leader_id(partition) >= 0
+    except KafkaError as error:
+        if error.code is ErrorCode.LEADER_NOT_AVAILABLE:
+            return False
+        raise
 
 
 def run_reassign(arguments: argparse.Namespace) -> int:

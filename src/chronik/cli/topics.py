@@ -27,7 +27,7 @@ from chronik.client.admin import (
     list_topics,
 )
 from chronik.client.cluster import Cluster
-from chronik.client.offsets import earliest_offsets, latest_offsets
+from chronik.client.offsets import earliest_offsets, latest_offsets, lost_partitions
 from chronik.client.records import TopicPartition
 from chronik.ids import format_id
 from chronik.protocol.errors import ErrorCode, KafkaError
@@ -160,6 +160,8 @@ def _described(cluster: Cluster, name: str) -> dict[str, Any]:
             raise KafkaError(error.code, f"there is no topic {name}") from None
         raise
     led = [TopicPartition(name, each.partition_index) for each in topic.partitions if each.leader_id >= 0]
+    lost = lost_partitions(cluster, led)
+    led = [partition for partition in led if partition not in lost]
     starts, ends = earliest_offsets(cluster, led), latest_offsets(cluster, led)
     partitions = []
     for each in topic.partitions:
@@ -174,6 +176,7 @@ def _described(cluster: Cluster, name: str) -> dict[str, Any]:
                 "offline": each.offline_replicas,
                 "start_offset": starts.get(partition),
                 "end_offset": ends.get(partition),
+                "lost": partition in lost or not each.isr_nodes,
             }
         )
     own = {
@@ -182,6 +185,14 @@ def _described(cluster: Cluster, name: str) -> dict[str, Any]:
         if config.config_source == DYNAMIC_TOPIC_CONFIG
     }
     return {**_summary(topic), "partitions": partitions, "configs": own}
+
+
+def _told_as_lost(partition: dict[str, Any]) -> str:
+    who = f"the disk of broker {partition['leader']}" if partition["leader"] >= 0 else "every disk that had them all"
+    return (
+        f"Partition {partition['partition']} is lost: records of it are gone from {who}, as the logs of brokers tell."
+        " Bring them back and start again, or go on without them: topics begin-anew"
+    )
 
 
 def _description(topic: dict[str, Any]) -> str:
@@ -204,5 +215,6 @@ def _description(topic: dict[str, Any]) -> str:
             f"Id: {topic['id']}",
             f"Configs: {configs or '(all defaults)'}",
             table(("PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "START", "END"), rows),
+            *map(_told_as_lost, (each for each in topic["partitions"] if each["lost"])),
         ]
     )

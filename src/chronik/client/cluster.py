@@ -84,7 +84,7 @@ class Cluster:
 
     def _patience_s(self, error: ClientError | KafkaError, repeatable: bool) -> float:
         if isinstance(error, KafkaError):
-            if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            if error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR):
                 return min(UNKNOWN_TOPIC_SECONDS_MAX, self.timeout_s)
             return self.timeout_s if error.code.retriable else 0.0
         passing = UNANSWERED if repeatable else UNSENT

@@ -7,6 +7,7 @@ from typing import Final
 
 from chronik.client.cluster import Cluster, raise_for
 from chronik.client.records import TopicPartition
+from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -36,7 +37,16 @@ def list_offsets(cluster: Cluster, timestamps: Mapping[TopicPartition, int]) -> 
     return cluster.retrying(lambda: _list_offsets(cluster, timestamps))
 
 
-def _list_offsets(cluster: Cluster, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+def lost_partitions(cluster: Cluster, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+    """Those whose leaders say that their disks have lost them."""
+    lost: set[TopicPartition] = set()
+    cluster.retrying(lambda: _list_offsets(cluster, dict.fromkeys(partitions, LATEST), lost))
+    return lost
+
+
+def _list_offsets(
+    cluster: Cluster, timestamps: Mapping[TopicPartition, int], lost: set[TopicPartition] | None = None
+) -> dict[TopicPartition, int]:
     found: dict[TopicPartition, int] = {}
     for leader_id, partitions in by_leader(cluster, timestamps).items():
         request = ListOffsetsRequest(
@@ -56,6 +66,9 @@ def _list_offsets(cluster: Cluster, timestamps: Mapping[TopicPartition, int]) ->
         for topic in response.topics:
             for answer in topic.partitions:
                 partition = TopicPartition(topic.name, answer.partition_index)
+                if lost is not None and answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
+                    lost.add(partition)
+                    continue
                 raise_for(answer.error_code, str(partition))
                 found[partition] = answer.offset
     return found

@@ -1,4 +1,4 @@
-"""Where partitions are and who leads them: move them to other brokers, see what moves, elect leaders."""
+"""Where partitions are and who leads them: move them, see what moves, elect leaders, give up what is lost."""
 
 from __future__ import annotations
 
@@ -14,6 +14,12 @@ from chronik.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from chronik.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from chronik.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 from chronik.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -21,6 +27,8 @@ from chronik.protocol.messages.list_partition_reassignments import (
 )
 
 PREFERRED, UNCLEAN = 0, 1
+
+UP_TO_THE_END = -1
 
 Refusals = dict[TopicPartition, KafkaError]
 
@@ -33,6 +41,18 @@ class Move:
     replicas: list[int]
     adding: list[int]
     removing: list[int]
+
+
+def begin_anew(cluster: Cluster, partition: TopicPartition) -> int:
+    """Gives up the records of a partition that its leader's disk has lost; returns the offset it goes on at.
+
+    To be asked of lost partitions alone: of any other it deletes all records. Raises ClientError, KafkaError."""
+    wanted = DeleteRecordsPartition(partition_index=partition.partition, offset=UP_TO_THE_END)
+    topic = DeleteRecordsTopic(name=partition.topic, partitions=[wanted])
+    request = DeleteRecordsRequest(topics=[topic], timeout_ms=int(cluster.timeout_s * 1000))
+    [answer] = cluster.leader(partition).request(request, DeleteRecordsResponse).topics[0].partitions
+    raise_for(answer.error_code, str(partition))
+    return answer.low_watermark
 
 
 def reassign_partitions(cluster: Cluster, wanted: Mapping[TopicPartition, Sequence[int] | None]) -> Refusals:

@@ -115,11 +115,10 @@ class TopicController:
         }
 
     def _offsets_topic(self) -> TopicRequest:
-        factor = self._configs.broker_int("offsets.topic.replication.factor")
         return TopicRequest(
             OFFSETS_TOPIC,
             self._configs.broker_int("offsets.topic.num.partitions"),
-            min(factor, len(self._store.image.brokers)),
+            self._configs.broker_int("offsets.topic.replication.factor"),
             configs=OFFSETS_TOPIC_CONFIGS,
         )
 

@@ -83,16 +83,20 @@ class FileCache:
     def _keep(self, file: File) -> File:
         self._open[file.path] = file
         if len(self._open) > self._open_files_max:
-            self._evict()
+            self._evict(self._open_files_max)
+        if self.files.is_short_of_descriptors:
+            self._evict(len(self._open) - EVICTION_TRIES_MAX)
+            self.files.replenish_descriptors()
         return file
 
-    def _evict(self) -> None:
+    def _evict(self, left: int) -> None:
+        """Until no more than so many are open, as far as that can be done in some tries."""
         for _ in range(min(EVICTION_TRIES_MAX, len(self._open) - 1)):
             path, file = self._open.popitem(last=False)
             if file not in self._pins and (not file.unsynced or path in self._expendable):
                 self._expendable.discard(path)
                 file.close()
-                if len(self._open) <= self._open_files_max:
+                if len(self._open) <= left:
                     return
             else:
                 self._open[path] = file

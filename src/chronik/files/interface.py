@@ -57,6 +57,13 @@ class FileSystem(Protocol):
     def failure(self) -> str | None:
         """What failed, when something failed; from then on nothing more is written."""
 
+    @property
+    def is_short_of_descriptors(self) -> bool:
+        """Whether files were opened with descriptors that had been held back: others are to be closed."""
+
+    def replenish_descriptors(self) -> None:
+        """Holds back as many again, as far as there are any."""
+
     def open(self, path: str) -> File:
         """Raises FileNotFoundError when there is no such file."""
 

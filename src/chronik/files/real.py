@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+import stat
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn, TypeVar
 
 from chronik.errors import StorageFailed
 from chronik.files import platform
+from chronik.files.descriptors import SpareDescriptors
 from chronik.files.interface import Buffer, folders_above
+
+FILE_MODE: Final = 0o600
+FOLDER_MODE: Final = 0o700
+"""Records, and what groups have read of them, are nobody's business but the node's."""
+
+T = TypeVar("T")
 
 _pread = platform.pread
 _pwrite = platform.pwrite
@@ -19,17 +28,31 @@ _pwrite = platform.pwrite
 class RealFiles:
     """Files below one folder, which is made when missing."""
 
-    def __init__(self, root: str | Path) -> None:
+    _spare: SpareDescriptors | None = None
+
+    def __init__(self, root: str | Path, spare: SpareDescriptors | None = None) -> None:
+        """With `spare`, descriptors are held back for the files in it; it is closed by whoever made it."""
         self.root = str(root)
         self.failure: str | None = None
-        os.makedirs(self.root, exist_ok=True)
+        self._spare = spare
+        os.makedirs(self.root, FOLDER_MODE, exist_ok=True)
+
+    @property
+    def is_short_of_descriptors(self) -> bool:
+        return self._spare is not None and self._spare.is_short
+
+    def replenish_descriptors(self) -> None:
+        if self._spare is not None:
+            self._spare.replenish()
 
     def open(self, path: str) -> RealFile:
-        return RealFile(self, path, os.open(self._full(path), platform.OPEN_FLAGS))
+        full = self._full(path)
+        return RealFile(self, path, self._opening(lambda: os.open(full, platform.OPEN_FLAGS)))
 
     def create(self, path: str) -> RealFile:
+        full = self._full(path)
         with self._fail_stop("create", path):
-            fd = os.open(self._full(path), platform.OPEN_FLAGS | os.O_CREAT, 0o644)
+            fd = self._opening(lambda: os.open(full, platform.OPEN_FLAGS | os.O_CREAT, FILE_MODE))
         return RealFile(self, path, fd)
 
     def exists(self, path: str) -> bool:
@@ -51,7 +74,9 @@ class RealFiles:
 
     def make_folder(self, path: str) -> list[str]:
         with self._fail_stop("make folder", path):
-            os.makedirs(self._full(path), exist_ok=True)
+            for folder in (*reversed(folders_above(path)[:-1]), path):
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(self._full(folder), FOLDER_MODE)
         return folders_above(path)
 
     def remove_folder(self, path: str) -> None:
@@ -59,23 +84,36 @@ class RealFiles:
             os.rmdir(self._full(path))
 
     def list_folder(self, path: str) -> list[str]:
+        full = self._full(path)
         try:
-            return sorted(os.listdir(self._full(path)))
+            return sorted(self._opening(lambda: os.listdir(full)))
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def sync_folder(self, path: str) -> None:
+        full = self._full(path)
         with self._fail_stop("sync folder", path):
-            platform.sync_folder(self._full(path))
+            self._opening(lambda: platform.sync_folder(full))
 
     def lock(self, path: str) -> RealLock:
-        fd = os.open(self._full(path), platform.OPEN_FLAGS | os.O_CREAT, 0o644)
+        fd = os.open(self._full(path), platform.OPEN_FLAGS | os.O_CREAT, FILE_MODE)
         try:
             platform.lock_exclusively(fd, self._full(path))
         except BaseException:
             os.close(fd)
             raise
         return RealLock(fd)
+
+    def tighten(self) -> None:
+        """Takes from others what earlier versions gave them. Raises OSError when it is not ours to take."""
+        if sys.platform == "win32" or stat.S_IMODE(os.stat(self.root).st_mode) == FOLDER_MODE:
+            return
+        for folder, folders, names in os.walk(self.root):
+            for name in folders:
+                _set_mode(f"{folder}/{name}", FOLDER_MODE)
+            for name in names:
+                _set_mode(f"{folder}/{name}", FILE_MODE)
+        os.chmod(self.root, FOLDER_MODE)  # at last: it says that the rest is done
 
     def fail(self, action: str, path: str, error: OSError) -> NoReturn:
         self.failure = f"{action} {path}: {error.strerror or error}"
@@ -84,6 +122,9 @@ class RealFiles:
     def refuse_after_failure(self) -> None:
         if self.failure is not None:
             raise StorageFailed(f"storage failed earlier: {self.failure}")
+
+    def _opening(self, opens: Callable[[], T]) -> T:
+        return opens() if self._spare is None else self._spare.opening(opens)
 
     def _full(self, path: str) -> str:
         return f"{self.root}/{path}" if path else self.root
@@ -95,6 +136,11 @@ class RealFiles:
             yield
         except OSError as error:
             self.fail(action, path, error)
+
+
+def _set_mode(path: str, mode: int) -> None:
+    if not os.path.islink(path):
+        os.chmod(path, mode)
 
 
 class RealLock:

@@ -150,6 +150,13 @@ class TwinFiles:
 
     # -- FileSystem ---------------------------------------------------------------------------------------------------
 
+    @property
+    def is_short_of_descriptors(self) -> bool:
+        return False
+
+    def replenish_descriptors(self) -> None:
+        """It has as many as it needs."""
+
     def open(self, path: str) -> TwinFile:
         self._content(path)
         return TwinFile(self, path, self._names[path])

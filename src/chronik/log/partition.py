@@ -58,6 +58,7 @@ class PartitionLog:
         "folder",
         "log_end_offset",
         "log_start_offset",
+        "missing_end",
         "missing_from",
         "synced_offset",
     )
@@ -82,6 +83,7 @@ class PartitionLog:
         self.missing_from = recovered.missing_from
         """From here on the disk had lost what was synced once, when the log was opened: those offsets stay empty,
         unless the log is cut there and filled again by replication."""
+        self.missing_end = recovered.log_end_offset
         self._files = files
         self._cache = cache
         self._clock = clock
@@ -123,6 +125,11 @@ class PartitionLog:
     def reconfigure(self, config: LogConfig) -> None:
         """Holds for what is written, deleted and compacted from now on."""
         self.config = config
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing is left of what was synced once: its folder is gone, or all segments in it."""
+        return self.missing_from is not None and self.log_start_offset == self.log_end_offset
 
     @property
     def size(self) -> int:

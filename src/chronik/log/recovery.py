@@ -73,6 +73,7 @@ def recover(
         _sync_names(files, folder)
     log_start = stored_start or 0
     if not segments:
+        log_end = log_start  # as of a log that was emptied: what is before its start is not missing
         log_start = max(log_start, synced_offset)
     elif not is_start_known:
         log_start = segments[0].base_offset

@@ -44,6 +44,7 @@ HANDLERS: Final[dict[type[c.Base], Handler]] = {
     c.UpdatePartitionOffset: partitions.update_partition_offset,
     c.ReassignPartitions: partitions.reassign_partitions,
     c.ElectLeaders: partitions.elect_leaders,
+    c.ReportLostRecords: partitions.report_lost_records,
     c.CreateConsumerGroup: groups.create_consumer_group,
     c.UpdateConsumerGroup: groups.update_consumer_group,
     c.DeleteConsumerGroup: groups.delete_consumer_group,

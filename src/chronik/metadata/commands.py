@@ -276,6 +276,15 @@ class ElectLeaders(Base, frozen=True, tag=51):
     unclean: bool = False
 
 
+class ReportLostRecords(Base, frozen=True, tag=52):
+    """A broker's disk has lost records of these partitions that it had acknowledged: it leaves their ISRs, be it the
+    last, and leads them no more. Each stands or falls alone."""
+
+    broker_id: BrokerId
+    broker_epoch: int
+    partitions: tuple[PartitionKey, ...]
+
+
 # --- consumer groups and offsets ----------------------------------------------------------------------------------
 
 
@@ -404,6 +413,7 @@ Command = (
     | UpdatePartitionOffset
     | ReassignPartitions
     | ElectLeaders
+    | ReportLostRecords
     | CreateConsumerGroup
     | UpdateConsumerGroup
     | DeleteConsumerGroup

@@ -69,7 +69,7 @@ def after_durable_restart(partition: Partition, broker_id: int, brokers: Brokers
 
 
 def after_disk_loss(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
-    """`broker_id` runs on an empty disk; an ISR of it alone is lost, and the partition stays offline."""
+    """`broker_id` has nothing of it any more, or not all; an ISR of it alone is lost: the partition stays offline."""
     if broker_id not in partition.isr:
         return partition
     isr = without(partition.isr, broker_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import msgspec
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 
 from chronik.errors import ConfigError, DataFolderInUse
 from chronik.files import Lock, RealFiles, write_atomically
+from chronik.files.descriptors import SpareDescriptors
 from chronik.files.interface import read_file
 from chronik.ids import format_id, new_id, parse_id
 from chronik.node.identity import (
@@ -26,6 +28,8 @@ from chronik.node.identity import (
 )
 from chronik.node.restoring import known_directory
 
+logger = logging.getLogger("chronik.node")
+
 LOCK_FILE = ".lock"
 FOLDERS_OF_TOPICS = ("topics", "unknown")
 
@@ -38,6 +42,7 @@ class DataFolder:
         self._mode = mode
         self._restore_identity = restore_identity
         self._lock: Lock | None = None
+        self._spare: SpareDescriptors | None = None
         self._identity: Identity
         self.files: RealFiles
         self.was_of_cluster: str | None = None
@@ -55,7 +60,8 @@ class DataFolder:
         """Raises DataFolderInUse, DataDamaged, and ConfigError when it is not the folder of such a node or cannot be
         made; then nothing in it has changed."""
         try:
-            self.files = RealFiles(self._path)
+            self._spare = SpareDescriptors()
+            self.files = RealFiles(self._path, self._spare)
             self._lock = self.files.lock(LOCK_FILE)
         except DataFolderInUse as error:
             raise DataFolderInUse(f"the data folder {self._path} is in use by another process") from error
@@ -69,6 +75,13 @@ class DataFolder:
         self.was_of_cluster = found.cluster_id
         if stored is None or found.format != FORMAT or found.mode is None:
             self._store(replace(found, mode=self._mode, format=FORMAT))
+        self._close_to_others()
+
+    def _close_to_others(self) -> None:
+        try:
+            self.files.tighten()
+        except OSError as error:  # another user's folder that this one was let into
+            logger.warning("%s is open to others, and cannot be closed to them: %s", self._path, error)
 
     def belongs_to(self, cluster_id: str) -> None:
         """What the metadata says. Raises ConfigError when it is that of another cluster; remembers it otherwise."""
@@ -105,3 +118,6 @@ class DataFolder:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+        if self._spare is not None:
+            self._spare.close()
+            self._spare = None

@@ -27,12 +27,12 @@ from chronik.files import FileCache
 from chronik.groups.config import GroupConfig
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.groups.coordinators import Coordinators
-from chronik.limits import OPEN_FILES_MAX
 from chronik.log.synced import SyncedOffsets
 from chronik.metadata.commands import AllocateProducerIds
 from chronik.metadata.store import Acks
 from chronik.node.alone import Alone
 from chronik.node.data_folder import DataFolder
+from chronik.node.descriptors import Descriptors, claim_descriptors, shared_out
 from chronik.node.identity import Mode
 from chronik.node.standing import Standing
 from chronik.server.listener import Listener, ListenerLimits
@@ -146,7 +146,8 @@ class Node:
             is_fenced=lambda: standing.is_fenced,
         )
         flusher = Flusher(self._fail)
-        cache = FileCache(folder.files, OPEN_FILES_MAX)
+        descriptors = _descriptors(configs)
+        cache = FileCache(folder.files, descriptors.open_files)
         synced_offsets = SyncedOffsets(folder.files, SYNCED_OFFSETS_FILE)
         replicas = Replicas(
             config.node_id,
@@ -184,7 +185,7 @@ class Node:
             router.dispatch,
             _listener_limits(configs),
             services.outbox,
-            connections_max=lambda: configs.broker_int("max.connections"),
+            connections_max=lambda: min(configs.broker_int("max.connections"), descriptors.connections),
         )
         housekeeping = Housekeeping(replicas, synced_offsets, configs, self._clock)
         return _Parts(standing, services, flusher, cache, synced_offsets, housekeeping, router, listener)
@@ -239,6 +240,7 @@ class Node:
             lambda: parts.listener.connection_count,
             self._clock,
             parts.flusher.times,
+            parts.services.replicas.damages,
         )
         http = HttpListener(address, source)
         bound = await http.bind()
@@ -293,6 +295,15 @@ def _static_configs(config: NodeConfig) -> dict[str, str]:
     """Those that have a key of their own in the node's config too, which says nothing when it says Kafka's default."""
     own = {"default.replication.factor": config.replication_factor, "min.insync.replicas": config.min_insync_replicas}
     return {name: str(value) for name, value in own.items() if value != 1} | dict(config.broker)
+
+
+def _descriptors(configs: ConfigResolver) -> Descriptors:
+    limit = claim_descriptors()
+    descriptors = shared_out(limit)
+    if descriptors.connections < configs.broker_int("max.connections"):
+        told = "no more than %d clients can be connected: this process may have %d files and connections in all"
+        logger.warning(told, descriptors.connections, limit)
+    return descriptors
 
 
 def _listener_limits(configs: ConfigResolver) -> ListenerLimits:

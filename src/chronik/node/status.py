@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 import chronik
 from chronik.api.router import Router
+from chronik.broker.replica import Replica
 from chronik.broker.sync_times import SyncTimes
 from chronik.clock import Clock
 from chronik.config import NodeConfig
@@ -15,6 +17,9 @@ from chronik.console.source import Metric
 from chronik.console.views import api_metrics, counter, gauge, group_view, image_metrics, image_view
 from chronik.node.standing import Standing
 from chronik.protocol.apis import APIS
+
+DAMAGES_SHOWN_MAX: Final = 100
+"""Partitions that are named in the status: a disk that has lost more has lost everything."""
 
 
 class NodeStatus:
@@ -28,6 +33,7 @@ class NodeStatus:
         connection_count: Callable[[], int],
         clock: Clock,
         sync_times: SyncTimes,
+        damages: Callable[[], Iterable[tuple[Replica, str]]],
     ) -> None:
         self._config = config
         self._standing = standing
@@ -35,6 +41,7 @@ class NodeStatus:
         self._connection_count = connection_count
         self._clock = clock
         self._sync_times = sync_times
+        self._damages = damages
         self._began = clock.monotonic()
 
     def status(self) -> dict[str, Any]:
@@ -48,6 +55,7 @@ class NodeStatus:
             "leader": self._standing.controller_id,
             "syncs": self._sync_times.view(),
             **self._standing.status(),
+            "damaged": [f"{replica}: {damage}" for replica, damage in islice(self._damages(), DAMAGES_SHOWN_MAX)],
             **image_view(self._standing.store.image),
         }
 
@@ -65,6 +73,8 @@ class NodeStatus:
         counts = self._router.counts.items()
         yield from api_metrics((APIS[key].name, count.requests, count.failures) for key, count in counts)
         yield gauge("chronik_connections", "Open client connections.", self._connection_count())
+        damaged = sum(1 for _ in self._damages())
+        yield gauge("chronik_damaged_partitions", "Partitions of which this disk has lost records.", damaged)
         yield gauge("chronik_fenced", "1 while this broker serves no data.", self._standing.is_fenced)
         times = self._sync_times
         yield counter("chronik_syncs_total", "Times that records were synced to disk.", times.count)

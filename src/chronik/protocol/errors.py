@@ -86,7 +86,7 @@ class ErrorCode(IntEnum):
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53, FINAL, "Not authorized for the transactional id."
     SECURITY_DISABLED = 54, FINAL, "Security features are disabled."
     OPERATION_NOT_ATTEMPTED = 55, FINAL, "Not attempted, because another part of the request failed."
-    KAFKA_STORAGE_ERROR = 56, RETRY, "The broker's disk failed."
+    KAFKA_STORAGE_ERROR = 56, RETRY, "The broker's disk failed, or has lost the partition."
     LOG_DIR_NOT_FOUND = 57, FINAL, "The log directory is not configured."
     SASL_AUTHENTICATION_FAILED = 58, FINAL, "SASL authentication failed."
     UNKNOWN_PRODUCER_ID = 59, FINAL, "The broker holds no state of this producer."

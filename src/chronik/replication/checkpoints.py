@@ -48,7 +48,7 @@ class OffsetCheckpoints:
     def _moved(self, replica: Replica) -> OffsetCheckpoint | None:
         log = replica.opened_log
         topic = self._store.image.topics_by_id.get(replica.topic_id)
-        if log is None or topic is None or not replica.leads:
+        if log is None or topic is None or not replica.leads or log.is_lost:
             return None
         written = topic.partitions[replica.index]
         start = min(log.log_start_offset, replica.high_watermark)

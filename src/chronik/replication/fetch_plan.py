@@ -4,9 +4,10 @@ before. Pure, told the time."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from chronik.broker.replica import Replica
+from chronik.metadata.commands import NO_EPOCH
 from chronik.replication.messages import NO_SESSION, FollowerFetch, Key, LeaderAnswer, Position
 from chronik.replication.serving import ANSWER_BYTES_MAX
 
@@ -110,9 +111,10 @@ class FetchPlan:
         return [replica for replica in replicas if replica.opened_log is None]
 
     def incomplete(self) -> list[Replica]:
-        """Whose disks have lost what was synced once: the leader must not take them for logs that have it."""
+        """Whose disks have lost a part of what was synced once: the leader must not take them for logs that have it.
+        And all that have lost something and are still in the ISR: they have to leave it first."""
         replicas = (self.followed[key].replica for key in self._changed)
-        return [replica for replica in replicas if replica.opened_log and replica.opened_log.missing_from is not None]
+        return [replica for replica in replicas if replica.opened_log is not None and _has_to_be_cut(replica)]
 
     def undurable(self) -> list[Replica]:
         """What must be made durable before the leader may be told of it: a leader that follows now had more to do."""
@@ -144,17 +146,13 @@ class FetchPlan:
         for key in list(self._changed):
             followed = self.followed[key]
             replica = followed.replica
-            if replica.opened_log is None or replica.log.missing_from is not None or not replica.is_all_durable:
+            if replica.opened_log is None or _has_to_be_cut(replica) or not replica.is_all_durable:
                 continue
             del self._changed[key]
             followed.is_asked_for = True
-            log = replica.log
-            followed.told_start = log.log_start_offset
-            positions.append(
-                Position(
-                    *key, followed.leader_epoch, replica.durable_end, replica.last_epoch, log.log_start_offset
-                )
-            )
+            place = _place_of(replica)
+            followed.told_start = place.log_start_offset
+            positions.append(Position(*key, followed.leader_epoch, *place))
         return positions
 
     def _patience_seconds(self, now: float) -> float:
@@ -178,3 +176,23 @@ class FetchPlan:
         self._turn = 0
         self._forgotten.clear()
         self._changed = {key: None for key in self.followed if key not in self._resting}
+
+
+class _Place(NamedTuple):
+    offset: int
+    last_epoch: int
+    log_start_offset: int
+
+
+def _has_to_be_cut(replica: Replica) -> bool:
+    log = replica.log
+    return log.missing_from is not None and (replica.is_in_isr or not log.is_lost)
+
+
+def _place_of(replica: Replica) -> _Place:
+    """Of a lost log, as if it were an empty one: it is made so when the leader turns out to have something. Until then
+    it is known to be lost, should it be elected."""
+    log = replica.log
+    if log.missing_from is not None:
+        return _Place(log.missing_from, NO_EPOCH, log.missing_from)
+    return _Place(replica.durable_end, replica.last_epoch, log.log_start_offset)

@@ -36,6 +36,9 @@ WRITTEN_BYTES_PER_TURN: Final = 1 * MIB
 """After so much the loop gets its turn before another partition is written. Not within one, whose sync would begin
 before all of it is there."""
 
+LEAVING_SECONDS: Final = 0.1
+"""How soon it is looked again whether a log that has lost records is out of the ISR, and may be filled."""
+
 RECONNECT_SECONDS: Final = 0.1
 """How soon a leader is asked again that cannot be reached."""
 
@@ -172,11 +175,15 @@ class LeaderFetcher:
                 return
 
     async def _cut_where_it_is_missing(self, replica: Replica) -> None:
+        """Once it has left the ISR: others must not take for the whole log what is then the rest of one."""
+        if replica.is_in_isr:
+            self._plan.rest((replica.topic_id, replica.index), self._clock.monotonic() + LEAVING_SECONDS)
+            return
         await replica.settled()
         if not replica.abandoned and replica.leading is None and replica.log.missing_from is not None:
             end = replica.log.log_end_offset
             logger.error(
-                "%r: offsets %d to %d were synced once and are gone from this disk: they are fetched again",
+                "%r: of offsets %d to %d, which are gone from this disk, what the leader has is fetched again",
                 replica,
                 replica.log.missing_from,
                 end - 1,
@@ -205,6 +212,10 @@ class LeaderFetcher:
                 followed = self._plan.answerable(key)
                 if followed is None:
                     break
+                if followed.replica.log.is_lost and portion.error in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
+                    await self._cut_where_it_is_missing(followed.replica)
+                    if not self._plan.is_current(key, followed) or followed.replica.leading is not None:
+                        break
                 if portion.error or portion.diverging_end >= 0:
                     await self._mend(key, followed, portion)
                 elif await self._append(key, followed, portion):

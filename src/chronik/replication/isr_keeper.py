@@ -17,7 +17,15 @@ from chronik.broker.replica import Replica
 from chronik.broker.replicas import REPLICAS_PER_TURN, Replicas
 from chronik.clock import Clock
 from chronik.configs.resolver import ConfigResolver
-from chronik.metadata.commands import NO_EPOCH, IsrChange, IsrMember, SetPartitionLeader, UpdateISR
+from chronik.metadata.commands import (
+    NO_EPOCH,
+    IsrChange,
+    IsrMember,
+    PartitionKey,
+    ReportLostRecords,
+    SetPartitionLeader,
+    UpdateISR,
+)
 from chronik.metadata.delta import Change, Delta
 from chronik.metadata.records import Broker
 from chronik.metadata.store import MetadataStore
@@ -71,6 +79,7 @@ class IsrKeeper:
         self._is_all_to_look_at = False
         self._news = News()
         store.subscribe(self._follow)
+        replicas.damage_listeners.append(self._look_at)
 
     def _follow(self, delta: Delta) -> None:
         """A follower that has caught up while it was taken for dead may join when it is heard of again, and need not
@@ -122,34 +131,60 @@ class IsrKeeper:
                 await asyncio.sleep(0)
             some = replicas[first : first + REPLICAS_PER_TURN]
             proposals += self._proposals(some)
-            damaged += [each for each in some if _leads_what_is_damaged(each)]
+            damaged += filter(_is_damaged, some)
+        for replica in filter(_was_elected_without_its_log, damaged):
+            await self._pass_on(replica)
+        await self._report_lost([replica for replica in damaged if self._has_to_leave(replica)])
         for first in range(0, len(proposals), CHANGES_PER_COMMAND_MAX):
             await self._agree(proposals[first : first + CHANGES_PER_COMMAND_MAX])
         for proposal in proposals:
             self._look_at(proposal.replica)  # followers that came up meanwhile
-        for replica in filter(_leads_what_is_damaged, damaged):
-            await self._hand_over(replica)
 
-    async def _hand_over(self, replica: Replica) -> None:
-        """This disk has lost records that others in sync still have: one of them has to lead."""
-        leading = replica.leading
-        heirs = [member for member in leading.isr if member != self._node_id] if leading is not None else []
-        heir = next(filter(self._is_alive, heirs), None)
-        if heir is None:
-            return
+    def _has_to_leave(self, replica: Replica) -> bool:
+        """This disk has lost records that others in sync still have: one of them has to lead, and the others must not
+        count on it. Unless they are away, and it has some: then those are served."""
+        if not replica.is_in_isr or not _is_damaged(replica) or _was_elected_without_its_log(replica):
+            return False
+        partition = self._store.image.topics_by_id[replica.topic_id].partitions[replica.index]
+        if replica.log.is_lost or not replica.leads:
+            return len(partition.replicas) > 1
+        return any(self._is_alive(member) for member in partition.isr if member != self._node_id)
+
+    async def _pass_on(self, replica: Replica) -> None:
+        """An operator wants a leader, whatever it lacks, and this one lacks everything: those behind it in the order of
+        the replicas may have more. The last of them begins anew."""
+        partition = self._store.image.topics_by_id[replica.topic_id].partitions[replica.index]
+        behind = partition.replicas[partition.replicas.index(self._node_id) + 1 :]
+        heir = next(filter(self._is_alive, behind), None)
         try:
-            command = SetPartitionLeader(replica.topic_id, replica.index, heir, replica.leader_epoch)
-            result = await self._store.propose(command)
+            if heir is None:
+                logger.warning("%r begins anew at offset %d: no replica has its records", replica, replica.begin_anew())
+            else:
+                key = replica.topic_id, replica.index
+                await self._store.propose(SetPartitionLeader(*key, heir, replica.leader_epoch, unclean=True))
+                logger.warning("%r: nothing of it is here, broker %d leads instead", replica, heir)
         except KafkaError as error:
-            logger.info("%r, of which this disk has lost something, is not handed over yet: %s", replica, error)
-            return
-        logger.error("%r: this disk has lost records, broker %d leads now (index %d)", replica, heir, result.index)
+            logger.info("%r, of which nothing is here, is not passed on yet: %s", replica, error)
+
+    async def _report_lost(self, damaged: Sequence[Replica]) -> None:
+        for first in range(0, len(damaged), CHANGES_PER_COMMAND_MAX):
+            some = damaged[first : first + CHANGES_PER_COMMAND_MAX]
+            keys = tuple(PartitionKey(replica.topic_id, replica.index) for replica in some)
+            try:
+                result = await self._store.propose(ReportLostRecords(self._node_id, self._broker_epoch(), keys))
+            except KafkaError as error:
+                logger.info("%d partitions of which this disk has lost records are not left yet: %s", len(keys), error)
+                await asyncio.sleep(RETRY_SECONDS)
+                for replica in some:
+                    self._look_at(replica)
+                continue
+            logger.error("%s: left to others, for this disk has lost records (index %d)", list(some), result.index)
 
     def _proposals(self, replicas: Sequence[Replica]) -> Iterator[_Proposal]:
         now, lag_seconds_max = self._clock.monotonic(), self._lag_seconds_max
         for replica in replicas:
             leading, log = replica.leading, replica.opened_log
-            if leading is None or log is None:
+            if leading is None or log is None or log.is_lost:  # who has lost its log does not judge others
                 continue
             isr = leading.change(
                 replica.high_watermark, log.log_end_offset, now, lag_seconds_max, self._is_alive
@@ -201,9 +236,13 @@ def _has_come(change: Change[Broker]) -> bool:
     return was_away and change.new is not None and not change.new.fenced
 
 
-def _leads_what_is_damaged(replica: Replica) -> bool:
+def _is_damaged(replica: Replica) -> bool:
     log = replica.opened_log
-    return replica.leads and log is not None and log.missing_from is not None
+    return log is not None and log.missing_from is not None and not replica.abandoned
+
+
+def _was_elected_without_its_log(replica: Replica) -> bool:
+    return replica.leads and replica.was_out_of_isr and replica.log.is_lost
 
 
 def _is_open(proposal: _Proposal) -> bool:

@@ -56,7 +56,7 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(name, tuple):
             self.peer.host, self.peer.port = name[0], name[1]
         if not self._listener.admit(self):
-            self.close(f"refused: {self._listener.limits.connections} connections are open")
+            self.close(f"refused: {self._listener.connection_count} connections are open")
             return
         self._transport.set_write_buffer_limits(high=RESPONSES_UNSENT_BYTES_MAX)
         logger.debug("connection %d from %s:%d", self._number, self.peer.host, self.peer.port)
@@ -141,14 +141,6 @@ class Connection(asyncio.BufferedProtocol):
                 self._slots.append(Pending(ready))
             else:
                 self._send(outcome)
-            if queue and not self._listener.turns.has_time():
-                self._listener.turns.wait(self)
-                return
-
-    def go_on(self) -> None:
-        """It is this connection's turn again."""
-        self._handle_queued()
-        self._adjust_reading()
 
     def _answered(self, _response: asyncio.Future[Response]) -> None:
         if self._closing:

@@ -16,6 +16,7 @@ from chronik.metadata.commands import (
     OffsetCheckpoint,
     Reassignment,
     ReassignPartitions,
+    ReportLostRecords,
     SetPartitionLeader,
     UpdateISR,
     UpdatePartitionOffset,
@@ -140,6 +141,18 @@ def _elected_uncleanly(partition: Partition, brokers: elections.Brokers) -> Part
     if leader == NO_LEADER:
         raise Rejected(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica of the partition is there")
     return completed(elections.with_leader(partition, (leader,), leader), brokers)
+
+
+def report_lost_records(writer: ImageWriter, command: ReportLostRecords, index: int) -> Result:
+    registered(writer, command.broker_id, command.broker_epoch)
+    changes = PartitionChanges(writer)
+    _refuse_too_many(len(command.partitions))
+    for item, (topic_id, number) in enumerate((key.topic_id, key.partition) for key in command.partitions):
+        with changes.item(item):
+            partition = changes.partition(topic_id, number)
+            left = elections.after_disk_loss(partition, command.broker_id, writer.image.brokers)
+            changes.put(topic_id, number, completed(left, writer.image.brokers))
+    return changes.written()
 
 
 def update_isr(writer: ImageWriter, command: UpdateISR, index: int) -> Result:

@@ -1,0 +1,36 @@
+"""A broker whose disk has lost records of a partition leaves its ISR, be it the last, and leads it no more."""
+
+from __future__ import annotations
+
+from chronik.metadata.commands import NO_EPOCH, NO_LEADER, PARTITIONS_PER_COMMAND_MAX, PartitionKey, ReportLostRecords
+from chronik.protocol.errors import ErrorCode
+
+from .world import World, assignment
+
+
+def report(world: World, broker_id: int, epoch: int = NO_EPOCH) -> None:
+    key = PartitionKey(world.image.topics["orders"].id, 0)
+    world.accept(ReportLostRecords(broker_id, epoch, (key,)))
+
+
+def test_one_after_the_other_leaves_until_nobody_leads() -> None:
+    world = World(1, 2, 3)
+    world.create("orders", assignment(1, 2, 3, leader=1))
+    report(world, 1)
+    assert (world.partition("orders").leader, world.partition("orders").isr) == (2, (2, 3))
+    report(world, 3)
+    assert (world.partition("orders").leader, world.partition("orders").isr) == (2, (2,))
+    report(world, 2)
+    assert (world.partition("orders").leader, world.partition("orders").isr) == (NO_LEADER, ())
+    report(world, 2)
+    assert not world.delta
+
+
+def test_only_this_life_of_a_broker_may_say_so_and_of_so_many_at_once() -> None:
+    world = World(1, 2)
+    world.create("orders", assignment(1, 2, leader=1))
+    key = PartitionKey(world.image.topics["orders"].id, 0)
+    assert world.refuse(ReportLostRecords(1, 99, (key,)))[0] is ErrorCode.STALE_BROKER_EPOCH
+    too_many = (key,) * (PARTITIONS_PER_COMMAND_MAX + 1)
+    assert world.refuse(ReportLostRecords(1, NO_EPOCH, too_many))[0] is ErrorCode.INVALID_REQUEST
+    world.accept(ReportLostRecords(1, NO_EPOCH, too_many[:-1]))
