@@ -78,8 +78,9 @@ class RecentBatches:
             self._room.bytes_left += _held_bytes(batches)
 
     def clear(self) -> None:
-        self._room.bytes_left += sum(_held_bytes(batches) for _, batches in self._by_offset.values())
-        self._by_offset.clear()
+        if self._by_offset:  # 10,000 partitions that begin have none
+            self._room.bytes_left += sum(_held_bytes(batches) for _, batches in self._by_offset.values())
+            self._by_offset.clear()
 
 
 def _join(small: list[Buffer], pieces: list[memoryview]) -> None:

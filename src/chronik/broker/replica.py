@@ -197,7 +197,8 @@ class Replica:
             if self._log is not None:
                 self._advance()
         elif self.leader_epoch != partition.leader_epoch:
-            self._end_term()
+            if self.leader_epoch != ANY_EPOCH:  # a replica that is new has nothing to end, and there may be 10,000
+                self._end_term()
             self.leader_epoch = partition.leader_epoch
             if partition.leader == self._node_id:
                 self.leading = InSync(self._node_id, partition, now)

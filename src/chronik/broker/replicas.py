@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from chronik.broker.flusher import Flusher
+from chronik.broker.incoming import IncomingRules
 from chronik.broker.recent import RecentRoom
 from chronik.broker.replica import Replica
 from chronik.broker.set_aside import DELETED_FOLDER, TOPICS_FOLDER, UNKNOWN_FOLDER, Mark, SetAside
@@ -185,12 +186,13 @@ class Replicas:
         if topic.id in self._unknown:
             self._bring_back(topic)
         now = self._clock.monotonic()
+        rules = incoming_rules(self._configs, topic.configs)
         for index, partition in enumerate(topic.partitions):
             key = (topic.id, index)
             replica = self._by_id.get(key)
             if self._node_id in partition.replicas:
                 if key not in self._leaving:
-                    replica = replica or self._add(topic, index)
+                    replica = replica or self._add(topic, index, rules)
                     replica.assume(partition, now)
                     self._tell(replica)
             elif replica is not None:
@@ -201,12 +203,12 @@ class Replicas:
         for listener in self.listeners:
             listener(replica)
 
-    def _add(self, topic: Topic, index: int) -> Replica:
+    def _add(self, topic: Topic, index: int, rules: IncomingRules) -> Replica:
         replica = self._by_id[topic.id, index] = Replica(
             self._node_id,
             topic,
             index,
-            incoming_rules(self._configs, topic.configs),
+            rules,
             self._open_log,
             self._synced_offsets,
             self._flusher,

@@ -123,13 +123,18 @@ def assigned(image: Image, assignments: Sequence[PartitionAssignment], *, existi
     if existing + len(assignments) > TOPIC_PARTITIONS_MAX:
         raise Rejected(ErrorCode.INVALID_PARTITIONS, f"more than {TOPIC_PARTITIONS_MAX} partitions in one topic")
     factor = len(assignments[0].replicas)
+    # Of a large topic many are the same, and looked at once: a command of 10,000 holds the loop while it is applied.
+    partitions: dict[PartitionAssignment, Partition] = {}
     for number, assignment in enumerate(assignments, existing):
+        if assignment in partitions:
+            continue
         if len(assignment.replicas) != factor:
             message = f"partition {number} has {len(assignment.replicas)} replicas, others have {factor}"
             raise Rejected(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
         refuse_replicas(image, number, assignment.replicas)
         _refuse_leadership(image, number, assignment)
-    return tuple(Partition(a.replicas, a.isr, a.leader) for a in assignments)
+        partitions[assignment] = Partition(assignment.replicas, assignment.isr, assignment.leader)
+    return tuple(partitions[assignment] for assignment in assignments)
 
 
 def refuse_replicas(image: Image, number: int, replicas: tuple[int, ...]) -> None:
