@@ -49,6 +49,7 @@ class Leader:
                     replicas=rig.replicas,
                     fetch_sessions=FetchSessions(),
                     is_fenced=lambda: False,
+                    may_be_replaced=lambda: False,
                     outbox=Outbox(),
                 ),
             ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chronik.controller.heartbeats import NOT_ANSWERED
-from chronik.controller.liveness import DEAF_SESSIONS, GONE_SECONDS, Liveness
+from chronik.controller.liveness import DEAF_SESSIONS, GONE_SECONDS, LEADER_GONE_SECONDS_MAX, Liveness
 from chronik.metadata.commands import BrokerStatus, UpdateBrokerStatus
 from chronik.metadata.records import Broker
 
@@ -85,10 +85,27 @@ def test_a_broker_whose_port_refuses_goes_long_before_its_session_ends() -> None
     assert changes(liveness, known, 0.6, b2=GONE_SECONDS) == [UpdateBrokerStatus(2, OFFLINE, 7)]
 
 
-def test_a_new_leader_grants_no_session_to_a_port_that_refuses() -> None:
+def test_a_new_leader_grants_no_session_to_the_leader_before_if_its_port_refuses() -> None:
     liveness = Liveness(SESSION)
+    liveness.begin(100.0, predecessor=1)
     known = brokers(ONLINE, ONLINE)
     assert changes(liveness, known, 100.0, b1=1.2) == [UpdateBrokerStatus(1, OFFLINE, 7)]
+
+
+def test_a_new_leader_grants_others_whose_port_refuses_the_time_that_it_takes() -> None:
+    """The leader before may have heard them a moment ago."""
+    liveness = Liveness(SESSION)
+    liveness.begin(100.0, predecessor=1)
+    known = brokers(ONLINE, ONLINE)
+    assert changes(liveness, known, 100.0, b2=60.0) == []
+    assert changes(liveness, known, 100.0 + GONE_SECONDS, b2=60.0) == [UpdateBrokerStatus(2, OFFLINE, 7)]
+
+
+def test_the_leader_before_that_was_out_of_reach_long_before_it_was_succeeded_is_granted_as_much() -> None:
+    liveness = Liveness(SESSION)
+    liveness.begin(100.0, predecessor=1)
+    assert changes(liveness, brokers(ONLINE), 100.0, b1=LEADER_GONE_SECONDS_MAX) == []
+    assert changes(liveness, brokers(ONLINE), 100.0, b1=LEADER_GONE_SECONDS_MAX - 0.1) != []
 
 
 def test_a_broker_that_is_heard_is_alive_whatever_its_port_does() -> None:

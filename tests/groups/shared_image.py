@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Final
 
 from chronik.clock import Clock, SystemClock
 from chronik.groups.config import GroupConfig
@@ -108,7 +109,9 @@ class NodeStore:
             raise KafkaError(result.code, result.message)
         return result
 
-    async def read_barrier(self) -> None: ...
+    is_shared: Final = True
+
+    async def read_barrier(self, seconds: float = 0.0) -> None: ...
 
     async def start(self) -> None: ...
 

@@ -14,7 +14,7 @@ from chronik.clock import Clock
 from chronik.config import Address
 from chronik.controller.controller import Controller
 from chronik.controller.heartbeats import BrokerHeartbeat, HeartbeatAnswer
-from chronik.controller.liveness import Liveness
+from chronik.controller.liveness import GONE_SECONDS, Liveness
 from chronik.metadata.commands import BrokerStatus
 from chronik.metadata.raft_store import RaftStore
 from chronik.metadata.records import Broker
@@ -178,5 +178,47 @@ def test_a_broker_does_not_wait_long_for_answers_before_it_leaves() -> None:
         began = world.loop.time()
         await world.registration.leave()
         assert world.loop.time() - began < 1.0
+
+    tell(story)
+
+
+def test_the_end_of_a_lease_is_told_once_and_in_time() -> None:
+    async def story(world: World) -> None:
+        ended: list[float] = []
+        world.registration.when_fenced.append(lambda: ended.append(world.loop.time()))
+        watching = world.loop.create_task(world.registration.watch_lease())
+        await world.watch(3 * SESSION)
+        assert ended == []
+        world.is_lost_back = True
+        cut_at = world.loop.time()
+        await world.watch(3 * SESSION)
+        (at,) = ended
+        assert cut_at + SESSION * (1 - 2 / HEARTBEATS_PER_SESSION) <= at <= cut_at + SESSION * 1.02
+        world.is_lost_back = False
+        await world.watch(SESSION)
+        world.is_lost_back = True
+        await world.watch(2 * SESSION)
+        assert len(ended) == 2
+        watching.cancel()
+
+    tell(story)
+
+
+def test_a_broker_knows_when_it_may_have_been_replaced_for_a_port_that_refuses() -> None:
+    """Not before it is so: the controller has to have missed it for as long, from when it was last heard."""
+
+    async def story(world: World) -> None:
+        assert not world.registration.may_be_replaced
+        await world.watch(SESSION)
+        assert not world.registration.may_be_replaced
+        world.is_lost_back = True
+        heard_last = None
+        cut_at = world.loop.time()
+        while not world.registration.may_be_replaced:
+            heard_last = max(world.liveness._heard.values())
+            await asyncio.sleep(LOOK_SECONDS)
+        assert cut_at < world.loop.time() <= cut_at + GONE_SECONDS + LOOK_SECONDS
+        assert heard_last is not None
+        assert world.liveness.changes(world.brokers, world.loop.time() - LOOK_SECONDS, {BROKER: 60.0}) == []
 
     tell(story)

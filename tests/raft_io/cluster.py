@@ -114,6 +114,7 @@ class Node:
         secret: str = SECRET,
         directory_id: bytes | None = None,
         snapshot_entries: int = 100_000,
+        snapshot_seconds: float = 10.0,
         bytes_kept: int = 8 * 1024 * 1024,
         raft: RaftConfig | None = None,
         tick_seconds: float = TICK_SECONDS,
@@ -133,6 +134,7 @@ class Node:
             raft=raft or RaftConfig(),
             tick_seconds=tick_seconds,
             snapshot_entries=snapshot_entries,
+            snapshot_seconds=snapshot_seconds,
             bytes_kept=bytes_kept,
         )
         self.driver = RaftDriver(

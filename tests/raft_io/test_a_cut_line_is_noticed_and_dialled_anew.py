@@ -156,7 +156,7 @@ def test_a_dial_that_is_lost_does_not_hold_up_the_next(monkeypatch: pytest.Monke
             monkeypatch.setattr(peer_link.PeerLink, "_dial_once", some_are_lost)
             async with dialling(identity(2), address) as (client, _):
                 await until(lambda: client.connected_peers == [1])
-                assert dials == 4
+                assert dials >= 4
 
     run(scenario())
 

@@ -3,6 +3,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import shutil
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from chronik.errors import DataDamaged, StorageFailed
 from chronik.files import RealFiles, TwinFiles
 from chronik.raft.config import RaftConfig
+from chronik.raft.entries import Entry
 from chronik.raft.events import Refusal
 from chronik.raft.forwarding import FORWARDS_UNDER_WAY_MAX
 from chronik.raft.membership import AddLearner, PromoteLearner, RemoveNode
@@ -363,5 +366,35 @@ def test_a_wiped_node_does_not_vote_and_comes_back_as_a_learner(tmp_path: Path) 
             await leader.driver.change_membership(PromoteLearner(wiped))
             assert leader.driver.status.membership.voters == (1, 2, 3)
             assert node.machine.commands[0] == b"before"
+
+    run(scenario())
+
+
+def test_few_commands_that_take_long_are_not_applied_again_at_every_start(tmp_path: Path) -> None:
+    """A snapshot is taken when applying has taken long, however little there was to apply."""
+
+    async def scenario() -> None:
+        node = Node(1, RealFiles(tmp_path), [1], snapshot_seconds=0.2)
+        apply = node.machine.apply
+
+        def slowly(entries: Sequence[Entry]) -> None:
+            time.sleep(0.03 * sum(entry.data == b"slow" for entry in entries))
+            apply(entries)
+
+        node.machine.apply = slowly  # type: ignore[method-assign]
+        await node.driver.start()
+        await until(lambda: node.driver.status.role is Role.LEADER)
+        for _ in range(100):
+            await node.driver.propose(b"quick")
+        assert node.driver.status.snapshot_index == 0
+        for _ in range(7):
+            await node.driver.propose(b"slow")
+        await until(lambda: node.driver.status.snapshot_index > 100, "a snapshot")
+        await node.driver.stop()
+        again = Node(1, RealFiles(tmp_path), [1])
+        await again.driver.start()
+        await until(lambda: len(again.machine.commands) == 107)
+        assert again.machine.installed
+        await again.driver.stop()
 
     run(scenario())

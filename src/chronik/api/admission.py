@@ -1,14 +1,22 @@
-"""Which requests a node may answer now: not every one of them while it is cut off, and some only with a quorum."""
+"""Which requests a node may answer now: not every one of them while it is cut off, and reads only with a quorum.
+
+A broker's lease does not protect its readers: one whose port refuses is taken for dead, and replaced, long before the
+lease ends, and a firewall refuses for a broker that lives (docs/decisions/2026-11-16-reads-are-confirmed.md). So what
+is read from the image, or by a leader or a coordinator that the image names, is read after a majority has confirmed
+that the image holds all that was answered before. Fetch is not: what it shows was committed, and stays so.
+"""
 
 from __future__ import annotations
+
+from typing import Final
 
 from chronik.api.context import Services
 from chronik.metadata.names import SYSTEM_TOPICS
 from chronik.protocol.apis import APIS
 from chronik.protocol.errors import ErrorCode, KafkaError
 
-_DATA = {"Fetch", "ListOffsets", "OffsetForLeaderEpoch", "DeleteRecords"}
-"""And Produce, which sees to it itself: it has to know what it refused."""
+_DATA = {"ListOffsets", "OffsetForLeaderEpoch", "DeleteRecords"}
+"""And Produce and Fetch, which see to it themselves: one has to know what it refused, the other may wait."""
 _COORDINATION = {
     "FindCoordinator",
     "JoinGroup",
@@ -21,6 +29,7 @@ _COORDINATION = {
     "DeleteGroups",
     "OffsetDelete",
 }
+_COORDINATION_READS = {"FindCoordinator", "DescribeGroups", "ListGroups"}
 _METADATA_READS = {
     "Metadata",
     "DescribeCluster",
@@ -28,9 +37,6 @@ _METADATA_READS = {
     "DescribeConfigs",
     "ListConfigResources",
     "ListPartitionReassignments",
-    "OffsetFetch",
-    "DescribeGroups",
-    "ListGroups",
 }
 
 _WHEN_FENCED = (
@@ -44,12 +50,24 @@ FENCED = {api.key: _WHEN_FENCED[api.name] for api in APIS.values() if api.name i
 """What a fenced broker answers: clients then look elsewhere. Metadata and ApiVersions it still answers, and OffsetFetch
 if a majority confirms that it knows of every commit."""
 
-QUORUM_READS = frozenset(api.key for api in APIS.values() if api.name in _METADATA_READS)
-"""With `read_quorum` these are answered only after a majority has confirmed that the local state is fresh."""
+_WHEN_UNCONFIRMED = (
+    dict.fromkeys(_DATA, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    | dict.fromkeys(_COORDINATION_READS, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    # Every node tells offsets. Of all that could be said, this alone has every client ask again.
+    | {"OffsetFetch": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+)
 
-UNCONFIRMED = {api.key: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS for api in APIS.values() if api.name == "OffsetFetch"}
-"""What is answered when none has, where that is another error than the store's: of REQUEST_TIMED_OUT some clients tell
-the application, and it fails."""
+UNCONFIRMED = {api.key: _WHEN_UNCONFIRMED[api.name] for api in APIS.values() if api.name in _WHEN_UNCONFIRMED}
+"""What is answered when no majority confirms that the image is fresh: clients look elsewhere, or ask again. The other
+reads are answered all the same, unless `read_quorum` forbids it, by a node that may be behind and says no more than it
+knows (`Context.may_be_behind`)."""
+
+CONFIRMED_READS = frozenset(api.key for api in APIS.values() if api.name in {*_WHEN_UNCONFIRMED, *_METADATA_READS})
+"""Where the image is shared, these are answered after a majority has confirmed that it is fresh."""
+
+CONFIRM_SECONDS: Final = 3.0
+"""For a majority to do so. A round trip between nodes, usually, and an election at worst; on a line of 1.2 s each way
+it takes 2.4 s."""
 
 
 def refuse_system_topic(services: Services, name: str) -> None:

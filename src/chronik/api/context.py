@@ -39,6 +39,8 @@ class Services:
     coordinators: Coordinators
     is_fenced: Callable[[], bool]
     """Whether others may believe that this broker is gone: then it serves no data and no groups."""
+    may_be_replaced: Callable[[], bool]
+    """Whether others may have taken its place before that: see `Standing`."""
     controller_id: Callable[[], int]
     is_gone: Callable[[int], bool]
     """Whether a node's port refuses connections, and it is not fenced for it yet. Clients are not sent there: Java's
@@ -65,6 +67,8 @@ class Context(NamedTuple):
     peer: Peer
     hurry: Hurry = Hurry(lambda: False)
     """Others wait behind it on its connection."""
+    may_be_behind: bool = False
+    """No majority has confirmed that the image holds all that was answered: nothing in it is certain but its past."""
 
 
 class Pipelined(NamedTuple):

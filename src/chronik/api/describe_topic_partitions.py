@@ -24,6 +24,11 @@ from chronik.protocol.messages.describe_topic_partitions import (
 def handle(
     services: Services, request: DescribeTopicPartitionsRequest, context: Context
 ) -> DescribeTopicPartitionsResponse | Awaitable[Long]:
+    if context.may_be_behind:  # what it would say of topics may be over
+        code = ErrorCode.LEADER_NOT_AVAILABLE
+        names = sorted({topic.name for topic in request.topics} or services.image.topics)
+        topics = [DescribeTopicPartitionsResponseTopic(name=name, error_code=code) for name in names]
+        return DescribeTopicPartitionsResponse(topics=topics)
     return at_once_or_in_slices(_page(services, request))
 
 

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from chronik.api.admission import CONFIRM_SECONDS
 from chronik.api.context import Context, Services
 from chronik.api.leaders import brokers_of, partition_of
 from chronik.api.old_fetches import with_message_sets
@@ -44,6 +45,9 @@ FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_ENDPOINTS = 16
 NOTHING_KNOWN = -1
 SHARES_OF_ROOM = 4
+FIRST_VERSION_WITH_NOT_AVAILABLE = 11
+UNTOLD = ErrorCode.OFFSET_NOT_AVAILABLE
+"""Waited out, as far as the fetch may wait. Told as NOT_LEADER_OR_FOLLOWER to clients that are too old to know it."""
 LOST_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -57,6 +61,12 @@ class Answer:
     records_bytes: int
     urgent: bool
     """There is something to say besides records: an error, a divergence."""
+
+    @property
+    def is_doubtful(self) -> bool:
+        """An offset is said not to be there: of a leader that was replaced it may be the successor's, and a consumer
+        that believes it begins elsewhere."""
+        return self.urgent and any(data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE for _, data in self.partitions)
 
 
 def handle(
@@ -155,8 +165,13 @@ class _Fetching:
         self._arrived: RecordsArrived
         self._answered: asyncio.Future[FetchResponse]
 
-    def begin(self) -> FetchResponse | asyncio.Future[FetchResponse]:
+    def begin(self) -> FetchResponse | Awaitable[FetchResponse]:
+        services = self._services
+        if services.may_be_replaced() and not services.is_fenced():
+            return self._when_confirmed()
         answer = self.look()
+        if answer.is_doubtful and services.store.is_shared:
+            return self._when_confirmed()
         return self.response(answer) if self.is_enough(answer) else self.in_time(answer)
 
     def look(self) -> Answer:
@@ -165,6 +180,15 @@ class _Fetching:
             self._request.max_bytes, services.configs.broker_int("fetch.max.bytes"), room_for_answer(services.outbox)
         )
         return _look(services, self._wanted, self._max_bytes, self._version)
+
+    async def _when_confirmed(self) -> FetchResponse:
+        """A majority has confirmed that this node still leads; if none does, clients look for whoever does."""
+        try:
+            await self._services.store.read_barrier(CONFIRM_SECONDS)
+        except KafkaError:
+            return self.response(_lost(self._wanted))
+        answer = self.look()
+        return self.response(answer) if self.is_enough(answer) else await self.in_time(answer)
 
     def is_enough(self, answer: Answer) -> bool:
         return (
@@ -227,7 +251,15 @@ def _is_cut_off(answer: Answer) -> bool:
     )
 
 
+def _lost(wanted: Iterable[FetchPartition]) -> Answer:
+    """Others may lead by now. Told of each partition: after an error for the whole request some clients do not look for
+    new leaders, they only ask again."""
+    return Answer([(each, _nothing(each.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)) for each in wanted], [], 0, True)
+
+
 def _look(services: Services, wanted: Iterable[FetchPartition], max_bytes: int, version: int) -> Answer:
+    if services.is_fenced():
+        return _lost(wanted)
     budget = max_bytes
     answer = Answer([], [], 0, False)
     for partition in wanted:
@@ -239,7 +271,7 @@ def _look(services: Services, wanted: Iterable[FetchPartition], max_bytes: int, 
             data = _nothing(partition.partition, error.code)
             if error.code in LOST_LEADER and version >= FIRST_VERSION_WITH_ENDPOINTS:
                 _name_leader(services, partition, data)
-        if data.error_code or data.diverging_epoch.epoch >= 0:
+        if (data.error_code and data.error_code != UNTOLD) or data.diverging_epoch.epoch >= 0:
             answer.urgent = True
         size = len(_plain(data))
         answer.records_bytes += size
@@ -279,6 +311,9 @@ def _find(services: Services, partition: FetchPartition, version: int) -> Replic
 
 def _read(replica: Replica, wanted: FetchPartition, budget: int, is_first: bool) -> PartitionData:
     replica.check_epoch(wanted.current_leader_epoch)
+    if not replica.knows_high_watermark:
+        # What earlier leaders have told may be more. It is known in a moment, and until then nothing is told.
+        return _nothing(wanted.partition, UNTOLD)
     log = replica.log
     data = PartitionData(
         partition_index=wanted.partition,
@@ -305,6 +340,8 @@ def _response(answer: Answer, session: FetchSession | None, incremental: bool, v
     response = FetchResponse(session_id=session.id if session else NO_SESSION)
     by_topic: dict[str | bytes, FetchableTopicResponse] = {}
     for partition, data in answer.partitions:
+        if data.error_code == UNTOLD and version < FIRST_VERSION_WITH_NOT_AVAILABLE:
+            data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if session is not None:
             news = session.is_news(partition.key, data.high_watermark, data.log_start_offset, bool(data.records))
             if data.error_code:

@@ -18,7 +18,9 @@ def partition_of(services: Services, topic: str | bytes, index: int) -> Partitio
 
 
 def gone_brokers(services: Services) -> Collection[int]:
-    return [broker_id for broker_id in services.image.brokers if services.is_gone(broker_id)]
+    """To whom clients are not sent: this node too, while it serves nobody."""
+    gone = [broker_id for broker_id in services.image.brokers if services.is_gone(broker_id)]
+    return [*gone, services.node_id] if services.is_fenced() else gone
 
 
 def named_leader(partition: Partition, gone: Collection[int]) -> tuple[int, ErrorCode]:

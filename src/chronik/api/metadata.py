@@ -17,7 +17,7 @@ from chronik.api.topic_bytes import Form
 from chronik.ids import ZERO_ID
 from chronik.metadata.image import Image
 from chronik.metadata.names import name_fault
-from chronik.metadata.records import Topic
+from chronik.metadata.records import Broker, Topic
 from chronik.protocol.codec import encode_element
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.metadata import (
@@ -47,6 +47,8 @@ def handle(
     for a task's turn behind whatever else is due."""
     if context.version < FIRST_VERSION_BY_ID and any(_is_by_id(topic) for topic in request.topics or ()):
         return failure(request, ErrorCode.INVALID_REQUEST)
+    if context.may_be_behind:
+        return at_once_or_in_slices(_answer_of_the_past(services, request, context))
     missing = _missing(services, request)
     if not missing:
         return at_once_or_in_slices(_answer(services, request, context, {}))
@@ -70,20 +72,38 @@ def _is_by_id(topic: MetadataRequestTopic) -> bool:
     return topic.name is None or topic.topic_id != ZERO_ID
 
 
+def _answer_of_the_past(
+    services: Services, request: MetadataRequest, context: Context
+) -> Generator[None, None, MetadataResponse]:
+    """A node that may be behind names brokers, for clients to ask another, and nobody as a leader. Topics may have been
+    created since, or deleted: of none it says that it is there, or is not."""
+    topics = Elements(MetadataResponse, context.version)
+    _, named = _named(services, request, context.version)
+    for wanted in named:
+        code = ErrorCode.LEADER_NOT_AVAILABLE
+        topics.refuse(MetadataResponseTopic(name=wanted.name, topic_id=wanted.topic_id, error_code=code))
+        yield
+    response = _response(services, request)
+    response.topics = topics.as_array_of(MetadataResponseTopic)
+    if not response.brokers:
+        response.brokers = [_broker(broker) for _, broker in sorted(services.image.brokers.items())]
+    return response
+
+
 def _response(services: Services, request: MetadataRequest) -> MetadataResponse:
     image = services.image
     response = MetadataResponse(
         cluster_id=image.cluster_id,
         controller_id=services.controller_id(),
-        brokers=[
-            MetadataResponseBroker(node_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
-            for _, broker in sorted(image.brokers.items())
-            if not broker.fenced
-        ],
+        brokers=[_broker(broker) for _, broker in sorted(image.brokers.items()) if not broker.fenced],
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = operations.ON_CLUSTER
     return response
+
+
+def _broker(broker: Broker) -> MetadataResponseBroker:
+    return MetadataResponseBroker(node_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
 
 
 def _missing(services: Services, request: MetadataRequest) -> dict[str, None]:

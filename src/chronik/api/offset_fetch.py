@@ -2,9 +2,9 @@
 
 Up to version 7 for one group, from 8 on for many; null topics ask for all. Version 10 names topics by id.
 
-Every node holds all offsets, so a node that does not coordinate the group answers too, once a majority has confirmed
-that it knows of every commit. Kafka's brokers send such a client away, and some take that badly: they never read on, or
-go on as if nothing were committed.
+Every node holds all offsets, and none answers before a majority has confirmed that it knows of every commit (see
+`admission`), so a node that does not coordinate the group answers too. Kafka's brokers send such a client away, and
+some take that badly: they never read on, or go on as if nothing were committed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from chronik.api.long_answers import Elements, Long, Pace, at_once_or_in_slices
 from chronik.groups.offsets import all_fetched
 from chronik.groups.requests import FetchedOffset, OffsetFetchResult, TopicPartition
 from chronik.metadata.slices import in_slices
-from chronik.metadata.store import StoreClosed
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -108,13 +107,10 @@ async def _fetch(
     for group in wanted:
         results.append(await services.groups.fetch_offsets(group.group_id, _keys(services, group, by_id)))
         await pace.breathe()
-    if any(result.error for result in results):
-        is_fresh = await _is_fresh(services)
-        for index, group in enumerate(wanted):
-            if results[index].error:
-                keys = _keys(services, group, by_id)
-                results[index] = await _from_image(services, group.group_id, keys, is_fresh)
-                await pace.breathe()
+    for index, group in enumerate(wanted):
+        if results[index].error:  # who coordinates it is another's affair: a majority has confirmed the image
+            results[index] = await _from_image(services, group.group_id, _keys(services, group, by_id))
+            await pace.breathe()
     return results
 
 
@@ -131,20 +127,7 @@ def _for_many_groups(
     return OffsetFetchResponse(groups=groups.as_array_of(OffsetFetchResponseGroup))
 
 
-async def _is_fresh(services: Services) -> bool:
-    """Asked once for all groups of a request: a node that is cut off waits for its answer."""
-    try:
-        await services.store.read_barrier()
-    except (KafkaError, StoreClosed):
-        return False
-    return True
-
-
-async def _from_image(
-    services: Services, group_id: str, keys: Sequence[TopicPartition] | None, is_fresh: bool
-) -> OffsetFetchResult:
-    if not is_fresh:  # of all that could be said, this alone has every client ask again
-        return OffsetFetchResult(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+async def _from_image(services: Services, group_id: str, keys: Sequence[TopicPartition] | None) -> OffsetFetchResult:
     return OffsetFetchResult(ErrorCode.NONE, await in_slices(all_fetched(services.image, group_id, keys)))
 
 

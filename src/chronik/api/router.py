@@ -56,7 +56,7 @@ from chronik.api import (
     sasl_handshake,
     sync_group,
 )
-from chronik.api.admission import FENCED, QUORUM_READS, UNCONFIRMED
+from chronik.api.admission import CONFIRM_SECONDS, CONFIRMED_READS, FENCED, UNCONFIRMED
 from chronik.api.context import Context, Pipelined, Services
 from chronik.api.long_answers import Long
 from chronik.errors import StorageFailed
@@ -229,22 +229,29 @@ class Router:
         return any(broker.fenced for broker in self._services.image.brokers.values())
 
     def _handle(self, header: RequestHeader, request: Request, context: Context) -> Outcome:
-        services = self._services
-        handler = HANDLERS[header.api_key]
-        fenced = FENCED.get(header.api_key)
-        if fenced is not None and services.is_fenced():
-            return handler.failure(request, fenced)
-        if services.config.read_quorum and header.api_key in QUORUM_READS:
-            return self._after_quorum(header, request, context)
-        return handler.handle(services, request, context)
+        if self._services.store.is_shared and header.api_key in CONFIRMED_READS and not self._is_fenced_from(header):
+            return self._when_confirmed(header, request, context)
+        return self._handle_now(header, request, context)
 
-    async def _after_quorum(self, header: RequestHeader, request: Request, context: Context) -> Answer:
+    def _is_fenced_from(self, header: RequestHeader) -> bool:
+        return header.api_key in FENCED and self._services.is_fenced()
+
+    def _handle_now(self, header: RequestHeader, request: Request, context: Context) -> Outcome:
         handler = HANDLERS[header.api_key]
+        if self._is_fenced_from(header):
+            return handler.failure(request, FENCED[header.api_key])
+        return handler.handle(self._services, request, context)
+
+    async def _when_confirmed(self, header: RequestHeader, request: Request, context: Context) -> Answer:
+        services = self._services
         try:
-            await self._services.store.read_barrier()
+            await services.store.read_barrier(CONFIRM_SECONDS)
         except KafkaError as error:
-            return handler.failure(request, UNCONFIRMED.get(header.api_key, error.code))
-        return await _settled(handler.handle(self._services, request, context))
+            code = UNCONFIRMED.get(header.api_key, error.code if services.config.read_quorum else None)
+            if code is not None:
+                return HANDLERS[header.api_key].failure(request, code)
+            context = context._replace(may_be_behind=True)
+        return await _settled(self._handle_now(header, request, context))
 
     def _pending(
         self,

@@ -232,6 +232,14 @@ class Replica:
         self._starts.tell()
         self.stop_waiting()
 
+    def end_waits(self) -> None:
+        """Others may believe that this node is gone, and lead the partition: who waits for followers waits in vain."""
+        waiters = list(self._commit_waiters)
+        self._commit_waiters.clear()
+        for _, when_safe in waiters:
+            when_safe(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.stop_waiting()
+
     def refuse_if_lost(self) -> None:
         """Raises KAFKA_STORAGE_ERROR: to serve nothing from its old end on would look like an empty partition."""
         if self._log is not None and self._log.missing_from is not None and self._log.is_lost:

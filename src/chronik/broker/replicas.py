@@ -344,6 +344,12 @@ class Replicas:
         for name in files.list_folder(DELETED_FOLDER):
             remove_tree(files, f"{DELETED_FOLDER}/{name}")
 
+    def end_waits(self) -> None:
+        """This node is fenced: whoever waits here is sent away at once."""
+        for replica in self:
+            if replica.leads:
+                replica.end_waits()
+
     def stop_waiting(self) -> None:
         """Fetches that wait are answered with what there is, and so are those that come."""
         self.stopping = True

@@ -27,6 +27,7 @@ from chronik.news import News
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.raft.driver import RaftDriver
 from chronik.raft.events import Status
+from chronik.raft.membership import NOBODY
 from chronik.raft.outcomes import DriverStopped, NotLeader, OutcomeUnknown, ProposalRefused, ReadTimedOut
 from chronik.raft.roles import Role
 
@@ -60,6 +61,7 @@ class Controller:
         self._is_leader = False
         self._leads_since = 0.0
         self._looked_at = 0.0
+        self._predecessor = NOBODY
         self._news = News()
         self._upkeep = PartitionUpkeep(store, configs, clock)
         self.admissions: Final = Admissions(store, driver)
@@ -68,10 +70,12 @@ class Controller:
     def status_changed(self, status: Status) -> None:
         leads = status.role is Role.LEADER
         if leads and not self._is_leader:
-            self._leads_since = self._clock.monotonic()
-            self._liveness.begin()
+            self._leads_since = self._looked_at = self._clock.monotonic()
+            self._liveness.begin(self._leads_since, self._predecessor)
             self._upkeep.begin()
         self._is_leader = leads
+        if status.leader != NOBODY:
+            self._predecessor = status.leader
         self._news.tell()
 
     async def heartbeat(self, peer: int, beat: BrokerHeartbeat) -> HeartbeatAnswer:
@@ -124,7 +128,7 @@ class Controller:
     def _notice_pauses(self) -> None:
         now = self._clock.monotonic()
         if now - self._looked_at > self._session_seconds:
-            self._liveness.begin()
+            self._liveness.begin(now)
         self._looked_at = now
 
     def _seconds_until_next_look(self) -> float:

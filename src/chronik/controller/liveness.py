@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from chronik.metadata.commands import BrokerStatus, UpdateBrokerStatus
+from chronik.metadata.commands import NO_LEADER, BrokerStatus, UpdateBrokerStatus
 from chronik.metadata.records import Broker
 
 GONE_SECONDS: Final = 0.5
@@ -25,6 +25,9 @@ DEAF_SESSIONS: Final = 2
 """For so long a broker may be heard without having heard an answer. Longer than a session: on a slow line the word that
 an answer has arrived is itself on its way for most of one."""
 
+LEADER_GONE_SECONDS_MAX: Final = 2.0
+"""A leader that has gone is succeeded within that time."""
+
 Life = tuple[int, int]
 """A broker and its epoch."""
 
@@ -32,6 +35,8 @@ Life = tuple[int, int]
 class Liveness:
     def __init__(self, session_seconds: float) -> None:
         self._session_seconds = session_seconds
+        self._begun_at = float("-inf")
+        self._predecessor = NO_LEADER
         self._heard: dict[Life, float] = {}
         self._granted: dict[Life, float] = {}
         """From when on silence counts: seen for the first time, by registration or by a new leader."""
@@ -45,8 +50,11 @@ class Liveness:
         self._left: dict[Life, float] = {}
         """When they were seen to have said goodbye."""
 
-    def begin(self) -> None:
-        """This node leads from now on: what was heard before is old."""
+    def begin(self, now: float = float("-inf"), predecessor: int = NO_LEADER) -> None:
+        """This node leads from now on: what was heard before is old. Others may have heard more, up to now: so it takes
+        the time of a refusal until anybody is gone, but for the leader before, if that is why there is a new one."""
+        self._begun_at = now
+        self._predecessor = predecessor
         self._heard.clear()
         self._granted.clear()
         self._present.clear()
@@ -109,7 +117,9 @@ class Liveness:
         return now - self._last_sign(life) <= self._session_seconds and not is_deaf
 
     def _is_gone(self, life: Life, now: float, gone_seconds: float) -> bool:
-        silent_seconds = now - self._heard.get(life, float("-inf"))
+        is_why_we_lead = life[0] == self._predecessor and gone_seconds < LEADER_GONE_SECONDS_MAX
+        begun_at = float("-inf") if is_why_we_lead else self._begun_at
+        silent_seconds = now - max(self._heard.get(life, float("-inf")), begun_at)
         return gone_seconds >= GONE_SECONDS and silent_seconds >= GONE_SECONDS
 
     def _forget(self, life: Life) -> None:

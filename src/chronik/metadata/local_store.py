@@ -34,7 +34,7 @@ from chronik.metadata.image import FrozenImage, Image
 from chronik.metadata.journal import Journal
 from chronik.metadata.records import Result
 from chronik.metadata.snapshot import encode_snapshot
-from chronik.metadata.store import Acks, StoreClosed, Subscriber
+from chronik.metadata.store import BARRIER_SECONDS, Acks, StoreClosed, Subscriber
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.wal.snapshots import SnapshotWriter
 
@@ -148,7 +148,9 @@ class LocalStore:
         if self._started:
             subscriber(difference(Image(), self._image))
 
-    async def read_barrier(self) -> None:
+    is_shared: Final = False
+
+    async def read_barrier(self, seconds: float = BARRIER_SECONDS) -> None:
         """Nothing to wait for: what was answered was applied here first."""
 
     async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> Result:

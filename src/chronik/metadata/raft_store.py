@@ -27,11 +27,12 @@ from chronik.metadata.image import Image
 from chronik.metadata.image_machine import ImageMachine
 from chronik.metadata.records import Result
 from chronik.metadata.sessions import LIFE_ENDED, RESULTS_KEPT_MAX, is_over
-from chronik.metadata.store import Acks, StoreClosed, Subscriber
+from chronik.metadata.store import BARRIER_SECONDS, Acks, StoreClosed, Subscriber
 from chronik.news import News
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.raft.driver import RaftDriver
 from chronik.raft.forwarding import Forwarder
+from chronik.raft.membership import NOBODY
 from chronik.raft.outcomes import (
     DriverStopped,
     NotLeader,
@@ -53,6 +54,9 @@ ATTEMPT_SECONDS: Final = 3.0
 LEADERLESS_SECONDS: Final = 0.1
 """How soon another attempt is made when nothing is heard of a new leader."""
 
+LEADERLESS_SECONDS_MAX: Final = 1.5
+"""How long a read waits for one to be elected: the longest election timeout. After that there is no majority here."""
+
 COMMANDS_UNDER_WAY_MAX: Final = RESULTS_KEPT_MAX - 64
 """The image keeps that many results of a node; more commands under way could be applied twice."""
 
@@ -73,12 +77,16 @@ class _Pending:
 class RaftStore:
     """See `MetadataStore`. The driver's state machine is `machine`; `attach` gives the store its driver."""
 
+    is_shared: Final = True
+
     def __init__(self, node_id: int, incarnation: bytes | None = None) -> None:
         self._node_id = node_id
         self._begin_life(incarnation or new_id())
         self._subscribers: list[Subscriber] = []
         self._driver: RaftDriver
         self._forwarder: Forwarder
+        self._leader_news = News()
+        self._leaderless_since: float | None = None
         self._started = False
         self._closing = False
         self.machine: Final = ImageMachine(self._publish, self._applied, self._restored)
@@ -100,6 +108,7 @@ class RaftStore:
 
     async def start(self) -> None:
         """Returns without waiting for a quorum: what this node knows is what its disk holds."""
+        self._leaderless_since = asyncio.get_running_loop().time()
         await self._driver.start()
         self._started = True
         self._publish(difference(Image(), self.image))
@@ -115,18 +124,35 @@ class RaftStore:
 
     def leader_changed(self) -> None:
         """Whoever waits for a leader tries again."""
+        if self._driver.leader != NOBODY:
+            self._leaderless_since = None
+        elif self._leaderless_since is None:
+            self._leaderless_since = asyncio.get_running_loop().time()
+        self._leader_news.tell()
         for pending in self._pending.values():
             pending.news.tell()
 
-    async def read_barrier(self) -> None:
-        """Raises KafkaError when no majority confirms in time that this node is up to date, StoreClosed when the node
-        stops."""
-        try:
-            await self._driver.wait_applied(await self._driver.read_index())
-        except (NotLeader, ReadTimedOut, OutcomeUnknown, ProposalRefused) as error:
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"No majority confirmed the read: {error}") from error
-        except DriverStopped as error:
-            raise StoreClosed(str(error)) from error
+    async def read_barrier(self, seconds: float = BARRIER_SECONDS) -> None:
+        """A leader that is being elected is waited for. A node that has known of none for longer than an election takes
+        says so at once: whoever asks it should ask another."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while True:
+            heard = self._leader_news.count
+            try:
+                index = await self._driver.read_index(max(0.0, deadline - loop.time()))
+                return await self._driver.wait_applied(index, max(0.0, deadline - loop.time()))
+            except (NotLeader, ReadTimedOut, OutcomeUnknown, ProposalRefused) as error:
+                if not isinstance(error, NotLeader) or loop.time() >= min(deadline, self._leaderless_until()):
+                    raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"No majority confirmed the read: {error}") from error
+            except DriverStopped as error:
+                raise StoreClosed(str(error)) from error
+            await self._leader_news.since(heard, min(LEADERLESS_SECONDS, deadline - loop.time()))
+
+    def _leaderless_until(self) -> float:
+        """Until when it is worth waiting for a leader."""
+        since = self._leaderless_since
+        return float("inf") if since is None else since + LEADERLESS_SECONDS_MAX
 
     # Proposing
 

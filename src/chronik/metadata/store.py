@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol
 
 from chronik.errors import ChronikError
 from chronik.metadata.commands import Command
@@ -13,6 +13,9 @@ from chronik.metadata.image import Image
 from chronik.metadata.records import Result
 
 Subscriber = Callable[[Delta], None]
+
+BARRIER_SECONDS: Final = 10.0
+"""Several elections: a client that waits longer has given up."""
 
 
 class Acks(Enum):
@@ -50,8 +53,14 @@ class MetadataStore(Protocol):
         A subscriber must not fail: it takes the node down.
         """
 
-    async def read_barrier(self) -> None:
-        """Returns when `image` holds everything that was answered anywhere before the call."""
+    @property
+    def is_shared(self) -> bool:
+        """Whether others change the image, too: then it may be behind what they have answered."""
+
+    async def read_barrier(self, seconds: float = BARRIER_SECONDS) -> None:
+        """Returns when `image` holds everything that was answered anywhere before the call.
+
+        Raises KafkaError when that is not known in time, StoreClosed when the node stops."""
 
     async def start(self) -> None: ...
 

@@ -21,6 +21,7 @@ logger = logging.getLogger("chronik.node")
 
 class Alone:
     is_fenced: Final = False
+    may_be_replaced: Final = False
     is_up_to_date: Final = True
 
     def __init__(

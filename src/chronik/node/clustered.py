@@ -49,6 +49,7 @@ class Clustered:
         self._session_seconds = config.broker_session_ms / 1000
         self._registration: Registration | None = None
         self._replication: Replication | None = None
+        self._replicas: Replicas | None = None
         self.store: Final = QuorumStore(config.node_id)
         hosts = [peer.raft.host for peer in config.peers]
         self._transport = GatedTransport(
@@ -106,6 +107,10 @@ class Clustered:
         return self._registration is None or self._registration.is_fenced
 
     @property
+    def may_be_replaced(self) -> bool:
+        return self._registration is None or self._registration.may_be_replaced
+
+    @property
     def controller_id(self) -> int:
         return self.driver.leader
 
@@ -130,6 +135,7 @@ class Clustered:
         }
 
     def keep_in_sync(self, replicas: Replicas, configs: ConfigResolver) -> None:
+        self._replicas = replicas
         self._replication = Replication(
             self._config.node_id,
             self.store,
@@ -160,6 +166,8 @@ class Clustered:
             self._session_seconds,
             is_durable=self._config.flush == "group",
         )
+        if self._replicas is not None:
+            self._registration.when_fenced.append(self._replicas.end_waits)
 
     def _learn_cluster(self, delta: Delta) -> None:
         """A new cluster has its id some commands after its first."""
@@ -190,5 +198,11 @@ class Clustered:
             await registration.registered.wait()
             when_up_to_date()
 
-        jobs: list[Job] = [self._membership_job.run, self._controller.run, registration.run, wait_until_registered]
+        jobs: list[Job] = [
+            self._membership_job.run,
+            self._controller.run,
+            registration.run,
+            registration.watch_lease,
+            wait_until_registered,
+        ]
         return jobs if self._replication is None else [*jobs, *self._replication.jobs()]

@@ -175,6 +175,7 @@ class Node:
             producer_ids=ProducerIds(lambda count: _allocate_producer_ids(standing, config.node_id, count)),
             coordinators=coordinators,
             is_fenced=lambda: standing.is_fenced,
+            may_be_replaced=lambda: standing.may_be_replaced,
             controller_id=lambda: standing.controller_id,
             is_gone=standing.is_gone,
             refused_batches=RefusedBatches(self._clock),

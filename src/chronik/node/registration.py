@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from chronik.clock import Clock
 from chronik.config import Address
 from chronik.controller.controller import Controller
 from chronik.controller.heartbeats import HEARTBEAT, NOT_ANSWERED, BrokerHeartbeat, HeartbeatAnswer
+from chronik.controller.liveness import GONE_SECONDS
 from chronik.metadata.commands import RegisterBroker
 from chronik.metadata.raft_store import RaftStore
 from chronik.metadata.store import StoreClosed
@@ -31,6 +33,9 @@ enough. A lost one costs nothing."""
 
 BEATS_UNDER_WAY_MAX: Final = 2 * HEARTBEATS_PER_SESSION
 """Each ends after two sessions at the latest: one for its answer, and one to see that it is applied here."""
+
+LOOKS_PER_SESSION: Final = 100
+"""How often at most a lease is looked at that is about to end."""
 
 LAST_BEATS_SECONDS: Final = 0.5
 """For the answers to the last heartbeats of a broker that leaves: usually a few milliseconds."""
@@ -63,6 +68,8 @@ class Registration:
         self._session_seconds = session_seconds
         self._acknowledged_at = float("-inf")
         self.epoch = -1
+        self.when_fenced: list[Callable[[], None]] = []
+        """Called each time that the lease has ended."""
         self.registered = asyncio.Event()
         self._is_leaving = False
         self._is_known = False
@@ -82,6 +89,25 @@ class Registration:
     def lease_seconds(self) -> float:
         """For how long this broker may go on before it has to be heard again; negative when that is over."""
         return self._acknowledged_at + self._session_seconds - self._clock.monotonic()
+
+    @property
+    def may_be_replaced(self) -> bool:
+        """The controller replaces nobody who was heard within GONE_SECONDS, whatever its port does; and a heartbeat was
+        sent before it was heard."""
+        return self._clock.monotonic() - self._acknowledged_at >= GONE_SECONDS
+
+    async def watch_lease(self) -> None:
+        """Tells when it ends: those who wait here for what only a broker in good standing can give are not to wait any
+        longer. A broker that is fenced by the image hears of it from there."""
+        was_over = True
+        while True:
+            is_over = self.lease_seconds < 0
+            if is_over and not was_over:
+                logger.warning("not heard of within a session: broker %d serves nobody", self._broker_id)
+                for tell in self.when_fenced:
+                    tell()
+            was_over = is_over
+            await asyncio.sleep(max(self.lease_seconds, self._session_seconds / LOOKS_PER_SESSION))
 
     @property
     def is_fenced(self) -> bool:

@@ -26,6 +26,11 @@ class Standing(Protocol):
         """Whether others may believe that this broker is gone: then it serves no data."""
 
     @property
+    def may_be_replaced(self) -> bool:
+        """Whether others may have taken this broker's place already, be it for a port that refuses: it was not heard
+        for so long. Until a majority has confirmed the image, what it would tell of its partitions may be old."""
+
+    @property
     def controller_id(self) -> int:
         """Whom clients are told to ask for changes; -1 while nobody leads."""
 

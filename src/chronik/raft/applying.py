@@ -46,6 +46,8 @@ class Applier:
         self._task: asyncio.Task[None] | None = None
         self.entries_since_snapshot = 0
         self.bytes_since_snapshot = 0
+        self.seconds_since_snapshot = 0.0
+        """Spent on applying."""
 
     @property
     def is_idle(self) -> bool:
@@ -67,6 +69,7 @@ class Applier:
 
     def begun_snapshot(self) -> None:
         self.entries_since_snapshot = self.bytes_since_snapshot = 0
+        self.seconds_since_snapshot = 0.0
 
     async def _run(self) -> None:
         while True:
@@ -87,7 +90,9 @@ class Applier:
         began = loop.time()
         for begin in range(0, len(entries), SLICE_ENTRIES):
             piece = entries[begin : begin + SLICE_ENTRIES]
+            applying = loop.time()
             self._machine.apply(piece)
+            self.seconds_since_snapshot += loop.time() - applying
             self.entries_since_snapshot += len(piece)
             self.bytes_since_snapshot += sum(entry.size_bytes for entry in piece)
             self._applied.reached(piece[-1].index)

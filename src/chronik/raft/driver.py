@@ -403,6 +403,7 @@ class RaftDriver:
         is_due = (
             applier.entries_since_snapshot >= settings.snapshot_entries
             or applier.bytes_since_snapshot >= settings.snapshot_bytes
+            or applier.seconds_since_snapshot >= settings.snapshot_seconds
         )
         if not is_due or self._parts.snapshots.is_under_way or not applier.is_idle:
             return

@@ -26,6 +26,9 @@ class DriverSettings:
     snapshot_entries: int = 100_000
     snapshot_bytes: int = 64 * 1024 * 1024
     """A snapshot is taken after so many entries, or so many bytes of them."""
+    snapshot_seconds: float = 10.0
+    """Or after so much time was spent on applying them: few commands may take long, and a node that starts would take
+    as long for them again."""
     bytes_kept: int = 8 * 1024 * 1024
     """Of entries before a snapshot: a peer that lags behind by them is spared the snapshot."""
     folder: str = FOLDER

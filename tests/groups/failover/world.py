@@ -460,7 +460,9 @@ class Store:
             if not answer.done():
                 answer.set_exception(StoreClosed("the node is dead"))
 
-    async def read_barrier(self) -> None: ...
+    is_shared: Final = True
+
+    async def read_barrier(self, seconds: float = 0.0) -> None: ...
 
     async def start(self) -> None: ...
 

@@ -1,0 +1,337 @@
+"""A leader that has just been elected tells no high watermark that goes back; one that is fenced sends everybody away
+who waits; and an offset is called wrong by none that others may have replaced."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from chronik.api.context import Services
+from chronik.api.router import Router
+from chronik.broker.fetch_sessions import FetchSessions
+from chronik.broker.refusals import RefusedBatches
+from chronik.config import NodeConfig
+from chronik.exchange import Outbox, Peer, Pending
+from chronik.exchange import Response as Frames
+from chronik.metadata.commands import SetPartitionLeader
+from chronik.protocol.codec import RequestHeader, decode_response, encode_request
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from chronik.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
+from chronik.protocol.records import Record, encode_batch
+from chronik.protocol.schema import Request
+from tests.api import talk
+from tests.replication.rig import FOLLOWER, LEADER, OTHER, TOPIC_ID, PlayedFollower, Rig
+
+FETCH, PRODUCE = 1, 0
+PATIENCE_SECONDS = 0.5
+NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+class Node:
+    """Node 1, which leads, until it is fenced or replaced."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.is_fenced = False
+        self.may_be_replaced = False
+        self.barriers = 0
+        self.barrier: Callable[[], None] = lambda: None
+        store = SimpleNamespace(image=rig.store.image, is_shared=True, read_barrier=self._read_barrier)
+        parts = SimpleNamespace(
+            config=NodeConfig(),
+            clock=rig.clock,
+            store=store,
+            image=rig.store.image,
+            configs=rig.configs,
+            replicas=rig.replicas,
+            fetch_sessions=FetchSessions(),
+            is_fenced=lambda: self.is_fenced,
+            may_be_replaced=lambda: self.may_be_replaced,
+            outbox=Outbox(),
+            refused_batches=RefusedBatches(rig.clock),
+        )
+        self.router = Router(cast(Services, parts), rig.loop.failures.append)
+
+    async def _read_barrier(self, seconds: float) -> None:
+        self.barriers += 1
+        await asyncio.sleep(0.01)
+        self.barrier()
+
+    def fence(self) -> None:
+        """As the end of its lease does."""
+        self.is_fenced = True
+        self.rig.replicas.end_waits()
+
+    def send(self, key: int, version: int, request: Request) -> Frames | Pending:
+        frame = bytearray(encode_request(RequestHeader(key, version, 7, "test"), request)[4:])
+        return self.router.dispatch(frame, Peer("test", 0, 1))
+
+    def fetch(self, offset: int = 0, version: int = 12, **more: int) -> Frames | Pending:
+        topic = "topic" if version < 13 else TOPIC_ID
+        request: FetchRequest = talk.fetch_request(
+            (topic, 0, offset), min_bytes=1, max_wait_ms=int(PATIENCE_SECONDS * 1000)
+        )
+        for name, value in more.items():
+            setattr(request, name, value)
+        return self.send(FETCH, version, request)
+
+    def produce(self, sequence: int) -> Frames | Pending:
+        batch = encode_batch([Record(0, 0, None, b"v")], producer_id=7, producer_epoch=0, base_sequence=sequence)
+        return self.send(PRODUCE, 9, talk.produce_request("topic", batch))
+
+    async def followers_have(self, offset: int) -> None:
+        for follower in (FOLLOWER, OTHER):
+            at = self.rig.at(offset, last_epoch=self.rig.replica().last_epoch)
+            await PlayedFollower(self.rig, follower).fetch(at)
+
+    def hand_to(self, leader: int) -> None:
+        self.rig.command(SetPartitionLeader(TOPIC_ID, 0, leader, self.rig.partition().leader_epoch))
+
+    def lead_again(self) -> None:
+        """In a new epoch; nothing is known of the followers."""
+        self.hand_to(FOLLOWER)
+        self.hand_to(LEADER)
+
+
+async def fetched(answer: Frames | Pending, version: int = 12) -> FetchResponse:
+    frames = await answer.response if isinstance(answer, Pending) else answer
+    _, response = decode_response(FETCH, version, memoryview(b"".join(frames or ()))[4:])
+    assert isinstance(response, FetchResponse)
+    return response
+
+
+async def partition_of(answer: Frames | Pending, version: int = 12) -> PartitionData:
+    return (await fetched(answer, version)).responses[0].partitions[0]
+
+
+async def produced(answer: Frames | Pending) -> PartitionProduceResponse:
+    frames = await answer.response if isinstance(answer, Pending) else answer
+    _, response = decode_response(PRODUCE, 9, memoryview(b"".join(frames or ()))[4:])
+    assert isinstance(response, ProduceResponse)
+    return response.responses[0].partition_responses[0]
+
+
+def tell(story: Callable[[Node], Coroutine[Any, Any, None]]) -> None:
+    Rig().run(lambda rig: story(Node(rig)))
+
+
+async def three_records(node: Node) -> None:
+    for _ in range(3):
+        node.rig.append()
+    await node.rig.replica().make_durable()
+    await node.followers_have(3)
+    assert (await partition_of(node.fetch())).high_watermark == 3
+
+
+# The high watermark
+
+
+def test_a_new_leader_holds_a_fetch_until_it_knows_the_high_watermark_that_others_told() -> None:
+    async def story(node: Node) -> None:
+        await three_records(node)
+        node.rig.append()
+        await node.rig.replica().make_durable()
+        node.lead_again()
+        assert not node.rig.replica().knows_high_watermark
+        began = node.rig.loop.time()
+        waiting = node.fetch()
+        assert isinstance(waiting, Pending)
+        await asyncio.sleep(0.1)
+        assert not waiting.response.done()
+        await node.followers_have(4)
+        answer = await partition_of(waiting)
+        assert (answer.error_code, answer.high_watermark) == (ErrorCode.NONE, 4)
+        assert node.rig.loop.time() == pytest.approx(began + 0.1, abs=0.01)
+
+    tell(story)
+
+
+@pytest.mark.parametrize(("version", "code"), [(9, NOT_LEADER), (11, ErrorCode.OFFSET_NOT_AVAILABLE)])
+def test_a_new_leader_that_does_not_find_out_in_time_tells_none(version: int, code: ErrorCode) -> None:
+    async def story(node: Node) -> None:
+        await three_records(node)
+        node.rig.append()
+        await node.rig.replica().make_durable()
+        node.lead_again()
+        answer = await partition_of(node.fetch(version=version), version)
+        assert (answer.error_code, answer.high_watermark, answer.records) == (code, -1, b"")
+
+    tell(story)
+
+
+# Fenced
+
+
+def test_fetches_that_wait_at_a_leader_that_becomes_fenced_are_sent_away_at_once() -> None:
+    async def story(node: Node) -> None:
+        await three_records(node)
+        waiting = node.fetch(offset=3)
+        await asyncio.sleep(0.1)
+        began = node.rig.loop.time()
+        node.fence()
+        answer = await partition_of(waiting)
+        assert (answer.error_code, node.rig.loop.time()) == (NOT_LEADER, began)
+
+    tell(story)
+
+
+@pytest.mark.parametrize("version", [4, 12, 16])
+def test_a_fenced_leader_says_so_of_each_partition(version: int) -> None:
+    """Of an error for the whole request Java's and Python's consumers only say that it failed, and ask again."""
+
+    async def story(node: Node) -> None:
+        await three_records(node)
+        node.fence()
+        response = await fetched(node.fetch(version=version), version)
+        assert response.error_code == ErrorCode.NONE
+        (partition,) = response.responses[0].partitions
+        assert partition.error_code == NOT_LEADER
+        assert partition.current_leader.leader_id == -1, "it would name itself"
+
+    tell(story)
+
+
+def test_a_session_of_a_fenced_leader_hears_of_each_of_its_partitions() -> None:
+    async def story(node: Node) -> None:
+        await three_records(node)
+        begun = await fetched(node.fetch(offset=3, session_epoch=0, max_wait_ms=0))
+        node.fence()
+        request = FetchRequest(session_id=begun.session_id, session_epoch=1, max_wait_ms=500, min_bytes=1)
+        response = await fetched(node.send(FETCH, 12, request))
+        assert [each.error_code for topic in response.responses for each in topic.partitions] == [NOT_LEADER]
+
+    tell(story)
+
+
+def test_acknowledgements_that_wait_at_a_leader_that_becomes_fenced_are_refused_at_once() -> None:
+    async def story(node: Node) -> None:
+        waiting = node.produce(0)
+        await asyncio.sleep(0.1)
+        began = node.rig.loop.time()
+        node.fence()
+        answer = await produced(waiting)
+        assert (answer.error_code, node.rig.loop.time()) == (NOT_LEADER, began)
+
+    tell(story)
+
+
+# What follows a batch that was refused after it was appended
+
+
+def test_what_follows_a_batch_that_was_appended_and_refused_and_cut_off_is_refused_too() -> None:
+    """To a gap librdkafka answers with a new epoch, and sends everything again."""
+
+    async def story(node: Node) -> None:
+        first, replica = node.produce(0), node.rig.replica()
+        node.hand_to(FOLLOWER)
+        assert (await produced(first)).error_code == NOT_LEADER
+        await replica.settled()
+        replica.truncate_to(0)
+        node.hand_to(LEADER)
+        assert (await produced(node.produce(1))).error_code == NOT_LEADER
+        again = node.produce(0)
+        behind = node.produce(1)
+        await node.rig.replica().make_durable()
+        await node.followers_have(2)
+        assert [(await produced(each)).error_code for each in (again, behind)] == [ErrorCode.NONE] * 2
+
+    tell(story)
+
+
+def test_what_follows_a_batch_that_was_refused_and_is_there_is_taken() -> None:
+    async def story(node: Node) -> None:
+        first = node.produce(0)
+        node.lead_again()
+        assert (await produced(first)).error_code == NOT_LEADER
+        behind, again = node.produce(1), node.produce(0)
+        await node.rig.replica().make_durable()
+        await node.followers_have(2)
+        assert (await produced(behind)).base_offset == 1
+        assert (await produced(again)).base_offset == 0
+
+    tell(story)
+
+
+# Offsets that are not there
+
+
+def test_an_offset_is_called_wrong_by_a_leader_that_a_majority_confirms() -> None:
+    async def story(node: Node) -> None:
+        await three_records(node)
+        answer = await partition_of(node.fetch(offset=9))
+        assert (answer.error_code, node.barriers) == (ErrorCode.OFFSET_OUT_OF_RANGE, 1)
+
+    tell(story)
+
+
+def test_an_offset_is_not_called_wrong_by_a_leader_that_was_replaced() -> None:
+    async def story(node: Node) -> None:
+        await three_records(node)
+        node.barrier = lambda: node.hand_to(FOLLOWER)
+        assert (await partition_of(node.fetch(offset=9))).error_code == NOT_LEADER
+
+    tell(story)
+
+
+def test_an_offset_is_not_called_wrong_by_a_leader_that_nobody_confirms() -> None:
+    async def story(node: Node) -> None:
+        await three_records(node)
+
+        def refuse() -> None:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+
+        node.barrier = refuse
+        assert (await partition_of(node.fetch(offset=9))).error_code == NOT_LEADER
+
+    tell(story)
+
+
+# A leader that was not heard for a moment
+
+
+def test_a_leader_that_is_heard_asks_nobody() -> None:
+    async def story(node: Node) -> None:
+        await three_records(node)
+        assert (await partition_of(node.fetch())).high_watermark == 3
+        assert node.barriers == 0
+
+    tell(story)
+
+
+def test_a_leader_that_may_have_been_replaced_asks_before_it_tells_its_high_watermark() -> None:
+    async def story(node: Node) -> None:
+        await three_records(node)
+        node.may_be_replaced = True
+        answer = await partition_of(node.fetch())
+        assert (answer.error_code, answer.high_watermark, node.barriers) == (ErrorCode.NONE, 3, 1)
+        waiting = node.fetch(offset=3)
+        await asyncio.sleep(0.1)
+        node.rig.append()
+        await node.rig.replica().make_durable()
+        await node.followers_have(4)
+        answer = await partition_of(waiting)
+        assert (answer.error_code, answer.high_watermark) == (ErrorCode.NONE, 4)
+        node.barrier = lambda: node.hand_to(FOLLOWER)
+        assert (await partition_of(node.fetch())).error_code == NOT_LEADER
+
+    tell(story)
+
+
+def test_a_leader_that_may_have_been_replaced_and_is_not_confirmed_tells_nothing() -> None:
+    async def story(node: Node) -> None:
+        await three_records(node)
+        node.may_be_replaced = True
+
+        def refuse() -> None:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+
+        node.barrier = refuse
+        answer = await partition_of(node.fetch())
+        assert (answer.error_code, answer.high_watermark) == (NOT_LEADER, -1)
+
+    tell(story)

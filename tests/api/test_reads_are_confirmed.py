@@ -1,0 +1,314 @@
+"""What leaders, coordinators and images tell is told after a majority has confirmed that nobody knows more; and a node
+that nobody confirms says nothing that may be over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, TypeVar, cast
+
+import pytest
+
+from chronik.api.admission import CONFIRM_SECONDS
+from chronik.api.context import Services
+from chronik.api.router import Router
+from chronik.api.topic_bytes import TopicBytes
+from chronik.exchange import Outbox, Peer, Pending
+from chronik.metadata.commands import BrokerStatus, DeleteTopic, UpdateBrokerStatus
+from chronik.metadata.raft_store import LEADERLESS_SECONDS_MAX, RaftStore
+from chronik.protocol.apis import APIS
+from chronik.protocol.codec import RequestHeader, decode_response, encode_request
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    TopicRequest,
+)
+from chronik.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from chronik.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from chronik.protocol.schema import Request, Response
+from chronik.raft.driver import RaftDriver
+from chronik.raft.membership import NOBODY
+from chronik.raft.outcomes import NotLeader, ReadTimedOut
+from tests.metadata.world import World, assignment
+from tests.replication.virtual_loop import VirtualLoop
+
+PEER = Peer("127.0.0.1", 1, 1)
+APIS_BY_NAME = {api.name: api for api in APIS.values()}
+ResponseT = TypeVar("ResponseT", bound=Response)
+
+
+class Barrier:
+    """In place of a store's: what has happened at other nodes becomes known while it is waited for."""
+
+    def __init__(self, then: Callable[[], object] = lambda: None, failure: Exception | None = None) -> None:
+        self.then, self.failure, self.passed = then, failure, 0
+
+    async def __call__(self, seconds: float) -> None:
+        assert seconds == CONFIRM_SECONDS
+        self.passed += 1
+        await asyncio.sleep(0)
+        self.then()
+        if self.failure is not None:
+            raise self.failure
+
+
+def unconfirmed() -> Barrier:
+    return Barrier(failure=KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+
+
+class Node:
+    """Node 1 of three, which leads `orders` until it hears that it does not any more."""
+
+    def __init__(self, barrier: Barrier, *, is_fenced: bool = False) -> None:
+        self.world = World(1, 2, 3)
+        for broker in list(self.world.image.brokers.values()):
+            self.world.accept(UpdateBrokerStatus(broker.id, BrokerStatus.ONLINE, broker.epoch))
+        self.world.create("orders", assignment(1, 2, 3), assignment(2, 3, 1), assignment(3, 1, 2))
+        self.barrier = barrier
+        self.is_fenced = is_fenced
+        self.leads = True
+        self.gone: list[int] = []
+        store = SimpleNamespace(read_barrier=barrier, is_shared=True, image=self.world.image)
+        parts = SimpleNamespace(
+            store=store,
+            image=self.world.image,
+            config=SimpleNamespace(read_quorum=False, node_id=1),
+            node_id=1,
+            is_fenced=lambda: self.is_fenced,
+            is_gone=lambda broker_id: broker_id in self.gone,
+            controller_id=lambda: 2,
+            replicas=SimpleNamespace(by_name=self._replica),
+            topic_bytes=TopicBytes(),
+            outbox=Outbox(),
+            coordinators=SimpleNamespace(node_of=lambda _: 1, stands_alone=False),
+            configs=SimpleNamespace(broker_flag=lambda _: False),
+        )
+        self.services = cast(Services, parts)
+
+    def _replica(self, topic: str, index: int) -> Any:
+        if not self.leads:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return SimpleNamespace(
+            check_epoch=lambda _: None,
+            log=None,
+            knows_high_watermark=True,
+            last_stable_offset=202,
+            high_watermark=202,
+            leader_epoch=5,
+        )
+
+    def ask(self, name: str, version: int, request: Request, kind: type[ResponseT]) -> ResponseT:
+        async def scenario() -> ResponseT:
+            key = APIS_BY_NAME[name].key
+            router = Router(self.services, on_fatal=lambda _: None)
+            frame = encode_request(RequestHeader(key, version, 7, "raw"), request)
+            answer = router.dispatch(bytearray(frame[4:]), PEER)
+            frames = await answer.response if isinstance(answer, Pending) else answer
+            assert frames is not None
+            _, response = decode_response(key, version, memoryview(b"".join(frames))[4:])
+            assert isinstance(response, kind)
+            return response
+
+        return asyncio.run(scenario())
+
+    def metadata(self, *names: str, version: int = 12) -> MetadataResponse:
+        """Of all topics, without names."""
+        topics = [MetadataRequestTopic(name=name) for name in names] or (None if version else [])
+        return self.ask("Metadata", version, MetadataRequest(topics=topics), MetadataResponse)
+
+    def offsets(self) -> tuple[ErrorCode, int]:
+        wanted = ListOffsetsTopic(name="orders", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
+        response = self.ask("ListOffsets", 7, ListOffsetsRequest(topics=[wanted]), ListOffsetsResponse)
+        (answer,) = response.topics[0].partitions
+        return ErrorCode(answer.error_code), answer.offset
+
+
+def test_a_leader_that_was_replaced_tells_no_offsets() -> None:
+    """Its lease runs, and it has not heard of its successor, who has acknowledged more."""
+    node = Node(Barrier())
+    node.barrier.then = lambda: setattr(node, "leads", False)
+    assert node.offsets() == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert node.barrier.passed == 1
+
+
+def test_a_leader_that_is_confirmed_tells_its_offsets() -> None:
+    assert Node(Barrier()).offsets() == (ErrorCode.NONE, 202)
+
+
+def test_a_leader_that_nobody_confirms_sends_clients_away() -> None:
+    assert Node(unconfirmed()).offsets() == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+
+
+def test_a_leader_that_is_fenced_asks_nobody() -> None:
+    node = Node(Barrier(), is_fenced=True)
+    assert node.offsets() == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert node.barrier.passed == 0
+
+
+def test_a_leader_that_was_fenced_while_it_asked_sends_clients_away() -> None:
+    node = Node(Barrier())
+    node.barrier.then = lambda: setattr(node, "is_fenced", True)
+    assert node.offsets() == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+
+
+def test_who_coordinates_a_group_is_told_when_it_is_confirmed() -> None:
+    request = FindCoordinatorRequest(key="g")
+    assert Node(Barrier()).ask("FindCoordinator", 3, request, FindCoordinatorResponse).node_id == 1
+    refused = Node(unconfirmed()).ask("FindCoordinator", 3, request, FindCoordinatorResponse)
+    assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize("name", ["OffsetForLeaderEpoch", "DeleteRecords", "DescribeGroups", "ListGroups"])
+def test_the_others_that_rest_on_who_leads_are_confirmed_too(name: str) -> None:
+    node = Node(unconfirmed())
+    api = APIS_BY_NAME[name]
+    node.ask(name, api.max_version, api.request(), Response)
+    assert node.barrier.passed == 1
+
+
+def test_metadata_shows_no_topic_that_was_deleted_before_it_was_asked_for() -> None:
+    node = Node(Barrier())
+    topic = node.world.image.topics["orders"]
+    node.barrier.then = lambda: node.world.accept(DeleteTopic(topic.id))
+    (answer,) = node.metadata("orders").topics
+    assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("version", [0, 1, 9, 12])
+def test_a_node_that_may_be_behind_says_of_no_topic_that_it_is_there_or_is_not(version: int) -> None:
+    node = Node(unconfirmed())
+    asked = node.metadata("orders", "unknown", version=version)
+    assert [(each.name, each.error_code, each.partitions) for each in asked.topics] == [
+        ("orders", ErrorCode.LEADER_NOT_AVAILABLE, []),
+        ("unknown", ErrorCode.LEADER_NOT_AVAILABLE, []),
+    ]
+    assert [broker.node_id for broker in asked.brokers] == [1, 2, 3], "for clients to ask another"
+    everything = Node(unconfirmed()).metadata(version=version)
+    assert [(each.name, each.error_code, each.partitions) for each in everything.topics] == [
+        ("orders", ErrorCode.LEADER_NOT_AVAILABLE, [])
+    ]
+
+
+def test_a_node_that_may_be_behind_names_offline_brokers_when_it_knows_no_others() -> None:
+    node = Node(unconfirmed())
+    for broker in list(node.world.image.brokers.values()):
+        node.world.accept(UpdateBrokerStatus(broker.id, BrokerStatus.OFFLINE, broker.epoch))
+    assert [broker.node_id for broker in node.metadata("orders").brokers] == [1, 2, 3]
+
+
+def test_pages_of_topics_say_no_more_than_metadata() -> None:
+    for topics in ([], [TopicRequest(name="orders")]):
+        response = Node(unconfirmed()).ask(
+            "DescribeTopicPartitions",
+            0,
+            DescribeTopicPartitionsRequest(topics=topics),
+            DescribeTopicPartitionsResponse,
+        )
+        assert [(each.name, each.error_code, each.partitions) for each in response.topics] == [
+            ("orders", ErrorCode.LEADER_NOT_AVAILABLE, [])
+        ]
+
+
+def test_a_fenced_node_does_not_name_itself() -> None:
+    (before,) = Node(Barrier()).metadata("orders").topics
+    assert [each.leader_id for each in before.partitions] == [1, 2, 3]
+    (answer,) = Node(Barrier(), is_fenced=True).metadata("orders").topics
+    assert [(each.leader_id, each.error_code) for each in answer.partitions] == [
+        (-1, ErrorCode.LEADER_NOT_AVAILABLE),
+        (2, ErrorCode.NONE),
+        (3, ErrorCode.NONE),
+    ]
+
+
+def test_a_leader_whose_process_has_ended_is_named_to_nobody() -> None:
+    node = Node(Barrier())
+    node.gone = [2]
+    (answer,) = node.metadata("orders").topics
+    assert [(each.leader_id, each.error_code) for each in answer.partitions] == [
+        (1, ErrorCode.NONE),
+        (-1, ErrorCode.LEADER_NOT_AVAILABLE),
+        (3, ErrorCode.NONE),
+    ]
+
+
+# ---------------------------------------------------------------------------------------------------------- the barrier
+
+
+class Quorum:
+    """A driver whose leader comes and goes."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self.loop, self.leader = loop, NOBODY
+        self.is_silent = False
+
+    async def read_index(self, timeout: float) -> int:
+        if self.leader == NOBODY:
+            raise NotLeader(NOBODY)
+        if self.is_silent:
+            await asyncio.sleep(timeout)
+            raise ReadTimedOut("no answer")
+        return 7
+
+    async def wait_applied(self, index: int, timeout: float) -> None:
+        await asyncio.sleep(0.01)
+
+    async def start(self) -> None:
+        return
+
+
+def seconds_of_a_read(events: dict[float, int], *, at: float = 0.0, is_silent: bool = False) -> tuple[bool, float]:
+    """Whether it was confirmed, and after how long; `events` say who leads from when on."""
+    loop, outcome = VirtualLoop(), []
+
+    async def scenario() -> None:
+        quorum, store = Quorum(loop), RaftStore(1)
+        quorum.is_silent = is_silent
+        store._driver = cast(RaftDriver, quorum)
+        await store.start()
+
+        def lead(leader: int) -> None:
+            quorum.leader = leader
+            store.leader_changed()
+
+        for when, leader in events.items():
+            loop.call_later(when, lead, leader)
+        await asyncio.sleep(at)
+        began = loop.time()
+        try:
+            await store.read_barrier(CONFIRM_SECONDS)
+            outcome.append((True, loop.time() - began))
+        except KafkaError:
+            outcome.append((False, loop.time() - began))
+
+    loop.run(scenario(), [])
+    return outcome[0]
+
+
+def test_a_read_waits_for_a_leader_that_is_being_elected_and_for_what_was_committed() -> None:
+    assert seconds_of_a_read({0.0: 2, 1.0: NOBODY, 1.7: 3}, at=1.2) == pytest.approx((True, 0.51))
+
+
+def test_a_node_that_has_started_answers_when_it_has_caught_up() -> None:
+    assert seconds_of_a_read({0.4: 2}) == pytest.approx((True, 0.41))
+
+
+def test_a_node_that_has_started_without_a_quorum_finds_that_out() -> None:
+    is_confirmed, seconds = seconds_of_a_read({})
+    assert not is_confirmed
+    assert seconds == pytest.approx(LEADERLESS_SECONDS_MAX, abs=0.11)
+
+
+def test_a_node_that_has_known_no_leader_for_long_says_so_at_once() -> None:
+    assert seconds_of_a_read({0.0: 2, 1.0: NOBODY}, at=5.0) == (False, 0.0)
+
+
+def test_a_leader_that_does_not_answer_is_not_waited_for_for_ever() -> None:
+    assert seconds_of_a_read({0.0: 2}, at=1.0, is_silent=True) == pytest.approx((False, CONFIRM_SECONDS))
