@@ -96,7 +96,7 @@ def test_records_from_the_future_are_refused(client: RawClient, chronik_topic: s
 
 def test_retention_takes_records_away_once_it_is_set(chronik_broker_factory: BrokerFactory) -> None:
     broker = chronik_broker_factory(broker={"log.retention.check.interval.ms": 20})
-    broker.create_topic("kept", configs={"segment.bytes": "1000", "retention.ms": "-1"})
+    broker.create_topic("kept", configs={"internal.segment.bytes": "1000", "retention.ms": "-1"})
     with RawClient(broker.bootstrap) as client:
         for _ in range(5):
             talk.produce(client, "kept", talk.batch(b"v" * 600, timestamp=1000))
@@ -114,8 +114,8 @@ def test_a_topic_full_of_garbage_that_is_to_be_compacted_does_not_stop_the_node(
     chronik_broker_factory: BrokerFactory,
 ) -> None:
     broker = chronik_broker_factory(broker={"log.cleaner.backoff.ms": 20})
-    broker.create_topic("garbage", configs={"segment.bytes": "1000"})
-    broker.create_topic("good", configs={"segment.bytes": "1000", "cleanup.policy": "compact"})
+    broker.create_topic("garbage", configs={"internal.segment.bytes": "1000"})
+    broker.create_topic("good", configs={"internal.segment.bytes": "1000", "cleanup.policy": "compact"})
     unreadable = seal(parse_header(talk.batch(b"v", codec=Codec.GZIP)), b"no gzip at all" * 50)
     with RawClient(broker.bootstrap) as client:
         for _ in range(5):

@@ -64,7 +64,7 @@ def test_more_bytes_than_may_be_returned_are_not_waited_for(client: RawClient, c
     assert time.monotonic() - began < 10
 
 
-@pytest.mark.chronik_topic(configs={"segment.bytes": "1000"})
+@pytest.mark.chronik_topic(configs={"internal.segment.bytes": "1000"})
 def test_nobody_waits_at_the_end_of_a_segment_that_others_follow(client: RawClient, chronik_topic: str) -> None:
     for _ in range(4):
         talk.produce(client, chronik_topic, talk.batch(b"v" * 600))

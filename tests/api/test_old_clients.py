@@ -102,7 +102,7 @@ def test_an_old_consumer_gets_over_what_compaction_has_emptied(
     chronik_broker_factory: BrokerFactory, codec: Codec
 ) -> None:
     broker = chronik_broker_factory(broker={"log.cleaner.backoff.ms": 50})
-    configs = {"cleanup.policy": "compact", "segment.bytes": "2000", "min.cleanable.dirty.ratio": "0.01"}
+    configs = {"cleanup.policy": "compact", "internal.segment.bytes": "2000", "min.cleanable.dirty.ratio": "0.01"}
     broker.create_topic("compacted", configs=configs)
     with RawClient(broker.bootstrap) as client:
         overwritten = [Record(0, -1, b"stays", b"v")] + [Record(n, -1, b"k", b"v" * 30) for n in range(1, 10)]

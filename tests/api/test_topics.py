@@ -298,7 +298,8 @@ def test_a_topic_deleted_and_made_anew_under_load_starts_empty_and_keeps_what_is
     chronik_broker_factory: BrokerFactory,
 ) -> None:
     broker = chronik_broker_factory(broker={"log.cleaner.backoff.ms": 10, "log.retention.check.interval.ms": 10})
-    configs = {"cleanup.policy": "compact,delete", "segment.bytes": "2000", "min.cleanable.dirty.ratio": "0.01"}
+    small = {"internal.segment.bytes": "2000", "min.cleanable.dirty.ratio": "0.01"}
+    configs = {"cleanup.policy": "compact,delete", **small}
     stop = threading.Event()
     faults: list[object] = []
     acknowledged: list[int] = []

@@ -10,7 +10,7 @@ import pytest
 
 from chronik.broker.topic_settings import incoming_rules, log_config
 from chronik.configs.checking import check_broker_configs, check_topic_config
-from chronik.configs.keys import BROKER_KEYS, TOPIC_KEYS
+from chronik.configs.keys import BROKER_KEYS, SEGMENT_BYTES_MIN, TOPIC_KEYS
 from chronik.configs.known import all_broker_keys
 from chronik.configs.resolver import DERIVED_KEPT_MAX, ConfigEntry, ConfigResolver, ConfigSource
 from chronik.errors import ConfigError
@@ -33,6 +33,25 @@ def test_the_nearest_place_wins() -> None:
     assert resolver({CLUSTER_DEFAULT: {key: "3"}}, log_retention_ms="4").topic({}, "retention.ms") == "3"
     assert resolver(log_retention_ms="4").topic({}, "retention.ms") == "4"
     assert resolver().topic({}, "retention.ms") == "604800000"
+
+
+def test_smaller_segments_that_were_stored_before_stay_and_the_internal_size_goes_first() -> None:
+    stored = {"segment.bytes": "100"}
+    assert log_config(resolver(), stored).segment_bytes == 100
+    assert log_config(resolver({1: {"log.segment.bytes": "200"}}), {}).segment_bytes == 200
+    assert log_config(resolver(), {**stored, "internal.segment.bytes": "50"}).segment_bytes == 50
+    described = {entry.key.name: entry.value for entry in resolver().describe_topic({})}
+    assert "internal.segment.bytes" not in described
+    described = {entry.key.name: entry.value for entry in resolver().describe_topic({"internal.segment.bytes": "50"})}
+    assert described["internal.segment.bytes"] == "50"
+
+
+def test_brokers_are_not_told_to_make_smaller_segments() -> None:
+    check_broker_configs({"log.segment.bytes": str(SEGMENT_BYTES_MIN)}, cluster_wide=True)
+    with pytest.raises(KafkaError, match=r"log\.segment\.bytes"):
+        check_broker_configs({"log.segment.bytes": str(SEGMENT_BYTES_MIN - 1)}, cluster_wide=True)
+    with pytest.raises(ConfigError, match=r"log\.segment\.bytes"):
+        resolver(log_segment_bytes=str(SEGMENT_BYTES_MIN - 1))
 
 
 def test_what_is_made_of_configs_is_made_once_for_equal_ones_until_those_of_the_broker_change() -> None:
@@ -76,7 +95,7 @@ def test_all_values_together_are_those_that_each_key_has() -> None:
     dynamic: dict[int, Mapping[str, str]] = {1: {"log.retention.ms": "2"}}
     resolves = resolver(dynamic, log_segment_bytes="5000000")
     for configs in ({}, {"retention.bytes": "9", "cleanup.policy": "compact"}):
-        expected = {name: resolves.topic(configs, name) for name in TOPIC_KEYS}
+        expected = {name: resolves.topic(configs, name) for name, key in TOPIC_KEYS.items() if not key.internal}
         assert resolves.topic_values(configs) == expected
     assert resolves.topic_values({})["retention.ms"] == "2"
     dynamic[1] = {"log.retention.ms": "3"}
@@ -116,7 +135,8 @@ def test_every_default_is_legal_and_every_topic_key_has_its_broker_default() -> 
     pipelines = {"columnar.enabled", "columnar.format", "columnar.partition.by"}
     # And these Kafka gives no broker's default either.
     tiers = {"remote.storage.enable", "remote.log.copy.disable", "remote.log.delete.on.disable"}
-    assert without == throttles | pipelines | tiers
+    internal = {"internal.segment.bytes"}
+    assert without == throttles | pipelines | tiers | internal
     for name in TOPIC_KEYS.keys() - without:
         assert TOPIC_KEYS[name].synonym in BROKER_KEYS, name
 
@@ -132,7 +152,8 @@ def test_every_default_is_legal_and_every_topic_key_has_its_broker_default() -> 
         ("compression.type", "brotli"),
         ("min.cleanable.dirty.ratio", "1.1"),
         ("preallocate", "yes"),
-        ("segment.bytes", "13"),
+        ("segment.bytes", str(SEGMENT_BYTES_MIN - 1)),
+        ("internal.segment.bytes", "0"),
         ("no.such.key", "1"),
     ],
 )
@@ -150,7 +171,8 @@ def test_bad_topic_configs_are_refused(name: str, value: str) -> None:
         ("cleanup.policy", "compact,delete"),
         ("cleanup.policy", "delete,delete"),
         ("cleanup.policy", ""),
-        ("segment.bytes", "14"),
+        ("segment.bytes", str(SEGMENT_BYTES_MIN)),
+        ("internal.segment.bytes", "14"),
         ("segment.ms", "1"),
     ],
 )

@@ -84,7 +84,7 @@ def test_every_acknowledged_record_survives_kills_in_order_and_once(
 ) -> None:
     rng = random.Random(SEED)
     broker = chronik_broker_factory(flush=flush)
-    broker.create_topic("load", partitions=PARTITIONS, configs={"segment.bytes": "200000"})
+    broker.create_topic("load", partitions=PARTITIONS, configs={"internal.segment.bytes": "200000"})
     load = Load(broker, "load")
     try:
         for _ in range(KILLS):

@@ -44,7 +44,7 @@ PARTITIONS = 3
 KILLS = count(4, 30)
 WAIT_SECONDS_MAX = 60.0
 BROKER = {"log.cleaner.backoff.ms": 100, "offsets.topic.num.partitions": 3}
-COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "50000", "min.cleanable.dirty.ratio": "0.01"}
+COMPACTED = {"cleanup.policy": "compact", "internal.segment.bytes": "50000", "min.cleanable.dirty.ratio": "0.01"}
 
 
 @dataclass
@@ -329,7 +329,8 @@ def test_a_cluster_that_went_through_kills_is_clean_in_between_and_afterwards(tm
     rng = random.Random(SEED)
     config: dict[str, Any] = {"metadata_snapshot_entries": 20, "broker": BROKER}
     with Cluster(3, tmp_path, **config) as cluster, Client(cluster.bootstrap) as client:
-        create_topics(client, [NewTopic("busy", 3, 3, {"segment.bytes": "200000"}), NewTopic("kept", 1, 3, COMPACTED)])
+        small = {"internal.segment.bytes": "200000"}
+        create_topics(client, [NewTopic("busy", 3, 3, small), NewTopic("kept", 1, 3, COMPACTED)])
         folders = [node.data_dir for node in cluster.nodes.values()]
         with Load(cluster.bootstrap) as load:
             for _ in range(KILLS):

@@ -29,7 +29,7 @@ from .host import Host
 if TYPE_CHECKING:
     from .world import World
 
-CONFIGS: Final = {"segment.bytes": "1500"}
+CONFIGS: Final = {"internal.segment.bytes": "1500"}
 """Segments so small that logs have several."""
 
 

@@ -35,7 +35,7 @@ def incoming_rules(resolver: ConfigResolver, configs: Mapping[str, str]) -> Inco
 def _log_config(resolver: ConfigResolver, configs: Mapping[str, str]) -> LogConfig:
     values = resolver.topic_values(configs)
     return LogConfig(
-        segment_bytes=int(values["segment.bytes"]),
+        segment_bytes=int(values.get("internal.segment.bytes", values["segment.bytes"])),
         segment_ms=int(values["segment.ms"]),
         segment_index_bytes=int(values["segment.index.bytes"]),
         index_interval_bytes=int(values["index.interval.bytes"]),

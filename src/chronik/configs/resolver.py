@@ -120,7 +120,7 @@ class ConfigResolver:
         """The values of all topic keys, for whoever wants many of them."""
         defaults = self._known().topic
         if not defaults:
-            defaults.update((name, self.topic({}, name)) for name in TOPIC_KEYS)
+            defaults.update((name, self.topic({}, name)) for name, key in TOPIC_KEYS.items() if not key.internal)
         return {**defaults, **configs}
 
     def derived(self, make: Callable[[ConfigResolver, Mapping[str, str]], T], configs: Mapping[str, str]) -> T:
@@ -152,7 +152,8 @@ class ConfigResolver:
 
     def describe_topic(self, configs: Mapping[str, str]) -> Iterator[ConfigEntry]:
         for key in TOPIC_KEYS.values():
-            yield _entry(key, list(self._topic_values(key, configs)), read_only=False)
+            if not key.internal or key.name in configs:
+                yield _entry(key, list(self._topic_values(key, configs)), read_only=False)
 
     def describe_broker(self, broker_id: int) -> Iterator[ConfigEntry]:
         dynamic = self._store.image.broker_configs
