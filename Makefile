@@ -8,7 +8,7 @@ CLIENTS := .tools/.ready
 NETWORK := .tools/.network
 SEED ?= 1
 
-.PHONY: help demo test check long fuzz chaos chaos-seeds abuse bench bench-tails bench-cluster bench-pipeline clean
+.PHONY: help demo test check long fuzz chaos chaos-seeds abuse bench bench-tails bench-cluster bench-pipeline compare clean
 
 help:
 	@echo "make demo    three nodes, a stream, a crash; then a table, SQL, and an audit"
@@ -18,6 +18,7 @@ help:
 	@echo "make bench-tails     20,000 single records on a busy machine, and the longest, beside Apache Kafka (Maven Central)"
 	@echo "make bench-pipeline  topics into tables, beside Spark's own connector; growth; SQL"
 	@echo "make bench-cluster   what three nodes do: start, failover, metadata, commits, snapshots, idle"
+	@echo "make compare BASE=…  this source beside a commit, and that commit beside itself, in turn (ROUNDS=$(ROUNDS))"
 	@echo "make long    the tests with their full counts (SEED=$(SEED))"
 	@echo "make chaos   three nodes under kills, pauses, cuts, resets, slow lines and full disks (SECONDS=$(SECONDS) STEPS= SEED=$(SEED) FAULTS=$(FAULTS) WORKLOAD=$(WORKLOAD))"
 	@echo "make chaos-seeds     the same for each of five seeds, 40 faults each (SEEDS=$(SEEDS) STEPS=40), and a summary"
@@ -88,6 +89,11 @@ bench: $(READY)
 bench-tails: $(READY)
 	@tools/clients/setup apache-kafka
 	@$(BIN)/python -m bench.tails
+
+BASE ?= HEAD
+ROUNDS ?= 15
+compare: $(READY)
+	@$(BIN)/python -m bench.compare --base $(BASE) --rounds $(ROUNDS)
 
 bench-cluster: $(READY)
 	@$(BIN)/python -m bench.cluster

@@ -33,7 +33,6 @@ SECTIONS: Final = {
     "snapshots": "bench.cluster.snapshots:measure_snapshots",
     "idle": "bench.cluster.idle:measure_idle",
     "idle-partitions": "bench.cluster.idle:measure_idle_partitions",
-    "before": "bench.cluster.before:measure_before_and_now",
 }
 
 IDLE_SECONDS: Final = 60.0

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from chronik.client.cluster import Cluster as Client
+from chronik.client.records import TopicPartition
 from chronik.config import Address
 from chronik.testing.cluster import Cluster, ClusterNode
 from tests.abuse.budget import BUDGET, Budget
@@ -83,6 +85,11 @@ class Target:
         """A new connection to the victim's Kafka port."""
         return MeteredClient(self.kafka, self.meter)
 
+    def connect_to_leader(self, topic: str) -> MeteredClient:
+        """Of its first partition, wherever that is."""
+        with Client(self.victim.bootstrap, client_id="abuse") as client:
+            return MeteredClient(client.retrying(lambda: client.leader(TopicPartition(topic, 0))).address, self.meter)
+
     def plain(self, address: Address, data: bytes = b"", seconds: float = 30.0) -> socket.socket:
         """A socket to any of its ports, on which `data` was sent."""
         connected = socket.create_connection(address, seconds)
@@ -90,7 +97,6 @@ class Target:
             connected.sendall(data)
             self.meter.sent(len(data))
         return connected
-
 
     def keep(self, connection: socket.socket | RawClient) -> None:
         """Stays open until all is measured."""

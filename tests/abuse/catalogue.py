@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.abuse import answers, bombs, frames, http, peers
+from tests.abuse import answers, bombs, frames, groups, http, names, peers, records
 from tests.abuse.attack import Attack
 
 ATTACKS: Final[dict[str, Attack]] = {
-    attack.name: attack for module in (frames, http, peers, bombs, answers) for attack in module.ATTACKS
+    attack.name: attack
+    for module in (frames, http, peers, names, groups, records, bombs, answers)
+    for attack in module.ATTACKS
 }

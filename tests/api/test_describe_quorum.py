@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from kafka.admin import KafkaAdminClient
 
@@ -19,11 +21,16 @@ from chronik.protocol.messages.describe_quorum import (
     QuorumPartitionData,
     ReplicaState,
 )
-from chronik.testing import Broker, ClusterNode
+from chronik.testing import Broker, Cluster, ClusterNode
 from chronik.testing.plugin import ClusterFactory
 from tests.raw import RawClient
 
 QUORUM_TOPIC = "__cluster_metadata"
+MINUTE_MS = 60_000
+SILENCE_MS = 1_500
+"""More than a peer that is there ever lets pass."""
+CLOCK_MS = 50
+"""Ages are told, and times made of them by another clock."""
 
 
 def ask(bootstrap: str, topic: str = QUORUM_TOPIC, partition: int = 0, version: int = 2) -> DescribeQuorumResponse:
@@ -51,6 +58,8 @@ def test_a_node_that_stands_alone_is_the_only_voter(chronik_broker: Broker) -> N
     assert voter.replica_id == 1
     assert voter.replica_directory_id != ZERO_ID
     assert voter.log_end_offset == found.high_watermark > 1
+    assert abs(voter.last_fetch_timestamp - time.time() * 1000) < MINUTE_MS
+    assert voter.last_caught_up_timestamp == voter.last_fetch_timestamp
     assert found.observers == []
     (node,) = response.nodes
     assert (node.node_id, node.listeners[0].port) == (1, chronik_broker.port)
@@ -108,6 +117,7 @@ def test_every_node_tells_what_the_leader_knows_and_none_guesses(chronik_cluster
     assert told["leader_id"] == leader.node_id
     assert [voter["replica_id"] for voter in told["current_voters"]] == [1, 2, 3]
 
+    _times_go_on_for_those_who_are_heard(cluster, leader)
     survivor, *others = cluster.live
     for node in others:
         node.kill()
@@ -121,3 +131,37 @@ def test_every_node_tells_what_the_leader_knows_and_none_guesses(chronik_cluster
 
 def _directories_told(replicas: list[ReplicaState]) -> dict[int, bytes]:
     return {replica.replica_id: replica.replica_directory_id for replica in replicas}
+
+
+def _times_go_on_for_those_who_are_heard(cluster: Cluster, leader: ClusterNode) -> None:
+    silent = next(node for node in cluster.live if node is not leader)
+    asked = next(node for node in cluster.live if node not in (leader, silent))
+    before = _times(asked)
+    assert all(abs(heard - time.time() * 1000) < MINUTE_MS for heard, _ in before.values())
+    assert all(abs(caught_up - time.time() * 1000) < MINUTE_MS for _, caught_up in before.values())
+    silent.pause()
+    try:
+        def stands_still() -> str | None:
+            now = _times(asked)
+            last, _ = now.pop(silent.node_id)
+            return None if min(heard for heard, _ in now.values()) - last > SILENCE_MS else f"{last}, others {now}"
+
+        cluster.wait_until(stands_still, "only the times of those who are heard go on")
+        heard = _times(asked)[silent.node_id]
+        assert heard[1] <= heard[0] + CLOCK_MS
+    finally:
+        silent.resume()
+
+    def goes_on() -> str | None:
+        now = _times(asked)
+        return None if now[silent.node_id][1] > heard[0] + SILENCE_MS else f"times: {now}"
+
+    cluster.wait_until(goes_on, "whoever is back is heard, and catches up")
+
+
+def _times(node: ClusterNode) -> dict[int, tuple[int, int]]:
+    found = partition_of(ask(node.bootstrap))
+    return {
+        voter.replica_id: (voter.last_fetch_timestamp, voter.last_caught_up_timestamp)
+        for voter in found.current_voters
+    }

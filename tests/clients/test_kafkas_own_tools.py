@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from .kafka_tools import ToolFailed, run_tool
+
+MINUTE_MS = 60_000
 
 
 def test_features_are_described(bootstrap: str) -> None:
@@ -77,3 +81,12 @@ def test_configs_of_a_group_are_changed_and_described(bootstrap: str) -> None:
     default = "DEFAULT_CONFIG:group.consumer.session.timeout.ms=45000"
     assert f"consumer.session.timeout.ms=46000 sensitive=false synonyms={{{own}, {default}}}" in shown
     run_tool("kafka-configs", bootstrap, "--alter", *group, "--delete-config", "consumer.session.timeout.ms")
+
+
+def test_the_quorum_tells_when_its_voters_were_heard(bootstrap: str) -> None:
+    head, voter = run_tool("kafka-metadata-quorum", bootstrap, "describe", "--replication").strip().splitlines()
+    told = dict(zip(head.split(), voter.split(), strict=True))
+    assert (told["NodeId"], told["Lag"], told["Status"]) == ("1", "0", "Leader")
+    now_ms = time.time() * 1000
+    assert abs(int(told["LastFetchTimestamp"]) - now_ms) < MINUTE_MS
+    assert abs(int(told["LastCaughtUpTimestamp"]) - now_ms) < MINUTE_MS

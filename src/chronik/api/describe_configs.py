@@ -11,6 +11,7 @@ from chronik.api.context import Context, Services
 from chronik.api.long_answers import Elements, Long, at_once_or_in_slices
 from chronik.configs.resolver import ConfigEntry, ConfigSource, Synonym
 from chronik.metadata.commands import CLUSTER_DEFAULT
+from chronik.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -20,6 +21,9 @@ from chronik.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+
+SYSTEM_TOPIC_CONFIGS = {OFFSETS_TOPIC: "offsets.topic", TRANSACTIONS_TOPIC: "transaction.state.log"}
+"""Broker configs that say what a topic has: once it is there, they say what is true of it."""
 
 
 def handle(
@@ -103,6 +107,11 @@ def _with_own_facts(services: Services, broker_id: int) -> Iterable[ConfigEntry]
     if broker_id == services.node_id:
         facts["listeners"] = f"PLAINTEXT://{services.config.kafka.host}:{broker.port}"
         facts["log.dirs"] = str(services.config.data_dir)
+    for name, prefix in SYSTEM_TOPIC_CONFIGS.items():
+        topic = services.image.topics.get(name)
+        if topic is not None:
+            facts[f"{prefix}.num.partitions"] = str(len(topic.partitions))
+            facts[f"{prefix}.replication.factor"] = str(topic.replication_factor)
     for entry in services.configs.describe_broker(broker_id):
         value = facts.get(entry.key.name)
         if value is not None:

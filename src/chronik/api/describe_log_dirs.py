@@ -17,8 +17,6 @@ from chronik.protocol.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 
-NO_LAG = 0  # a leader is never behind itself
-
 
 def handle(
     services: Services, request: DescribeLogDirsRequest, context: Context
@@ -39,7 +37,7 @@ def _answer(
         topic = topics.setdefault(replica.topic_name, DescribeLogDirsTopic(name=replica.topic_name))
         topic.partitions.append(
             DescribeLogDirsPartition(
-                partition_index=replica.index, partition_size=replica.log.size, offset_lag=NO_LAG
+                partition_index=replica.index, partition_size=replica.log.size, offset_lag=_lag(services, replica)
             )
         )
         yield
@@ -51,6 +49,11 @@ def _answer(
 
 def failure(request: DescribeLogDirsRequest, code: ErrorCode) -> DescribeLogDirsResponse:
     return DescribeLogDirsResponse(error_code=code, results=[DescribeLogDirsResult(error_code=code)])
+
+
+def _lag(services: Services, replica: Replica) -> int:
+    partition = services.image.topics_by_id[replica.topic_id].partitions[replica.index]
+    return replica.lag(partition.high_watermark)
 
 
 def _wanted(services: Services, request: DescribeLogDirsRequest) -> list[Replica]:

@@ -1,6 +1,6 @@
 """DescribeQuorum, versions 0 to 2. The quorum has one partition, which is not among the topics that clients can read.
 
-Answered by any node, with what the leader says; when replicas were last heard is not told (-1).
+Answered by any node, with what the leader says. When replicas were last heard is told by this node's clock.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from chronik.api.context import Context, Services
-from chronik.controller.quorum import Quorum, QuorumMember, describe_quorum
+from chronik.controller.quorum import TIME_UNKNOWN, Quorum, QuorumMember, describe_quorum
 from chronik.metadata.image import Image
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.describe_quorum import (
@@ -39,8 +39,9 @@ async def handle(services: Services, request: DescribeQuorumRequest, context: Co
             response.nodes = _nodes(services.image, found)
         except KafkaError as error:
             found = error
+    now_ms = services.clock.now_ms()
     for topic in request.topics:
-        answers = [_partition(topic.topic_name, part.partition_index, found) for part in topic.partitions]
+        answers = [_partition(topic.topic_name, part.partition_index, found, now_ms) for part in topic.partitions]
         response.topics.append(QuorumTopicData(topic_name=topic.topic_name, partitions=answers))
     return response
 
@@ -49,7 +50,7 @@ def failure(request: DescribeQuorumRequest, code: ErrorCode) -> DescribeQuorumRe
     return DescribeQuorumResponse(error_code=code, error_message=code.message)
 
 
-def _partition(topic: str, index: int, found: Quorum | KafkaError | None) -> QuorumPartitionData:
+def _partition(topic: str, index: int, found: Quorum | KafkaError | None, now_ms: int) -> QuorumPartitionData:
     if (topic, index) != (QUORUM_TOPIC, QUORUM_PARTITION) or found is None:
         found = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if isinstance(found, KafkaError):
@@ -62,15 +63,23 @@ def _partition(topic: str, index: int, found: Quorum | KafkaError | None) -> Quo
         leader_id=found.leader_id,
         leader_epoch=found.leader_epoch,
         high_watermark=found.high_watermark,
-        current_voters=[_replica(member) for member in found.members if member.is_voter],
-        observers=[_replica(member) for member in found.members if not member.is_voter],
+        current_voters=[_replica(member, now_ms) for member in found.members if member.is_voter],
+        observers=[_replica(member, now_ms) for member in found.members if not member.is_voter],
     )
 
 
-def _replica(member: QuorumMember) -> ReplicaState:
+def _replica(member: QuorumMember, now_ms: int) -> ReplicaState:
     return ReplicaState(
-        replica_id=member.node_id, replica_directory_id=member.directory_id, log_end_offset=member.log_end_offset
+        replica_id=member.node_id,
+        replica_directory_id=member.directory_id,
+        log_end_offset=member.log_end_offset,
+        last_fetch_timestamp=_time(member.heard_ms_ago, now_ms),
+        last_caught_up_timestamp=_time(member.caught_up_ms_ago, now_ms),
     )
+
+
+def _time(ms_ago: int, now_ms: int) -> int:
+    return TIME_UNKNOWN if ms_ago == TIME_UNKNOWN else now_ms - ms_ago
 
 
 def _nodes(image: Image, quorum: Quorum) -> list[QuorumNode]:

@@ -5,10 +5,14 @@ Version 0 spoke of offsets in ZooKeeper; here it commits like the others, withou
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Collection
+
 from chronik.api.context import Context, Services
 from chronik.api.long_answers import Pace, in_pieces
 from chronik.groups import requests
 from chronik.metadata.commands import OffsetToCommit
+from chronik.metadata.names import OFFSETS_TOPIC
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -17,6 +21,8 @@ from chronik.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+
+logger = logging.getLogger("chronik.api")
 
 FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 9
 FIRST_VERSION_WITH_TOPIC_IDS = 10
@@ -56,7 +62,16 @@ async def handle(services: Services, request: OffsetCommitRequest, context: Cont
         )
     )
     errors.update(result.errors)
+    if services.coordinators.stands_alone and OFFSETS_TOPIC not in services.image.topics:
+        await _list_offsets_topic(services, [code for _, code in result.errors])
     return _response(request, names, errors)
+
+
+async def _list_offsets_topic(services: Services, codes: Collection[ErrorCode]) -> None:
+    """Tools look for it where groups have committed. The commits are stored, whatever becomes of it."""
+    if ErrorCode.NONE in codes:
+        for error in (await services.topics.create_missing([OFFSETS_TOPIC])).values():
+            logger.warning("%s cannot be made: %s", OFFSETS_TOPIC, error)
 
 
 def failure(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:

@@ -75,6 +75,7 @@ class Replica:
         "_sync_waiters",
         "_synced_offsets",
         "_syncing_waiters",
+        "_told_high_watermark",
         "abandoned",
         "compaction",
         "durable_end",
@@ -119,6 +120,7 @@ class Replica:
         self.rules = rules
         self.high_watermark = topic.partitions[index].high_watermark
         self._learnt = 0
+        self._told_high_watermark = 0
         self.durable_end = 0
         """How far this node's own log is as safe as one node can make it."""
         self.watchers: dict[RecordsArrived, None] = {}
@@ -174,6 +176,12 @@ class Replica:
         """Up to where this very log holds what is committed. What the cluster wrote down holds for the leader's log;
         a follower's may end in a tail that nobody committed, until its leader has taken it for a part of its own."""
         return self.high_watermark if self.leading is not None else self._learnt
+
+    def lag(self, written_down: int) -> int:
+        """Records that are committed, as its leader last said or the cluster wrote down, and that it does not hold."""
+        if self.leading is not None:
+            return 0
+        return max(0, max(self._told_high_watermark, written_down) - self.log.log_end_offset)
 
     @property
     def last_stable_offset(self) -> int:
@@ -420,6 +428,7 @@ class Replica:
     def learn(self, high_watermark: int, leader_start: int) -> None:
         """What the leader says of the log they share."""
         log = self.log
+        self._told_high_watermark = high_watermark
         self.high_watermark = max(self.high_watermark, min(high_watermark, log.log_end_offset))
         self._learnt = max(self._learnt, min(high_watermark, log.log_end_offset))
         start = min(leader_start, log.log_end_offset)

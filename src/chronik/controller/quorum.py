@@ -12,6 +12,7 @@ from chronik.metadata.image import Image
 from chronik.metadata.store import MetadataStore
 
 OFFSET_UNKNOWN: Final = -1
+TIME_UNKNOWN: Final = -1
 
 
 class QuorumMember(msgspec.Struct, frozen=True, array_like=True):
@@ -20,6 +21,10 @@ class QuorumMember(msgspec.Struct, frozen=True, array_like=True):
     is_voter: bool
     log_end_offset: int
     """One behind the last entry that it is known to hold, or OFFSET_UNKNOWN."""
+    heard_ms_ago: int = TIME_UNKNOWN
+    """By the leader; 0 for the leader itself."""
+    caught_up_ms_ago: int = TIME_UNKNOWN
+    """Since it last held all there was."""
 
 
 class Quorum(msgspec.Struct, frozen=True, array_like=True):
@@ -51,4 +56,4 @@ def quorum_of_one(image: Image, node_id: int) -> Quorum:
     end = image.applied_index + 1
     broker = image.brokers.get(node_id)
     directory_id = broker.directory_id if broker is not None else ZERO_ID
-    return Quorum(node_id, 0, end, (QuorumMember(node_id, directory_id, is_voter=True, log_end_offset=end),))
+    return Quorum(node_id, 0, end, (QuorumMember(node_id, directory_id, True, end, 0, 0),))

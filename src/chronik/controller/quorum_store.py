@@ -9,13 +9,14 @@ from typing import Final
 
 import msgspec
 
-from chronik.controller.quorum import OFFSET_UNKNOWN, Quorum, QuorumMember
+from chronik.controller.quorum import OFFSET_UNKNOWN, TIME_UNKNOWN, Quorum, QuorumMember
 from chronik.metadata.raft_store import RaftStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.raft.driver import RaftDriver
 from chronik.raft.membership import NOBODY
 from chronik.raft.outcomes import DriverStopped, NotLeader, OutcomeUnknown, ProposalRefused, ReadTimedOut
 from chronik.raft.peer_calls import CallRefused, CallTimedOut, PeerUnavailable, TypedCall
+from chronik.raft.peer_times import NEVER
 from chronik.raft.roles import Role
 from chronik.raft.settings import DriverStatus
 
@@ -44,10 +45,24 @@ def quorum_of(status: DriverStatus) -> Quorum:
             member.directory_id,
             member.is_voter,
             known[member.node_id] + 1 if member.node_id in known else OFFSET_UNKNOWN,
+            *_times_of(member.node_id, status),
         )
         for member in status.membership.members
     )
     return Quorum(status.leader, status.term, status.commit_index + 1, members)
+
+
+def _times_of(node_id: int, status: DriverStatus) -> tuple[int, int]:
+    if node_id == status.leader:
+        return 0, 0
+    times = status.peer_times.get(node_id)
+    if times is None:
+        return TIME_UNKNOWN, TIME_UNKNOWN
+    return _ms_ago(times.heard, status.now), _ms_ago(times.caught_up, status.now)
+
+
+def _ms_ago(then: float, now: float) -> int:
+    return TIME_UNKNOWN if then == NEVER else max(0, round((now - then) * 1000))
 
 
 class QuorumStore(RaftStore):

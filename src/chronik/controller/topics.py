@@ -115,10 +115,11 @@ class TopicController:
         }
 
     def _offsets_topic(self) -> TopicRequest:
+        factor = self._configs.broker_int("offsets.topic.replication.factor")
         return TopicRequest(
             OFFSETS_TOPIC,
             self._configs.broker_int("offsets.topic.num.partitions"),
-            self._configs.broker_int("offsets.topic.replication.factor"),
+            min(factor, len(self._store.image.brokers)),
             configs=OFFSETS_TOPIC_CONFIGS,
         )
 

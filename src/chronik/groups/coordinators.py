@@ -1,6 +1,7 @@
 """Which node coordinates a group: the leader of the partition of `__consumer_offsets` that the group falls into.
 
-A node that stands alone has no such topic, and coordinates every group.
+A node that stands alone coordinates every group, for ever. It makes the topic when a group first commits, for tools
+that look for it, and goes by nothing that the topic says.
 """
 
 from __future__ import annotations
@@ -35,17 +36,19 @@ class Coordinators:
 
     def node_of(self, group_id: str) -> int:
         """-1 when nobody coordinates it at the moment."""
+        if self.stands_alone:
+            return self._node_id
         partition = self._partition_of(group_id)
-        if partition is not None:
-            return partition.leader
-        return self._node_id if self.stands_alone else -1
+        return -1 if partition is None else partition.leader
 
     def owns(self, group_id: str) -> Tenure | None:
         """The term in which this node coordinates the group; None when it does not."""
+        if self.stands_alone:
+            return ALONE
         partition = self._partition_of(group_id)
-        if partition is None:
-            return ALONE if self.stands_alone else None
-        return Tenure(partition.leader_epoch) if partition.leader == self._node_id else None
+        if partition is None or partition.leader != self._node_id:
+            return None
+        return Tenure(partition.leader_epoch)
 
     def _partition_of(self, group_id: str) -> Partition | None:
         topic = self._store.image.topics.get(OFFSETS_TOPIC)

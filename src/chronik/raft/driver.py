@@ -45,6 +45,7 @@ from chronik.raft.membership import Change
 from chronik.raft.messages import AnyMessage
 from chronik.raft.node import RaftNode
 from chronik.raft.outcomes import Committed, DriverStopped, OutcomeUnknown, Until
+from chronik.raft.peer_times import PeerTimes
 from chronik.raft.roles import Role
 from chronik.raft.settings import TIMEOUT_SECONDS, DriverSettings, DriverStatus
 from chronik.raft.snapshotting import Snapshots, StateMachine
@@ -110,6 +111,7 @@ class RaftDriver:
         self._waiters = Waiters()
         self._applied = AppliedWaiters()
         self._status_news = News()
+        self._peer_times = PeerTimes()
         self._is_running = False
         self._failure: BaseException | None = None
 
@@ -231,6 +233,8 @@ class RaftDriver:
             membership=node.membership,
             membership_index=node.membership_index,
             matches=dict(node.matches()),
+            peer_times=dict(self._peer_times.known),
+            now=self._loop.time(),
             connected=tuple(self.transport.connected_peers),
             waiting=len(self._waiters),
         )
@@ -307,6 +311,7 @@ class RaftDriver:
     # ------------------------------------------------------------------------------------------ events for the core
 
     def messages_received(self, messages: Sequence[AnyMessage]) -> None:
+        self._peer_times.hear(message.source for message in messages)
         self._feed(*map(Received, messages))
 
     def peer_unreachable(self, peer: int) -> None:
@@ -350,6 +355,10 @@ class RaftDriver:
         except Exception as error:
             self._fail(error)
             return
+        if self._node.status.role is Role.LEADER:
+            self._peer_times.lead(self._node.matches(), self._node.last_index, began)
+        else:
+            self._peer_times.follow()
         if self._events:
             self._feed()
         self.watchdog.ran("a turn of Raft", self._loop.time() - began)

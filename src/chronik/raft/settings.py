@@ -7,6 +7,7 @@ from typing import Final
 
 from chronik.raft.config import RaftConfig
 from chronik.raft.membership import Membership
+from chronik.raft.peer_times import PeerTime
 from chronik.raft.roles import Role
 
 FOLDER: Final = "__raft"
@@ -51,6 +52,9 @@ class DriverStatus:
     membership_index: int
     matches: dict[int, int]
     """At the leader: how far each other node holds the log."""
+    peer_times: dict[int, PeerTime]
+    """At the leader: when each other node was last heard, by a clock that says `now`."""
+    now: float
     connected: tuple[int, ...]
     """Peers to whom something can be sent."""
     waiting: int

@@ -141,6 +141,14 @@ class Connection(asyncio.BufferedProtocol):
                 self._slots.append(Pending(ready))
             else:
                 self._send(outcome)
+            if queue and not self._listener.turns.has_time():
+                self._listener.turns.wait(self)
+                return
+
+    def go_on(self) -> None:
+        """It is this connection's turn again."""
+        self._handle_queued()
+        self._adjust_reading()
 
     def _answered(self, _response: asyncio.Future[Response]) -> None:
         if self._closing:

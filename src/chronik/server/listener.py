@@ -14,6 +14,7 @@ from chronik.exchange import Dispatch, Outbox
 from chronik.server.connection import Connection
 from chronik.server.frame_budget import FrameBudget
 from chronik.server.frames import SCRATCH_BYTES
+from chronik.server.turns import Turns
 
 logger = logging.getLogger("chronik.server")
 
@@ -51,6 +52,7 @@ class Listener:
         self.outbox = outbox or Outbox()
         self._connections_max = connections_max or (lambda: self.limits.connections)
         self.loop: asyncio.AbstractEventLoop
+        self.turns: Turns
         self._server: asyncio.Server | None = None
         self._connections: set[Connection] = set()
         self._accepted = 0
@@ -63,6 +65,7 @@ class Listener:
     async def bind(self) -> Address:
         """Takes the port, and returns its address (a port of 0 becomes a real one). Raises OSError."""
         self.loop = asyncio.get_running_loop()
+        self.turns = Turns(self.loop.call_soon)
         self._all_closed = asyncio.Event()
         self._server = await self.loop.create_server(
             self._new_connection, self._address.host, self._address.port, backlog=BACKLOG, start_serving=False

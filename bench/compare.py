@@ -1,0 +1,301 @@
+"""`python -m bench.compare --base COMMIT` (`make compare BASE=COMMIT`): this source beside an earlier commit, and that
+commit beside itself, in turn within each round.
+
+Two runs of the very same code differ by a fifth on a shared machine. So ratios are taken within a round, judged by
+their median, and a figure has become worse only if it is below the limit and below what the earlier commit shows beside
+itself (its lower quartile). Every ratio is told such that more than 1 is better.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any, Final
+
+from bench.cluster.figures import Plan
+from bench.cluster.nodes import running_cluster
+from bench.cluster.replicas import replicated_topic
+from bench.servers import COMMANDS, HOST, ROOT, Server
+from bench.tables import machine
+from chronik.bench import acks, consume, produce, round_trip
+from chronik.bench.arguments import CLIENT_ID
+from chronik.bench.clients import ensure_topic, unique_name
+from chronik.bench.consume import ConsumeLoad
+from chronik.bench.errors import BenchFailed
+from chronik.bench.measures import MEGABYTE, MILLION, Latency, cpu_seconds, resident_bytes
+from chronik.bench.produce import ProduceLoad
+from chronik.bench.report import number
+from chronik.bench.rounds import MISSED, in_turn, markdown_table
+from chronik.client.admin import delete_topics
+from chronik.client.cluster import Cluster
+from chronik.errors import ChronikError
+from chronik.testing.cluster import Cluster as Nodes
+
+BEFORE, ITSELF, NOW = "before", "before, again", "now"
+CONTESTANTS: Final = (BEFORE, ITSELF, NOW)
+FLUSHES: Final = ("group", "os")
+SIZES: Final = (100, 1000)
+PARTITIONS: Final = 6
+"""Of three nodes: two for each to lead."""
+SETTLED_SECONDS: Final = 0.5
+LIMIT: Final = 0.95
+
+Values = dict[str, dict[str, list[float]]]
+"""Figure → contestant → a value for each round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    what: str
+    before: float
+    now: float
+    ratio: float
+    itself: float
+    itself_low: float
+    itself_high: float
+    is_worse: bool
+
+
+def row_of(what: str, values: dict[str, list[float]], limit: float) -> Row:
+    ratios = _ratios(what, values[NOW], values[BEFORE])
+    itself = _ratios(what, values[ITSELF], values[BEFORE])
+    low, _, high = quantiles(itself, n=4) if len(itself) > 1 else itself * 3
+    ratio = median(ratios)
+    return Row(
+        what,
+        median(values[BEFORE]),
+        median(values[NOW]),
+        ratio,
+        median(itself),
+        low,
+        high,
+        is_worse=ratio < limit and ratio < low,
+    )
+
+
+def _ratios(what: str, values: Sequence[float], base: Sequence[float]) -> list[float]:
+    is_rate = what.endswith("/s")
+    pairs = zip(values, base, strict=True)
+    return [value / before if is_rate else before / value for value, before in pairs if value > 0 and before > 0]
+
+
+class Comparison:
+    def __init__(self, trees: dict[str, Path], plan: Plan, trips: int) -> None:
+        self._trees = trees
+        self._plan = plan
+        self._trips = trips
+        self.values: Values = defaultdict(lambda: defaultdict(list))
+
+    def _note(self, name: str, what: str, value: float | None) -> None:
+        if value is not None:
+            self.values[what][name].append(value)
+
+    # One node
+
+    def starts(self) -> None:
+        for name in CONTESTANTS:
+            COMMANDS[name] = _command(self._trees[name], "group")
+            self._start_once(name)  # it compiles the modules, which happens once
+        self.values.clear()
+        for turn in self._turns("starts"):
+            for name in turn:
+                self._start_once(name)
+
+    def _start_once(self, name: str) -> None:
+        with Server(name, self._plan.folder) as server:
+            time.sleep(SETTLED_SECONDS)
+            self._note(name, "start, ms", 1000 * server.first_answer_seconds)
+            self._note(name, "idle memory, MB", resident_bytes(server.pid) / MEGABYTE)
+
+    def one_node(self, flush: str) -> None:
+        with ExitStack() as stack:
+            servers = {}
+            for name in CONTESTANTS:
+                COMMANDS[name] = _command(self._trees[name], flush)
+                servers[name] = stack.enter_context(Server(name, self._plan.folder))
+            for turn in self._turns(f"one node, {flush}"):
+                for size in SIZES:
+                    for name in turn:
+                        self._load(name, servers[name], flush, size)
+                for name in turn:
+                    latency = self._round_trips(servers[name])
+                    self._note(name, f"one node, {flush}, round trip, p50, ms", latency.p50_ms)
+                    self._note(name, f"one node, {flush}, round trip, p99, ms", latency.p99_ms)
+
+    def _load(self, name: str, server: Server, flush: str, size: int) -> None:
+        topic, what = unique_name("load"), f"one node, {flush}, {size} B"
+        with Cluster(server.bootstrap, client_id=CLIENT_ID) as cluster:
+            ensure_topic(cluster, topic, partitions=1)
+            os.sync()  # what an earlier load left in the page cache must not slow this one
+            records = self._plan.megabytes * MEGABYTE // size
+            load = ProduceLoad(server.bootstrap, topic, records, size, broker_pid=server.pid)
+            produced = produce.measure(load)
+            consumed = consume.measure(ConsumeLoad(server.bootstrap, topic, 1, records, server.pid))
+            delete_topics(cluster, [topic])
+        self._note(name, f"{what}, produced, records/s", produced.records_per_second)
+        self._note(name, f"{what}, produced, CPU, s/M", produced.broker_cpu_s_per_million)
+        self._note(name, f"{what}, consumed, records/s", consumed.records_per_second)
+        self._note(name, f"{what}, consumed, CPU, s/M", consumed.broker_cpu_s_per_million)
+
+    def _round_trips(self, server: Server) -> Latency:
+        topic = unique_name("trips")
+        with Cluster(server.bootstrap, client_id=CLIENT_ID) as cluster:
+            ensure_topic(cluster, topic, partitions=1)
+            found = round_trip.measure(server.bootstrap, topic, self._trips).latency
+            delete_topics(cluster, [topic])
+        return found
+
+    # Three nodes
+
+    def three_nodes(self, flush: str) -> None:
+        with ExitStack() as stack:
+            clusters = {}
+            for name in CONTESTANTS:
+                with _imported_from(self._trees[name]):
+                    clusters[name] = stack.enter_context(running_cluster(self._plan, flush=flush))
+            for turn in self._turns(f"three nodes, {flush}"):
+                for size in SIZES:
+                    for name in turn:
+                        self._replicate(name, clusters[name], flush, size)
+                for name in turn:
+                    with replicated_topic(clusters[name], "acks", 1) as topic:
+                        latency = acks.measure(clusters[name].bootstrap, topic, self._trips).latency
+                    self._note(name, f"three nodes, {flush}, acknowledged, p50, ms", latency.p50_ms)
+                    self._note(name, f"three nodes, {flush}, acknowledged, p99, ms", latency.p99_ms)
+
+    def _replicate(self, name: str, nodes: Nodes, flush: str, size: int) -> None:
+        what = f"three nodes, {flush}, {size} B, acks=all"
+        with replicated_topic(nodes, "copies", PARTITIONS) as topic:
+            os.sync()
+            records = self._plan.megabytes * MEGABYTE // size
+            used_s = _used_seconds(nodes)
+            load = ProduceLoad(nodes.bootstrap, topic, records, size, "all")
+            self._note(name, f"{what}, produced, records/s", produce.measure(load).records_per_second)
+            self._note(name, f"{what}, CPU of all, s/M", (_used_seconds(nodes) - used_s) / records * MILLION)
+
+    def _turns(self, what: str) -> Iterator[list[str]]:
+        for round_number in range(self._plan.rounds):
+            print(f"== {what}: round {round_number + 1} of {self._plan.rounds}", file=sys.stderr, flush=True)
+            yield in_turn(CONTESTANTS, round_number)
+
+
+def _used_seconds(nodes: Nodes) -> float:
+    return sum(cpu_seconds(node.pid) for node in nodes.live)
+
+
+def _command(tree: Path, flush: str) -> Callable[[Path, int], list[str]]:
+    """Started the same way whichever it is: from its source, and not by what happens to be installed."""
+
+    def arguments(folder: Path, port: int) -> list[str]:
+        python = ["env", f"PYTHONPATH={tree / 'src'}", sys.executable, "-P", "-m", "chronik"]
+        place = ["--data", str(folder), "--kafka", f"{HOST}:{port}"]
+        return [*python, "start", *place, "--flush", flush, "--log-level", "warning"]
+
+    return arguments
+
+
+@contextmanager
+def _imported_from(tree: Path) -> Iterator[None]:
+    """Of processes that are started meanwhile."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(tree / "src")
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+@contextmanager
+def worktree(commit: str, parent: Path) -> Iterator[Path]:
+    """Raises BenchFailed."""
+    with tempfile.TemporaryDirectory(prefix="before-", dir=parent) as folder:
+        tree = Path(folder) / "tree"
+        _git("worktree", "add", "--detach", str(tree), commit)
+        try:
+            yield tree
+        finally:
+            _git("worktree", "remove", "--force", str(tree))
+
+
+def _git(*words: str) -> None:
+    done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BenchFailed(f"git {words[0]}: {done.stderr.strip()}")
+
+
+SECTIONS: Final[dict[str, Callable[[Comparison], None]]] = {
+    "start": Comparison.starts,
+    **{f"one-{flush}": partial(Comparison.one_node, flush=flush) for flush in FLUSHES},
+    **{f"three-{flush}": partial(Comparison.three_nodes, flush=flush) for flush in FLUSHES},
+}
+
+
+def markdown(rows: Sequence[Row], base: str, rounds: int, load_before: float) -> str:
+    head = ["", base, "now", "ratio", f"{base} beside itself", "its quartiles", ""]
+    lines = [
+        [
+            row.what,
+            number(row.before),
+            number(row.now),
+            f"{row.ratio:.3f}",
+            f"{row.itself:.3f}",
+            f"{row.itself_low:.3f} to {row.itself_high:.3f}",
+            MISSED if row.is_worse else "met",
+        ]
+        for row in rows
+    ]
+    told = f"Measured on {machine()}; load before: {load_before:.2f}. Medians of {rounds} interleaved rounds."
+    return f"{told} More than 1 is better.\n\n{markdown_table(head, lines)}"
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.compare", description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--base", required=True, metavar="COMMIT")
+    parser.add_argument("--rounds", type=int, default=15, metavar="N")
+    parser.add_argument("--megabytes", type=int, default=200, metavar="N", help="written in one measurement")
+    parser.add_argument("--trips", type=int, default=500, metavar="N", help="single records in each round")
+    parser.add_argument("--limit", type=float, default=LIMIT, metavar="RATIO", help="below it a figure is worse")
+    parser.add_argument("--only", action="append", choices=SECTIONS, metavar="SECTION", help=", ".join(SECTIONS))
+    parser.add_argument("--folder", type=Path, default=ROOT / "build", metavar="DIR", help="for data and the JSON")
+    arguments = parser.parse_args(argv)
+    try:
+        return _run(arguments)
+    except ChronikError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """0 when no figure has become worse."""
+    folder: Path = arguments.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    plan = Plan(folder, arguments.rounds, 0, 0, 0, 0, arguments.megabytes)
+    load_before = os.getloadavg()[0]
+    with worktree(arguments.base, folder) as before:
+        comparison = Comparison({BEFORE: before, ITSELF: before, NOW: ROOT}, plan, arguments.trips)
+        for section in arguments.only or SECTIONS:
+            SECTIONS[section](comparison)
+    rows = [row_of(what, values, arguments.limit) for what, values in comparison.values.items()]
+    kept: dict[str, Any] = {"base": arguments.base, "rows": [asdict(row) for row in rows], "values": comparison.values}
+    (folder / "compare.json").write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+    print(markdown(rows, arguments.base, plan.rounds, load_before))
+    return 1 if any(row.is_worse for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,47 @@
+"""Names that are not meant to be read, and topics in numbers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from chronik.client.admin import NewTopic, create_topics, delete_topics
+from chronik.client.cluster import Cluster
+from chronik.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tests.abuse.attack import Attack, Target
+from tests.api.talk import batch, produce_request
+
+FORGED: Final = "x\n2026-01-01 00:00:00,000 CRITICAL chronik.node: all is lost \x1b[31m"
+
+
+def forged_lines(target: Target) -> None:
+    """A producer that asks for no acknowledgement is cut off, with a line that names the topic."""
+    for number in range(target.count(20, 1_000)):
+        with target.connect() as client:
+            client.send(produce_request(f"{FORGED}{number}", batch(b"v"), acks=0), 9)
+            assert client.is_closed_by_broker()
+    lines = target.victim.log.splitlines()
+    assert not any("\x1b" in line or line.startswith("2026-01-01") for line in lines), "a line was forged"
+
+
+def forged_names_everywhere(target: Target) -> None:
+    with target.connect() as client:
+        for number in range(target.count(20, 500)):
+            name = f"{FORGED}{number}"
+            client.ask(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 12, MetadataResponse)
+            topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+            client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=1_000), 7, CreateTopicsResponse)
+
+
+def large_topics_in_a_loop(target: Target) -> None:
+    with Cluster(target.victim.bootstrap, client_id="abuse") as client:
+        for number in range(target.count(1, 5)):
+            create_topics(client, [NewTopic(f"large-{number}", target.count(500, 10_000), 1)])
+            delete_topics(client, [f"large-{number}"])
+
+
+ATTACKS: Final = (
+    Attack("forged-lines", "1,000 topic names that are lines of a log", forged_lines, quick=True),
+    Attack("forged-names", "500 such names in Metadata and CreateTopics", forged_names_everywhere),
+    Attack("large-topics-in-a-loop", "10,000 partitions made and deleted, five times", large_topics_in_a_loop),
+)

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from chronik.exchange import Peer, Pending, Response
+from chronik.server.turns import TURN_SECONDS_MAX, Turns
+from tests.server.test_connections import Echo, framed, listening, read_frame, run
+
+
+class Loop:
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.soon: list[Callable[[], None]] = []
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.soon.append(callback)
+
+    def turn(self) -> None:
+        due, self.soon = self.soon, []
+        for each in due:
+            each()
+
+
+class Busy:
+    """A connection with so many requests, each of which takes so long."""
+
+    def __init__(self, loop: Loop, turns: Turns, requests: int, seconds: float) -> None:
+        self.loop, self.turns, self.requests, self.seconds = loop, turns, requests, seconds
+
+    def go_on(self) -> None:
+        while self.requests:
+            self.requests -= 1
+            self.loop.now += self.seconds
+            if self.requests and not self.turns.has_time():
+                self.turns.wait(self)
+                return
+
+
+def test_short_requests_share_a_turn_and_its_end_is_kept() -> None:
+    loop = Loop()
+    turns = Turns(loop.call_soon, lambda: loop.now)
+    busy = Busy(loop, turns, 100, TURN_SECONDS_MAX / 10)
+    busy.go_on()
+    assert busy.requests == 100 - 11, "the first is free, and ten fit"
+    loop.turn()
+    assert busy.requests == 100 - 11 - 10
+    while loop.soon:
+        loop.turn()
+    assert busy.requests == 0
+
+
+def test_each_connection_that_waits_gets_a_request_answered_before_any_gets_a_second() -> None:
+    loop = Loop()
+    turns = Turns(loop.call_soon, lambda: loop.now)
+    all_busy = [Busy(loop, turns, 10, 2 * TURN_SECONDS_MAX) for _ in range(5)]
+    for busy in all_busy:
+        busy.go_on()
+    assert [busy.requests for busy in all_busy] == [8, 9, 9, 9, 9], "a turn begins when somebody asks for it"
+    for _ in range(5):
+        loop.turn()
+    assert max(busy.requests for busy in all_busy) - min(busy.requests for busy in all_busy) <= 1
+    while loop.soon:
+        loop.turn()
+    assert sum(busy.requests for busy in all_busy) == 0
+
+
+def test_nothing_is_left_scheduled_when_nobody_waits() -> None:
+    loop = Loop()
+    turns = Turns(loop.call_soon, lambda: loop.now)
+    assert turns.has_time()
+    loop.turn()
+    assert loop.soon == []
+
+
+class Slow(Echo):
+    """Takes a thousandth of a second of the loop for each request."""
+
+    def __call__(self, frame: bytearray, peer: Peer) -> Response | Pending:
+        until = time.monotonic() + 0.001
+        while time.monotonic() < until:
+            pass
+        return super().__call__(frame, peer)
+
+
+def test_somebody_else_is_answered_while_a_thousand_requests_wait() -> None:
+    async def scenario() -> None:
+        slow = Slow()
+        async with listening(slow) as (_, address):
+            reader, writer = await asyncio.open_connection(*address)
+            other_reader, other_writer = await asyncio.open_connection(*address)
+            requests = [b"r%d" % number for number in range(1_000)]
+            writer.write(b"".join(map(framed, requests)))
+            while not slow.handled:
+                await asyncio.sleep(0)
+            other_writer.write(framed(b"other"))
+            assert await read_frame(other_reader) == b"other"
+            assert slow.handled.index(b"other") < 500, "and not after all of them"
+            assert [await read_frame(reader) for _ in requests] == requests
+            writer.close()
+            other_writer.close()
+
+    run(scenario)
+
+
+def test_a_connection_that_ends_while_it_waits_for_its_turn_is_forgotten() -> None:
+    async def scenario() -> None:
+        slow = Slow()
+        async with listening(slow) as (listener, address):
+            _, writer = await asyncio.open_connection(*address)
+            writer.write(framed(b"x") * 2_000)
+            while not slow.handled:
+                await asyncio.sleep(0)
+            writer.transport.abort()
+            while listener.connection_count:
+                await asyncio.sleep(0)
+            handled = len(slow.handled)
+            await asyncio.sleep(0.05)
+            assert len(slow.handled) == handled
+
+    run(scenario)
