@@ -209,13 +209,13 @@ def groups_with_large_offsets(target: Target) -> None:
     large_topic(target)
     with target.connect() as client:
         for number in range(target.count(1, 2)):
-            commit_large_metadata(client, f"offsets-{number}", LARGE, target.count(1_000, PARTITIONS))
+            commit_large_metadata(client, f"offsets-{number}", LARGE, target.count(1_000, 7_000))
 
 
 def offsets_of_many_groups(target: Target) -> None:
     with target.connect() as client:
         for number in range(target.count(2, 20)):
-            commit_large_metadata(client, f"hoard-{number}", LARGE, target.count(1_000, PARTITIONS))
+            commit_large_metadata(client, f"hoard-{number}", LARGE, target.count(1_000, 7_000))
 
 
 def large_joins(target: Target) -> None:
@@ -306,7 +306,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     ),
     Attack(
         "offsets-hoarded",
-        "20 groups commit 10,000 offsets of 4 kB",
+        "20 groups commit 7,000 offsets of 4 kB",
         offsets_of_many_groups,
         large_topic,
         against=(NODE,),

@@ -24,6 +24,21 @@ PENDING_MEMBERS_MAX: Final = 10_000
 GROUPS_MAX: Final = 100_000
 """Groups held in memory. A client that invents a group id per request must not take the node's memory."""
 
+GROUPS_BYTES_MAX: Final = 48 << 20
+"""Protocols, assignments and names of all members of a node's groups. A usual member brings some hundred bytes."""
+
+SMALL_BYTES_MAX: Final = 64 << 10
+"""Who brings no more than this is let in up to twice that: those who bring much must not lock the others out."""
+
+GROUP_OFFSETS_BYTES_MAX: Final = 32 << 20
+"""Offsets of one group, in memory: 160,000 without metadata."""
+
+OFFSETS_BYTES_MAX: Final = 512 << 20
+"""Offsets of all groups of the cluster, which every node holds: two and a half million."""
+
+OFFSETS_METADATA_BYTES_MAX: Final = 64 << 20
+"""Of it, what clients wrote beside their offsets. Most write nothing, and some a few dozen letters."""
+
 STATIC_ROUND_DELAY_MS_MIN: Final = 1_000
 """Between two rounds in which none of the static members came, whatever rebalance timeout (0 is legal) they chose."""
 

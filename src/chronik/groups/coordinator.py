@@ -17,9 +17,15 @@ from chronik.groups.config import GROUPS_MAX, GroupConfig
 from chronik.groups.coordinators import ALONE, Tenure
 from chronik.groups.custody import LOOK_SECONDS, Custody
 from chronik.groups.hosting import GroupHost
-from chronik.groups.joining import refusal_of_join
+from chronik.groups.joining import refusal_of_join, size_of_join
 from chronik.groups.machine import ClassicGroup
-from chronik.groups.offsets import all_fetched, commands_of_commit, plan_expiry, refusal_of_offset
+from chronik.groups.offsets import (
+    all_fetched,
+    commands_of_commit,
+    plan_expiry,
+    refusal_of_growth,
+    refusal_of_offset,
+)
 from chronik.groups.proposals import CommitErrors, GroupStore, Proposals
 from chronik.groups.requests import (
     UNKNOWN_MEMBER,
@@ -140,6 +146,10 @@ class GroupCoordinator:
                 return JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
             if self._is_full:
                 return JoinResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
+        growth = size_of_join(request) - (group.size_of_member(request.member_id) if group is not None else 0)
+        if not self._host.has_room(growth):
+            return JoinResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
+        if group is None:
             group = self._custody.found(request.group_id)
         question = events.JoinAsked(self._host.now_ms(), self._host.new_waiter(), request, str(uuid.uuid4()))
         return await self._host.ask(group, question, JoinResult)
@@ -150,6 +160,8 @@ class GroupCoordinator:
             # Kafka's words: some clients know no "loading" here, and would fail. They join again, and wait there.
             is_loading = missing is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return SyncResult(ErrorCode.REBALANCE_IN_PROGRESS if is_loading else missing)
+        if not self._host.has_room(sum(len(assignment) for _, assignment in request.assignments)):
+            return SyncResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         question = events.SyncAsked(self._host.now_ms(), self._host.new_waiter(), request)
         return await self._host.ask(group, question, SyncResult)
 
@@ -194,6 +206,8 @@ class GroupCoordinator:
         epoch = NO_EPOCH if refusal is not None else self._custody.epoch(request.group_id)
         if refusal is None:
             refusal = await self._refusal_of_commit(request)
+        if refusal is None:
+            refusal = refusal_of_growth(self._store.image, request.group_id, request.offsets)
         errors = [refusal or refusal_of_offset(offset, self._config) for offset in request.offsets]
         accepted = [index for index, error in enumerate(errors) if error is ErrorCode.NONE]
         outcomes = await self._store_offsets(request, accepted, epoch)

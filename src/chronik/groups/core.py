@@ -82,6 +82,8 @@ class GroupCore:
         """The group as it was last sent to the store, or found there."""
         self.ids_are_behind = False
         """Whether the store may still know a static member under an id that is over."""
+        self.assignments_bytes = 0
+        """Of those that were stored last."""
         self.joined_during_delay = False
         self.initial_delay_ms = 0
         self.initial_delay_left_ms = 0

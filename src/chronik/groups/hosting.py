@@ -15,6 +15,7 @@ from typing import TypeVar
 from chronik.clock import Clock
 from chronik.errors import invariant
 from chronik.groups import events
+from chronik.groups.config import GROUPS_BYTES_MAX, SMALL_BYTES_MAX
 from chronik.groups.machine import ClassicGroup
 from chronik.groups.proposals import Proposals
 from chronik.groups.requests import JoinResult, LeaveResult, SyncResult
@@ -61,6 +62,9 @@ class GroupHost:
         self._groups: dict[str, ClassicGroup] = {}
         self._unsettled: Counter[tuple[str, int]] = Counter()
         """What groups have on its way to the store, by group and term; also groups that were let go of since."""
+        self._weights: dict[ClassicGroup, int] = {}
+        self._bytes = 0
+        """Of all that members brought, as the groups count it."""
         self._alarms: dict[ClassicGroup, _Alarm] = {}
         self._waiters: dict[int, asyncio.Future[events.Answer]] = {}
         self._last_waiter = 0
@@ -83,8 +87,23 @@ class GroupHost:
     def add(self, group: ClassicGroup) -> ClassicGroup:
         invariant(group.group_id not in self._groups, f"group {group.group_id!r} is hosted already")
         self._groups[group.group_id] = group
+        self._weigh(group)
         self._set_alarm(group)
         return group
+
+    def has_room(self, growth: int) -> bool:
+        """Whether members may bring so much more."""
+        bytes_max = GROUPS_BYTES_MAX * (2 if growth <= SMALL_BYTES_MAX else 1)
+        return growth <= 0 or self._bytes + growth <= bytes_max
+
+    def _weigh(self, group: ClassicGroup) -> None:
+        """Members of a group that was let go of are its next coordinator's to count."""
+        weight = group.memory_bytes if self._groups.get(group.group_id) is group else 0
+        self._bytes += weight - self._weights.get(group, 0)
+        if weight:
+            self._weights[group] = weight
+        else:
+            self._weights.pop(group, None)
 
     def now_ms(self) -> int:
         """For events: never goes back, and says nothing about the time of day."""
@@ -110,6 +129,7 @@ class GroupHost:
     def feed(self, group: ClassicGroup, event: events.Event) -> None:
         for instruction in group.handle(event):
             self._carry_out(group, instruction)
+        self._weigh(group)
         self._set_alarm(group)
 
     def _carry_out(self, group: ClassicGroup, instruction: events.Instruction) -> None:

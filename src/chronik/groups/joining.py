@@ -16,7 +16,7 @@ from chronik.groups.deadlines import DeadlineKind
 from chronik.groups.events import JoinAsked
 from chronik.groups.rebalancing import complete_join_when_all_joined, prepare_rebalance, rebalance_or_complete_join
 from chronik.groups.requests import UNKNOWN_MEMBER, JoinRequest, JoinResult, SyncResult
-from chronik.groups.roster import Member, size_of
+from chronik.groups.roster import Member, size_of, size_of_names
 from chronik.groups.transitions import GroupState
 from chronik.protocol.errors import ErrorCode
 
@@ -30,6 +30,10 @@ def refusal_of_join(request: JoinRequest, config: GroupConfig) -> ErrorCode | No
     if size_of(request.protocols) > MEMBER_BYTES_MAX:
         return ErrorCode.INVALID_REQUEST
     return None
+
+
+def size_of_join(request: JoinRequest) -> int:
+    return size_of(request.protocols) + size_of_names(request.client_id, request.group_instance_id)
 
 
 def join(group: GroupCore, event: JoinAsked) -> None:
@@ -160,9 +164,9 @@ def _join_again(group: GroupCore, event: JoinAsked) -> None:
 def _update_member(group: GroupCore, event: JoinAsked, member: Member) -> None:
     request = event.request
     group.roster.change_protocols(member, request.protocols)
+    group.roster.rename(member, request.client_id)
     member.session_timeout_ms = request.session_timeout_ms
     member.rebalance_timeout_ms = request.rebalance_timeout_ms
-    member.client_id = request.client_id
     member.client_host = request.client_host
     displaced = group.roster.set_join_waiter(member, event.waiter)
     # The same member asked again, most likely over a new connection. Clients retry on this one, after a pause.

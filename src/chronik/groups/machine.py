@@ -35,7 +35,7 @@ from chronik.groups.membership import (
 )
 from chronik.groups.rebalancing import complete_join, complete_join_when_all_joined, end_initial_delay
 from chronik.groups.requests import DescribedGroup, DescribedMember, JoinResult, LeaveResult, ListedGroup, SyncResult
-from chronik.groups.roster import Member
+from chronik.groups.roster import Member, size_of, size_of_names
 from chronik.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from chronik.groups.syncing import assignment_stored, expire_sync, sync
 from chronik.groups.transitions import GroupState, Step
@@ -76,6 +76,7 @@ class ClassicGroup:
             core.restart_session(core.roster[member.member_id])
         if stored.leader is not None and stored.leader in core.roster:
             core.roster.leader = stored.leader
+        core.assignments_bytes = sum(len(member.assignment) for member in stored.members)
         core.sent = core.snapshot()
         return group
 
@@ -238,6 +239,18 @@ class ClassicGroup:
     @property
     def wake_at_ms(self) -> int | None:
         return self._core.deadlines.wake_at_ms
+
+    @property
+    def memory_bytes(self) -> int:
+        """What its members brought, roughly."""
+        return len(self._core.group_id) + self._core.roster.memory_bytes + self._core.assignments_bytes
+
+    def size_of_member(self, member_id: str) -> int:
+        """0 for one that is none."""
+        member = self._core.roster.get(member_id)
+        if member is None:
+            return 0
+        return size_of(member.protocols) + size_of_names(member.client_id, member.group_instance_id)
 
     @property
     def is_idle(self) -> bool:

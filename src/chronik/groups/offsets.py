@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
-from chronik.groups.config import COMMIT_BATCH_BYTES_MAX, GroupConfig
+from chronik.groups.config import (
+    COMMIT_BATCH_BYTES_MAX,
+    GROUP_OFFSETS_BYTES_MAX,
+    OFFSETS_BYTES_MAX,
+    OFFSETS_METADATA_BYTES_MAX,
+    GroupConfig,
+)
 from chronik.groups.machine import ClassicGroup
 from chronik.groups.proposals import GroupImage
 from chronik.groups.requests import FetchedOffset, OffsetCommitRequest, TopicPartition
 from chronik.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from chronik.groups.transitions import GroupState
 from chronik.metadata.commands import NO_EPOCH, CommitOffset, ExpiredOffset, ExpireOffsets, OffsetToCommit
+from chronik.metadata.offsets import OFFSET_BYTES, OffsetSizes
 from chronik.metadata.records import CommittedOffset, Group
 from chronik.protocol.errors import ErrorCode
 
@@ -34,6 +41,32 @@ def refusal_of_offset(offset: OffsetToCommit, config: GroupConfig) -> ErrorCode:
     if not 0 <= offset.partition <= PARTITION_INDEX_MAX:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.NONE
+
+
+def refusal_of_growth(image: GroupImage, group_id: str, offsets: Sequence[OffsetToCommit]) -> ErrorCode | None:
+    """Why these would be too much to keep. Whoever commits in place of what is there, and no more than that, may
+    always: a group that is full goes on."""
+    sizes = image.offset_sizes(group_id)
+    at_most = sum(len(offset.metadata or "") for offset in offsets)
+    if not _exceeds(sizes, at_most + OFFSET_BYTES * len(offsets), at_most):
+        return None  # as nearly always; what it replaces need not be looked up
+    committed = image.offsets(group_id)
+    growth = metadata_growth = 0
+    for offset in offsets:
+        old = committed.get((offset.topic, offset.partition))
+        metadata_growth += len(offset.metadata or "") - (len(old.metadata or "") if old is not None else 0)
+        growth += OFFSET_BYTES if old is None else 0
+    return _exceeds(sizes, growth + metadata_growth, metadata_growth)
+
+
+def _exceeds(sizes: OffsetSizes, growth: int, metadata_growth: int) -> ErrorCode | None:
+    if growth > 0 and sizes.group_bytes + growth > GROUP_OFFSETS_BYTES_MAX:
+        return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    if growth > 0 and sizes.all_bytes + growth > OFFSETS_BYTES_MAX:
+        return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    if metadata_growth > 0 and sizes.all_metadata_bytes + metadata_growth > OFFSETS_METADATA_BYTES_MAX:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return None
 
 
 def commands_of_commit(

@@ -22,6 +22,7 @@ from chronik.metadata.commands import (
     ExpireOffsets,
     UpdateConsumerGroup,
 )
+from chronik.metadata.offsets import OffsetSizes
 from chronik.metadata.records import CommittedOffset, Group, Result
 from chronik.metadata.store import Acks, StoreClosed
 from chronik.protocol.errors import ErrorCode, KafkaError
@@ -34,6 +35,8 @@ class GroupImage(Protocol):
     def groups(self) -> Mapping[str, Group]: ...
 
     def offsets(self, group_id: str) -> Mapping[tuple[str, int], CommittedOffset]: ...
+
+    def offset_sizes(self, group_id: str) -> OffsetSizes: ...
 
 
 class GroupStore(Protocol):

@@ -14,6 +14,9 @@ from chronik.protocol.errors import ErrorCode
 PROTOCOL_OVERHEAD_BYTES: Final = 16
 """A protocol without name and metadata costs something too, and a client may send 250,000 of them."""
 
+MEMBER_OVERHEAD_BYTES: Final = 500
+"""A member that brings nothing, or an id that was given out: its place in a few tables."""
+
 
 @dataclass(slots=True)
 class Member:
@@ -47,6 +50,11 @@ def size_of(protocols: Protocols) -> int:
     return sum(PROTOCOL_OVERHEAD_BYTES + len(name) + len(metadata) for name, metadata in protocols)
 
 
+def size_of_names(client_id: str, group_instance_id: str | None) -> int:
+    """Of one member, with what it takes itself."""
+    return MEMBER_OVERHEAD_BYTES + len(client_id) + len(group_instance_id or "")
+
+
 class Roster:
     """Keeps its counts itself: a join of one member among thousands must not count them all."""
 
@@ -56,6 +64,7 @@ class Roster:
         self._supporters: Counter[str] = Counter()
         self._waiting_to_join = 0
         self._protocols_bytes = 0
+        self._names_bytes = 0
         self.pending: set[str] = set()
         """Ids given out by MEMBER_ID_REQUIRED that have not joined yet."""
         self.unsynced: set[str] = set()
@@ -84,6 +93,11 @@ class Roster:
     @property
     def protocols_bytes(self) -> int:
         return self._protocols_bytes
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of members and of ids given out, roughly; without assignments."""
+        return self._protocols_bytes + self._names_bytes + len(self.pending) * MEMBER_OVERHEAD_BYTES
 
     @property
     def all_joined(self) -> bool:
@@ -115,6 +129,7 @@ class Roster:
         self.pending.discard(member.member_id)
         self._members[member.member_id] = member
         self._count_protocols(member.protocols)
+        self._names_bytes += size_of_names(member.client_id, member.group_instance_id)
         self._waiting_to_join += member.join_waiter is not None
         if self.leader is None:
             self.leader = member.member_id
@@ -123,6 +138,7 @@ class Roster:
         """The first of the others leads on when the leader goes."""
         member = self._members.pop(member_id)
         self._discount_protocols(member.protocols)
+        self._names_bytes -= size_of_names(member.client_id, member.group_instance_id)
         self._waiting_to_join -= member.join_waiter is not None
         if member.group_instance_id is not None:
             del self._member_id_by_instance[member.group_instance_id]
@@ -147,6 +163,10 @@ class Roster:
         self._discount_protocols(member.protocols)
         member.protocols = protocols
         self._count_protocols(protocols)
+
+    def rename(self, member: Member, client_id: str) -> None:
+        self._names_bytes += len(client_id) - len(member.client_id)
+        member.client_id = client_id
 
     def _count_protocols(self, protocols: Protocols) -> None:
         self._supporters.update(_names(protocols))
@@ -188,6 +208,8 @@ class Roster:
         supporters = Counter(name for member in self for name in _names(member.protocols))
         invariant(dict(self._supporters) == dict(supporters), "count of supporters")
         invariant(self._protocols_bytes == sum(size_of(member.protocols) for member in self), "size of the protocols")
+        names_bytes = sum(size_of_names(member.client_id, member.group_instance_id) for member in self)
+        invariant(self._names_bytes == names_bytes, "size of the names")
         instances = {m.group_instance_id: m.member_id for m in self if m.group_instance_id is not None}
         invariant(self._member_id_by_instance == instances, "index of static members")
         invariant((self.leader is None) == (not self._members), "a group has a leader exactly when it has members")

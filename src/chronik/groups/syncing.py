@@ -89,6 +89,7 @@ def assignment_stored(group: GroupCore, awaited: AssignmentAwaited, error: Error
         drop_assignments(group, error)
         prepare_rebalance(group, f"the assignment could not be stored: {error.name}")
         return
+    group.assignments_bytes = sum(map(len, awaited.assignments.values()))
     for member in group.roster:
         member.assignment = awaited.assignments[member.member_id]
         if member.sync_waiter is not None:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from chronik.metadata.offsets import GroupOffsets, OffsetTable
+from chronik.metadata.offsets import GroupOffsets, OffsetSizes, OffsetTable
 from chronik.metadata.records import Broker, CommittedOffset, Group, Node, Topic
 from chronik.metadata.sessions import Session, SessionRecord
 
@@ -94,6 +94,9 @@ class Image:
 
     def offset(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
         return self._offsets.get(group_id, topic, partition)
+
+    def offset_sizes(self, group_id: str) -> OffsetSizes:
+        return self._offsets.sizes(group_id)
 
     def groups_with_offsets(self) -> Iterator[str]:
         return self._offsets.group_ids()

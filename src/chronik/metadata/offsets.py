@@ -8,9 +8,13 @@ most, never for a group with a million offsets.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
 from chronik.errors import invariant
 from chronik.metadata.records import CommittedOffset
+
+OFFSET_BYTES: Final = 200
+"""What one offset takes in memory besides its metadata: its place in a table, and its numbers."""
 
 PartitionOffsets = dict[int, CommittedOffset]
 TopicOffsets = dict[str, PartitionOffsets]
@@ -46,9 +50,21 @@ class GroupOffsets(Mapping[tuple[str, int], CommittedOffset]):
         return f"GroupOffsets({dict(self)})"
 
 
+class OffsetSizes(NamedTuple):
+    """What offsets take in memory, roughly."""
+
+    group_bytes: int
+    all_bytes: int
+    all_metadata_bytes: int
+    """Of it, what clients wrote beside their offsets."""
+
+
 class OffsetTable:
     def __init__(self) -> None:
         self._groups: dict[str, TopicOffsets] = {}
+        self._bytes: dict[str, int] = {}  # by group
+        self._all_bytes = 0
+        self._all_metadata_bytes = 0
         # While frozen: the parts that were copied since and may be changed in place.
         self._own_groups: set[str] | None = None
         self._own_topics: set[tuple[str, str]] = set()
@@ -71,12 +87,30 @@ class OffsetTable:
     def parts(self) -> Iterator[PartitionOffsets]:
         return (partitions for topics in self._groups.values() for partitions in topics.values())
 
+    def sizes(self, group_id: str) -> OffsetSizes:
+        return OffsetSizes(self._bytes.get(group_id, 0), self._all_bytes, self._all_metadata_bytes)
+
     def put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
-        self._writable(group_id, topic)[partition] = committed
+        partitions = self._writable(group_id, topic)
+        old = partitions.get(partition)
+        partitions[partition] = committed
+        if old is None:
+            self._count(group_id, OFFSET_BYTES, len(committed.metadata or ""))
+        elif old.metadata != committed.metadata:
+            self._count(group_id, 0, len(committed.metadata or "") - len(old.metadata or ""))
+
+    def _count(self, group_id: str, offset_bytes: int, metadata_bytes: int) -> None:
+        size = offset_bytes + metadata_bytes
+        self._bytes[group_id] = self._bytes.get(group_id, 0) + size
+        self._all_bytes += size
+        self._all_metadata_bytes += metadata_bytes
+        if not self._bytes[group_id]:
+            del self._bytes[group_id]
 
     def remove(self, group_id: str, topic: str, partition: int) -> None:
         partitions = self._writable(group_id, topic)
-        del partitions[partition]
+        removed = partitions.pop(partition)
+        self._count(group_id, -OFFSET_BYTES, -len(removed.metadata or ""))
         if not partitions:
             self._drop_topic(group_id, topic)
 

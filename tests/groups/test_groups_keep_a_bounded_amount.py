@@ -1,0 +1,142 @@
+"""What members bring and what groups commit is counted: up to a limit it is kept, beyond it refused."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from chronik.groups import hosting
+from chronik.groups import offsets as offsets_module
+from chronik.groups.config import (
+    GROUP_OFFSETS_BYTES_MAX,
+    GROUPS_BYTES_MAX,
+    OFFSETS_BYTES_MAX,
+    OFFSETS_METADATA_BYTES_MAX,
+    SMALL_BYTES_MAX,
+)
+from chronik.groups.joining import size_of_join
+from chronik.groups.offsets import refusal_of_growth
+from chronik.groups.requests import JoinRequest, LeaveRequest, LeavingMember, OffsetCommitRequest
+from chronik.metadata.commands import OffsetToCommit
+from chronik.metadata.offsets import OFFSET_BYTES, OffsetSizes, OffsetTable
+from chronik.metadata.records import CommittedOffset
+from chronik.protocol.errors import ErrorCode
+
+from .driving import run, started
+from .memory_store import MemoryStore
+
+TOO_MUCH = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def join(group: str, metadata: bytes, member_id: str = "", client_id: str = "c") -> JoinRequest:
+    protocols = (("range", metadata),)
+    return JoinRequest(
+        group, member_id, None, client_id, "/h", 10_000, 60_000, "consumer", protocols, require_known_member_id=False
+    )
+
+
+def test_members_bring_as_much_as_fits_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        large = join("a", bytes(100_000))
+        monkeypatch.setattr(hosting, "GROUPS_BYTES_MAX", 2 * size_of_join(large) + len("abcd"))
+        async with started(MemoryStore()) as coordinator:
+            first = await coordinator.join(large)
+            assert first.error is ErrorCode.NONE
+            assert (await coordinator.join(join("b", bytes(100_000)))).error is ErrorCode.NONE
+            assert (await coordinator.join(join("c", bytes(100_000)))).error is TOO_MUCH
+            assert (await coordinator.join(join("d", b"a usual one"))).error is ErrorCode.NONE
+            again = await coordinator.join(join("a", bytes(100_000), first.member_id))
+            assert again.error is ErrorCode.NONE, "who brings no more than before goes on"
+            await coordinator.leave(LeaveRequest("a", (LeavingMember(again.member_id),)))
+            (usual,) = coordinator.describe("d").members
+            await coordinator.leave(LeaveRequest("d", (LeavingMember(usual.member_id),)))
+            assert (await coordinator.join(join("c", bytes(100_000)))).error is ErrorCode.NONE
+
+    run(story)
+
+
+def test_names_of_clients_count_as_what_they_bring() -> None:
+    assert size_of_join(join("g", b"", client_id="x" * 32_000)) - size_of_join(join("g", b"", client_id="")) == 32_000
+
+
+def commit(group: str, partition: int, metadata: str) -> OffsetCommitRequest:
+    return OffsetCommitRequest(group, (OffsetToCommit("t", partition, 7, -1, metadata),))
+
+
+@pytest.mark.parametrize(
+    ("limit", "error"),
+    [
+        ("GROUP_OFFSETS_BYTES_MAX", ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
+        ("OFFSETS_BYTES_MAX", ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
+        ("OFFSETS_METADATA_BYTES_MAX", ErrorCode.OFFSET_METADATA_TOO_LARGE),
+    ],
+)
+def test_offsets_take_as_much_as_allowed_and_a_group_that_is_full_goes_on(
+    monkeypatch: pytest.MonkeyPatch, limit: str, error: ErrorCode
+) -> None:
+    async def story() -> None:
+        letters = 1_000
+        each = letters if limit == "OFFSETS_METADATA_BYTES_MAX" else letters + OFFSET_BYTES
+        monkeypatch.setattr(offsets_module, limit, 2 * each)
+        async with started(MemoryStore()) as coordinator:
+
+            async def code(partition: int, letters: int) -> ErrorCode:
+                return (await coordinator.commit_offsets(commit("g", partition, "m" * letters))).errors[0][1]
+
+            assert [await code(0, letters), await code(1, letters)] == [ErrorCode.NONE] * 2
+            assert await code(2, 1) is error
+            assert await code(1, letters + 1) is error
+            assert await code(1, letters) is ErrorCode.NONE
+            assert await code(1, letters - 1) is ErrorCode.NONE
+
+    run(story)
+
+
+def test_the_size_of_offsets_is_what_they_add_up_to() -> None:
+    rng = random.Random(3)
+    table = OffsetTable()
+    for _ in range(2_000):
+        group, topic, partition = rng.choice("abc"), rng.choice("tu"), rng.randrange(4)
+        if rng.random() < 0.4 and table.get(group, topic, partition) is not None:
+            table.remove(group, topic, partition)
+        else:
+            metadata = rng.choice([None, "", "m" * rng.randrange(50)])
+            table.put(group, topic, partition, CommittedOffset(1, -1, metadata, 0))
+    held = {group: [each.metadata or "" for each in table.group(group).values()] for group in "abc"}
+    everything = [metadata for group in held.values() for metadata in group]
+    total = sum(OFFSET_BYTES + len(metadata) for metadata in everything)
+    for group, kept in held.items():
+        size = sum(OFFSET_BYTES + len(each) for each in kept)
+        assert table.sizes(group) == OffsetSizes(size, total, sum(map(len, everything)))
+
+
+class FullImage:
+    def __init__(self, sizes: OffsetSizes) -> None:
+        self.sizes = sizes
+        self.groups: dict[str, object] = {}
+
+    def offset_sizes(self, group_id: str) -> OffsetSizes:
+        return self.sizes
+
+    def offsets(self, group_id: str) -> dict[tuple[str, int], CommittedOffset]:
+        return {}
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        OffsetSizes(GROUP_OFFSETS_BYTES_MAX - OFFSET_BYTES - 1, 0, 0),
+        OffsetSizes(0, OFFSETS_BYTES_MAX - OFFSET_BYTES - 1, 0),
+        OffsetSizes(0, 0, OFFSETS_METADATA_BYTES_MAX - 1),
+    ],
+)
+def test_the_limits_are_kept_to_the_byte(sizes: OffsetSizes) -> None:
+    image = FullImage(sizes)
+    fits, does_not = ((OffsetToCommit("t", 0, 7, -1, "m" * letters),) for letters in (1, 2))
+    assert refusal_of_growth(image, "g", fits) is None  # type: ignore[arg-type]
+    assert refusal_of_growth(image, "g", does_not) is not None  # type: ignore[arg-type]
+
+
+def test_a_node_keeps_48_mib_of_members_and_twice_that_of_small_ones() -> None:
+    assert (GROUPS_BYTES_MAX, SMALL_BYTES_MAX) == (48 << 20, 64 << 10)
