@@ -1,0 +1,41 @@
+"""Regular expressions that see what strangers send: none of them goes back over it again and again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from chronik.api.api_versions import _SOFTWARE
+from chronik.configs.checks import _WHOLE
+from chronik.configs.known import _OF_LISTENER
+from chronik.console.http import names_this_machine
+from chronik.metadata.names import name_fault
+from chronik.shown import escaped, escaped_lines
+
+LETTERS = 50_000
+SECONDS_MAX = 1.0
+"""Linear ones take some milliseconds, quadratic ones minutes."""
+
+PATTERNS: dict[str, Callable[[str], object]] = {
+    "software": _SOFTWARE.fullmatch,
+    "whole numbers": _WHOLE.fullmatch,
+    "configs of listeners": _OF_LISTENER.fullmatch,
+    "hosts": names_this_machine,
+    "topics": name_fault,
+    "a line": escaped,
+    "lines": escaped_lines,
+}
+REPEATED = ("a", "-", " ", "1", ":", ":1", ".", "a-", "\n", "\x1b", "[", "a.")
+FIRST_AND_LAST = (("", ""), ("a", "!"), ("+", "x"), ("listener.name.", "\n"), (":", "x"), ("1", " x"))
+
+
+@pytest.mark.parametrize("pattern", PATTERNS.values(), ids=PATTERNS)
+def test_time_grows_with_the_length_only(pattern: Callable[[str], object]) -> None:
+    for repeated in REPEATED:
+        for first, last in FIRST_AND_LAST:
+            text = first + repeated * (LETTERS // len(repeated)) + last
+            began = time.process_time()
+            pattern(text)
+            assert time.process_time() - began < SECONDS_MAX, f"{first!r} {repeated!r} {last!r}"
