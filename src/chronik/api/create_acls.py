@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from chronik.api.context import Context, Services
+from chronik.protocol.codec import encode_element
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
@@ -10,13 +13,12 @@ NO_AUTHORIZER = "No Authorizer is configured."
 
 
 def handle(services: Services, request: CreateAclsRequest, context: Context) -> CreateAclsResponse:
-    return _refused(request, ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+    result = AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+    # Encoded once, however many are asked for: a request may hold a quarter of a million.
+    encoded = encode_element(CreateAclsResponse, result, context.version)
+    return CreateAclsResponse(results=cast("list[AclCreationResult]", [encoded] * len(request.creations)))
 
 
 def failure(request: CreateAclsRequest, code: ErrorCode) -> CreateAclsResponse:
-    return _refused(request, code, code.message)
-
-
-def _refused(request: CreateAclsRequest, code: ErrorCode, message: str) -> CreateAclsResponse:
-    result = AclCreationResult(error_code=code, error_message=message)
+    result = AclCreationResult(error_code=code, error_message=code.message)
     return CreateAclsResponse(results=[result] * len(request.creations))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from chronik.api.context import Context, Services
+from chronik.protocol.codec import encode_element
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
 
@@ -10,13 +13,12 @@ NO_AUTHORIZER = "No Authorizer is configured."
 
 
 def handle(services: Services, request: DeleteAclsRequest, context: Context) -> DeleteAclsResponse:
-    return _refused(request, ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+    result = DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+    # Encoded once, however many are asked for: a request may hold a quarter of a million.
+    encoded = encode_element(DeleteAclsResponse, result, context.version)
+    return DeleteAclsResponse(filter_results=cast("list[DeleteAclsFilterResult]", [encoded] * len(request.filters)))
 
 
 def failure(request: DeleteAclsRequest, code: ErrorCode) -> DeleteAclsResponse:
-    return _refused(request, code, code.message)
-
-
-def _refused(request: DeleteAclsRequest, code: ErrorCode, message: str) -> DeleteAclsResponse:
-    result = DeleteAclsFilterResult(error_code=code, error_message=message)
+    result = DeleteAclsFilterResult(error_code=code, error_message=code.message)
     return DeleteAclsResponse(filter_results=[result] * len(request.filters))

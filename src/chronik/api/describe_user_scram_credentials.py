@@ -6,8 +6,10 @@ Missing: AlterUserScramCredentials, which is not among the APIs of this node.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Awaitable, Generator
 
 from chronik.api.context import Context, Services
+from chronik.api.long_answers import Long, at_once_or_in_slices
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.describe_user_scram_credentials import (
     DescribedScramUser,
@@ -18,10 +20,19 @@ from chronik.protocol.messages.describe_user_scram_credentials import (
 
 def handle(
     services: Services, request: DescribeUserScramCredentialsRequest, context: Context
-) -> DescribeUserScramCredentialsResponse:
+) -> DescribeUserScramCredentialsResponse | Awaitable[Long]:
+    return at_once_or_in_slices(_answer(request))
+
+
+def _answer(
+    request: DescribeUserScramCredentialsRequest,
+) -> Generator[None, None, DescribeUserScramCredentialsResponse]:
+    response = DescribeUserScramCredentialsResponse()
     asked = Counter(user.name for user in request.users or ())
-    results = [_unknown(name, times) for name, times in asked.items()]
-    return DescribeUserScramCredentialsResponse(results=results)
+    for name, times in asked.items():
+        response.results.append(_unknown(name, times))
+        yield
+    return response
 
 
 def failure(request: DescribeUserScramCredentialsRequest, code: ErrorCode) -> DescribeUserScramCredentialsResponse:
