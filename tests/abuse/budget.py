@@ -39,8 +39,9 @@ class Figures:
     memory_bytes: int
     log_bytes: int
     quiet_p99_ms: float
-    """The probe's, before the attack, in the same run."""
+    """The probe's, before the attack, in the same run, with its waits for a core."""
     probe_p99_ms: float
+    probe_p99_raw_ms: float
     probe_longest_ms: float
     probe_records: int
     pulses: int

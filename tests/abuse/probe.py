@@ -1,6 +1,6 @@
 """The client beside an attack: in a process of its own, so that nothing of the attacker's slows it down.
 
-    python -m tests.abuse.probe BOOTSTRAP TOPIC PORT=PID …
+    python -m tests.abuse.probe BOOTSTRAP TOPIC PORT=PID …      (the first of them leads the topic)
 
 Produces one record of 100 bytes with acks=1 every 50 ms, and asks each node every 20 ms for what costs it nothing
 (ApiVersions). One JSON line per trip, until stdin ends.
@@ -41,10 +41,10 @@ _printing = threading.Lock()
 
 def main(bootstrap: str, topic: str, *nodes: str) -> None:
     over = threading.Event()
-    threads = [threading.Thread(target=produce, args=(bootstrap, topic, over))]
-    for node in nodes:
-        port, _, pid = node.partition("=")
-        threads.append(threading.Thread(target=pulse, args=(int(port), int(pid), over)))
+    processes = {int(port): int(pid) for port, _, pid in (node.partition("=") for node in nodes)}
+    victim = next(iter(processes.values()))
+    threads = [threading.Thread(target=produce, args=(bootstrap, topic, victim, over))]
+    threads += [threading.Thread(target=pulse, args=(port, pid, over)) for port, pid in processes.items()]
     for thread in threads:
         thread.start()
     sys.stdin.read()
@@ -53,7 +53,7 @@ def main(bootstrap: str, topic: str, *nodes: str) -> None:
         thread.join()
 
 
-def produce(bootstrap: str, topic: str, over: threading.Event) -> None:
+def produce(bootstrap: str, topic: str, victim: int, over: threading.Event) -> None:
     with Cluster(bootstrap, client_id="probe", timeout_s=PATIENCE_SECONDS) as cluster:
         producer = Producer(cluster, acks=1)
         number = 0
@@ -61,9 +61,11 @@ def produce(bootstrap: str, topic: str, over: threading.Event) -> None:
             number += 1
             began = time.monotonic()
             try:
+                waited = seconds_without_a_core(victim)
                 (written,) = producer.send(topic, [OutgoingRecord(value_of(number))])
-                tell(PRODUCE, began, number=number, offset=written.base_offset)
-            except (ClientError, KafkaError) as error:
+                waited = seconds_without_a_core(victim) - waited
+                tell(PRODUCE, began, number=number, offset=written.base_offset, waited=waited)
+            except (ClientError, KafkaError, OSError) as error:
                 tell(LOST, began, why=f"record {number}: {error}")
             over.wait(max(0.0, began + PRODUCE_EVERY_SECONDS - time.monotonic()))
 

@@ -27,8 +27,9 @@ HEADLINE: Final = """# Hostile input
 
 `make abuse` attacks a node and a cluster of three, real processes, freshly started for each row. Beside each attack a
 probe, in a process of its own, produces one record of 100 bytes with acks=1 every 50 ms; another client asks each node
-every 20 ms for what costs it nothing, which tells how long its event loop was held (less the time in which the node or
-the client waited for a core, since other processes run on the machine; the raw time is in brackets). Memory is the
+every 20 ms for what costs it nothing, which tells how long its event loop was held. Both times are judged less the
+time in which the node's loop or the client was ready to run and another process had the core (the kernel counts it);
+the raw times are in brackets, and behind them the probe's raw p99 in the two seconds before the attack. Memory is the
 growth of the largest node at its peak.
 
 Budgets: loop held 100 ms, memory 100 MB + 3 × the largest request, probe p99 250 ms, 64 kB of log. Afterwards the same

@@ -26,6 +26,7 @@ WELL = Figures(
     log_bytes=64 * 1024,
     quiet_p99_ms=5.0,
     probe_p99_ms=250.0,
+    probe_p99_raw_ms=400.0,
     probe_longest_ms=900.0,
     probe_records=100,
     pulses=250,
