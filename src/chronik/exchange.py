@@ -25,6 +25,8 @@ class Peer:
     """Counts connections since the start of the node."""
     software: str = ""
     """Name and version, once the client has told."""
+    was_sent_away: bool = False
+    """It was told that this node serves nobody, and whom to ask instead."""
 
 
 @dataclass(slots=True, eq=False)

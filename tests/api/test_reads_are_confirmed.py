@@ -14,7 +14,7 @@ from chronik.api.admission import CONFIRM_SECONDS
 from chronik.api.context import Services
 from chronik.api.router import Router
 from chronik.api.topic_bytes import TopicBytes
-from chronik.exchange import Outbox, Peer, Pending
+from chronik.exchange import Disconnect, Outbox, Peer, Pending
 from chronik.metadata.commands import BrokerStatus, DeleteTopic, UpdateBrokerStatus
 from chronik.metadata.raft_store import LEADERLESS_SECONDS_MAX, RaftStore
 from chronik.protocol.apis import APIS
@@ -40,7 +40,6 @@ from chronik.raft.outcomes import NotLeader, ReadTimedOut
 from tests.metadata.world import World, assignment
 from tests.replication.virtual_loop import VirtualLoop
 
-PEER = Peer("127.0.0.1", 1, 1)
 APIS_BY_NAME = {api.name: api for api in APIS.values()}
 ResponseT = TypeVar("ResponseT", bound=Response)
 
@@ -105,12 +104,14 @@ class Node:
             leader_epoch=5,
         )
 
-    def ask(self, name: str, version: int, request: Request, kind: type[ResponseT]) -> ResponseT:
+    def ask(
+        self, name: str, version: int, request: Request, kind: type[ResponseT], peer: Peer | None = None
+    ) -> ResponseT:
         async def scenario() -> ResponseT:
             key = APIS_BY_NAME[name].key
             router = Router(self.services, on_fatal=lambda _: None)
             frame = encode_request(RequestHeader(key, version, 7, "raw"), request)
-            answer = router.dispatch(bytearray(frame[4:]), PEER)
+            answer = router.dispatch(bytearray(frame[4:]), peer or Peer("127.0.0.1", 1, 1))
             frames = await answer.response if isinstance(answer, Pending) else answer
             assert frames is not None
             _, response = decode_response(key, version, memoryview(b"".join(frames))[4:])
@@ -119,10 +120,10 @@ class Node:
 
         return asyncio.run(scenario())
 
-    def metadata(self, *names: str, version: int = 12) -> MetadataResponse:
+    def metadata(self, *names: str, version: int = 12, peer: Peer | None = None) -> MetadataResponse:
         """Of all topics, without names."""
         topics = [MetadataRequestTopic(name=name) for name in names] or (None if version else [])
-        return self.ask("Metadata", version, MetadataRequest(topics=topics), MetadataResponse)
+        return self.ask("Metadata", version, MetadataRequest(topics=topics), MetadataResponse, peer)
 
     def offsets(self) -> tuple[ErrorCode, int]:
         wanted = ListOffsetsTopic(name="orders", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
@@ -237,6 +238,21 @@ def test_a_leader_whose_process_has_ended_is_named_to_nobody() -> None:
         (-1, ErrorCode.LEADER_NOT_AVAILABLE),
         (3, ErrorCode.NONE),
     ]
+
+
+def test_a_client_that_asks_a_fenced_node_again_is_sent_away() -> None:
+    """librdkafka asks nobody else as long as its only connection works."""
+    node, peer = Node(unconfirmed(), is_fenced=True), Peer("127.0.0.1", 1, 1)
+    assert node.metadata("orders", peer=peer).topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    with pytest.raises(Disconnect):
+        node.metadata("orders", peer=peer)
+    assert node.metadata("orders", peer=Peer("127.0.0.1", 2, 2)).brokers, "another connection hears whom to ask first"
+
+
+def test_a_client_of_a_node_that_is_only_behind_stays() -> None:
+    node, peer = Node(unconfirmed()), Peer("127.0.0.1", 1, 1)
+    for _ in range(3):
+        assert node.metadata("orders", peer=peer).brokers
 
 
 # ---------------------------------------------------------------------------------------------------------- the barrier

@@ -14,6 +14,7 @@ from chronik.api.context import Context, Services
 from chronik.api.leaders import gone_brokers, named_leader
 from chronik.api.long_answers import Elements, Long, at_once_or_in_slices, once
 from chronik.api.topic_bytes import Form
+from chronik.exchange import Disconnect
 from chronik.ids import ZERO_ID
 from chronik.metadata.image import Image
 from chronik.metadata.names import name_fault
@@ -48,6 +49,7 @@ def handle(
     if context.version < FIRST_VERSION_BY_ID and any(_is_by_id(topic) for topic in request.topics or ()):
         return failure(request, ErrorCode.INVALID_REQUEST)
     if context.may_be_behind:
+        _send_away(services, context)
         return at_once_or_in_slices(_answer_of_the_past(services, request, context))
     missing = _missing(services, request)
     if not missing:
@@ -70,6 +72,15 @@ def failure(request: MetadataRequest, code: ErrorCode) -> MetadataResponse:
 
 def _is_by_id(topic: MetadataRequestTopic) -> bool:
     return topic.name is None or topic.topic_id != ZERO_ID
+
+
+def _send_away(services: Services, context: Context) -> None:
+    """Raises Disconnect the second time that this connection asks a fenced node. librdkafka asks nobody else as long as
+    it has one connection that works, and may have no other: with whom it is connected led all that it needs."""
+    if services.is_fenced():
+        if context.peer.was_sent_away:
+            raise Disconnect("this node is cut off, and the client was told whom to ask instead")
+        context.peer.was_sent_away = True
 
 
 def _answer_of_the_past(
