@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from chronik.broker.set_aside import DELETED_KEPT_MS
 from chronik.testing.cluster import Cluster, ClusterNode
 from chronik.testing.control import BrokerFailed
 from chronik.testing.plugin import ClusterFactory
 from tests.chaos.history import Place
+from tests.cli.running import chronik
 from tests.cluster import replicated
 from tests.node.test_the_wrong_start_costs_nothing import older, refusal, snapshot
 
@@ -158,3 +160,22 @@ def test_the_folder_of_another_cluster_is_refused_by_the_leader_and_stays_as_it_
     assert read(cluster) == values
     other.start()
     assert read(other) == others_values
+
+
+def test_a_topic_deleted_while_a_node_was_away_goes_after_a_week(chronik_cluster_factory: ClusterFactory) -> None:
+    cluster = chronik_cluster_factory()
+    filled(cluster)
+    away = cluster.nodes[3]
+    away.stop()
+    deleted = chronik("topics", "delete", PLACE.topic, bootstrap=cluster.nodes[1].bootstrap)
+    assert deleted.code == 0, deleted.err
+    away.start()
+    replicated.wait_for("it is set aside", lambda: list(away.data_dir.glob("unknown/*/set-aside.json")))
+    assert "was deleted or moved while this node was away" in away.log
+    [path] = away.data_dir.glob("unknown/*/set-aside.json")
+    mark = json.loads(path.read_bytes())
+    assert mark["cluster_id"] == away.status()["cluster_id"]
+    away.stop()
+    path.write_text(json.dumps(mark | {"time_ms": mark["time_ms"] - DELETED_KEPT_MS}))
+    away.start()
+    replicated.wait_for("it is removed", lambda: not list(away.data_dir.glob("unknown/*")))

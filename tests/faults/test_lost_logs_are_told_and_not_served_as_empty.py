@@ -134,6 +134,7 @@ def test_a_log_that_was_emptied_on_purpose_is_not_lost(stopped: Broker) -> None:
 def test_lost_synced_offsets_cost_a_longer_look_and_no_record(stopped: Broker) -> None:
     (stopped.data_dir / "synced-offsets").unlink()
     stopped.start()
+    assert "synced-offsets is gone" in stopped.log
     assert [record.value for record in stopped.records("topic")] == VALUES
 
 

@@ -93,6 +93,10 @@ class DataFolder:
         """As which the metadata knows this node's disk. Raises ConfigError."""
         refuse_other_directory(self._identity, format_id(directory_id), str(self._path))
 
+    @property
+    def has_topics(self) -> bool:
+        return any(self.files.list_folder(folder) for folder in FOLDERS_OF_TOPICS)
+
     def _founded(self, contents: Contents) -> Identity:
         if contents.is_empty:
             return Identity(self._node_id, format_id(new_id()), self._mode, format=FORMAT)
@@ -103,7 +107,7 @@ class DataFolder:
 
     def _contents(self) -> Contents:
         metadata = frozenset(mode for mode, folder in METADATA_FOLDERS.items() if self._holds_bytes(folder))
-        return Contents(metadata, any(self.files.list_folder(folder) for folder in FOLDERS_OF_TOPICS))
+        return Contents(metadata, self.has_topics)
 
     def _holds_bytes(self, folder: str) -> bool:
         """A log that was only just made is an empty file."""

@@ -148,6 +148,9 @@ class Node:
         flusher = Flusher(self._fail)
         descriptors = _descriptors(configs)
         cache = FileCache(folder.files, descriptors.open_files)
+        if folder.has_topics and not folder.files.exists(SYNCED_OFFSETS_FILE):
+            told = "%s is gone: logs are checked from their start, and it is not known what else is gone"
+            logger.warning(told, SYNCED_OFFSETS_FILE)
         synced_offsets = SyncedOffsets(folder.files, SYNCED_OFFSETS_FILE)
         replicas = Replicas(
             config.node_id,

@@ -19,7 +19,7 @@ from chronik.controller.liveness import GONE_SECONDS
 from chronik.metadata.commands import RegisterBroker
 from chronik.metadata.raft_store import RaftStore
 from chronik.metadata.store import StoreClosed
-from chronik.protocol.errors import KafkaError
+from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.raft.driver import RaftDriver
 from chronik.raft.membership import NOBODY
 from chronik.raft.outcomes import DriverStopped, OutcomeUnknown, ProposalRefused
@@ -141,7 +141,9 @@ class Registration:
                     )
                 )
             except KafkaError as error:
-                logger.info("not registered yet: %s", error)
+                # The copy of another node's folder will never do; whatever else it is may pass.
+                level = logging.ERROR if error.code is ErrorCode.INVALID_REGISTRATION else logging.INFO
+                logger.log(level, "not registered yet: %s", error)
                 await asyncio.sleep(self._session_seconds / HEARTBEATS_PER_SESSION)
                 continue
             self.epoch = result.value
