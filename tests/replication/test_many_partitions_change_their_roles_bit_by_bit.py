@@ -1,0 +1,113 @@
+"""A broker that goes changes thousands of partitions by one command: the loop is left to others in between, and whoever
+asks for a partition finds it as the image has it."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+
+from chronik.broker.replica import Replica
+from chronik.broker.replicas import TOPICS_PER_TURN
+from chronik.metadata.commands import (
+    BrokerStatus,
+    CreateTopic,
+    DeleteTopic,
+    PartitionAssignment,
+    RegisterBroker,
+    SetPartitionLeader,
+    UpdateBrokerStatus,
+)
+
+from .rig import FOLLOWER, LEADER, OTHER, Rig
+
+TOPICS = 3 * TOPICS_PER_TURN + 7
+REPLICAS = (FOLLOWER, LEADER, OTHER)
+
+
+def topic_id(number: int) -> bytes:
+    return (number + 1).to_bytes(16, "big")
+
+
+def many_topics(count: int = TOPICS) -> Rig:
+    """All led by the follower of the rig, until that goes."""
+    rig = Rig()
+    for number in range(count):
+        rig.consensus.command(
+            CreateTopic(topic_id(number), f"t{number}", (PartitionAssignment(REPLICAS, REPLICAS, FOLLOWER),), {}, 0)
+        )
+    return rig
+
+
+def led(rig: Rig) -> list[Replica]:
+    return [replica for replica in rig.replicas if replica.leads and replica.topic_name != "topic"]
+
+
+async def as_the_image_has_it(rig: Rig) -> None:
+    for _ in range(TOPICS // TOPICS_PER_TURN + 2):
+        await asyncio.sleep(0)
+    for replica in rig.replicas:
+        partition = rig.store.image.topics_by_id[replica.topic_id].partitions[replica.index]
+        assert (replica.leader, replica.leader_epoch) == (partition.leader, partition.leader_epoch)
+        assert replica.leads is (partition.leader == LEADER)
+
+
+def test_no_turn_of_the_loop_changes_more_than_a_few_hundred() -> None:
+    async def story(rig: Rig) -> None:
+        rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.OFFLINE))
+        seen = [len(led(rig))]
+        for _ in range(TOPICS // TOPICS_PER_TURN + 2):
+            await asyncio.sleep(0)
+            seen.append(len(led(rig)))
+        assert (seen[0], seen[-1]) == (0, TOPICS)
+        assert max(after - before for before, after in pairwise(seen)) == TOPICS_PER_TURN
+        await as_the_image_has_it(rig)
+
+    many_topics().run(story)
+
+
+def test_a_few_change_at_once() -> None:
+    async def story(rig: Rig) -> None:
+        rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.OFFLINE))
+        assert len(led(rig)) == TOPICS_PER_TURN - 1
+
+    many_topics(TOPICS_PER_TURN - 1).run(story)  # and the rig's own topic
+
+
+def test_whoever_asks_for_a_partition_finds_it_in_its_new_role() -> None:
+    async def story(rig: Rig) -> None:
+        rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.OFFLINE))
+        last = TOPICS - 1
+        assert rig.replicas.by_id(topic_id(last), 0).leads
+        assert rig.replicas.by_name(f"t{last - 1}", 0).leads
+        assert rig.replicas.led(topic_id(last - 2), 0) is not None
+        assert len(led(rig)) == 3
+        await as_the_image_has_it(rig)
+
+    many_topics().run(story)
+
+
+def test_a_role_that_changes_again_meanwhile_is_the_last_one() -> None:
+    async def story(rig: Rig) -> None:
+        rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.OFFLINE))
+        for number in (5, TOPICS - 1):
+            rig.command(SetPartitionLeader(topic_id(number), 0, OTHER, 1))
+            replica = rig.replicas.get(f"t{number}", 0)
+            assert replica is not None
+            assert (replica.leads, replica.leader) == (False, OTHER)
+        rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.ONLINE))
+        rig.command(RegisterBroker(OTHER, "host", 9092, None, b"n" * 16, bytes([OTHER]) * 16))
+        rig.command(UpdateBrokerStatus(OTHER, BrokerStatus.OFFLINE))
+        await as_the_image_has_it(rig)
+
+    many_topics().run(story)
+
+
+def test_a_topic_that_is_deleted_meanwhile_is_gone() -> None:
+    async def story(rig: Rig) -> None:
+        rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.OFFLINE))
+        rig.command(DeleteTopic(topic_id(TOPICS - 1)))
+        assert rig.replicas.get(f"t{TOPICS - 1}", 0) is None
+        assert len(rig.replicas) == TOPICS
+        await as_the_image_has_it(rig)
+
+    many_topics().run(story)
