@@ -29,7 +29,8 @@ MEGABYTE: Final = 1_000_000
 LARGE: Final = {"max.message.bytes": str(20 * MEGABYTE)}
 COMPACTED: Final = {"cleanup.policy": "compact"} | LARGE
 MAX_TIMESTAMP: Final = -3
-COMPACTION_SECONDS_MAX: Final = 60.0
+HOUR_MS: Final = 3_600_000
+COMPACTION_SECONDS_MAX: Final = 120.0
 
 Batch = Callable[[Target], bytes]
 
@@ -100,14 +101,13 @@ def fetch_as_old_client(target: Target) -> None:
 
 
 def compaction(batch: Batch, target: Target) -> None:
-    """Of batches that were stored before the topic was compacted, so that nobody has refused them."""
-    segments = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
+    """Of a batch that was stored before the topic was compacted, so that nobody has refused it."""
+    segments = {"segment.ms": str(HOUR_MS // 2), "min.cleanable.dirty.ratio": "0.01"}
     topic(LARGE | segments, target)
     with target.connect() as client:
-        for _ in range(3):
-            talk.produce(client, TOPIC, batch(target), partition=led(target))
-            time.sleep(0.2)  # for the segment's time to pass
-    # The last one makes the segment before it a closed one.
+        assert talk.produce(client, TOPIC, batch(target), partition=led(target)).error_code == ErrorCode.NONE
+        later = talk.batch(b"v", timestamp=TIME_MS + HOUR_MS)  # it begins another segment, so that theirs is closed
+        talk.produce(client, TOPIC, later, partition=led(target))
 
 
 def compact(target: Target) -> None:
@@ -254,7 +254,7 @@ ATTACKS: Final = (
     *(
         Attack(
             f"{name}-compacted",
-            f"compaction of stored batches of {what} in zstd",
+            f"compaction of a stored batch of {what} in zstd",
             compact,
             partial(compaction, batch),
             config={"broker": {"log.cleaner.backoff.ms": 500}},

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
@@ -18,7 +20,7 @@ from chronik.limits import OPENED_ON_LOOP_RECORDS_MAX
 from chronik.metadata.commands import DeleteTopic, SetPartitionLeader, UpdateTopicConfig
 from chronik.protocol.budget import Budget
 from chronik.protocol.compression import Codec
-from chronik.protocol.errors import ErrorCode
+from chronik.protocol.errors import ErrorCode, RecordsTooLarge
 from chronik.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -195,6 +197,33 @@ def test_openings_take_turns() -> None:
         found = await asyncio.gather(*[openings.run_in_thread(work, Budget(1, number, 1)) for number in range(20)])
         assert found == list(range(20))
         assert (most, openings.in_thread) == (1, 20)
+
+    asyncio.run(story())
+
+
+class Content(bytearray):
+    """A large one, of which one can tell whether it is still in memory."""
+
+
+def test_what_was_opened_is_let_go_of_when_it_is_refused() -> None:
+    async def story() -> None:
+        opened: list[weakref.ref[Content]] = []
+
+        def work(budget: Budget) -> None:
+            content = Content()
+            opened.append(weakref.ref(content))
+            try:
+                content[1]
+            except IndexError:
+                raise RecordsTooLarge("too much") from None
+
+        gc.disable()
+        try:
+            with pytest.raises(RecordsTooLarge, match="too much"):
+                await Openings().run_in_thread(work, Budget.on_loop())
+            assert opened[0]() is None
+        finally:
+            gc.enable()
 
     asyncio.run(story())
 

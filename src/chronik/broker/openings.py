@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from chronik.broker.threads import run_to_its_end
 from chronik.protocol.budget import Budget
-from chronik.protocol.errors import RecordsTooLarge
+from chronik.protocol.errors import KafkaError, RecordsTooLarge
 
 T = TypeVar("T")
 
@@ -36,4 +36,21 @@ class Openings:
         """Afterwards everything may have changed: who leads, what the topic asks for."""
         async with self._turn:
             self.in_thread += 1
-            return await run_to_its_end(lambda: work(budget))
+            outcome = await run_to_its_end(lambda: _outcome(work, budget))
+        if isinstance(outcome, _Refused):
+            raise outcome.why
+        return outcome
+
+
+class _Refused(NamedTuple):
+    why: KafkaError
+
+
+def _outcome(work: Callable[[Budget], T], budget: Budget) -> T | _Refused:
+    """An error that is raised across threads keeps what was opened in memory, by way of the frames that it has come
+    through, until the next collection of garbage. This one has forgotten them."""
+    try:
+        return work(budget)
+    except KafkaError as error:
+        error.__context__ = None
+        return _Refused(error.with_traceback(None))

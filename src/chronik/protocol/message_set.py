@@ -70,6 +70,7 @@ def convert_up(
     producer may not send.
     """
     budget = budget or Budget.for_bytes(len(buffer))
+    _expect_messages(buffer, budget)
     batches = []
     offsets = count()
     for wrapper_position, messages in groupby(_walk(buffer), lambda each: each.position if each.codec else None):
@@ -80,11 +81,18 @@ def convert_up(
             limit = budget.bytes_from(len(wrapper.value or b""))
             codec, content = codec_of(wrapper.codec), _unwrap(wrapper, min(limit, CONVERTED_BYTES_MAX))
             budget.take_bytes(len(content))
+            _expect_messages(content, budget)
             members = _walk_inner(wrapper, content)
         batches.append(encode_batch(_numbered(members, offsets, budget), codec=codec))
     if not batches:
         raise InvalidRecord("no messages")
     return batches
+
+
+def _expect_messages(content: Bytes, budget: Budget) -> None:
+    """Raises RecordsTooLarge before they are looked at, if there may be more of them than are allowed."""
+    if len(content) > budget.records_left * _MESSAGE_BYTES_MIN[1]:
+        raise RecordsTooLarge(f"{len(content)} bytes of messages are too many to be converted here")
 
 
 def convert_down(

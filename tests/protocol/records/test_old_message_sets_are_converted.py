@@ -233,9 +233,9 @@ def test_what_a_producer_may_not_send_is_refused() -> None:
 
 def test_wrappers_count_together_against_the_limit() -> None:
     wrapper = message(compress(Codec.GZIP, message(bytes(10_000))), attributes=Codec.GZIP)
-    assert len(convert_up(wrapper * 3, Budget(31_000, 3, 31_000))) == 3
+    assert len(convert_up(wrapper * 3, Budget(31_000, 1_000, 31_000))) == 3
     with pytest.raises(RecordsTooLarge):
-        convert_up(wrapper * 3, Budget(30_000, 3, 30_000))
+        convert_up(wrapper * 3, Budget(30_000, 1_000, 30_000))
     with pytest.raises(RecordsTooLarge):
         list(iter_messages(wrapper, limit=10_000))
     with pytest.raises(RecordsTooLarge):
