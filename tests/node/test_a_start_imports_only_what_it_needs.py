@@ -7,7 +7,7 @@ import sys
 
 NOT_NEEDED = (
     *("importlib.metadata", "tomllib", "pyspark", "pyarrow", "numpy", "h11"),
-    *("chronik.replication", "chronik.client"),
+    *("chronik.replication", "chronik.client", "chronik.configs.kept_keys", "chronik.configs.group_keys"),
 )
 
 SCRIPT = """
