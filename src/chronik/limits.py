@@ -67,6 +67,9 @@ thousand topics. It is in memory twice for a moment. What would not fit is answe
 FETCH_WAIT_SECONDS_MAX = 300.0
 """A fetch that asks to wait longer is answered by then: no client waits that long for one."""
 
+FETCH_PARTITIONS_MAX = 50_000
+"""Partitions that one fetch may name: far more than a consumer has on one node. Each takes a few microseconds."""
+
 FETCH_SESSIONS_MAX = 1000
 """Kafka's `max.incremental.fetch.session.cache.slots`."""
 

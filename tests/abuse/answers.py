@@ -100,8 +100,16 @@ def one_group_in_offset_fetch(target: Target) -> None:
 
 def one_partition_in_fetch(target: Target) -> None:
     partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
-    topic = FetchTopic(topic=target.probe_topic, partitions=[partition] * target.count(10_000, 100_000))
+    topic = FetchTopic(topic=target.probe_topic, partitions=[partition] * target.count(10_000, 50_000))
     ask(target, FetchRequest(max_wait_ms=0, topics=[topic]), 11)
+
+
+def unknown_partitions_in_fetch(target: Target) -> None:
+    partitions = [
+        FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1)
+        for index in range(target.count(10_000, 50_000))
+    ]
+    ask(target, FetchRequest(max_wait_ms=0, topics=[FetchTopic(topic="nowhere", partitions=partitions)]), 11)
 
 
 def one_group_in_describe_groups(target: Target) -> None:
@@ -284,7 +292,8 @@ ATTACKS: Final[tuple[Attack, ...]] = (
         one_group_in_offset_fetch,
         groups_with_large_offsets,
     ),
-    Attack("fetch-same-partition", "Fetch of one partition, 100,000 times", one_partition_in_fetch, quick=True),
+    Attack("fetch-same-partition", "Fetch of one partition, 50,000 times", one_partition_in_fetch, quick=True),
+    Attack("fetch-unknown-partitions", "Fetch of 50,000 unknown partitions", unknown_partitions_in_fetch),
     Attack("groups-same", "DescribeGroups of one group, 200,000 times", one_group_in_describe_groups),
     Attack("groups-unknown", "DescribeGroups of 240,000 unknown groups", unknown_groups_in_describe_groups),
     Attack("coordinators", "FindCoordinator of 240,000 groups", coordinators_of_many_groups),

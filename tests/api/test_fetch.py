@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from chronik.api.fetch import room_for_answer
+from chronik.api.fetch import PARTITIONS_LOOKED_AT_AT_ONCE, room_for_answer
 from chronik.exchange import Hurry, Outbox
-from chronik.limits import FETCH_RESPONSE_BYTES_MAX, RESPONSE_BYTES_LEAST, RESPONSES_BYTES_MAX
+from chronik.limits import FETCH_PARTITIONS_MAX, FETCH_RESPONSE_BYTES_MAX, RESPONSE_BYTES_LEAST, RESPONSES_BYTES_MAX
 from chronik.protocol.errors import ErrorCode
-from chronik.protocol.messages.fetch import FetchResponse, ForgottenTopic
+from chronik.protocol.messages.fetch import FetchPartition, FetchResponse, ForgottenTopic
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
 from tests.api import talk
@@ -250,3 +250,25 @@ def test_what_does_not_fit_one_answer_comes_first_in_the_next_of_the_session(
     second = client.ask(talk.fetch_request(session=(first.session_id, 1)), 12, FetchResponse)
     reached = {each.partition_index for each in second.responses[0].partitions if each.records}
     assert reached >= set(range(20)) - answered
+
+
+def test_a_fetch_of_very_many_partitions_tells_of_each_and_reads_what_is_there(
+    client: RawClient, chronik_topic: str
+) -> None:
+    talk.produce(client, chronik_topic, talk.batch(b"there"))
+    count = PARTITIONS_LOOKED_AT_AT_ONCE + 1_000
+    request = talk.fetch_request((chronik_topic, 0, 0), min_bytes=1_000_000, max_wait_ms=30_000)
+    for index in range(count):
+        request.topics[0].partitions.append(FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1_000))
+    answered = client.ask(request, 12, FetchResponse).responses[0].partitions
+    assert [partition.partition_index for partition in answered] == list(range(count))
+    assert talk.values(answered[0]) == [b"there"]
+    assert {partition.error_code for partition in answered[1:]} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_a_fetch_names_so_many_partitions_and_no_more(client: RawClient, chronik_topic: str, extra: int) -> None:
+    request = talk.fetch_request((chronik_topic, 0, 0))
+    request.topics[0].partitions *= FETCH_PARTITIONS_MAX + extra
+    client.send(request, 12)
+    assert (client.read_frame() is None) is bool(extra)

@@ -79,7 +79,7 @@ def test_a_frame_takes_memory_as_its_bytes_arrive() -> None:
         del piece
         list(frames.received(count))
         taken.append(frames.memory_wanted)
-    assert taken == [16 * 60_000, 32 * 60_000, 64 * 60_000, FRAME_MAX, 0]
+    assert taken == [32 * 60_000, 64 * 60_000, 128 * 60_000, FRAME_MAX, 0]
 
 
 def test_a_frame_can_be_patched_without_touching_the_next_one() -> None:

@@ -15,12 +15,14 @@ from typing import Any
 from chronik.api.admission import CONFIRM_SECONDS
 from chronik.api.context import Context, Services
 from chronik.api.leaders import brokers_of, partition_of
+from chronik.api.long_answers import in_pieces
 from chronik.api.old_fetches import with_message_sets
 from chronik.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchPartition, FetchSession
 from chronik.broker.purgatory import RecordsArrived
 from chronik.broker.replica import Replica
-from chronik.exchange import Outbox
+from chronik.exchange import Disconnect, Outbox
 from chronik.limits import (
+    FETCH_PARTITIONS_MAX,
     FETCH_RESPONSE_BYTES_MAX,
     FETCH_WAIT_SECONDS_MAX,
     RESPONSE_BYTES_LEAST,
@@ -45,6 +47,7 @@ FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_ENDPOINTS = 16
 NOTHING_KNOWN = -1
 SHARES_OF_ROOM = 4
+PARTITIONS_LOOKED_AT_AT_ONCE = 2_000
 FIRST_VERSION_WITH_NOT_AVAILABLE = 11
 UNTOLD = ErrorCode.OFFSET_NOT_AVAILABLE
 """Waited out, as far as the fetch may wait. Told as NOT_LEADER_OR_FOLLOWER to clients that are too old to know it."""
@@ -76,6 +79,7 @@ def handle(
     if request.replica_id >= 0 or request.replica_state.replica_id >= 0:
         # A stranger that claims to be a follower could move the high watermark.
         return failure(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    _check_count(request)
     wanted = _wanted(request, context.version)
     try:
         session = _session(services, request, context, wanted)
@@ -166,6 +170,23 @@ class _Fetching:
         self._answered: asyncio.Future[FetchResponse]
 
     def begin(self) -> FetchResponse | Awaitable[FetchResponse]:
+        return self._by_and_by() if len(self._wanted) > PARTITIONS_LOOKED_AT_AT_ONCE else self._begin()
+
+    async def _by_and_by(self) -> FetchResponse:
+        """So many may be made up. Where one is, there is something to say at once, and it may be found in slices; where
+        none is, they are not more than can be looked at in the turn from which on it is listened."""
+        self._max_bytes = self._bytes_allowed()
+        found = Answer([], [], 0, False)
+        for some in in_pieces(self._wanted):
+            _look(self._services, some, self._max_bytes, self._version, found)
+            await asyncio.sleep(0)
+        services = self._services
+        if found.urgent and not services.may_be_replaced() and not (found.is_doubtful and services.store.is_shared):
+            return self.response(found)
+        answer = self._begin()
+        return answer if isinstance(answer, FetchResponse) else await answer
+
+    def _begin(self) -> FetchResponse | Awaitable[FetchResponse]:
         services = self._services
         if services.may_be_replaced() and not services.is_fenced():
             return self._when_confirmed()
@@ -175,18 +196,20 @@ class _Fetching:
         return self.response(answer) if self.is_enough(answer) else self.in_time(answer)
 
     def look(self) -> Answer:
+        self._max_bytes = self._bytes_allowed()
+        return _look(self._services, self._wanted, self._max_bytes, self._version, Answer([], [], 0, False))
+
+    def _bytes_allowed(self) -> int:
         services = self._services
-        self._max_bytes = min(
-            self._request.max_bytes, services.configs.broker_int("fetch.max.bytes"), room_for_answer(services.outbox)
-        )
-        return _look(services, self._wanted, self._max_bytes, self._version)
+        configured = services.configs.broker_int("fetch.max.bytes")
+        return min(self._request.max_bytes, configured, room_for_answer(services.outbox))
 
     async def _when_confirmed(self) -> FetchResponse:
         """A majority has confirmed that this node still leads; if none does, clients look for whoever does."""
         try:
             await self._services.store.read_barrier(CONFIRM_SECONDS)
         except KafkaError:
-            return self.response(_lost(self._wanted))
+            return self.response(_lost(self._wanted, Answer([], [], 0, False)))
         answer = self.look()
         return self.response(answer) if self.is_enough(answer) else await self.in_time(answer)
 
@@ -251,17 +274,22 @@ def _is_cut_off(answer: Answer) -> bool:
     )
 
 
-def _lost(wanted: Iterable[FetchPartition]) -> Answer:
+def _lost(wanted: Iterable[FetchPartition], answer: Answer) -> Answer:
     """Others may lead by now. Told of each partition: after an error for the whole request some clients do not look for
     new leaders, they only ask again."""
-    return Answer([(each, _nothing(each.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)) for each in wanted], [], 0, True)
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    answer.partitions += [(each, _nothing(each.partition, code)) for each in wanted]
+    answer.urgent = True
+    return answer
 
 
-def _look(services: Services, wanted: Iterable[FetchPartition], max_bytes: int, version: int) -> Answer:
+def _look(
+    services: Services, wanted: Iterable[FetchPartition], max_bytes: int, version: int, answer: Answer
+) -> Answer:
+    """Adds to the answer what is found."""
     if services.is_fenced():
-        return _lost(wanted)
-    budget = max_bytes
-    answer = Answer([], [], 0, False)
+        return _lost(wanted, answer)
+    budget = max_bytes - answer.records_bytes
     for partition in wanted:
         try:
             replica = _find(services, partition, version)
@@ -361,6 +389,12 @@ def _response(answer: Answer, session: FetchSession | None, incremental: bool, v
             response.responses.append(topic)
         topic.partitions.append(data)
     return response
+
+
+def _check_count(request: FetchRequest) -> None:
+    """Raises Disconnect: an answer would have to name them all."""
+    if sum(len(topic.partitions) for topic in request.topics) > FETCH_PARTITIONS_MAX:
+        raise Disconnect(f"a fetch of more than {FETCH_PARTITIONS_MAX} partitions")
 
 
 def _wanted(request: FetchRequest, version: int) -> list[FetchPartition]:

@@ -14,11 +14,12 @@ from chronik.limits import FRAME_BYTES_MAX, KIB, MIB
 SCRATCH_BYTES = 64 * KIB
 """One read. A larger frame is received in place, all but what this read had of it: that is copied, so it is small."""
 
-FRAME_GROWTH_BYTES = 1 * MIB
+FRAME_GROWTH_BYTES = 2 * MIB
 """A frame's buffer doubles from here on as bytes arrive: a claimed length costs nothing."""
 
-FRAME_FIRST_GROWTH = 16
-"""Below that it becomes so many times what has arrived: one read of a frame that does come, and it has its megabyte."""
+FRAME_FIRST_GROWTH = 32
+"""Below that it becomes so many times what has arrived: after one read of a frame that does come it has two megabytes,
+which is all of nearly every frame."""
 
 FRAME_BYTES_LEAST = 4 * KIB
 
@@ -98,7 +99,7 @@ class FrameReader:
             self._view.release()
             self._view = None
         size = self._next_size()
-        if len(frame) < FRAME_GROWTH_BYTES:
+        if len(frame) <= SCRATCH_BYTES:
             grown = bytearray(size)
             grown[: len(frame)] = frame
             return grown
