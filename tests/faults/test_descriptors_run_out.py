@@ -137,3 +137,17 @@ def test_when_nothing_can_be_closed_the_spare_ones_are_used_up_one_by_one(tmp_pa
     spare.replenish()
     assert not spare.is_short
     spare.close()
+
+
+def test_the_limit_of_the_process_is_raised_as_far_as_it_may_be() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = 4096 if hard == resource.RLIM_INFINITY else min(hard, 4096)
+    script = "from chronik.node.descriptors import claim_descriptors as claim; import resource as r;"
+    run = subprocess.run(
+        [sys.executable, "-c", f"{script} print(claim(), r.getrlimit(r.RLIMIT_NOFILE)[0])"],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (128, most)),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout.split() == [str(most)] * 2

@@ -23,6 +23,7 @@ from chronik.testing.plugin import BrokerFactory
 from chronik.testing.ports import ReservedPorts
 from tests.api.talk import batch, produce
 from tests.cli.running import chronik
+from tests.faults.test_damage_is_found_and_contained import fetch
 from tests.raw import RawClient
 
 VALUES = [b"value %d" % number for number in range(5)]
@@ -153,3 +154,26 @@ def test_the_status_names_what_is_damaged(chronik_broker_factory: BrokerFactory,
     finally:
         ports.release()
     assert status["damaged"] == ["topic-0: offsets 0 to 0 were synced once and are gone from this disk"]
+
+
+def test_a_segment_lost_in_the_middle_is_an_error_there_and_the_rest_is_served(
+    chronik_broker_factory: BrokerFactory, tmp_path: Path
+) -> None:
+    broker = chronik_broker_factory()
+    broker.create_topic("topic", configs={"internal.segment.bytes": "1000"})
+    with RawClient(broker.bootstrap) as client:
+        for number in range(40):
+            assert not produce(client, "topic", batch(b"%d" % number * 50)).error_code
+    broker.stop()
+    logs = sorted(broker.data_dir.glob("topics/*/0/*.log"))
+    first, end = int(logs[1].stem), int(logs[2].stem)
+    moved(logs[1], tmp_path / "elsewhere")
+    broker.start()
+    with RawClient(broker.bootstrap) as client:
+        for offset in range(40):
+            expected = ErrorCode.CORRUPT_MESSAGE if first <= offset < end else ErrorCode.NONE
+            assert fetch(client, offset).error_code == expected, offset
+    broker.stop()
+    bring_back(tmp_path / "elsewhere", logs[1])
+    broker.start()
+    assert [record.offset for record in broker.records("topic")] == list(range(40))
