@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -33,6 +34,9 @@ from .partitions import create, wait_until_in_sync
 pytestmark = pytest.mark.xdist_group("cluster")
 
 LONG_SESSION_MS = 60_000
+WAITED_FOR_SECONDS = 20
+"""A call that waits for the dead one ends after 30 s, the `default.api.timeout.ms` of the driver."""
+
 LED_BY_2 = [2, 3, 1]
 LED_BY_1 = [1, 2, 3]
 
@@ -137,5 +141,24 @@ def test_javas_admin_client_lists_offsets_as_soon_as_there_is_a_new_leader(
             wait_for("it has asked for the leader", lambda: metadata_requests(node) >= before + 4)
             cluster[3].start()
             assert listed.result()["offset"] == 0
+    finally:
+        client.close()
+
+
+@pytest.mark.parametrize("name", ["java-3.9", "java-4"])
+def test_javas_admin_client_that_asks_at_the_moment_of_a_leaders_death_does_not_wait_for_it(
+    chronik_cluster_factory: ClusterFactory, name: str
+) -> None:
+    """It knows the leader from an earlier call."""
+    if (reason := CLIENTS[name].missing()) is not None:
+        pytest.skip(reason)
+    cluster = with_topics(chronik_cluster_factory())
+    client = RunningClient(CLIENTS[name], cluster[1].bootstrap)
+    try:
+        assert client.admin("list_offsets", topic="moves", partition=0, spec="latest")["offset"] == 0
+        cluster[2].kill()
+        began = time.monotonic()
+        assert client.admin("list_offsets", topic="moves", partition=0, spec="latest")["offset"] == 0
+        assert time.monotonic() - began < WAITED_FOR_SECONDS
     finally:
         client.close()
