@@ -8,18 +8,26 @@ Missing: read_committed has nothing to hide yet, and fetches of followers are re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Iterator, Mapping
 from typing import Any
 
 from chronik.api.admission import CONFIRM_SECONDS
 from chronik.api.context import Context, Services
-from chronik.api.leaders import brokers_of, partition_of
+from chronik.api.fetch_look import (
+    FIRST_VERSION_WITH_ENDPOINTS,
+    FIRST_VERSION_WITH_TOPIC_IDS,
+    UNTOLD,
+    Answer,
+    is_cut_off,
+    look,
+    lost,
+    nothing,
+)
+from chronik.api.leaders import brokers_of
 from chronik.api.long_answers import in_pieces
 from chronik.api.old_fetches import with_message_sets
 from chronik.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchPartition, FetchSession
 from chronik.broker.purgatory import RecordsArrived
-from chronik.broker.replica import Replica
 from chronik.exchange import Disconnect, Outbox
 from chronik.limits import (
     FETCH_PARTITIONS_MAX,
@@ -29,47 +37,19 @@ from chronik.limits import (
     RESPONSES_BYTES_MAX,
 )
 from chronik.metadata.records import Topic
-from chronik.protocol.batch import end_offset
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.fetch import (
-    EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
-    LeaderIdAndEpoch,
     NodeEndpoint,
-    PartitionData,
 )
 
 FIRST_VERSION_WITH_BATCHES = 4
 FIRST_VERSION_WITH_SESSIONS = 7
-FIRST_VERSION_WITH_TOPIC_IDS = 13
-FIRST_VERSION_WITH_ENDPOINTS = 16
-NOTHING_KNOWN = -1
 SHARES_OF_ROOM = 4
 PARTITIONS_LOOKED_AT_AT_ONCE = 2_000
 FIRST_VERSION_WITH_NOT_AVAILABLE = 11
-UNTOLD = ErrorCode.OFFSET_NOT_AVAILABLE
-"""Waited out, as far as the fetch may wait. Told as NOT_LEADER_OR_FOLLOWER to clients that are too old to know it."""
-LOST_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
-
-
-@dataclass(slots=True)
-class Answer:
-    """What one look at the partitions found."""
-
-    partitions: list[tuple[FetchPartition, PartitionData]]
-    replicas: list[Replica]
-    """Of the partitions, in the same order, unless one of them failed."""
-    records_bytes: int
-    urgent: bool
-    """There is something to say besides records: an error, a divergence."""
-
-    @property
-    def is_doubtful(self) -> bool:
-        """An offset is said not to be there: of a leader that was replaced it may be the successor's, and a consumer
-        that believes it begins elsewhere."""
-        return self.urgent and any(data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE for _, data in self.partitions)
 
 
 def handle(
@@ -100,7 +80,7 @@ def failure(request: FetchRequest, code: ErrorCode) -> FetchResponse:
             FetchableTopicResponse(
                 topic=topic.topic,
                 topic_id=topic.topic_id,
-                partitions=[_nothing(partition.partition, code) for partition in topic.partitions],
+                partitions=[nothing(partition.partition, code) for partition in topic.partitions],
             )
             for topic in request.topics
         ],
@@ -178,7 +158,7 @@ class _Fetching:
         self._max_bytes = self._bytes_allowed()
         found = Answer([], [], 0, False)
         for some in in_pieces(self._wanted):
-            _look(self._services, some, self._max_bytes, self._version, found)
+            look(self._services, some, self._max_bytes, self._version, found)
             await asyncio.sleep(0)
         services = self._services
         if found.urgent and not services.may_be_replaced() and not (found.is_doubtful and services.store.is_shared):
@@ -197,7 +177,7 @@ class _Fetching:
 
     def look(self) -> Answer:
         self._max_bytes = self._bytes_allowed()
-        return _look(self._services, self._wanted, self._max_bytes, self._version, Answer([], [], 0, False))
+        return look(self._services, self._wanted, self._max_bytes, self._version, Answer([], [], 0, False))
 
     def _bytes_allowed(self) -> int:
         services = self._services
@@ -209,7 +189,7 @@ class _Fetching:
         try:
             await self._services.store.read_barrier(CONFIRM_SECONDS)
         except KafkaError:
-            return self.response(_lost(self._wanted, Answer([], [], 0, False)))
+            return self.response(lost(self._wanted, Answer([], [], 0, False)))
         answer = self.look()
         return self.response(answer) if self.is_enough(answer) else await self.in_time(answer)
 
@@ -221,7 +201,7 @@ class _Fetching:
             or self._patience <= 0
             or self._services.replicas.stopping
             or self._hurry.is_pressing
-            or _is_cut_off(answer)
+            or is_cut_off(answer)
         )
 
     def in_time(self, answer: Answer) -> asyncio.Future[FetchResponse]:
@@ -266,102 +246,12 @@ class _Fetching:
         return self._deadline - self._services.clock.monotonic()
 
 
-def _is_cut_off(answer: Answer) -> bool:
-    """Whether more can be read behind what was found, which ends at a segment's end or a limit: why wait then?"""
-    return any(
-        data.records and end_offset(_plain(data)) < replica.high_watermark
-        for (_, data), replica in zip(answer.partitions, answer.replicas, strict=True)
-    )
-
-
-def _lost(wanted: Iterable[FetchPartition], answer: Answer) -> Answer:
-    """Others may lead by now. Told of each partition: after an error for the whole request some clients do not look for
-    new leaders, they only ask again."""
-    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    answer.partitions += [(each, _nothing(each.partition, code)) for each in wanted]
-    answer.urgent = True
-    return answer
-
-
-def _look(
-    services: Services, wanted: Iterable[FetchPartition], max_bytes: int, version: int, answer: Answer
-) -> Answer:
-    """Adds to the answer what is found."""
-    if services.is_fenced():
-        return _lost(wanted, answer)
-    budget = max_bytes - answer.records_bytes
-    for partition in wanted:
-        try:
-            replica = _find(services, partition, version)
-            data = _read(replica, partition, budget, answer.records_bytes == 0)
-            answer.replicas.append(replica)
-        except KafkaError as error:
-            data = _nothing(partition.partition, error.code)
-            if error.code in LOST_LEADER and version >= FIRST_VERSION_WITH_ENDPOINTS:
-                _name_leader(services, partition, data)
-        if (data.error_code and data.error_code != UNTOLD) or data.diverging_epoch.epoch >= 0:
-            answer.urgent = True
-        size = len(_plain(data))
-        answer.records_bytes += size
-        budget -= size
-        answer.partitions.append((partition, data))
-    return answer
-
-
-def _name_leader(services: Services, wanted: FetchPartition, data: PartitionData) -> None:
-    """Its id would fit answers from version 12 on; but an id without an address may be of a broker that the client has
-    not heard of, and kafka-python gives up on such."""
-    partition = partition_of(services, wanted.topic, wanted.partition)
-    if partition is not None:
-        data.current_leader = LeaderIdAndEpoch(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
-
-
 def _endpoints(services: Services, answer: Answer) -> list[NodeEndpoint]:
     leaders = [data.current_leader.leader_id for _, data in answer.partitions]
     return [
         NodeEndpoint(node_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
         for broker in brokers_of(services, leaders)
     ]
-
-
-def _plain(data: PartitionData) -> bytes | memoryview:
-    assert isinstance(data.records, bytes | memoryview)
-    return data.records
-
-
-def _find(services: Services, partition: FetchPartition, version: int) -> Replica:
-    if version >= FIRST_VERSION_WITH_TOPIC_IDS:
-        assert isinstance(partition.topic, bytes)
-        return services.replicas.by_id(partition.topic, partition.partition)
-    assert isinstance(partition.topic, str)
-    return services.replicas.by_name(partition.topic, partition.partition)
-
-
-def _read(replica: Replica, wanted: FetchPartition, budget: int, is_first: bool) -> PartitionData:
-    replica.check_epoch(wanted.current_leader_epoch)
-    if not replica.knows_high_watermark:
-        # What earlier leaders have told may be more. It is known in a moment, and until then nothing is told.
-        return _nothing(wanted.partition, UNTOLD)
-    log = replica.log
-    data = PartitionData(
-        partition_index=wanted.partition,
-        high_watermark=replica.high_watermark,
-        last_stable_offset=replica.last_stable_offset,
-        log_start_offset=log.log_start_offset,
-        records=b"",
-    )
-    if wanted.last_fetched_epoch >= 0:
-        epoch, epoch_end = log.epoch_end_offset(wanted.last_fetched_epoch)
-        if epoch < 0 or epoch_end < 0 or wanted.fetch_offset < log.log_start_offset:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        if epoch < wanted.last_fetched_epoch or epoch_end < wanted.fetch_offset:
-            data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=epoch_end)
-            return data
-    # A batch larger than every limit is still sent when it is the first, or its consumer would be stuck forever.
-    size = min(wanted.max_bytes, budget)
-    if size > 0 or is_first:
-        data.records = replica.read(wanted.fetch_offset, max(size, 0), min_one_batch=is_first)
-    return data
 
 
 def _response(answer: Answer, session: FetchSession | None, incremental: bool, version: int) -> FetchResponse:
@@ -420,14 +310,3 @@ def _forgotten(request: FetchRequest, version: int) -> Iterator[tuple[str | byte
         key = topic.topic_id if version >= FIRST_VERSION_WITH_TOPIC_IDS else topic.topic
         for partition in topic.partitions:
             yield key, partition
-
-
-def _nothing(partition: int, code: ErrorCode) -> PartitionData:
-    return PartitionData(
-        partition_index=partition,
-        error_code=code,
-        high_watermark=NOTHING_KNOWN,
-        last_stable_offset=NOTHING_KNOWN,
-        log_start_offset=NOTHING_KNOWN,
-        records=b"",
-    )

@@ -1,0 +1,140 @@
+"""One look at the partitions that a fetch wants: what can be read of each, or why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from chronik.api.context import Services
+from chronik.api.leaders import partition_of
+from chronik.broker.fetch_sessions import FetchPartition
+from chronik.broker.replica import Replica
+from chronik.protocol.batch import end_offset
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.fetch import EpochEndOffset, LeaderIdAndEpoch, PartitionData
+
+FIRST_VERSION_WITH_TOPIC_IDS = 13
+FIRST_VERSION_WITH_ENDPOINTS = 16
+NOTHING_KNOWN = -1
+UNTOLD = ErrorCode.OFFSET_NOT_AVAILABLE
+"""Waited out, as far as the fetch may wait. Told as NOT_LEADER_OR_FOLLOWER to clients that are too old to know it."""
+LOST_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+@dataclass(slots=True)
+class Answer:
+    """What one look at the partitions found."""
+
+    partitions: list[tuple[FetchPartition, PartitionData]]
+    replicas: list[Replica]
+    """Of the partitions, in the same order, unless one of them failed."""
+    records_bytes: int
+    urgent: bool
+    """There is something to say besides records: an error, a divergence."""
+
+    @property
+    def is_doubtful(self) -> bool:
+        """An offset is said not to be there: of a leader that was replaced it may be the successor's, and a consumer
+        that believes it begins elsewhere."""
+        return self.urgent and any(data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE for _, data in self.partitions)
+
+
+def is_cut_off(answer: Answer) -> bool:
+    """Whether more can be read behind what was found, which ends at a segment's end or a limit: why wait then?"""
+    return any(
+        data.records and end_offset(_plain(data)) < replica.high_watermark
+        for (_, data), replica in zip(answer.partitions, answer.replicas, strict=True)
+    )
+
+
+def lost(wanted: Iterable[FetchPartition], answer: Answer) -> Answer:
+    """Others may lead by now. Told of each partition: after an error for the whole request some clients do not look for
+    new leaders, they only ask again."""
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    answer.partitions += [(each, nothing(each.partition, code)) for each in wanted]
+    answer.urgent = True
+    return answer
+
+
+def look(
+    services: Services, wanted: Iterable[FetchPartition], max_bytes: int, version: int, answer: Answer
+) -> Answer:
+    """Adds to the answer what is found."""
+    if services.is_fenced():
+        return lost(wanted, answer)
+    budget = max_bytes - answer.records_bytes
+    for partition in wanted:
+        try:
+            replica = _find(services, partition, version)
+            data = _read(replica, partition, budget, answer.records_bytes == 0)
+            answer.replicas.append(replica)
+        except KafkaError as error:
+            data = nothing(partition.partition, error.code)
+            if error.code in LOST_LEADER and version >= FIRST_VERSION_WITH_ENDPOINTS:
+                _name_leader(services, partition, data)
+        if (data.error_code and data.error_code != UNTOLD) or data.diverging_epoch.epoch >= 0:
+            answer.urgent = True
+        size = len(_plain(data))
+        answer.records_bytes += size
+        budget -= size
+        answer.partitions.append((partition, data))
+    return answer
+
+
+def _name_leader(services: Services, wanted: FetchPartition, data: PartitionData) -> None:
+    """Its id would fit answers from version 12 on; but an id without an address may be of a broker that the client has
+    not heard of, and kafka-python gives up on such."""
+    partition = partition_of(services, wanted.topic, wanted.partition)
+    if partition is not None:
+        data.current_leader = LeaderIdAndEpoch(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
+
+
+def _plain(data: PartitionData) -> bytes | memoryview:
+    assert isinstance(data.records, bytes | memoryview)
+    return data.records
+
+
+def _find(services: Services, partition: FetchPartition, version: int) -> Replica:
+    if version >= FIRST_VERSION_WITH_TOPIC_IDS:
+        assert isinstance(partition.topic, bytes)
+        return services.replicas.by_id(partition.topic, partition.partition)
+    assert isinstance(partition.topic, str)
+    return services.replicas.by_name(partition.topic, partition.partition)
+
+
+def _read(replica: Replica, wanted: FetchPartition, budget: int, is_first: bool) -> PartitionData:
+    replica.check_epoch(wanted.current_leader_epoch)
+    if not replica.knows_high_watermark:
+        # What earlier leaders have told may be more. It is known in a moment, and until then nothing is told.
+        return nothing(wanted.partition, UNTOLD)
+    log = replica.log
+    data = PartitionData(
+        partition_index=wanted.partition,
+        high_watermark=replica.high_watermark,
+        last_stable_offset=replica.last_stable_offset,
+        log_start_offset=log.log_start_offset,
+        records=b"",
+    )
+    if wanted.last_fetched_epoch >= 0:
+        epoch, epoch_end = log.epoch_end_offset(wanted.last_fetched_epoch)
+        if epoch < 0 or epoch_end < 0 or wanted.fetch_offset < log.log_start_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if epoch < wanted.last_fetched_epoch or epoch_end < wanted.fetch_offset:
+            data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=epoch_end)
+            return data
+    # A batch larger than every limit is still sent when it is the first, or its consumer would be stuck forever.
+    size = min(wanted.max_bytes, budget)
+    if size > 0 or is_first:
+        data.records = replica.read(wanted.fetch_offset, max(size, 0), min_one_batch=is_first)
+    return data
+
+
+def nothing(partition: int, code: ErrorCode) -> PartitionData:
+    return PartitionData(
+        partition_index=partition,
+        error_code=code,
+        high_watermark=NOTHING_KNOWN,
+        last_stable_offset=NOTHING_KNOWN,
+        log_start_offset=NOTHING_KNOWN,
+        records=b"",
+    )
