@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 Buffer = bytes | bytearray | memoryview
 Response = Sequence[Buffer] | None
@@ -27,6 +28,7 @@ class Peer:
     """Name and version, once the client has told."""
     was_sent_away: bool = False
     """It was told that this node serves nobody, and whom to ask instead."""
+    connected_at: float = field(default_factory=time.monotonic)
 
 
 @dataclass(slots=True, eq=False)

@@ -12,8 +12,10 @@ import pytest
 
 from chronik.api.admission import CONFIRM_SECONDS
 from chronik.api.context import Services
+from chronik.api.metadata import LEFT_ALONE_SECONDS
 from chronik.api.router import Router
 from chronik.api.topic_bytes import TopicBytes
+from chronik.clock import ManualClock
 from chronik.exchange import Disconnect, Outbox, Peer, Pending
 from chronik.metadata.commands import BrokerStatus, DeleteTopic, UpdateBrokerStatus
 from chronik.metadata.raft_store import LEADERLESS_SECONDS_MAX, RaftStore
@@ -75,6 +77,7 @@ class Node:
         self.is_fenced = is_fenced
         self.leads = True
         self.gone: list[int] = []
+        self.clock = ManualClock()
         store = SimpleNamespace(read_barrier=barrier, is_shared=True, image=self.world.image)
         parts = SimpleNamespace(
             store=store,
@@ -87,6 +90,7 @@ class Node:
             replicas=SimpleNamespace(by_name=self._replica),
             topic_bytes=TopicBytes(),
             outbox=Outbox(),
+            clock=self.clock,
             coordinators=SimpleNamespace(node_of=lambda _: 1, stands_alone=False),
             configs=SimpleNamespace(broker_flag=lambda _: False),
         )
@@ -242,11 +246,22 @@ def test_a_leader_whose_process_has_ended_is_named_to_nobody() -> None:
 
 def test_a_client_that_asks_a_fenced_node_again_is_sent_away() -> None:
     """librdkafka asks nobody else as long as its only connection works."""
-    node, peer = Node(unconfirmed(), is_fenced=True), Peer("127.0.0.1", 1, 1)
+    node, peer = Node(unconfirmed(), is_fenced=True), Peer("127.0.0.1", 1, 1, connected_at=0.0)
+    node.clock.advance(60.0)
     assert node.metadata("orders", peer=peer).topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
     with pytest.raises(Disconnect):
         node.metadata("orders", peer=peer)
-    assert node.metadata("orders", peer=Peer("127.0.0.1", 2, 2)).brokers, "another connection hears whom to ask first"
+
+
+def test_a_client_that_has_just_come_to_a_fenced_node_is_left_alone_for_a_while() -> None:
+    """Perhaps no other node is better off: clients that are sent away again and again come back late."""
+    node, peer = Node(unconfirmed(), is_fenced=True), Peer("127.0.0.1", 1, 1, connected_at=0.0)
+    node.clock.advance(LEFT_ALONE_SECONDS)
+    for _ in range(3):
+        assert node.metadata("orders", peer=peer).brokers
+    node.clock.advance(0.1)
+    with pytest.raises(Disconnect):
+        node.metadata("orders", peer=peer)
 
 
 def test_a_client_of_a_node_that_is_only_behind_stays() -> None:

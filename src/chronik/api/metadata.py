@@ -31,6 +31,10 @@ from chronik.protocol.messages.metadata import (
 )
 
 FIRST_VERSION_BY_ID = 12
+
+LEFT_ALONE_SECONDS = 4.0
+"""A connection that is younger is not closed: it was made while the node was fenced already, perhaps because no other
+is better off, and clients wait the longer before they connect the more often they had to."""
 ATTEMPTS_MAX: Final = 3
 """To tell of brokers and topics as they are at one time, while both change."""
 
@@ -78,7 +82,8 @@ def _send_away(services: Services, context: Context) -> None:
     """Raises Disconnect the second time that this connection asks a fenced node. librdkafka asks nobody else as long as
     it has one connection that works, and may have no other: with whom it is connected led all that it needs."""
     if services.is_fenced():
-        if context.peer.was_sent_away:
+        peer = context.peer
+        if peer.was_sent_away and services.clock.monotonic() - peer.connected_at > LEFT_ALONE_SECONDS:
             raise Disconnect("this node is cut off, and the client was told whom to ask instead")
         context.peer.was_sent_away = True
 
