@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import cast
 
@@ -11,6 +11,8 @@ import pytest
 
 from chronik.api import produce
 from chronik.api.context import Context, Services
+from chronik.broker.incoming import Incoming, IncomingRules
+from chronik.broker.openings import Openings
 from chronik.broker.refusals import RefusedBatches
 from chronik.broker.replica import Replica
 from chronik.clock import ManualClock
@@ -150,6 +152,53 @@ def test_what_was_sent_behind_a_batch_whose_leader_lost_it_waits_for_it(version:
         refused.check(key, 0, parse_header(sequenced(7, 4)), ProducerStates())
     assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     refused.check(key, 0, parse_header(sequenced(7, 3)), ProducerStates())
+
+
+class OutOfOrder:
+    """A partition that misses what came before."""
+
+    topic_id, topic_name, index = b"id", "topic", 0
+    leader_epoch, has_enough_replicas = 3, True
+    rules = IncomingRules(max_message_bytes=1 << 20)
+    log = SimpleNamespace(producers=ProducerStates())
+
+    def append(self, incoming: Incoming) -> None:
+        raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+
+
+@pytest.mark.parametrize("is_confirmed", [True, False])
+def test_a_gap_is_told_by_a_node_that_is_known_to_lead_and_else_sends_clients_on(is_confirmed: bool) -> None:
+    asked = []
+
+    async def read_barrier(seconds: float) -> None:
+        asked.append(seconds)
+        if not is_confirmed:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+
+    refused = RefusedBatches(ManualClock())
+    image = SimpleNamespace(brokers={}, topics={}, topics_by_id={b"id": SimpleNamespace(internal=False)})
+    services = SimpleNamespace(
+        image=image,
+        clock=ManualClock(),
+        is_fenced=lambda: False,
+        refused_batches=refused,
+        replicas=SimpleNamespace(by_name=lambda *_: OutOfOrder()),
+        store=SimpleNamespace(is_shared=True, read_barrier=read_barrier),
+        openings=Openings(),
+    )
+
+    async def scenario() -> int:
+        request = talk.produce_request("topic", sequenced(7, 5))
+        outcome = produce.handle(cast(Services, services), request, Context(9, "client", Peer("host", 1, 1)))
+        assert isinstance(outcome, Coroutine), "the connection's next request waits"
+        response = await outcome
+        assert response is not None
+        return response.responses[0].partition_responses[0].error_code
+
+    expected = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if is_confirmed else ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert asyncio.run(scenario()) == expected
+    assert len(asked) == 1
+    assert len(refused) == (0 if is_confirmed else 1)
 
 
 @pytest.mark.parametrize(

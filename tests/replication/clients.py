@@ -67,15 +67,7 @@ class Producer:
 
 
 async def _produce(process: Process, key: Key, data: bytes, acks: int) -> tuple[ErrorCode, int]:
-    code, offset = await process.produce(*key, data, acks)
-    if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not _leads(process, key):
-        code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # it has missed its own end, and what others have written since
-    return code, offset
-
-
-def _leads(process: Process, key: Key) -> bool:
-    topic = process.consensus.image.topics_by_id.get(key[0])
-    return topic is not None and topic.partitions[key[1]].leader == process.host.id
+    return await process.produce(*key, data, acks)
 
 
 class Consumer:

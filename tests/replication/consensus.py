@@ -19,7 +19,8 @@ from chronik.metadata.image import Image
 from chronik.metadata.raft_store import RaftStore
 from chronik.metadata.records import Result
 from chronik.metadata.snapshot import SnapshotLoader, encode_snapshot
-from chronik.metadata.store import Acks
+from chronik.metadata.store import BARRIER_SECONDS, Acks
+from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.raft.entries import Entry, EntryKind
 from chronik.raft.forwarding import Forwarder
 from chronik.raft.membership import NOBODY
@@ -131,6 +132,14 @@ class VirtualStore(RaftStore):
         self, command: Command, timeout: float = PROPOSE_SECONDS, *, acks: Acks = Acks.ALL, only_here: bool = False
     ) -> Result:
         return await super().propose(command, timeout, acks=acks, only_here=only_here)
+
+    async def read_barrier(self, seconds: float = BARRIER_SECONDS) -> None:
+        """As a majority of those who keep the log would confirm it."""
+        index, deadline = len(self._consensus.log), self._consensus.loop.time() + seconds
+        while self.is_cut_off() or self.image.applied_index < index:
+            if self._consensus.loop.time() > deadline:
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+            await asyncio.sleep(0.02)
 
     @property
     def is_registering(self) -> bool:

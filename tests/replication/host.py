@@ -15,6 +15,7 @@ from typing import Any, cast
 from chronik.api import produce
 from chronik.api.context import Context, Pipelined, Services
 from chronik.broker.flusher import Flushable, Flusher
+from chronik.broker.openings import Openings
 from chronik.broker.refusals import RefusedBatches
 from chronik.broker.replica import Replica
 from chronik.broker.replicas import Replicas
@@ -79,6 +80,7 @@ class _Services:
     clock: VirtualClock
     is_fenced: Callable[[], bool]
     refused_batches: RefusedBatches
+    openings: Openings
 
     @property
     def image(self) -> Image:
@@ -133,7 +135,7 @@ class Process:
 
     def _parts_for_produce(self) -> _Services:
         clock = self.host.clock
-        return _Services(self.replicas, self.store, clock, lambda: self.is_fenced, RefusedBatches(clock))
+        return _Services(self.replicas, self.store, clock, lambda: self.is_fenced, RefusedBatches(clock), Openings())
 
     def _supervise(self, job: Coroutine[Any, Any, None]) -> None:
         self.loop.create_task(job).add_done_callback(self._job_ended)
@@ -189,7 +191,10 @@ class Process:
             ],
         )
         outcome = produce.handle(self._services, request, Context(PRODUCE_VERSION, "client", Peer("host", 1, 1)))
-        response = await outcome.response if isinstance(outcome, Pipelined) else outcome
+        if isinstance(outcome, Pipelined):
+            response = await outcome.response
+        else:
+            response = await outcome if isinstance(outcome, Coroutine) else outcome
         assert isinstance(response, ProduceResponse)
         answer = response.responses[0].partition_responses[0]
         return ErrorCode(answer.error_code), answer.base_offset

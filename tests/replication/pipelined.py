@@ -62,20 +62,14 @@ class Connection:
 
     def _arrive(self, key: Key, data: bytes, asked: _Asked) -> None:
         work = self._world.loop.create_task(self._process.produce(*key, data, ALL))
-        work.add_done_callback(partial(self._answered, key, asked))
+        work.add_done_callback(partial(self._answered, asked))
 
-    def _answered(self, key: Key, asked: _Asked, work: asyncio.Task[Answer]) -> None:
+    def _answered(self, asked: _Asked, work: asyncio.Task[Answer]) -> None:
         if work.cancelled():
             return
         asked.answer = work.result()
-        if asked.answer[0] is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not self._leads(key):
-            asked.answer = ErrorCode.NOT_LEADER_OR_FOLLOWER, -1  # it has missed its own end
         while self._waiting and self._waiting[0].answer is not None:
             self._return_answer(self._waiting.popleft())
-
-    def _leads(self, key: Key) -> bool:
-        topic = self._world.consensus.image.topics_by_id.get(key[0])
-        return topic is not None and topic.partitions[key[1]].leader == self._process.host.id
 
     def _return_answer(self, asked: _Asked) -> None:
         world = self._world

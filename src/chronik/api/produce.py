@@ -6,6 +6,8 @@ closes the connection, since there is no other way to tell. Missing: transaction
 
 Where a topic asks for a look at the records, and that takes long, a thread takes it. The connection's next request
 waits meanwhile, so that nothing overtakes them; and afterwards it is looked again whether this node may append them.
+So it is with a gap in a producer's sequence, which is told only after a majority has confirmed that this node leads:
+one that was replaced does not have what its successor took, and librdkafka begins anew, or gives up, at such an answer.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, cast
 
+from chronik.api.admission import CONFIRM_SECONDS
 from chronik.api.context import Context, Pipelined, Services
 from chronik.api.leaders import brokers_of, partition_of
 from chronik.broker.incoming import Incoming, IncomingRules, accept_produced
@@ -57,6 +60,10 @@ PARTITIONS_PER_TURN = 2000
 """Of one request; then others have their turn. Each takes about 10 µs, whatever becomes of it."""
 
 
+class _Unconfirmed(Exception):
+    """There is a gap, if this node still leads."""
+
+
 class _Entry(NamedTuple):
     """What a request has for one partition, and the answers of its topic."""
 
@@ -94,7 +101,7 @@ def handle(
 class _Producing:
     """One request, while its records are appended: in the order in which they stand in it."""
 
-    __slots__ = ("_acks", "_context", "_held", "_left", "_request", "_response", "_services", "_waiting")
+    __slots__ = ("_acks", "_context", "_held", "_in_doubt", "_left", "_request", "_response", "_services", "_waiting")
 
     def __init__(self, services: Services, request: ProduceRequest, context: Context) -> None:
         self._services = services
@@ -105,6 +112,8 @@ class _Producing:
         self._waiting: list[Appended] = []
         self._left = self._entries()
         self._held: _Entry | None = None
+        self._in_doubt = False
+        """Whether it is held until it is known who leads."""
 
     def _entries(self) -> Iterator[_Entry]:
         for topic in self._request.topic_data:
@@ -116,15 +125,16 @@ class _Producing:
                 yield _Entry(topic, partition, answers)
 
     def append_at_once(self) -> bool:
-        """Whether that is all; if not, it ends before what is too large to be opened here, or after a turn's work."""
+        """Whether that is all; if not, it ends before what is too large to be opened here, or is not certain, or after
+        a turn's work."""
         budget = Budget.on_loop()
         for number, entry in enumerate(self._left):
             try:
                 if number == PARTITIONS_PER_TURN:
                     raise RecordsTooLarge("there are others on this node")
                 entry.answers.append(self._append(entry, budget))
-            except RecordsTooLarge:
-                self._held = entry
+            except (RecordsTooLarge, _Unconfirmed) as reason:
+                self._held, self._in_doubt = entry, isinstance(reason, _Unconfirmed)
                 return False
         return True
 
@@ -133,7 +143,8 @@ class _Producing:
         is_done = False
         while not is_done:
             assert self._held is not None
-            self._held.answers.append(await self._open_and_append(self._held, budget))
+            append = self._confirm_and_append if self._in_doubt else self._open_and_append
+            self._held.answers.append(await append(self._held, budget))
             is_done = self.append_at_once()
         outcome = self.outcome()
         if isinstance(outcome, Pipelined):
@@ -154,7 +165,7 @@ class _Producing:
         return _when_safe(services, response, self._waiting, timeout_seconds, request.acks, version)
 
     def _append(self, entry: _Entry, budget: Budget) -> PartitionProduceResponse:
-        """Raises RecordsTooLarge when more has to be opened than `budget` allows."""
+        """Raises RecordsTooLarge when more has to be opened than `budget` allows, and _Unconfirmed."""
         try:
             replica = self._find(entry)
             incoming = self._accept(entry, replica.rules, budget)
@@ -162,7 +173,16 @@ class _Producing:
         except RecordsTooLarge:
             raise
         except KafkaError as error:
+            if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._services.store.is_shared:
+                raise _Unconfirmed from error
             return self._refused(entry, error)
+
+    async def _confirm_and_append(self, entry: _Entry, budget: Budget) -> PartitionProduceResponse:
+        try:
+            await self._services.store.read_barrier(CONFIRM_SECONDS)
+        except KafkaError:
+            return self._refused(entry, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        return await self._open_and_append(entry, budget)
 
     async def _open_and_append(self, entry: _Entry, budget: Budget) -> PartitionProduceResponse:
         try:
