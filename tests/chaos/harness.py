@@ -23,7 +23,7 @@ from tests.chaos.evidence import Range
 from tests.chaos.final import ranges_of, read_everything
 from tests.chaos.findings import Finding
 from tests.chaos.history import AnyEvent, FaultBegan, FaultEnded, Journal, NodeStarted, Place, now
-from tests.chaos.probes import Probe
+from tests.chaos.probes import Probe, Subjects, probes
 from tests.chaos.replicas import compare, partition_folder, read_log
 from tests.chaos.schedules import KINDS, Kind, Step, Target, minority, schedule
 from tests.chaos.witnesses import Founder, Ledger, Names, Pulse
@@ -159,9 +159,11 @@ class _Run:
         return [*pulses, ledger, Founder("founder", self.journal, self.cluster.bootstrap, self._passing)]
 
     def _probes(self) -> list[Probe]:
+        subjects = Subjects(self._places, self._passing, GROUPS, PULSE.places()[0])
         return [
-            Probe(node_id, self.journal, node.kafka, self._places, self._passing, GROUPS, PULSE.places()[0])
+            probe
             for node_id, node in self.cluster.nodes.items()
+            for probe in probes(node_id, self.journal, node.kafka, subjects)
         ]
 
     def _say(self, line: str) -> None:

@@ -1,8 +1,11 @@
-"""Asks one node, again and again, all that must not go back: ends, watermarks, commits, topics and who leads them."""
+"""Asks one node, again and again, all that must not go back: ends, watermarks, commits, topics and who leads them. One
+thread for each question: a node may take seconds for one that it answers with a quorum, and none for another."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
 
 from chronik.client.errors import ClientError
 from chronik.client.offsets import LATEST, NO_REPLICA, by_topic
@@ -39,39 +42,49 @@ from tests.chaos.history import (
 from tests.chaos.witnesses import Door, Names
 
 PROBE_SECONDS = 0.15
+PROBE_SECONDS_MAX = 5.0
+"""Longer than a node waits for a quorum before it answers without one."""
+
 FEW_BYTES, ENOUGH_BYTES = 1, 4096
 """Of a partition whose watermark alone is asked for, and of one whose records are."""
 
 
+class Subjects(NamedTuple):
+    """What is asked about."""
+
+    places: Sequence[Place]
+    passing: Names
+    groups: Sequence[str]
+    group_place: Place
+    """The partition that the groups commit."""
+
+
+def probes(node: int, journal: Journal, address: Address, subjects: Subjects) -> list[Probe]:
+    kinds = EndProbe, WatermarkProbe, CommitProbe, TopicProbe
+    return [kind(node, journal, address, subjects) for kind in kinds]
+
+
 class Probe(Client):
-    def __init__(
-        self,
-        node: int,
-        journal: Journal,
-        address: Address,
-        places: Sequence[Place],
-        passing: Names,
-        groups: Sequence[str],
-        group_place: Place,
-    ) -> None:
+    def __init__(self, node: int, journal: Journal, address: Address, subjects: Subjects) -> None:
         super().__init__(f"probe-{node}", journal)
         self._node = node
-        self._door = Door(address, self.name)
-        self._places = [TopicPartition(*place) for place in places]
-        self._passing = passing
-        self._groups = groups
-        self._group_place = group_place
+        self._door = Door(address, self.name, PROBE_SECONDS_MAX)
+        self._subjects = subjects
+        self._places = [TopicPartition(*place) for place in subjects.places]
 
     def _run(self) -> None:
         while not self._ending.wait(PROBE_SECONDS):
-            for look in (self._ask_ends, self._ask_watermarks, self._ask_commits, self._ask_topics):
-                try:
-                    look()
-                except (ClientError, BrokerError):  # it does not answer at the moment
-                    break
+            with suppress(ClientError, BrokerError):  # it does not answer at the moment
+                self._ask()
         self._door.close()
 
-    def _ask_ends(self) -> None:
+    def _ask(self) -> None:
+        """Raises ClientError or KafkaError."""
+        raise NotImplementedError
+
+
+class EndProbe(Probe):
+    def _ask(self) -> None:
         topics = [
             ListOffsetsTopic(
                 name=topic,
@@ -90,8 +103,10 @@ class Probe(Client):
                         EndSeen(at=at, reader=self.name, place=place, asked_at=asked_at, end=each.offset)
                     )
 
-    def _ask_watermarks(self) -> None:
-        passing = self._passing.latest()
+
+class WatermarkProbe(Probe):
+    def _ask(self) -> None:
+        passing = self._subjects.passing.latest()
         wanted = dict.fromkeys(self._places, FEW_BYTES)
         wanted |= dict.fromkeys((TopicPartition(topic, 0) for topic in passing), ENOUGH_BYTES)
         asked_at = now()
@@ -111,9 +126,11 @@ class Probe(Client):
                 elif each.records:
                     self._journal.add(RecordsSeen(at=at, node=self._node, asked_at=asked_at, topic=topic.topic))
 
-    def _ask_commits(self) -> None:
-        topic, partition = self._group_place
-        for group in self._groups:
+
+class CommitProbe(Probe):
+    def _ask(self) -> None:
+        topic, partition = self._subjects.group_place
+        for group in self._subjects.groups:
             wanted = OffsetFetchRequestTopic(name=topic, partition_indexes=[partition])
             asked_at = now()
             answer = self._door.ask(OffsetFetchRequest(group_id=group, topics=[wanted]), OffsetFetchResponse)
@@ -125,8 +142,10 @@ class Probe(Client):
                         CommitSeen(at=now(), node=self._node, asked_at=asked_at, group=group, offset=offset)
                     )
 
-    def _ask_topics(self) -> None:
-        names = [*dict.fromkeys(topic for topic, _ in self._places), *self._passing.latest()]
+
+class TopicProbe(Probe):
+    def _ask(self) -> None:
+        names = [*dict.fromkeys(topic for topic, _ in self._places), *self._subjects.passing.latest()]
         wanted = [MetadataRequestTopic(name=name) for name in names]
         asked_at = now()
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
