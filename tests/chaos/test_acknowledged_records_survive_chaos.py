@@ -34,7 +34,7 @@ Summary = Callable[[str, object], None]
 ONE_PARTITION = replace(WORKLOADS["queue"], partitions=1)
 RATE = 60.0
 
-FAULTS_OF_NETWORK = ("lossy", "clock", "answers")
+FAULTS_OF_NETWORK = ("reject", "ring", "clock")
 NO_NETWORK = why_none()
 
 
