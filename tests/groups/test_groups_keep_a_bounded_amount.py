@@ -138,5 +138,5 @@ def test_the_limits_are_kept_to_the_byte(sizes: OffsetSizes) -> None:
     assert refusal_of_growth(image, "g", does_not) is not None  # type: ignore[arg-type]
 
 
-def test_a_node_keeps_48_mib_of_members_and_twice_that_of_small_ones() -> None:
-    assert (GROUPS_BYTES_MAX, SMALL_BYTES_MAX) == (48 << 20, 64 << 10)
+def test_a_node_keeps_32_mib_of_members_and_twice_that_of_small_ones() -> None:
+    assert (GROUPS_BYTES_MAX, SMALL_BYTES_MAX) == (32 << 20, 64 << 10)

@@ -24,7 +24,7 @@ PENDING_MEMBERS_MAX: Final = 10_000
 GROUPS_MAX: Final = 100_000
 """Groups held in memory. A client that invents a group id per request must not take the node's memory."""
 
-GROUPS_BYTES_MAX: Final = 48 << 20
+GROUPS_BYTES_MAX: Final = 32 << 20
 """Protocols, assignments and names of all members of a node's groups. A usual member brings some hundred bytes."""
 
 SMALL_BYTES_MAX: Final = 64 << 10
