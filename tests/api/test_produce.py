@@ -175,14 +175,14 @@ def test_a_gap_is_told_by_a_node_that_is_known_to_lead_and_else_sends_clients_on
         if not is_confirmed:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
 
-    refused = RefusedBatches(ManualClock())
+    refused, replica = RefusedBatches(ManualClock()), OutOfOrder()
     image = SimpleNamespace(brokers={}, topics={}, topics_by_id={b"id": SimpleNamespace(internal=False)})
     services = SimpleNamespace(
         image=image,
         clock=ManualClock(),
         is_fenced=lambda: False,
         refused_batches=refused,
-        replicas=SimpleNamespace(by_name=lambda *_: OutOfOrder()),
+        replicas=SimpleNamespace(by_name=lambda *_: replica),
         store=SimpleNamespace(is_shared=True, read_barrier=read_barrier),
         openings=Openings(),
     )
