@@ -186,7 +186,8 @@ def scripted() -> str:
 def test_another_process_with_another_hash_seed_gives_the_same_hash() -> None:
     seen = set()
     for seed in ("1", "2"):
-        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.path.dirname(os.path.dirname(__file__))}
+        path = os.pathsep.join([os.path.dirname(os.path.dirname(__file__)), *sys.path])
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path}
         command = [sys.executable, "-c", SCRIPT]
         run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         seen.add(run.stdout.strip())

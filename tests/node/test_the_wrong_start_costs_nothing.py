@@ -231,7 +231,7 @@ def test_a_folder_in_both_modes_is_what_its_first_start_with_this_version_says(t
 # What is deleted, and when
 
 
-TOPIC, CLUSTER = format_id(new_id()), "a-cluster"
+TOPIC, CLUSTER = format_id(bytes(range(16))), "a-cluster"
 
 
 def set_aside(folder: Path, mark: Mark | None) -> tuple[RealFiles, SetAside]:
