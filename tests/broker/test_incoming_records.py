@@ -123,3 +123,12 @@ def test_transactional_batches_are_refused_with_a_clear_error() -> None:
         encode_batch(records, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
     )
     assert refusal(sent) is ErrorCode.INVALID_TXN_STATE
+
+
+def test_what_was_sent_can_be_looked_at_again() -> None:
+    """It may have to wait, after it was accepted, until it is known who leads."""
+    rules = IncomingRules(max_message_bytes=1_000_000, log_append_time=True)
+    sent = batch(b"a")
+    first, second = (accept_produced(memoryview(sent), rules, 9, NOW_MS + later) for later in (0, 5))
+    assert [each.headers[0].max_timestamp for each in (first, second)] == [NOW_MS, NOW_MS + 5]
+    assert bytes(sent) == bytes(batch(b"a"))

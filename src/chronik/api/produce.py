@@ -15,13 +15,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple, cast
 
 from chronik.api.admission import CONFIRM_SECONDS
 from chronik.api.context import Context, Pipelined, Services
 from chronik.api.leaders import brokers_of, partition_of
-from chronik.broker.incoming import Incoming, IncomingRules, accept_produced
+from chronik.broker.incoming import BudgetOf, Incoming, IncomingRules, accept_produced
 from chronik.broker.purgatory import Commits
 from chronik.broker.replica import Replica
 from chronik.exchange import Disconnect
@@ -101,7 +100,18 @@ def handle(
 class _Producing:
     """One request, while its records are appended: in the order in which they stand in it."""
 
-    __slots__ = ("_acks", "_context", "_held", "_in_doubt", "_left", "_request", "_response", "_services", "_waiting")
+    __slots__ = (
+        "_acks",
+        "_at_once",
+        "_context",
+        "_held",
+        "_in_doubt",
+        "_left",
+        "_request",
+        "_response",
+        "_services",
+        "_waiting",
+    )
 
     def __init__(self, services: Services, request: ProduceRequest, context: Context) -> None:
         self._services = services
@@ -112,6 +122,7 @@ class _Producing:
         self._waiting: list[Appended] = []
         self._left = self._entries()
         self._held: _Entry | None = None
+        self._at_once: Budget | None = None
         self._in_doubt = False
         """Whether it is held until it is known who leads."""
 
@@ -127,12 +138,12 @@ class _Producing:
     def append_at_once(self) -> bool:
         """Whether that is all; if not, it ends before what is too large to be opened here, or is not certain, or after
         a turn's work."""
-        budget = Budget.on_loop()
+        self._at_once = None
         for number, entry in enumerate(self._left):
             try:
                 if number == PARTITIONS_PER_TURN:
                     raise RecordsTooLarge("there are others on this node")
-                entry.answers.append(self._append(entry, budget))
+                entry.answers.append(self._append(entry))
             except (RecordsTooLarge, _Unconfirmed) as reason:
                 self._held, self._in_doubt = entry, isinstance(reason, _Unconfirmed)
                 return False
@@ -164,11 +175,16 @@ class _Producing:
         timeout_seconds = request.timeout_ms / 1000 if request.acks == ALL_ACKS else TIMEOUT_SECONDS_MAX
         return _when_safe(services, response, self._waiting, timeout_seconds, request.acks, version)
 
-    def _append(self, entry: _Entry, budget: Budget) -> PartitionProduceResponse:
-        """Raises RecordsTooLarge when more has to be opened than `budget` allows, and _Unconfirmed."""
+    def _budget_at_once(self) -> Budget:
+        if self._at_once is None:
+            self._at_once = Budget.on_loop()
+        return self._at_once
+
+    def _append(self, entry: _Entry) -> PartitionProduceResponse:
+        """Raises RecordsTooLarge when more has to be opened than is on the loop, and _Unconfirmed."""
         try:
             replica = self._find(entry)
-            incoming = self._accept(entry, replica.rules, budget)
+            incoming = self._accept(entry, replica.rules, self._budget_at_once)
             return self._appended(entry, replica, incoming)
         except RecordsTooLarge:
             raise
@@ -188,7 +204,9 @@ class _Producing:
         try:
             replica = self._find(entry)
             epoch, rules = replica.leader_epoch, replica.rules
-            incoming = await self._services.openings.run_in_thread(partial(self._accept, entry, rules), budget)
+            incoming = await self._services.openings.run_in_thread(
+                lambda within: self._accept(entry, rules, lambda: within), budget
+            )
             if self._find(entry) is not replica or (replica.leader_epoch, replica.rules) != (epoch, rules):
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "The partition has changed while it was opened")
             return self._appended(entry, replica, incoming)
@@ -204,7 +222,7 @@ class _Producing:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         return replica
 
-    def _accept(self, entry: _Entry, rules: IncomingRules, budget: Budget) -> Incoming:
+    def _accept(self, entry: _Entry, rules: IncomingRules, budget: BudgetOf) -> Incoming:
         records = entry.partition.records
         view = memoryview(records) if records is not None else None
         return accept_produced(view, rules, self._context.version, self._services.clock.now_ms(), budget)

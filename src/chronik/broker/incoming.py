@@ -7,7 +7,9 @@ Log append time is written into the header.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from chronik.configs.checks import LONG_MAX
 from chronik.protocol.batch import (
@@ -28,6 +30,8 @@ from chronik.protocol.rewrite import oldest_timestamp, recompress, validate_reco
 FIRST_VERSION_WITH_ZSTD = 7
 
 WritableBytes = bytearray | memoryview
+BudgetOf = Callable[[], Budget]
+"""The same one each time: what may be opened for a request. Hardly any request needs one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +60,20 @@ class Incoming:
 
 
 def accept_produced(
-    records: memoryview | None, rules: IncomingRules, api_version: int, now_ms: int, budget: Budget | None = None
+    records: memoryview | None, rules: IncomingRules, api_version: int, now_ms: int, budget: BudgetOf | None = None
 ) -> Incoming:
     """Raises KafkaError with what the client is to be told; then nothing of the records may be stored. Of that kind
-    RecordsTooLarge says that more had to be opened than `budget` allows."""
+    RecordsTooLarge says that more had to be opened than `budget` allows, which is asked for only if anything is."""
     if records is None or len(records) == 0:
         raise InvalidRecord("a partition without records")
-    budget = budget or Budget.for_bytes(len(records))
+    if budget is None:
+        budget = partial(Budget.for_bytes, len(records))
     buffer: WritableBytes = records
     converted = len(records) > MAGIC_POSITION and records[MAGIC_POSITION] < MAGIC
     if converted:
         if api_version >= 3:
             raise InvalidRecord("messages of an old format in a request of version 3 or newer")
-        buffer = bytearray(b"".join(convert_up(records, budget, size_max=rules.max_message_bytes)))
+        buffer = bytearray(b"".join(convert_up(records, budget(), size_max=rules.max_message_bytes)))
     headers = validate_produced(buffer)
     if len(headers) != 1 and not converted:
         raise InvalidRecord(f"a partition with {len(headers)} batches where one is expected")
@@ -81,12 +86,13 @@ def accept_produced(
         _check(buffer, position, header, rules, now_ms, budget)
         position += header.size
     if rules.log_append_time:
+        buffer = bytearray(buffer)  # what was sent stays as it was: it may have to be looked at again
         return Incoming(buffer, _stamped(buffer, headers, now_ms), now_ms)
     return Incoming(buffer, headers)
 
 
 def _check(
-    buffer: WritableBytes, position: int, header: BatchHeader, rules: IncomingRules, now_ms: int, budget: Budget
+    buffer: WritableBytes, position: int, header: BatchHeader, rules: IncomingRules, now_ms: int, budget: BudgetOf
 ) -> None:
     if header.size > rules.max_message_bytes:
         raise KafkaError(
@@ -98,15 +104,15 @@ def _check(
     if not rules.log_append_time:
         _check_timestamps(buffer, position, header, rules, now_ms, budget)
     if rules.compacted:
-        validate_records(buffer, position, budget, keys_required=True)
+        validate_records(buffer, position, budget(), keys_required=True)
 
 
 def _check_timestamps(
-    buffer: WritableBytes, position: int, header: BatchHeader, rules: IncomingRules, now_ms: int, budget: Budget
+    buffer: WritableBytes, position: int, header: BatchHeader, rules: IncomingRules, now_ms: int, budget: BudgetOf
 ) -> None:
     newest, oldest = header.max_timestamp, header.base_timestamp
     if rules.timestamp_before_max_ms < LONG_MAX:
-        oldest = oldest_timestamp(buffer, position, budget)
+        oldest = oldest_timestamp(buffer, position, budget())
     if newest > now_ms + rules.timestamp_after_max_ms or (
         oldest >= 0 and oldest < now_ms - rules.timestamp_before_max_ms
     ):
@@ -116,13 +122,13 @@ def _check_timestamps(
 
 
 def _recompressed(
-    buffer: WritableBytes, headers: list[BatchHeader], rules: IncomingRules, budget: Budget
+    buffer: WritableBytes, headers: list[BatchHeader], rules: IncomingRules, budget: BudgetOf
 ) -> tuple[bytearray, list[BatchHeader]]:
     assert rules.codec is not None
     result, position = bytearray(), 0
     for header in headers:
         result += recompress(
-            buffer, position, rules.codec, budget, level=rules.codec_level, size_max=rules.max_message_bytes
+            buffer, position, rules.codec, budget(), level=rules.codec_level, size_max=rules.max_message_bytes
         )
         position += header.size
     return result, validate_produced(result)
