@@ -184,11 +184,20 @@ class Stream:
             if batch in self.unacknowledged:  # its topic may be gone by now
                 self.unacknowledged.remove(batch)
             self._check(lambda: self._world.checker.was_acknowledged(self.key, offset, parse_header(batch.data).crc))
+        elif code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._was_deleted(batch):
+            self.unacknowledged.remove(batch)
         elif code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             before = f"what came before sequence {batch.sequence} of producer {self._producer}"
             self.failure = Violation(f"{self.key}: {before} is told to be missing")
         elif connection is self._connection and code is not ErrorCode.NOT_ENOUGH_REPLICAS:
             self._connection = None  # it looks who leads; what is under way there is still answered
+
+    def _was_deleted(self, batch: Batch) -> bool:
+        """It was stored, and deleted before its producer heard of that: a replica that was filled later, and leads,
+        knows only what came after it. (So it is in Kafka.)"""
+        committed = self._world.checker.partitions[self.key]
+        crc = parse_header(batch.data).crc
+        return any(each.crc == crc and each.base_offset < committed.deleted_before for each in committed.batches)
 
     def _check(self, check: Callable[[], None]) -> None:
         try:

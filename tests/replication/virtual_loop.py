@@ -50,6 +50,11 @@ _NEEDED_TO_END: Final = (asyncio.Task, asyncio.TaskGroup, _ThreadsJob)
 else of a life happens any more."""
 
 
+def _is_needed_to_end(callback: Any) -> bool:
+    of_asyncio = getattr(callback, "__module__", None) == asyncio.tasks.__name__  # what passes on an end, as shields do
+    return of_asyncio or isinstance(getattr(callback, "__self__", None), _NEEDED_TO_END)
+
+
 class SlowDisk(Executor):
     """Stands for the threads that wait for a disk."""
 
@@ -120,7 +125,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 continue
             life = handle._context.get(_LIFE)
             if life is not None and self.is_ending:
-                if isinstance(getattr(handle._callback, "__self__", None), _NEEDED_TO_END):
+                if _is_needed_to_end(handle._callback):
                     handle._run()
                 continue
             if life is not None and (life.is_paused or life.is_over):
