@@ -142,6 +142,14 @@ def test_a_shorter_rest_of_the_cleaner_holds_at_once(chronik_broker_factory: Bro
             time.sleep(0.05)
 
 
+def test_a_cleaner_that_need_not_rest_leaves_the_loop_to_others(own: Broker) -> None:
+    """Also where there is nothing at all to compact: on this node there is no partition yet."""
+    with RawClient(own.bootstrap) as client:
+        assert talk.alter(client, BROKER, "", ("log.cleaner.backoff.ms", SET, "0")) is ErrorCode.NONE
+        for _ in range(3):
+            assert one(client, "log.cleaner.backoff.ms").value == "0"
+
+
 def test_retention_in_hours_holds_for_topics(chronik_broker_factory: BrokerFactory) -> None:
     broker = chronik_broker_factory(
         broker={"log.retention.hours": 1, "log.roll.ms": 1, "log.retention.check.interval.ms": 20}

@@ -26,6 +26,9 @@ CHECKPOINT_SECONDS = 5.0
 SYNC_SECONDS = 30.0
 """How long written bytes stay unsynced with `flush = "os"`, and removed files on disk."""
 
+COMPACTION_REST_SECONDS_MIN = 0.1
+"""`log.cleaner.backoff.ms` may be 0, and there may be nothing to compact: the loop is for others, too."""
+
 
 class Housekeeping:
     def __init__(
@@ -82,10 +85,14 @@ class Housekeeping:
         """For as long as `log.cleaner.backoff.ms` says, which may be changed meanwhile."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        while (left := began + self._configs.broker_int("log.cleaner.backoff.ms") / 1000 - loop.time()) > 0:
+        while (left := began + self._compaction_rest_seconds - loop.time()) > 0:
             self._configs_changed.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._configs_changed.wait(), left)
+
+    @property
+    def _compaction_rest_seconds(self) -> float:
+        return max(self._configs.broker_int("log.cleaner.backoff.ms") / 1000, COMPACTION_REST_SECONDS_MIN)
 
     async def _compact(self, replica: Replica) -> None:
         log = replica.opened_log
