@@ -13,6 +13,7 @@ import pytest
 
 from chronik.api import produce
 from chronik.api.context import Context, Pipelined, Services
+from chronik.broker.incoming import accept_produced
 from chronik.broker.openings import Openings
 from chronik.broker.refusals import RefusedBatches
 from chronik.exchange import Peer
@@ -33,7 +34,7 @@ from chronik.testing import Broker
 from tests.abuse.bomb_records import TIME_MS, many_headers, old_messages, tiny_records
 from tests.api import talk
 from tests.raw import RawClient
-from tests.replication.rig import FOLLOWER, LEADER, TOPIC_ID, Rig
+from tests.replication.rig import FOLLOWER, LEADER, OTHER, TOPIC_ID, PlayedFollower, Rig
 
 T = TypeVar("T")
 COMPACTED = {"cleanup.policy": "compact"}
@@ -288,3 +289,78 @@ def test_a_search_by_time_in_a_batch_of_many_records(client: RawClient, chronik_
         before = talk.produce(client, chronik_topic, encode_batch(records, codec=codec)).base_offset
         assert talk.list_offset(client, chronik_topic, TIME_MS + 19_999).offset == 19_999
         assert before == 20_000 * codec
+
+
+def two_partitions(acks: int) -> ProduceRequest:
+    """A small batch, which is appended at once, and a large one, for which it waits."""
+    data = [
+        PartitionProduceData(index=index, records=memoryview(bytearray(records)))
+        for index, records in enumerate((SMALL, LARGE))
+    ]
+    topic = TopicProduceData(topic_id=TOPIC_ID, partition_data=data)
+    return ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=[topic])
+
+
+def codes_of(response: ProduceResponse) -> list[ErrorCode]:
+    return [ErrorCode(each.error_code) for each in response.responses[0].partition_responses]
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_what_becomes_safe_while_another_partition_is_opened_is_acknowledged(acks: int) -> None:
+    async def story(rig: Rig) -> None:
+        parts = Parts(rig)
+        small = rig.replica(0)
+        answer = begun(parts, two_partitions(acks))
+        await parts.openings.is_begun.wait()
+        assert small.log.log_end_offset == 1
+        followers = [PlayedFollower(rig, number) for number in (FOLLOWER, OTHER)]
+        for follower in followers:
+            await follower.fetch(rig.at(0))
+            await follower.fetch(rig.at(1, last_epoch=small.leader_epoch))
+        await eventually(lambda: small.is_committed(1) and small.is_durable(1))
+        parts.openings.go.set()
+        large = rig.replica(1)
+        await eventually(lambda: large.log.log_end_offset > 0)
+        for follower in followers:
+            await follower.fetch(rig.at(0, 1))
+            await follower.fetch(rig.at(large.log.log_end_offset, 1, last_epoch=large.leader_epoch))
+        assert codes_of(await asyncio.wait_for(answer, 10)) == [ErrorCode.NONE, ErrorCode.NONE]
+
+    Rig(partitions=2, configs=COMPACTED).run(story)
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_what_a_leader_lost_while_another_partition_is_opened_is_not_acknowledged(acks: int) -> None:
+    """It leads again by then, and another's record stands where it was."""
+
+    async def story(rig: Rig) -> None:
+        parts = Parts(rig)
+        small = rig.replica(0)
+        answer = begun(parts, two_partitions(acks))
+        await parts.openings.is_begun.wait()
+        rig.command(SetPartitionLeader(TOPIC_ID, 0, FOLLOWER))
+        await small.settled()
+        small.truncate_to(0)
+        rig.command(SetPartitionLeader(TOPIC_ID, 0, LEADER))
+        other = encode_batch([Record(0, TIME_MS, b"k", b"another's")])
+        small = rig.replica(0)
+        small.append(
+            accept_produced(memoryview(bytearray(other)), small.rules, CONTEXT.version, TIME_MS, Budget.on_loop)
+        )
+        parts.openings.go.set()
+        large = rig.replica(1)
+        await eventually(lambda: large.log.log_end_offset > 0)
+        for follower in (PlayedFollower(rig, number) for number in (FOLLOWER, OTHER)):
+            await follower.fetch(rig.at(0), rig.at(0, 1))
+            ends = (rig.at(1, last_epoch=small.leader_epoch), rig.at(large.log.log_end_offset, 1, last_epoch=0))
+            await follower.fetch(*ends)
+        await eventually(lambda: small.is_committed(1))
+        assert codes_of(await asyncio.wait_for(answer, 10)) == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE]
+
+    Rig(partitions=2, configs=COMPACTED).run(story)
+
+
+async def eventually(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not is_so():
+            await asyncio.sleep(0.001)

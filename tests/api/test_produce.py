@@ -10,18 +10,23 @@ from typing import cast
 import pytest
 
 from chronik.api import produce
-from chronik.api.context import Context, Services
+from chronik.api.context import Context, Pipelined, Services
 from chronik.broker.incoming import Incoming, IncomingRules
 from chronik.broker.openings import Openings
 from chronik.broker.refusals import RefusedBatches
-from chronik.broker.replica import Replica
 from chronik.clock import ManualClock
 from chronik.exchange import Peer
+from chronik.log.appends import AppendInfo
 from chronik.log.producers import ProducerStates
 from chronik.protocol.batch import parse_header
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from chronik.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
+from chronik.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from chronik.protocol.records import Record, encode_batch
 from chronik.testing import Broker
 from tests.api import talk
@@ -119,35 +124,58 @@ def test_clients_cannot_write_to_internal_topics(client: RawClient) -> None:
 class FakeReplica:
     """A partition of whose records becomes what a test wants; None: nobody knows."""
 
-    topic_id, topic_name, index = b"id", "topic", 0
+    topic_id, topic_name, leader_epoch, has_enough_replicas = b"id", "topic", 3, True
+    rules = IncomingRules(max_message_bytes=1 << 20)
+    log = SimpleNamespace(producers=ProducerStates(), log_start_offset=0)
 
-    def __init__(self, outcome: ErrorCode | None) -> None:
+    def __init__(self, index: int, outcome: ErrorCode | None) -> None:
+        self.index = index
         self.outcome = outcome
+
+    def append(self, incoming: Incoming) -> AppendInfo:
+        return AppendInfo(7, 7, -1, 0)
+
+    def is_committed(self, offset: int) -> bool:
+        return False
 
     def when_committed(self, offset: int, when_safe: Callable[[ErrorCode], None]) -> None:
         if self.outcome is not None:
             asyncio.get_running_loop().call_soon(when_safe, self.outcome)
 
-    when_durable = when_committed
+    is_durable, when_durable = is_committed, when_committed
 
 
-def services_with(refused: RefusedBatches) -> Services:
-    image = SimpleNamespace(brokers={}, topics={}, topics_by_id={})
-    return cast(Services, SimpleNamespace(image=image, is_fenced=lambda: False, refused_batches=refused))
+def services_of(replicas: list[FakeReplica], refused: RefusedBatches) -> Services:
+    topic = SimpleNamespace(internal=False, partitions=[])
+    image = SimpleNamespace(brokers={}, topics={}, topics_by_id={b"id": topic})
+    found = SimpleNamespace(by_name=lambda _, index: replicas[index], by_id=lambda _, index: replicas[index])
+    services = SimpleNamespace(
+        image=image, clock=ManualClock(), is_fenced=lambda: False, refused_batches=refused, replicas=found
+    )
+    return cast(Services, services)
+
+
+def request_for(count: int, records: bytes, acks: int, timeout_ms: int) -> ProduceRequest:
+    data = [PartitionProduceData(index=index, records=memoryview(bytearray(records))) for index in range(count)]
+    topic = TopicProduceData(name="topic", topic_id=b"id", partition_data=data)
+    return ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[topic])
+
+
+async def answers_to(services: Services, request: ProduceRequest, version: int) -> list[tuple[int, int]]:
+    outcome = produce.handle(services, request, Context(version, "client", Peer("host", 1, 1)))
+    assert isinstance(outcome, Pipelined)
+    response = await asyncio.wait_for(outcome.response, 10)
+    assert isinstance(response, ProduceResponse)
+    return [(each.error_code, each.base_offset) for each in response.responses[0].partition_responses]
 
 
 @pytest.mark.parametrize(("version", "key"), [(9, "topic"), (13, b"id")])
 def test_what_was_sent_behind_a_batch_whose_leader_lost_it_waits_for_it(version: int, key: str | bytes) -> None:
     """Stored, told NOT_LEADER, and cut off by the next leader: if this node leads again, what follows is no gap."""
     refused = RefusedBatches(ManualClock())
-
-    async def scenario() -> None:
-        replica = cast(Replica, FakeReplica(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        appended = produce.Appended(replica, parse_header(sequenced(7, 3)), 8, PartitionProduceResponse())
-        pending = produce._when_safe(services_with(refused), ProduceResponse(), [appended], 10, -1, version)
-        await asyncio.wait_for(pending.response, 10)
-
-    asyncio.run(scenario())
+    services = services_of([FakeReplica(0, ErrorCode.NOT_LEADER_OR_FOLLOWER)], refused)
+    answers = asyncio.run(answers_to(services, request_for(1, sequenced(7, 3), -1, 10_000), version))
+    assert answers == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
     with pytest.raises(KafkaError) as caught:
         refused.check(key, 0, parse_header(sequenced(7, 4)), ProducerStates())
     assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -206,27 +234,19 @@ def test_a_gap_is_told_by_a_node_that_is_known_to_lead_and_else_sends_clients_on
 )
 @pytest.mark.parametrize("acks", [1, -1])
 def test_each_partition_is_acknowledged_timed_out_or_failed_for_itself(
-    version: int, deleted: ErrorCode, acks: int
+    version: int, deleted: ErrorCode, acks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(produce, "TIMEOUT_SECONDS_MAX", 0.01)
     outcomes = [
         ErrorCode.NONE,
         None,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     ]
-
-    async def scenario() -> list[tuple[int, int]]:
-        answers = [PartitionProduceResponse(index=index, base_offset=7) for index in range(len(outcomes))]
-        waiting = [
-            produce.Appended(cast(Replica, FakeReplica(outcome)), parse_header(sequenced(7, 0)), 8, answer)
-            for outcome, answer in zip(outcomes, answers, strict=True)
-        ]
-        services = services_with(RefusedBatches(ManualClock()))
-        pending = produce._when_safe(services, ProduceResponse(), waiting, 0.01, acks, version)
-        await asyncio.wait_for(pending.response, 10)
-        return [(answer.error_code, answer.base_offset) for answer in answers]
-
-    assert asyncio.run(scenario()) == [
+    replicas = [FakeReplica(index, outcome) for index, outcome in enumerate(outcomes)]
+    services = services_of(replicas, RefusedBatches(ManualClock()))
+    request = request_for(len(replicas), sequenced(7, 0), acks, 10)
+    assert asyncio.run(answers_to(services, request, version)) == [
         (ErrorCode.NONE, 7),
         (ErrorCode.REQUEST_TIMED_OUT, -1),
         (deleted, -1),

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, cast
 
 from chronik.api.admission import CONFIRM_SECONDS
@@ -77,7 +78,6 @@ class Appended:
 
     replica: Replica
     header: BatchHeader
-    end_offset: int
     answer: PartitionProduceResponse
     is_settled: bool = False
 
@@ -103,6 +103,7 @@ class _Producing:
     __slots__ = (
         "_acks",
         "_at_once",
+        "_commits",
         "_context",
         "_held",
         "_in_doubt",
@@ -120,6 +121,7 @@ class _Producing:
         self._acks = request.acks
         self._response = ProduceResponse()
         self._waiting: list[Appended] = []
+        self._commits: Commits | None = None
         self._left = self._entries()
         self._held: _Entry | None = None
         self._at_once: Budget | None = None
@@ -172,8 +174,7 @@ class _Producing:
             _name_leaders(services, response, version)
         if not self._waiting:
             return response
-        timeout_seconds = request.timeout_ms / 1000 if request.acks == ALL_ACKS else TIMEOUT_SECONDS_MAX
-        return _when_safe(services, response, self._waiting, timeout_seconds, request.acks, version)
+        return self._when_safe()
 
     def _budget_at_once(self) -> Budget:
         if self._at_once is None:
@@ -240,9 +241,58 @@ class _Producing:
             log_append_time_ms=incoming.log_append_time_ms,
             log_start_offset=replica.log.log_start_offset,
         )
-        if not (replica.is_committed if self._acks == ALL_ACKS else replica.is_durable)(info.last_offset + 1):
-            self._waiting.append(Appended(replica, incoming.headers[0], info.last_offset + 1, answer))
+        if self._acks != NO_ACKS:
+            self._await(Appended(replica, incoming.headers[0], answer), info.last_offset + 1)
         return answer
+
+    def _await(self, appended: Appended, end_offset: int) -> None:
+        """From the turn of the append on: in the next one the node may not lead any more, or lead again, and then the
+        offsets may be those of other records."""
+        replica = appended.replica
+        if self._acks == ALL_ACKS:
+            is_safe, when_safe = replica.is_committed, replica.when_committed
+        else:
+            is_safe, when_safe = replica.is_durable, replica.when_durable
+        if not is_safe(end_offset):
+            self._waiting.append(appended)
+            when_safe(end_offset, partial(self._settle, appended))
+
+    def _settle(self, appended: Appended, code: ErrorCode) -> None:
+        appended.is_settled = True
+        if code is not ErrorCode.NONE:
+            by_id = self._context.version >= FIRST_VERSION_WITH_TOPIC_IDS
+            if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and by_id:
+                code = ErrorCode.UNKNOWN_TOPIC_ID
+            # The next leader may not have it: then what was sent behind it must not seem to leave a gap.
+            replica = appended.replica
+            key = replica.topic_id if by_id else replica.topic_name
+            self._services.refused_batches.note_header(key, replica.index, appended.header, code)
+            appended.fail(code)
+        if self._commits is not None:
+            self._commits.settled()
+
+    def _when_safe(self) -> Pipelined:
+        timeout_seconds = self._request.timeout_ms / 1000 if self._acks == ALL_ACKS else TIMEOUT_SECONDS_MAX
+        loop = asyncio.get_running_loop()
+        commits = self._commits = Commits(loop, min(max(timeout_seconds, 0.0), TIMEOUT_SECONDS_MAX))
+        for appended in self._waiting:
+            if not appended.is_settled:
+                commits.expect()
+        answer: asyncio.Future[Response | None] = loop.create_future()
+        commits.done.add_done_callback(partial(self._finish, answer))
+        commits.start()
+        return Pipelined(answer)
+
+    def _finish(self, answer: asyncio.Future[Response | None], _: asyncio.Future[None]) -> None:
+        if answer.done():
+            return
+        for appended in self._waiting:
+            if not appended.is_settled:
+                appended.fail(ErrorCode.REQUEST_TIMED_OUT)
+        version = self._context.version
+        if version >= FIRST_VERSION_WITH_LEADERS and any(each.answer.error_code for each in self._waiting):
+            _name_leaders(self._services, self._response, version)
+        answer.set_result(self._response)
 
     def _refused(self, entry: _Entry, error: KafkaError) -> PartitionProduceResponse:
         partition = entry.partition
@@ -324,54 +374,6 @@ def _find(services: Services, topic: TopicProduceData, index: int, context: Cont
     if services.image.topics_by_id[replica.topic_id].internal and context.client_id != INTERNAL_TOPICS_CLIENT:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{replica.topic_name} is an internal topic")
     return replica
-
-
-def _when_safe(
-    services: Services,
-    response: ProduceResponse,
-    waiting: list[Appended],
-    timeout_seconds: float,
-    acks: int,
-    version: int,
-) -> Pipelined:
-    loop = asyncio.get_running_loop()
-    commits = Commits(loop, min(max(timeout_seconds, 0.0), TIMEOUT_SECONDS_MAX))
-    for appended in waiting:
-        _wait_for(services, appended, commits, acks, version)
-    answer: asyncio.Future[Response | None] = loop.create_future()
-
-    def finish(_: asyncio.Future[None]) -> None:
-        if answer.done():
-            return
-        for appended in waiting:
-            if not appended.is_settled:
-                appended.fail(ErrorCode.REQUEST_TIMED_OUT)
-        if version >= FIRST_VERSION_WITH_LEADERS and any(appended.answer.error_code for appended in waiting):
-            _name_leaders(services, response, version)
-        answer.set_result(response)
-
-    commits.done.add_done_callback(finish)
-    commits.start()
-    return Pipelined(answer)
-
-
-def _wait_for(services: Services, appended: Appended, commits: Commits, acks: int, version: int) -> None:
-    """What becomes of one partition is noted when it is known: later its offsets may be those of other records."""
-    replica = appended.replica
-
-    def settle(code: ErrorCode) -> None:
-        appended.is_settled = True
-        if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and version >= FIRST_VERSION_WITH_TOPIC_IDS:
-            code = ErrorCode.UNKNOWN_TOPIC_ID
-        if code is not ErrorCode.NONE:
-            # The next leader may not have it: then what was sent behind it must not seem to leave a gap.
-            key = replica.topic_id if version >= FIRST_VERSION_WITH_TOPIC_IDS else replica.topic_name
-            services.refused_batches.note_header(key, replica.index, appended.header, code)
-            appended.fail(code)
-        commits.settled()
-
-    commits.expect()
-    (replica.when_committed if acks == ALL_ACKS else replica.when_durable)(appended.end_offset, settle)
 
 
 def _close_on_error(response: ProduceResponse) -> None:
