@@ -415,6 +415,28 @@ def test_large_requests_count_until_they_are_answered() -> None:
     run(scenario)
 
 
+def test_one_connection_sends_ahead_no_more_than_the_budget_and_one_request() -> None:
+    async def scenario() -> None:
+        echo = Echo()
+        size, count = 1 << 20, 12
+        limits = ListenerLimits(frame_bytes=size, frames_bytes=2 * size)
+        async with listening(echo, limits) as (listener, address):
+            reader, writer = await asyncio.open_connection(*address, limit=1 << 30)
+            writer.write(framed(b"wait"))
+            for number in range(count):
+                writer.write(framed(b"%02d" % number + bytes(size - 2)))
+            await until(lambda: listener.bytes_reserved == 3 * size)
+            await asyncio.sleep(0.1)
+            assert listener.bytes_reserved == 3 * size, "the rest waits in its client"
+            echo.release(b"wait")
+            answers = [await read_frame(reader) for _ in range(count + 1)]
+            assert [answer[:2] for answer in answers[1:]] == [b"%02d" % number for number in range(count)]
+            await until(lambda: listener.bytes_reserved == 0)
+            writer.close()
+
+    run(scenario)
+
+
 def test_a_small_request_never_waits_for_the_memory_of_large_ones() -> None:
     async def scenario() -> None:
         echo = Echo()

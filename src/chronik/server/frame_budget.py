@@ -2,6 +2,8 @@
 
 A request takes memory as its bytes arrive, not as its client claims. So many may be there in part, and none of them has
 room to go on: then whoever has waited longest goes on beyond the limit, one at a time, until it is answered or gone.
+It goes beyond by one request and no more, which is always enough for the one that it is in the midst of; those which it
+sends behind that wait like any other.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ H = TypeVar("H")
 
 
 class FrameBudget(Generic[H]):
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, request_bytes_max: int) -> None:
         self._bytes_max = bytes_max
+        self._overdraft_bytes_max = request_bytes_max
         self._reserved: dict[H, int] = {}
         self._total = 0
         self._waiting: dict[H, int] = {}  # what each wants to have, in the order in which they came
@@ -44,7 +47,8 @@ class FrameBudget(Generic[H]):
     def granted(self) -> Iterator[H]:
         """Those who wait and have room by now. To be asked after anybody gave back or went."""
         while self._waiting:
-            holder, count = next(iter(self._waiting.items()))
+            holder = self._next()
+            count = self._waiting[holder]
             if not self._may_have(holder, count):
                 return
             del self._waiting[holder]
@@ -55,10 +59,17 @@ class FrameBudget(Generic[H]):
         self._waiting.pop(holder, None)
         self._set(holder, 0)
 
+    def _next(self) -> H:
+        """While somebody is beyond the limit, nobody else can be served before it."""
+        if self._overdrawn_by is not None and self._overdrawn_by in self._waiting:
+            return self._overdrawn_by
+        return next(iter(self._waiting))
+
     def _may_have(self, holder: H, count: int) -> bool:
-        if self._total - self.reserved_by(holder) + count <= self._bytes_max:
+        overdraft = self._total - self.reserved_by(holder) + count - self._bytes_max
+        if overdraft <= 0:
             return True
-        return self._overdrawn_by is None or self._overdrawn_by == holder
+        return overdraft <= self._overdraft_bytes_max and self._overdrawn_by in (None, holder)
 
     def _set(self, holder: H, count: int) -> None:
         before = self.reserved_by(holder)

@@ -57,7 +57,7 @@ class Listener:
         self._connections: set[Connection] = set()
         self._accepted = 0
         self._stopping = False
-        self._budget: FrameBudget[Connection] = FrameBudget(self.limits.frames_bytes)
+        self._budget: FrameBudget[Connection] = FrameBudget(self.limits.frames_bytes, self.limits.frame_bytes)
         self._sweep: asyncio.TimerHandle | None = None
         self._all_closed: asyncio.Event
         self._shared_scratch: memoryview | None = None
