@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from chronik.protocol.compression import Codec
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -28,6 +29,7 @@ from chronik.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from chronik.protocol.messages.produce import ProduceResponse
+from chronik.protocol.records import Record, encode_batch
 from chronik.testing import Broker
 from tests.api import talk
 from tests.raw import RawClient
@@ -110,6 +112,21 @@ def test_a_replica_id_makes_no_difference(client: RawClient, topic: str) -> None
     request = ListOffsetsRequest(replica_id=0, topics=[ListOffsetsTopic(name=topic, partitions=[partition])])
     answer = client.ask(request, 7, ListOffsetsResponse).topics[0].partitions[0]
     assert (answer.error_code, answer.offset) == (ErrorCode.NONE, 1)
+
+
+@pytest.mark.chronik_topic(partitions=4)
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_the_last_records_of_several_compressed_batches_are_found(
+    client: RawClient, chronik_topic: str, codec: Codec
+) -> None:
+    """More than is opened on the loop for one request, and in several steps."""
+    sent = encode_batch([Record(n, 1_000 + n, b"k", bytes(4_500)) for n in range(200)], codec=codec)
+    for index in range(4):
+        assert talk.produce(client, chronik_topic, sent, partition=index).error_code == ErrorCode.NONE
+    wanted = [ListOffsetsPartition(partition_index=index, timestamp=1_199) for index in range(4)]
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=chronik_topic, partitions=wanted)])
+    answers = client.ask(request, 7, ListOffsetsResponse).topics[0].partitions
+    assert [(each.error_code, each.offset, each.timestamp) for each in answers] == [(ErrorCode.NONE, 199, 1_199)] * 4
 
 
 def test_an_unknown_partition_is_told_so(client: RawClient) -> None:

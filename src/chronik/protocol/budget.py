@@ -71,7 +71,7 @@ class Budget:
         """How large the content of a batch may be that takes so many bytes now. Raises RecordsTooLarge."""
         if compressed > self.compressed_bytes_max:
             raise RecordsTooLarge(f"{compressed} bytes, compressed, are too many to be opened here")
-        return min(self.bytes_left, self.batch_bytes_max)
+        return max(min(self.bytes_left, self.batch_bytes_max), 0)
 
     def take_bytes(self, count: int) -> None:
         self.bytes_left -= count

@@ -47,9 +47,10 @@ def skim_as_far(buffer: Bytes, budget: Budget) -> Iterator[Skimmed]:
     header, data = _checked(buffer, 0)
     if not data:
         return
-    seen = header.base_offset - 1
+    seen, taken = header.base_offset - 1, 0
     for body, is_whole in prefixes(header.codec, data, _limit(header, budget)):
-        budget.take_bytes(len(body))
+        budget.take_bytes(len(body) - taken)  # the rest of it was in the one before
+        taken = len(body)
         for record in skim(header, body, is_whole=is_whole):
             if record[0] > seen:
                 budget.take_records(1)

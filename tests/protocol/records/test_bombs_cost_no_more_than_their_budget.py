@@ -13,7 +13,7 @@ from chronik.limits import (
     OPENED_RECORDS_MAX,
     RECORD_ERRORS_MAX,
 )
-from chronik.protocol.batch import Bytes, parse_header
+from chronik.protocol.batch import HEADER_BYTES, Bytes, parse_header
 from chronik.protocol.budget import Budget
 from chronik.protocol.compression import PIECE_BYTES, Codec, Compressor, compress, decompress, prefixes
 from chronik.protocol.errors import CorruptRecords, InvalidRecord, RecordsTooLarge
@@ -64,6 +64,23 @@ def test_a_search_that_ends_at_the_first_record_opens_little(codec: Codec) -> No
     assert next(skim_as_far(bomb, budget))[0] == 0
     assert budget.records_opened == 1
     assert budget.bytes_opened <= max(65_536, 4 * len(bomb))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_batches_that_are_searched_one_after_the_other_share_a_budget(codec: Codec) -> None:
+    """What was opened to get further is counted once, and where nothing is left they are refused as too large."""
+    records = [Record(n, 1_000, b"k", bytes(4_500)) for n in range(200)]
+    encoded, whole = encode_batch(records, codec=codec), len(encode_batch(records)) - HEADER_BYTES
+    budget = Budget(whole + 1, 10**6, 10**6)
+    assert len(list(skim_as_far(encoded, budget))) == 200
+    assert (budget.bytes_opened, budget.bytes_left) == (whole, 1)
+    budget.take_bytes(1)
+    for left in (0, -1):
+        budget.bytes_left = left
+        with pytest.raises(RecordsTooLarge):
+            list(skim_as_far(encoded, budget))
+        with pytest.raises(RecordsTooLarge):
+            validate_records(encoded, 0, budget)
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
