@@ -17,7 +17,7 @@ from chronik.groups.config import (
 )
 from chronik.groups.joining import size_of_join
 from chronik.groups.offsets import refusal_of_growth
-from chronik.groups.requests import JoinRequest, LeaveRequest, LeavingMember, OffsetCommitRequest
+from chronik.groups.requests import JoinRequest, LeaveRequest, LeavingMember, OffsetCommitRequest, SyncRequest
 from chronik.metadata.commands import OffsetToCommit
 from chronik.metadata.offsets import OFFSET_BYTES, OffsetSizes, OffsetTable
 from chronik.metadata.records import CommittedOffset
@@ -29,10 +29,21 @@ from .memory_store import MemoryStore
 TOO_MUCH = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def join(group: str, metadata: bytes, member_id: str = "", client_id: str = "c") -> JoinRequest:
+def join(
+    group: str, metadata: bytes, member_id: str = "", client_id: str = "c", instance: str | None = None
+) -> JoinRequest:
     protocols = (("range", metadata),)
     return JoinRequest(
-        group, member_id, None, client_id, "/h", 10_000, 60_000, "consumer", protocols, require_known_member_id=False
+        group,
+        member_id,
+        instance,
+        client_id,
+        "/h",
+        10_000,
+        60_000,
+        "consumer",
+        protocols,
+        require_known_member_id=False,
     )
 
 
@@ -52,6 +63,45 @@ def test_members_bring_as_much_as_fits_and_no_more(monkeypatch: pytest.MonkeyPat
             (usual,) = coordinator.describe("d").members
             await coordinator.leave(LeaveRequest("d", (LeavingMember(usual.member_id),)))
             assert (await coordinator.join(join("c", bytes(100_000)))).error is ErrorCode.NONE
+
+    run(story)
+
+
+@pytest.mark.parametrize("instance", [None, "static"])
+def test_a_large_group_becomes_stable_again_and_again(monkeypatch: pytest.MonkeyPatch, instance: str | None) -> None:
+    """What its leader assigns takes the place of what it assigned before, and a static member its own place."""
+
+    async def story() -> None:
+        monkeypatch.setattr(hosting, "GROUPS_BYTES_MAX", 400_000)
+        async with started(MemoryStore()) as coordinator:
+
+            async def synced(size: int) -> ErrorCode:
+                assigned = ((joined.member_id, bytes(size)),)
+                request = SyncRequest("g", joined.generation, joined.member_id, instance, assignments=assigned)
+                return (await coordinator.sync(request)).error
+
+            joined = await coordinator.join(join("g", bytes(100_000), instance=instance))
+            assert await synced(250_000) is ErrorCode.NONE
+            for _ in range(2):
+                asked_as = "" if instance else joined.member_id
+                joined = await coordinator.join(join("g", bytes(100_000), asked_as, instance=instance))
+                assert joined.error is ErrorCode.NONE
+                assert await synced(250_000) is ErrorCode.NONE
+            assert await synced(340_000) is TOO_MUCH
+
+    run(story)
+
+
+def test_what_was_assigned_to_members_that_left_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        monkeypatch.setattr(hosting, "GROUPS_BYTES_MAX", 400_000)
+        async with started(MemoryStore()) as coordinator:
+            joined = await coordinator.join(join("g", b"small"))
+            assigned = ((joined.member_id, bytes(350_000)),)
+            await coordinator.sync(SyncRequest("g", joined.generation, joined.member_id, assignments=assigned))
+            assert (await coordinator.join(join("h", bytes(100_000)))).error is TOO_MUCH
+            await coordinator.leave(LeaveRequest("g", (LeavingMember(joined.member_id),)))
+            assert (await coordinator.join(join("h", bytes(100_000)))).error is ErrorCode.NONE
 
     run(story)
 

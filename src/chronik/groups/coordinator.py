@@ -146,7 +146,7 @@ class GroupCoordinator:
                 return JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
             if self._is_full:
                 return JoinResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
-        growth = size_of_join(request) - (group.size_of_member(request.member_id) if group is not None else 0)
+        growth = size_of_join(request) - (group.size_of_joining(request) if group is not None else 0)
         if not self._host.has_room(growth):
             return JoinResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
         if group is None:
@@ -160,7 +160,8 @@ class GroupCoordinator:
             # Kafka's words: some clients know no "loading" here, and would fail. They join again, and wait there.
             is_loading = missing is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return SyncResult(ErrorCode.REBALANCE_IN_PROGRESS if is_loading else missing)
-        if not self._host.has_room(sum(len(assignment) for _, assignment in request.assignments)):
+        given_bytes = sum(len(assignment) for _, assignment in request.assignments)
+        if not self._host.has_room(given_bytes - group.assignments_bytes):
             return SyncResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         question = events.SyncAsked(self._host.now_ms(), self._host.new_waiter(), request)
         return await self._host.ask(group, question, SyncResult)

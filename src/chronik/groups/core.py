@@ -177,6 +177,7 @@ class GroupCore:
         self.answer_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
         self.deadlines.cancel(DeadlineKind.SESSION, member.member_id)
         self.roster.remove(member.member_id)
+        self.assignments_bytes -= len(member.assignment)
 
     def remove_pending(self, member_id: str) -> None:
         self.deadlines.cancel(DeadlineKind.SESSION, member_id)

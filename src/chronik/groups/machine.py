@@ -34,7 +34,15 @@ from chronik.groups.membership import (
     retry_emptiness,
 )
 from chronik.groups.rebalancing import complete_join, complete_join_when_all_joined, end_initial_delay
-from chronik.groups.requests import DescribedGroup, DescribedMember, JoinResult, LeaveResult, ListedGroup, SyncResult
+from chronik.groups.requests import (
+    DescribedGroup,
+    DescribedMember,
+    JoinRequest,
+    JoinResult,
+    LeaveResult,
+    ListedGroup,
+    SyncResult,
+)
 from chronik.groups.roster import Member, size_of, size_of_names
 from chronik.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from chronik.groups.syncing import assignment_stored, expire_sync, sync
@@ -245,9 +253,15 @@ class ClassicGroup:
         """What its members brought, roughly."""
         return len(self._core.group_id) + self._core.roster.memory_bytes + self._core.assignments_bytes
 
-    def size_of_member(self, member_id: str) -> int:
-        """0 for one that is none."""
-        member = self._core.roster.get(member_id)
+    @property
+    def assignments_bytes(self) -> int:
+        """Those in force, which the next ones replace."""
+        return self._core.assignments_bytes
+
+    def size_of_joining(self, request: JoinRequest) -> int:
+        """What the member has brought before in whose place it joins: 0 for a new one."""
+        roster = self._core.roster
+        member = roster.get(roster.member_id_of_instance(request.group_instance_id) or request.member_id)
         if member is None:
             return 0
         return size_of(member.protocols) + size_of_names(member.client_id, member.group_instance_id)

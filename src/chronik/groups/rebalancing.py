@@ -38,6 +38,7 @@ def prepare_rebalance(group: GroupCore, reason: str) -> None:
 
 def drop_assignments(group: GroupCore, error: ErrorCode) -> None:
     """The generation will not become stable: who waits for its assignment is told so."""
+    group.assignments_bytes = 0
     for member in group.roster:
         member.assignment = b""
         if member.sync_waiter is not None:
