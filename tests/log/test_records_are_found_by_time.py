@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
 from hypothesis import given, settings
@@ -39,6 +40,61 @@ def test_the_first_record_not_older_is_found_as_a_plain_search_finds_it(
         assert offset_for_timestamp(log, wanted) == expected
     newest = max(records, key=lambda record: (record.timestamp, -record.offset), default=None)
     assert max_timestamp_offset(log) == (TimedOffset(newest.offset, newest.timestamp, 3) if newest else None)
+
+
+COMPACTED = LogConfig(
+    segment_bytes=600,
+    index_interval_bytes=120,
+    cleanup_policy=frozenset({"compact"}),
+    min_cleanable_dirty_ratio=0.0,
+    delete_retention_ms=0,
+    file_delete_delay_ms=0,
+)
+
+
+@pytest.mark.parametrize("is_index_old", [False, True])
+def test_batches_that_compaction_has_emptied_are_not_found_by_time(is_index_old: bool) -> None:
+    """They hold a producer's last sequence and keep the time of the records that were in them."""
+    world = World(config=COMPACTED)
+    world.append(batch(b"gone", key=b"k", producer_id=7, sequence=0))
+    world.append(batch(b"v", key=b"k", timestamp=NOW_MS - 5_000, producer_id=8, sequence=0))
+    world.append(batch(b"v", key=b"z", timestamp=NOW_MS - 4_000, producer_id=8, sequence=1))
+    world.log.roll()
+    world.settle()
+    assert world.compact()
+    segment = world.log._segments.all[0]
+    segment.check_index(world.log.epochs)
+    if is_index_old:
+        segment.max_timestamp, segment.max_timestamp_offset = NOW_MS, 0
+    assert [record.offset for record in records_of(world.log)] == [1, 2]
+    assert offset_for_timestamp(world.log, NOW_MS - 100) is None
+    assert offset_for_timestamp(world.log, NOW_MS - 4_500) == TimedOffset(2, NOW_MS - 4_000, 0)
+    assert max_timestamp_offset(world.log) == TimedOffset(2, NOW_MS - 4_000, 0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3), st.integers(0, 50)), max_size=25), st.booleans())
+def test_records_of_compacted_logs_are_found_as_a_plain_search_finds_them(
+    written: list[tuple[int, int, int]], restart: bool
+) -> None:
+    world = World(config=COMPACTED)
+    sequences: Counter[int] = Counter()
+    for producer, key, second in written:
+        time_ms, sequence = NOW_MS + second * 10, sequences[producer]
+        world.append(batch(b"v", key=b"%d" % key, timestamp=time_ms, producer_id=producer, sequence=sequence))
+        sequences[producer] += 1
+    if written:
+        world.log.roll()
+    world.settle()
+    world.compact()
+    world.settle()
+    log = world.reopened().log if restart else world.log
+    records = records_of(log)
+    for wanted in range(NOW_MS - 1, NOW_MS + 520, 7):
+        expected = next((TimedOffset(r.offset, r.timestamp, 0) for r in records if r.timestamp >= wanted), None)
+        assert offset_for_timestamp(log, wanted) == expected
+    newest = max(records, key=lambda record: (record.timestamp, -record.offset), default=None)
+    assert max_timestamp_offset(log) == (TimedOffset(newest.offset, newest.timestamp, 0) if newest else None)
 
 
 def test_records_are_found_by_time_without_reading_the_whole_segment() -> None:

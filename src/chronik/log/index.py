@@ -32,7 +32,7 @@ class IndexEntry(NamedTuple):
     """Base offset of the batch at `position`."""
     position: int
     max_timestamp: int
-    """Of all batches before this one; -1 when there are none, or none has a time."""
+    """Of all batches with records before this one; -1 when there are none, or none has a time."""
     max_timestamp_offset: int
     """Base offset of the first batch that has it."""
 

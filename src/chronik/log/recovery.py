@@ -165,8 +165,7 @@ class _Tail:
                 if piece.base_offset >= self._synced_offset or piece.next_position >= segment.size:
                     return piece.position, piece.base_offset, True
             else:
-                header = piece.header
-                segment.note(piece.position, piece.base_offset, header.size, header.max_timestamp, self._interval)
+                segment.note(piece.position, piece.base_offset, piece.header, self._interval)
             position, offset = piece.next_position, piece.next_offset
         return position, offset, False
 

@@ -123,24 +123,23 @@ class Segment:
         position, offset = self.size, self.end_offset
         file.pwrite(buffer, position)  # behind it the file may have room, so that its own length says nothing
         for header in headers:
-            size = header.batch_length + LENGTH_END
-            self.note(position, offset, size, header.max_timestamp, index_interval_bytes)
-            position += size
+            self.note(position, offset, header, index_interval_bytes)
+            position += header.batch_length + LENGTH_END
             offset += header.last_offset_delta + 1
         self.size, self.end_offset = position, offset
         return file
 
-    def note(self, position: int, offset: int, size: int, max_timestamp: int, index_interval_bytes: int) -> None:
+    def note(self, position: int, offset: int, header: BatchHeader, index_interval_bytes: int) -> None:
         """A batch stands at `position`: into the index with it, when it is time."""
         if self._unindexed_bytes > index_interval_bytes:
             self.index.append(IndexEntry(offset, position, self.max_timestamp, self.max_timestamp_offset))
             self._unindexed_bytes = 0
-        self._unindexed_bytes += size
-        if max_timestamp > self.max_timestamp:
-            self.max_timestamp = max_timestamp
+        self._unindexed_bytes += header.batch_length + LENGTH_END
+        if header.max_timestamp > self.max_timestamp and header.record_count:
+            self.max_timestamp = header.max_timestamp
             self.max_timestamp_offset = offset
         if position == 0:
-            self.first_timestamp = max_timestamp
+            self.first_timestamp = header.max_timestamp
 
     def seal(self) -> None:
         """The segment is full: nothing more is appended."""
@@ -291,13 +290,7 @@ class Segment:
         self._reset_index(0)
         for piece in self.walk(0, self.base_offset, epochs):
             if piece.batch is not None:
-                self.note(
-                    piece.position,
-                    piece.base_offset,
-                    len(piece.batch),
-                    piece.header.max_timestamp,
-                    index_interval_bytes,
-                )
+                self.note(piece.position, piece.base_offset, piece.header, index_interval_bytes)
         self.seal()
 
     def reload_index(self, offset: int, epochs: EpochHistory, index_interval_bytes: int) -> None:
@@ -305,8 +298,7 @@ class Segment:
         position, at = self.trusted_start(offset, epochs)
         for piece in self.walk(position, at, epochs, self.end_offset):
             if piece.batch is not None:
-                header = piece.header
-                self.note(piece.position, piece.base_offset, header.size, header.max_timestamp, index_interval_bytes)
+                self.note(piece.position, piece.base_offset, piece.header, index_interval_bytes)
 
     def trusted_start(self, offset: int, epochs: EpochHistory) -> tuple[int, int]:
         """(position, offset) of the last indexed good batch below `offset`; what the index says beyond is dropped."""

@@ -87,16 +87,25 @@ def batch_with_max(segments: Iterable[Segment], epochs: EpochHistory, start_offs
 
 
 def _newest_search_offset(segment: Segment, start_offset: int, epochs: EpochHistory) -> int:
-    """The batch that has the maximum; if that one was deleted, not too far before the segment's end."""
-    if segment.max_timestamp_offset >= start_offset:
-        return segment.max_timestamp_offset
+    """The batch that has the maximum; if its records are gone, not too far before the segment's end. Indexes of older
+    versions name batches that compaction has emptied, too."""
+    newest_offset = segment.max_timestamp_offset
+    if newest_offset >= start_offset and _has_records_at(segment, newest_offset, epochs):
+        return newest_offset
     return max(start_offset, segment.offset_before(segment.size - NEWEST_SEARCH_BYTES_MAX, epochs))
 
 
+def _has_records_at(segment: Segment, offset: int, epochs: EpochHistory) -> bool:
+    piece = next((each for each in segment.walk_from(offset, epochs) if each.next_offset > offset), None)
+    return piece is not None and _max_timestamp(piece, offset) > NO_TIMESTAMP
+
+
 def _max_timestamp(piece: Piece, start_offset: int) -> int:
+    """Of its records. Empty batches, which hold a producer's last sequence, keep the time of what was in them."""
     if piece.batch is None or piece.next_offset <= start_offset:
         return NO_TIMESTAMP
-    return piece.header.max_timestamp
+    header = piece.header
+    return header.max_timestamp if header.record_count else NO_TIMESTAMP
 
 
 def _timed(piece: Piece, timestamp: int, start_offset: int) -> TimedBatch:
