@@ -36,6 +36,13 @@ class Outbox:
     """What a node has answered and its clients have not read."""
 
     unsent_bytes: int = 0
+    on_read: Callable[[], None] | None = None
+    """Told when it has become less."""
+
+    def count(self, growth: int) -> None:
+        self.unsent_bytes += growth
+        if growth < 0 and self.on_read is not None:
+            self.on_read()
 
 
 @dataclass(slots=True, eq=False)

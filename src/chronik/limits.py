@@ -48,13 +48,20 @@ next request is not handled: a client has one large answer at a time."""
 
 RESPONSES_BYTES_MAX = 64 * MIB
 """Responses of all connections that clients have not read. The nearer to it, the less a fetch is answered with; beyond
-it other large answers end their connection, and so do those which are not read."""
+it other large answers wait, and those which are not read end their connection."""
 
 RESPONSE_BYTES_LEAST = 64 * KIB
 """What anybody may always be answered with: a consumer gets on, however many others do not read."""
 
 RESPONSE_STUCK_SECONDS_MAX = 3.0
 """How long a client may read nothing of its responses while there is no memory for those of others."""
+
+ANSWERS_HELD_BYTES_MAX = 16 * MIB
+"""Large answers that wait until others are read: those of some hundred clients that ask for thousands of partitions.
+Beyond it they end their connection."""
+
+ANSWER_HELD_SECONDS_MAX = 10.0
+"""How long each waits: by then those who do not read are closed three times over, and no client has given up."""
 
 FETCH_RESPONSE_BYTES_MAX = 16 * MIB
 """One answer to a fetch, whatever it asks for (but always a whole batch): others wait a millisecond for each MB that is

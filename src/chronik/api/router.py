@@ -17,6 +17,7 @@ from chronik.api import api_versions
 from chronik.api.admission import CONFIRM_SECONDS, CONFIRMED_READS, FENCED, UNCONFIRMED
 from chronik.api.context import Context, Pipelined, Services
 from chronik.api.handlers import HANDLERS, Answer, Outcome
+from chronik.api.held_answers import HeldAnswers
 from chronik.api.long_answers import Long
 from chronik.errors import StorageFailed
 from chronik.exchange import Disconnect, Hurry, Peer, Pending
@@ -24,8 +25,6 @@ from chronik.exchange import Response as ResponseFrame
 from chronik.limits import (
     DECODED_AT_ONCE_BYTES_MAX,
     PLAIN_REQUEST_BYTES_MAX,
-    RESPONSE_BYTES_LEAST,
-    RESPONSES_BYTES_MAX,
 )
 from chronik.metadata.store import StoreClosed
 from chronik.protocol.apis import API_VERSIONS_KEY, APIS, FETCH_KEY, PRODUCE_KEY
@@ -40,7 +39,7 @@ from chronik.protocol.codec import (
     encode_response,
 )
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.protocol.schema import Chunk, Request, Response
+from chronik.protocol.schema import Request, Response
 
 logger = logging.getLogger("chronik.api")
 
@@ -66,6 +65,7 @@ class Router:
         self._services = services
         self._on_fatal = on_fatal
         self._interceptor = interceptor
+        self._held = HeldAnswers(services.outbox)
         self.counts = {api.key: ApiCounts() for api in APIS.values()}
 
     def dispatch(self, frame: bytearray, peer: Peer) -> ResponseFrame | Pending:
@@ -93,9 +93,9 @@ class Router:
         except Disconnect:
             raise
         except Exception as error:
-            return self._broken(header, request, peer, error)
+            return self._now_or_when_read(header, self._broken(header, request, peer, error))
         if isinstance(outcome, Response) or outcome is None:
-            return self._encoded(header, outcome, peer, time.perf_counter())
+            return self._now_or_when_read(header, self._encoded(header, outcome, peer, time.perf_counter()))
         pending = self._pending(header, request, peer, outcome)
         pending.hurry = hurry
         return pending
@@ -182,13 +182,13 @@ class Router:
                 if isinstance(error, Disconnect):
                     raise error
                 if error is not None:
-                    answer.set_result(self._broken(header, request, peer, error))
+                    self._answer(header, self._broken(header, request, peer, error), answer)
                     return
                 found: Answer = source.result()
                 if isinstance(found, Long):
                     self._encode_aside(header, found.response, peer, began, answer)
                 else:
-                    answer.set_result(self._encoded(header, found, peer, began))
+                    self._answer(header, self._encoded(header, found, peer, began), answer)
             except Exception as failed:  # whatever it is, the client must not be left waiting
                 answer.set_exception(failed)
 
@@ -215,7 +215,7 @@ class Router:
             if error is not None:
                 answer.set_exception(error)
             else:
-                answer.set_result(frame.result())
+                self._answer(header, frame.result(), answer)
 
         loop = asyncio.get_running_loop()
         loop.run_in_executor(None, self._encoded, header, response, peer, began).add_done_callback(encoded)
@@ -244,9 +244,24 @@ class Router:
         except UnencodableMessage as error:
             logger.error("%s v%d cannot be answered", APIS[header.api_key].name, header.api_version, exc_info=error)
             raise Disconnect(f"its answer cannot be sent: {error}") from error
-        if self._services.outbox.unsent_bytes > RESPONSES_BYTES_MAX and header.api_key != FETCH_KEY:
-            _refuse_large(frame)
         return frame
+
+    def _must_wait(self, header: RequestHeader, frame: ResponseFrame) -> bool:
+        """A fetch has looked itself how much it may hold."""
+        return header.api_key != FETCH_KEY and self._held.must_wait(frame)
+
+    def _now_or_when_read(self, header: RequestHeader, frame: ResponseFrame) -> ResponseFrame | Pending:
+        if not self._must_wait(header, frame):
+            return frame
+        answer: asyncio.Future[ResponseFrame] = asyncio.get_running_loop().create_future()
+        self._held.hold(frame, answer)
+        return Pending(answer)
+
+    def _answer(self, header: RequestHeader, frame: ResponseFrame, answer: asyncio.Future[ResponseFrame]) -> None:
+        if self._must_wait(header, frame):
+            self._held.hold(frame, answer)
+        else:
+            answer.set_result(frame)
 
     def _broken(self, header: RequestHeader, request: Request, peer: Peer, error: BaseException) -> ResponseFrame:
         """Raises Disconnect when the node stops: what became of the request is not known, so nothing is said."""
@@ -296,12 +311,6 @@ def _log_arrival(header: RequestHeader, peer: Peer) -> None:
     """One that hangs is seen by this alone."""
     api = APIS[header.api_key]
     logger.debug("%s: %s v%d #%d", _who(header, peer), api.name, header.api_version, header.correlation_id)
-
-
-def _refuse_large(frame: list[Chunk]) -> None:
-    """A fetch has looked itself how much it may hold. Raises Disconnect."""
-    if sum(map(len, frame)) > RESPONSE_BYTES_LEAST:
-        raise Disconnect("there is no memory for its answer: those of others are not read")
 
 
 async def _settled(outcome: Outcome) -> Answer:

@@ -185,8 +185,9 @@ class Connection(asyncio.BufferedProtocol):
     def _count_unsent(self) -> None:
         """Only while it is worth counting: the transport tells when there is more than the system takes at once."""
         unsent = self._transport.get_write_buffer_size() if self._writing_paused else 0
-        self._listener.outbox.unsent_bytes += unsent - self._unsent
+        growth = unsent - self._unsent
         self._unsent = unsent
+        self._listener.outbox.count(growth)
 
     def _adjust_reading(self) -> None:
         if self._closing:
