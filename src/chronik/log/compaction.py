@@ -73,9 +73,13 @@ class Compaction:
     results: list[Cleaned] = field(default_factory=list)
     _last_offsets: dict[bytes, int] = field(default_factory=dict)
     _cache: FileCache = field(init=False)
+    _tombstones_end: int = field(init=False)
+    """Tombstones below it have done their work: a round that is durable has removed all that they delete. Those above
+    stay even if their time is over, or a power cut could take them and leave the records."""
 
     def __post_init__(self) -> None:
         self._cache = FileCache(self.files, OPEN_FILES_MAX)
+        self._tombstones_end = self.compacted_offset
 
     def discard(self) -> None:
         """Removes what was written and not exchanged."""
@@ -162,7 +166,8 @@ class Compaction:
         for segment in group:
             for piece in self._walk(segment):
                 if piece.batch is None:
-                    output.discard()  # damaged records are not for us to drop: these segments stay as they are
+                    self._leave(group)
+                    output.discard()
                     return
                 kept = self._clean_batch(piece)
                 output.add(piece, kept)
@@ -173,17 +178,24 @@ class Compaction:
         else:
             output.discard()
 
+    def _leave(self, damaged: list[Segment]) -> None:
+        """Damaged records are not for us to drop: these segments stay as they are, and so does what deletes records
+        that may be in them."""
+        self._tombstones_end = min(self._tombstones_end, damaged[0].base_offset)
+
     def _clean_batch(self, piece: Piece) -> memoryview | bytes | None:
-        """The same object when nothing changes."""
+        """The same object when nothing changes, as behind the end of the map."""
         assert piece.batch is not None
         header = piece.header
-        if header.is_control:
+        if header.is_control or header.base_offset >= self.compacted_offset:
             return piece.batch
         horizon = header.delete_horizon_ms
-        tombstones_expired = horizon is not None and self.now_ms > horizon
+        expired_end = self._tombstones_end if horizon is not None and self.now_ms > horizon else 0
 
         def keep(offset: int, key: memoryview | None, is_tombstone: bool) -> bool:
-            return self._is_latest(offset, key) and not (tombstones_expired and is_tombstone)
+            if offset >= self.compacted_offset:
+                return True
+            return self._is_latest(offset, key) and not (is_tombstone and offset < expired_end)
 
         kept = retain(
             piece.batch,
