@@ -16,6 +16,8 @@ from chronik.logs import (
     BURST_SECONDS,
     KINDS_MAX,
     LINE_LETTERS_MAX,
+    TRACEBACK_LETTERS_MAX,
+    TRACEBACK_LINE_LETTERS_MAX,
     LogFormatter,
     ModeratingHandler,
 )
@@ -80,6 +82,51 @@ def test_no_line_of_a_traceback_looks_like_one_of_the_log(log: Log) -> None:
     assert first.endswith("ERROR   chronik.test: it broke")
     assert any(r"2026-01-01 CRITICAL all is lost\r\x1b[31m\x9b2J" in line for line in rest)
     assert all(line.startswith("  | ") for line in rest)
+
+
+class Told(Exception):
+    pass
+
+
+@pytest.mark.parametrize("message", ["the disk is full", "the disk is full of " + "n" * 100_000])
+def test_a_long_traceback_is_cut_in_its_middle(log: Log, message: str) -> None:
+    error: Exception = Told("where it began")
+    for number in range(300):
+        error = _raised_from(error, f"{number} " + "x" * 100)
+    try:
+        raise Told(message) from error
+    except Told:
+        log.logger.exception("it broke")
+    lines = log.lines[1:]
+    assert all(line.startswith("  | ") for line in lines)
+    assert any("Told: where it began" in line for line in lines)
+    assert "Told: the disk is full" in lines[-1]
+    assert sum("letters more" in line for line in lines) == 1 + (len(message) > TRACEBACK_LINE_LETTERS_MAX)
+    assert len("\n".join(lines)) < TRACEBACK_LETTERS_MAX + 100
+
+
+def _raised_from(cause: Exception, message: str) -> Exception:
+    try:
+        raise Told(message) from cause
+    except Told as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_cut"),
+    [
+        ([TRACEBACK_LINE_LETTERS_MAX], False),
+        ([TRACEBACK_LINE_LETTERS_MAX + 1], True),
+        ([995] * 15 + [996], False),
+        ([995] * 15 + [997], True),
+    ],
+)
+def test_a_traceback_is_so_long_and_no_longer(lines: list[int], is_cut: bool) -> None:
+    """Each line takes five letters more: its indent, and its end."""
+    text = "\n".join("x" * letters for letters in lines)
+    shown = LogFormatter().formatStack(text)
+    assert ("letters more" in shown) == is_cut
+    assert is_cut or len(shown) in (TRACEBACK_LINE_LETTERS_MAX + 4, TRACEBACK_LETTERS_MAX)
 
 
 @pytest.mark.parametrize(("letters", "is_cut"), [(ARGUMENT_LETTERS_MAX, False), (ARGUMENT_LETTERS_MAX + 1, True)])

@@ -19,6 +19,14 @@ ARGUMENT_LETTERS_MAX: Final = 400
 
 LINE_LETTERS_MAX: Final = 4_000
 
+TRACEBACK_LETTERS_MAX: Final = 16_000
+
+TRACEBACK_END_LETTERS: Final = 2_000
+"""Where a traceback is cut, it is in its middle: what happened stands at the end."""
+
+TRACEBACK_LINE_LETTERS_MAX: Final = 1_000
+"""So that of an error that quotes much the beginning is within the end, too."""
+
 BURST_LINES_MAX: Final = 50
 """Lines of one kind in BURST_SECONDS; further ones are counted. A start, a failover or a slip of an operator has fewer
 of them that matter; strangers that knock at a port make thousands."""
@@ -77,8 +85,12 @@ class _Cut:
 
 
 def _indented(text: str) -> str:
-    lines = escaped_lines(text).replace("\n", f"\n{TRACEBACK_INDENT}")
-    return TRACEBACK_INDENT + shortened(lines, 4 * LINE_LETTERS_MAX)
+    lines = [shortened(line, TRACEBACK_LINE_LETTERS_MAX) for line in escaped_lines(text).split("\n")]
+    indented = TRACEBACK_INDENT + f"\n{TRACEBACK_INDENT}".join(lines)
+    if len(indented) <= TRACEBACK_LETTERS_MAX:
+        return indented
+    beginning = shortened(indented[:-TRACEBACK_END_LETTERS], TRACEBACK_LETTERS_MAX - TRACEBACK_END_LETTERS)
+    return f"{beginning}\n{TRACEBACK_INDENT}…{indented[-TRACEBACK_END_LETTERS:]}"
 
 
 class _Kind:
