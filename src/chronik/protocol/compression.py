@@ -214,11 +214,16 @@ def _snappy_blocks(data: memoryview) -> Iterator[tuple[memoryview, int]]:
     if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
         yield data, _snappy_content_bytes(data)
         return
-    # The two versions after the magic are not looked at: some writers have them in the wrong byte order.
-    position, end = len(_XERIAL_HEADER), len(data)
-    if end < position:
-        raise CorruptRecords("snappy data: the header ends early")
+    position, end = 0, len(data)
     while position < end:
+        # Several streams in a row are one, as for Java. The two versions after the magic are not looked at: some
+        # writers have them in the wrong byte order.
+        if data[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
+            position += len(_XERIAL_HEADER)
+            if position > end:
+                raise CorruptRecords("snappy data: the header ends early")
+            if position == end:
+                return
         if end - position < _INT32.size:
             raise CorruptRecords("snappy data: the length of a block ends early")
         (size,) = _INT32.unpack_from(data, position)

@@ -79,6 +79,16 @@ def test_xerial_versions_in_the_wrong_byte_order_are_read_too() -> None:
     assert decompress(Codec.SNAPPY, written[:8] + struct.pack("<ii", 1, 1) + written[16:]) == TEXT
 
 
+def test_xerial_streams_in_a_row_are_read_as_one() -> None:
+    one, empty = compress(Codec.SNAPPY, TEXT), compress(Codec.SNAPPY, b"")
+    assert decompress(Codec.SNAPPY, one + one) == TEXT + TEXT
+    assert decompress(Codec.SNAPPY, empty + one[16:] + empty) == TEXT
+    with pytest.raises(CorruptRecords):
+        decompress(Codec.SNAPPY, one + one[:15])
+    with pytest.raises(CorruptRecords):  # blocks are counted, and headers are not: no more of these than of those
+        decompress(Codec.SNAPPY, one + empty + one)
+
+
 def test_lz4_blocks_do_not_depend_on_each_other_because_java_refuses_that() -> None:
     flags = compress(Codec.LZ4, bytes(200_000))[4]
     assert flags & 0x20
