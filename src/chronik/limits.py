@@ -54,7 +54,10 @@ RESPONSE_BYTES_LEAST = 64 * KIB
 """What anybody may always be answered with: a consumer gets on, however many others do not read."""
 
 RESPONSE_STUCK_SECONDS_MAX = 3.0
-"""How long a client may read nothing of its responses while there is no memory for those of others."""
+"""How long a client may read nothing of its responses, or too little, while there is no memory for those of others."""
+
+RESPONSE_RATE_BYTES_MIN = 64 * KIB
+"""Of its responses, in a second, while there is no memory for others: below that it counts as reading nothing."""
 
 ANSWERS_HELD_BYTES_MAX = 16 * MIB
 """Large answers that wait until others are read: those of some hundred clients that ask for thousands of partitions.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -11,7 +12,7 @@ import pytest
 
 from chronik.config import Address
 from chronik.exchange import Disconnect, Hurry, Peer, Pending, Response
-from chronik.limits import REQUESTS_QUEUED_MAX, RESPONSES_UNSENT_BYTES_MAX
+from chronik.limits import REQUESTS_QUEUED_MAX, RESPONSE_RATE_BYTES_MIN, RESPONSES_UNSENT_BYTES_MAX
 from chronik.server.listener import Listener, ListenerLimits
 
 DEADLINE_SECONDS = 20.0
@@ -273,12 +274,70 @@ def test_connections_that_do_not_read_are_closed_when_there_is_no_memory_for_oth
             connections.append(await not_reading(address))
             connections[1][1].write(framed(b"much"))
             idle_reader, idle_writer = await asyncio.open_connection(*address)
-            await until(lambda: listener.outbox.unsent_bytes == 0)
+            await until(lambda: len(echo.handled) == 2)
+            await until(lambda: 0 < listener.outbox.unsent_bytes <= limits.responses_bytes)
+            await until(lambda: listener.connection_count == 2)  # no more of them are closed than has to be
             idle_writer.write(framed(b"disconnect"))
             assert await closed(idle_reader), "it was left alone"
             assert b"disconnect" in echo.handled
             for _, writer in (*connections, (idle_reader, idle_writer)):
                 writer.close()
+
+    run(scenario)
+
+
+async def read_while_others_wait(echo: Echo, piece_bytes: int, stop_bytes: int) -> int:
+    """How much a client gets that reads a piece fifty times in a second while there is no memory for others."""
+    limits = ListenerLimits(responses_bytes=1 << 20, response_stuck_seconds=0.5, linger_seconds=0)
+    echo.answer_bytes = MUCH_BYTES
+    loop = asyncio.get_running_loop()
+    async with listening(echo, limits) as (listener, address):
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+            client.setblocking(False)
+            await loop.sock_connect(client, (address.host, address.port))
+            await loop.sock_sendall(client, framed(b"much"))
+            await until(lambda: listener.outbox.unsent_bytes > limits.responses_bytes)
+            got = 0
+            while got < stop_bytes and listener.connection_count:
+                got += len(await loop.sock_recv(client, piece_bytes))
+                await asyncio.sleep(0.02)
+            return got
+
+
+def test_a_client_that_reads_slowly_and_steadily_is_not_taken_for_one_that_is_stuck() -> None:
+    """It takes less in the time allowed than what the system waits for before it takes more from us."""
+
+    async def scenario() -> None:
+        enough = 2 << 20
+        assert await read_while_others_wait(Echo(), piece_bytes=16 << 10, stop_bytes=enough) >= enough
+
+    run(scenario)
+
+
+def test_a_client_that_reads_next_to_nothing_is_stuck() -> None:
+    async def scenario() -> None:
+        assert RESPONSE_RATE_BYTES_MIN == 64 << 10
+        assert await read_while_others_wait(Echo(), piece_bytes=500, stop_bytes=1 << 20) < 1 << 20
+
+    run(scenario)
+
+
+def test_who_does_not_read_is_not_kept_by_the_bytes_of_a_request_that_trickle_in() -> None:
+    async def scenario() -> None:
+        echo = Echo()
+        echo.answer_bytes = MUCH_BYTES
+        limits = ListenerLimits(responses_bytes=1 << 20, response_stuck_seconds=0.3)
+        async with listening(echo, limits) as (listener, address):
+            _, writer = await not_reading(address)
+            writer.write(framed(b"much"))
+            await until(lambda: listener.outbox.unsent_bytes > limits.responses_bytes)
+            writer.write(framed(bytes(1000))[:4])
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                while listener.connection_count:
+                    writer.write(b"x")
+                    await asyncio.sleep(0.05)
+            writer.close()
 
     run(scenario)
 

@@ -18,8 +18,14 @@ from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from chronik.exchange import Disconnect, Peer, Pending, Response
-from chronik.limits import FRAME_RATE_BYTES_MIN, REQUESTS_QUEUED_MAX, RESPONSES_UNSENT_BYTES_MAX
+from chronik.limits import (
+    FRAME_RATE_BYTES_MIN,
+    REQUESTS_QUEUED_MAX,
+    RESPONSE_RATE_BYTES_MIN,
+    RESPONSES_UNSENT_BYTES_MAX,
+)
 from chronik.server.frames import SCRATCH_BYTES, FrameReader, FrameRefused
+from chronik.server.send_queue import bytes_in_system
 
 if TYPE_CHECKING:
     from chronik.server.listener import Listener
@@ -42,6 +48,7 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = False
         self._held = 0  # bytes of large requests that wait to be handled or answered
         self._unsent = 0  # bytes of responses that count as not read
+        self._reading = (0.0, 0)  # when its client was last seen to get on with them, and how much there was to read
         self.last_active = self._loop.time()
         self.frame_began: float | None = None  # since when the client owes the rest of a request
         self._pace = (0.0, 0)  # when it was last looked at how fast that comes, and how much of it was there
@@ -96,6 +103,7 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         self._writing_paused = True
         self._count_unsent()
+        self._reading = self._loop.time(), self._unread_bytes()
 
     def resume_writing(self) -> None:
         self._writing_paused = False
@@ -177,7 +185,9 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(response[0])
         else:
             self._transport.writelines(response)
-        if self._writing_paused:
+        if self._unsent:
+            since, unread = self._reading
+            self._reading = since, unread + sum(map(len, response))
             self._count_unsent()
 
     # Limits
@@ -224,18 +234,23 @@ class Connection(asyncio.BufferedProtocol):
         """Nothing happens here until the client reads or writes."""
         return self._writing_paused or not (self._slots or self._queue)
 
-    @property
-    def is_unread(self) -> bool:
-        """It holds responses that its client does not read."""
-        return self._unsent > 0
-
     def look_whether_it_reads(self, now: float) -> None:
         """A slow client that gets on is not one that is stuck."""
-        if self._unsent:
-            before = self._unsent
-            self._count_unsent()
-            if self._unsent < before:
-                self.last_active = now
+        if not self._unsent:
+            return
+        self._count_unsent()
+        since, before = self._reading
+        unread = self._unread_bytes()
+        if unread < before and before - unread >= RESPONSE_RATE_BYTES_MIN * (now - since):
+            self._reading = now, unread
+            self.last_active = now
+
+    def _unread_bytes(self) -> int:
+        return self._unsent + bytes_in_system(self._transport.get_extra_info("socket"))
+
+    def unread_seconds(self, now: float) -> float:
+        """How long its client has not got on with its responses; 0 when it has none to read."""
+        return now - self._reading[0] if self._unsent else 0.0
 
     def is_too_slow(self, now: float) -> bool:
         """Whether the client owes the rest of a large request, and sends it more slowly than may be asked for while
@@ -256,6 +271,11 @@ class Connection(asyncio.BufferedProtocol):
         """From now on only what has arrived is answered."""
         self._stopping = True
         self._adjust_reading()
+
+    def close_unread(self, reason: str) -> None:
+        """What its client was answered is given up at once: others wait for that memory."""
+        self.close(reason)
+        self._transport.abort()
 
     def close(self, reason: str) -> None:
         if self._closing:

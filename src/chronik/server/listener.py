@@ -179,12 +179,14 @@ class Listener:
         is_full = self.outbox.unsent_bytes > self.limits.responses_bytes
         for connection in list(self._connections):
             connection.look_whether_it_reads(now)
-            fault = self._fault(connection, now, is_full)
+            fault = self._fault(connection, now)
             if fault is not None:
                 connection.close(fault)
+            elif is_full and connection.unread_seconds(now) > self.limits.response_stuck_seconds:
+                connection.close_unread("its responses are not read, and there is no memory for more")
         self._schedule_sweep()
 
-    def _fault(self, connection: Connection, now: float, is_full: bool) -> str | None:
+    def _fault(self, connection: Connection, now: float) -> str | None:
         began = connection.frame_began
         if began is not None and now - began > self.limits.frame_receive_seconds:
             return f"a request did not arrive whole within {self.limits.frame_receive_seconds:g} s"
@@ -193,6 +195,4 @@ class Listener:
         silent_seconds = now - connection.last_active
         if connection.waits_for_client and silent_seconds > self.limits.idle_seconds:
             return f"idle for {self.limits.idle_seconds:g} s"
-        if is_full and connection.is_unread and silent_seconds > self.limits.response_stuck_seconds:
-            return "its responses are not read, and there is no memory for more"
         return None
