@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from chronik.config import Address
+from chronik.files import Buffer
 from chronik.raft import peer_connection, peer_link
 from chronik.raft.handshake import AcceptorHandshake, DialerHandshake
 from chronik.raft.peer_connection import SILENT_PINGS_MAX, PeerConnection
@@ -20,6 +21,7 @@ from tests.raft_io.cluster import LOCALHOST, identity, run, until
 from tests.raft_io.test_strangers_stay_outside import Inbox, dialling, listening
 
 PING_SECONDS = 0.02
+LARGE_BYTES = 1024 * 1024
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +39,37 @@ async def line_to(address: Address) -> AsyncIterator[tuple[Address, Links]]:
     finally:
         links.heal()
         links.close()
+
+
+@asynccontextmanager
+async def slow_line_to(address: Address) -> AsyncIterator[Address]:
+    """Carries some 800 kB in a second to node 1, and has room for little; back it is as fast as any."""
+    carriers = set()
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pause_seconds: float) -> None:
+        try:
+            while some := await reader.read(4096):
+                writer.write(some)
+                await writer.drain()
+                await asyncio.sleep(pause_seconds)
+        finally:
+            writer.close()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        onward_reader, onward_writer = await asyncio.open_connection(*address)
+        carriers.add(asyncio.ensure_future(carry(reader, onward_writer, 0.005)))
+        carriers.add(asyncio.ensure_future(carry(onward_reader, writer, 0.0)))
+
+    with socket.create_server((LOCALHOST, 0)) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
+        server = await asyncio.start_server(accept, sock=listener, limit=4096)
+        try:
+            yield Address(*listener.getsockname())
+        finally:
+            server.close()
+            for carrier in carriers:
+                carrier.cancel()
+            await asyncio.gather(*carriers, return_exceptions=True)
 
 
 def silent_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -75,6 +108,33 @@ def test_an_idle_connection_is_not_silent() -> None:
             await until(lambda: looks() > 3 * SILENT_PINGS_MAX)
             assert client.connected_peers == [1]
             assert server._accepted[2] is connection
+
+    run(scenario())
+
+
+def test_a_message_that_takes_many_times_the_silence_that_is_borne_gets_over_a_slow_line() -> None:
+    """No ping is answered meanwhile: all are behind it."""
+
+    async def scenario() -> None:
+        async with (
+            listening() as (address, _, server),
+            slow_line_to(address) as through,
+            dialling(identity(2), through) as (client, _),
+        ):
+            received: list[int] = []
+
+            async def receive(peer: int, payload: Buffer) -> list[Buffer]:
+                received.append(len(payload))
+                return [b"thanks"]
+
+            server.calls.register(99, receive)
+            await until(lambda: client.connected_peers == [1])
+            connection = client._links[1]._connection
+            began = asyncio.get_running_loop().time()
+            answer = await client.calls.call(1, 99, bytes(LARGE_BYTES), 60)
+            assert asyncio.get_running_loop().time() - began > 3 * PING_SECONDS * SILENT_PINGS_MAX
+            assert (bytes(answer), received) == (b"thanks", [LARGE_BYTES])
+            assert client._links[1]._connection is connection, "on one connection"
 
     run(scenario())
 

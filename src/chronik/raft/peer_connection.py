@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
 import socket
+import sys
+import termios
 from collections.abc import Sequence
 from typing import Final, Protocol, cast
 
@@ -29,7 +32,10 @@ SILENT_PINGS_MAX: Final = 6
 """Who dialled says something twice a second, and is answered. When nothing at all has come for six times, the line is
 cut: a connection made anew works as soon as the line does, where the old one waits for TCP's next attempt, which comes
 the later the longer the cut was. When a line becomes slow, 1.2 s each way, it is silent for 2.4 s. Counted in looks,
-not by the clock: a node that was paused itself has to look at what has come before it calls others silent."""
+not by the clock: a node that was paused itself has to look at what has come before it calls others silent.
+
+A ping that is still on its way behind a large message cannot be answered: as long as the other machine takes what was
+sent before it, the line is slow, not cut."""
 
 
 class ConnectionOwner(Protocol):
@@ -55,6 +61,11 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._ping = ping
         self._is_watched = ping is not None
         self._pings_unanswered = 0
+        self._handed_bytes = 0
+        self._delivered_bytes = 0
+        """What the other machine had acknowledged at the last look."""
+        self._oldest_ping_end: int | None = None
+        """How much was handed over up to the oldest ping since which nothing was heard."""
         self._splitter = FrameSplitter(_scratch)
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -92,6 +103,7 @@ class PeerConnection(asyncio.BufferedProtocol):
     def send(self, frames: Sequence[Buffer]) -> None:
         if self._transport is not None and not self._is_closing:
             self._transport.writelines(frames)
+            self._handed_bytes += sum(map(len, frames))
 
     def close(self, reason: str, level: int = logging.INFO) -> None:
         """With one line in the log."""
@@ -134,6 +146,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             return
         self._splitter.received(count)
         self._pings_unanswered = 0
+        self._oldest_ping_end = None
         frames: list[Frame] = []
         try:
             while (frame := self._splitter.next()) is not None:
@@ -176,7 +189,6 @@ class PeerConnection(asyncio.BufferedProtocol):
     def _handshake_is_late(self) -> None:
         self.close(f"it did not show who it is within {HANDSHAKE_SECONDS_MAX:.0f} s", logging.WARNING)
 
-
     # --------------------------------------------------------------------------------------------------------- silence
 
     def pinged(self) -> None:
@@ -187,10 +199,31 @@ class PeerConnection(asyncio.BufferedProtocol):
         if self._is_watched and self._pings_unanswered >= SILENT_PINGS_MAX:
             self.close(f"nothing was heard of it for {PING_SECONDS * SILENT_PINGS_MAX:g} s")
             return
-        self._pings_unanswered += 1
+        self._pings_unanswered = 0 if self._gets_through() else self._pings_unanswered + 1
         if self._ping is not None:
             self.send([self._ping])
+            self._oldest_ping_end = self._oldest_ping_end or self._handed_bytes
         self._timer = asyncio.get_running_loop().call_later(PING_SECONDS, self._look)
+
+    def _gets_through(self) -> bool:
+        """What lies before the oldest ping has become less since the last look. A ping that has arrived is another
+        matter: the machine of a process that is stopped acknowledges it, and nobody answers."""
+        before, self._delivered_bytes = self._delivered_bytes, self._handed_bytes - self._outstanding_bytes()
+        return self._oldest_ping_end is not None and before < self._delivered_bytes < self._oldest_ping_end
+
+    def _outstanding_bytes(self) -> int:
+        connected = self._transport.get_extra_info("socket") if self._transport is not None else None
+        return self.unsent_bytes + (_unacknowledged_bytes(connected) if connected is not None else 0)
+
+
+def _unacknowledged_bytes(connected: socket.socket) -> int:
+    """In the kernel: not sent yet, or not known to have arrived. A slow line keeps megabytes there."""
+    count = bytearray(4)
+    try:
+        fcntl.ioctl(connected.fileno(), termios.TIOCOUTQ, count)
+    except OSError:
+        return 0  # a system that does not tell
+    return int.from_bytes(count, sys.byteorder)
 
 
 def _watch_the_line(connected: socket.socket | None) -> None:
