@@ -13,11 +13,13 @@ from typing import Any, cast
 
 import pytest
 
+from chronik.api import fetch
 from chronik.api.context import Services
 from chronik.api.fetch import _Fetching
 from chronik.api.router import Router
 from chronik.broker.fetch_sessions import FetchSessions
 from chronik.broker.purgatory import RecordsArrived
+from chronik.broker.replica import Replica
 from chronik.config import NodeConfig
 from chronik.exchange import Outbox, Peer, Pending
 from chronik.log.partition import PartitionLog
@@ -326,4 +328,30 @@ def test_a_look_that_fails_is_told_to_whoever_waits(monkeypatch: pytest.MonkeyPa
         leader.commit()
         assert (await response_of(pending)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
+    tell(story)
+
+
+# Where so much is asked for that it is looked for in slices
+
+
+@pytest.mark.parametrize(("min_bytes", "reads"), [(1, 1), (1 << 20, 3)])
+def test_what_was_found_in_slices_is_not_read_again(
+    monkeypatch: pytest.MonkeyPatch, min_bytes: int, reads: int
+) -> None:
+    """When it is not enough it is: in the turn from which on it is listened, and when the patience ends."""
+    seen: list[int] = []
+    read = Replica.read
+
+    def counted(replica: Replica, offset: int, *args: Any, **more: Any) -> Any:
+        seen.append(offset)
+        return read(replica, offset, *args, **more)
+
+    async def story(leader: Leader) -> None:
+        await leader.write(b"value")
+        leader.commit()
+        monkeypatch.setattr(Replica, "read", counted)
+        assert talk.values(await answered(leader.fetch(min_bytes))) == [b"value"]
+        assert len(seen) == reads
+
+    monkeypatch.setattr(fetch, "PARTITIONS_LOOKED_AT_AT_ONCE", 0)
     tell(story)

@@ -153,15 +153,16 @@ class _Fetching:
         return self._by_and_by() if len(self._wanted) > PARTITIONS_LOOKED_AT_AT_ONCE else self._begin()
 
     async def _by_and_by(self) -> FetchResponse:
-        """So many may be made up. Where one is, there is something to say at once, and it may be found in slices; where
-        none is, they are not more than can be looked at in the turn from which on it is listened."""
+        """So many may be made up. Where one is, there is something to say at once, and it may be found in slices, as
+        records may; where there is neither, they are looked at again, in the turn from which on it is listened."""
         self._max_bytes = self._bytes_allowed()
         found = Answer([], [], 0, False)
         for some in in_pieces(self._wanted):
             look(self._services, some, self._max_bytes, self._version, found)
             await asyncio.sleep(0)
         services = self._services
-        if found.urgent and not services.may_be_replaced() and not (found.is_doubtful and services.store.is_shared):
+        is_doubtful = services.may_be_replaced() or (found.is_doubtful and services.store.is_shared)
+        if not is_doubtful and self.is_enough(found):
             return self.response(found)
         answer = self._begin()
         return answer if isinstance(answer, FetchResponse) else await answer
