@@ -6,7 +6,8 @@ import pytest
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from chronik.broker.incoming import IncomingRules, accept_produced
-from chronik.protocol.batch import parse_header
+from chronik.protocol.batch import HEADER_BYTES, parse_header
+from chronik.protocol.budget import Budget
 from chronik.protocol.compression import Codec
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.records import Record, decode_batch, encode_batch
@@ -59,6 +60,28 @@ def test_a_compacted_topic_takes_no_record_without_a_key() -> None:
     rules = IncomingRules(max_message_bytes=1_000_000, compacted=True)
     accept_produced(memoryview(batch(b"a")), rules, 9, NOW_MS)
     assert refusal(batch(b"a", key=None), rules) is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", [None, Codec.ZSTD, Codec.GZIP])
+def test_a_batch_is_opened_once_whatever_the_topic_asks_for(codec: Codec | None) -> None:
+    rules = IncomingRules(max_message_bytes=10**6, compacted=True, codec=codec, timestamp_before_max_ms=1_000)
+    sent = batch(*[b"v"] * 1_000, codec=Codec.ZSTD)
+    budget = Budget(10**6, 1_000, 10**6)
+    incoming = accept_produced(memoryview(sent), rules, 9, NOW_MS, lambda: budget)
+    assert [header.codec for header in incoming.headers] == [Codec.ZSTD if codec is None else codec]
+    assert (budget.records_opened, budget.records_left) == (1_000, 0)
+    assert budget.bytes_opened == len(batch(*[b"v"] * 1_000)) - HEADER_BYTES
+    late = batch(*[b"v"] * 1_000, codec=Codec.ZSTD, timestamp=NOW_MS - 1_001)
+    assert refusal(late, rules) is ErrorCode.INVALID_TIMESTAMP
+    assert refusal(batch(b"v", key=None, codec=Codec.ZSTD), rules) is ErrorCode.INVALID_RECORD
+
+
+def test_a_batch_that_is_too_large_is_refused_unopened() -> None:
+    budget = Budget(10**6, 1_000, 10**6)
+    sent, rules = batch(b"x" * 1_000), IncomingRules(max_message_bytes=1_000, compacted=True)
+    with pytest.raises(KafkaError):
+        accept_produced(memoryview(sent), rules, 9, NOW_MS, lambda: budget)
+    assert budget.records_opened == 0
 
 
 def test_zstd_needs_a_client_that_knows_it() -> None:

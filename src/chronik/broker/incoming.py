@@ -26,6 +26,7 @@ from chronik.protocol.compression import Codec
 from chronik.protocol.errors import ErrorCode, InvalidRecord, KafkaError
 from chronik.protocol.message_set import convert_up
 from chronik.protocol.rewrite import oldest_timestamp, recompress, validate_records
+from chronik.protocol.skim import Opened, open_within
 
 FIRST_VERSION_WITH_ZSTD = 7
 
@@ -50,6 +51,11 @@ class IncomingRules:
     timestamp_after_max_ms: int = LONG_MAX
     min_insync_replicas: int = 1
     """With fewer in sync, acks=all is refused."""
+
+    @property
+    def are_of_records(self) -> bool:
+        """Not only of batches: these have to be opened."""
+        return self.compacted or (not self.log_append_time and self.timestamp_before_max_ms < LONG_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +86,9 @@ def accept_produced(
     if api_version < FIRST_VERSION_WITH_ZSTD and any(header.codec == Codec.ZSTD for header in headers):
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or newer")
     if rules.codec is not None and any(header.codec != rules.codec for header in headers):
-        buffer, headers = _recompressed(buffer, headers, rules, budget)
-    position = 0
-    for header in headers:
-        _check(buffer, position, header, rules, now_ms, budget)
-        position += header.size
+        buffer, headers = _recompressed(buffer, headers, rules, now_ms, budget)
+    else:
+        _check(buffer, headers, rules, now_ms, budget)
     if rules.log_append_time:
         buffer = bytearray(buffer)  # what was sent stays as it was: it may have to be looked at again
         return Incoming(buffer, _stamped(buffer, headers, now_ms), now_ms)
@@ -92,8 +96,35 @@ def accept_produced(
 
 
 def _check(
-    buffer: WritableBytes, position: int, header: BatchHeader, rules: IncomingRules, now_ms: int, budget: BudgetOf
+    buffer: WritableBytes, headers: list[BatchHeader], rules: IncomingRules, now_ms: int, budget: BudgetOf
 ) -> None:
+    position = 0
+    for header in headers:
+        _check_batch(header, rules)
+        opened = open_within(buffer, position, budget()) if rules.are_of_records else None
+        _check_records(header, opened, rules, now_ms)
+        del opened  # never two of them at a time
+        position += header.size
+
+
+def _recompressed(
+    buffer: WritableBytes, headers: list[BatchHeader], rules: IncomingRules, now_ms: int, budget: BudgetOf
+) -> tuple[bytearray, list[BatchHeader]]:
+    """Checked, too: what has to be opened for both is opened, and counted, once."""
+    assert rules.codec is not None
+    result, position = bytearray(), 0
+    for header in headers:
+        opened = open_within(buffer, position, budget())
+        stored = recompress(*opened, rules.codec, level=rules.codec_level, size_max=rules.max_message_bytes)
+        _check_batch(parse_header(stored), rules)
+        _check_records(header, opened, rules, now_ms)
+        del opened
+        result += stored
+        position += header.size
+    return result, validate_produced(result)
+
+
+def _check_batch(header: BatchHeader, rules: IncomingRules) -> None:
     if header.size > rules.max_message_bytes:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
@@ -101,37 +132,22 @@ def _check(
         )
     if header.is_transactional:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "Chronik has no transactions yet")
-    if not rules.log_append_time:
-        _check_timestamps(buffer, position, header, rules, now_ms, budget)
-    if rules.compacted:
-        validate_records(buffer, position, budget(), keys_required=True)
 
 
-def _check_timestamps(
-    buffer: WritableBytes, position: int, header: BatchHeader, rules: IncomingRules, now_ms: int, budget: BudgetOf
-) -> None:
+def _check_records(header: BatchHeader, opened: Opened | None, rules: IncomingRules, now_ms: int) -> None:
     newest, oldest = header.max_timestamp, header.base_timestamp
-    if rules.timestamp_before_max_ms < LONG_MAX:
-        oldest = oldest_timestamp(buffer, position, budget())
+    if opened is not None and rules.compacted:
+        oldest = validate_records(*opened, keys_required=True)
+    elif opened is not None and rules.are_of_records:
+        oldest = oldest_timestamp(*opened)
+    if rules.log_append_time:
+        return
     if newest > now_ms + rules.timestamp_after_max_ms or (
         oldest >= 0 and oldest < now_ms - rules.timestamp_before_max_ms
     ):
         raise KafkaError(
             ErrorCode.INVALID_TIMESTAMP, "A record's time lies too far in the past or in the future for this topic"
         )
-
-
-def _recompressed(
-    buffer: WritableBytes, headers: list[BatchHeader], rules: IncomingRules, budget: BudgetOf
-) -> tuple[bytearray, list[BatchHeader]]:
-    assert rules.codec is not None
-    result, position = bytearray(), 0
-    for header in headers:
-        result += recompress(
-            buffer, position, rules.codec, budget(), level=rules.codec_level, size_max=rules.max_message_bytes
-        )
-        position += header.size
-    return result, validate_produced(result)
 
 
 def _stamped(buffer: WritableBytes, headers: list[BatchHeader], now_ms: int) -> list[BatchHeader]:

@@ -19,52 +19,44 @@ from chronik.protocol.budget import Budget
 from chronik.protocol.compression import Codec, Compressor, codec_of, compress
 from chronik.protocol.errors import InvalidRecord, RecordsTooLarge
 from chronik.protocol.skim import NO_KEY, NO_VALUE, Body, open_within, skim
-from chronik.protocol.varint import as_int64, encode_varint, read_varint, read_varlong
+from chronik.protocol.varint import INT64_MAX, as_int64, encode_varint, read_varint, read_varlong
 
 Keep = Callable[[int, memoryview | None, bool], bool]
 """Of a record's offset, its key, and whether it is a tombstone."""
 
 
-def validate_records(
-    buffer: Bytes, position: int = 0, budget: Budget | None = None, *, keys_required: bool = False
-) -> None:
+def validate_records(header: BatchHeader, body: Body, *, keys_required: bool = False) -> int:
     """What `validate_produced` cannot see: whether the records are well-formed, numbered without gaps, and have keys.
 
-    Raises CorruptRecords, RecordsTooLarge or InvalidRecord.
+    Returns the oldest of their times. Raises CorruptRecords or InvalidRecord.
     """
-    header, body = open_within(buffer, position, budget)
     keyless: list[int] = []
-    due = header.base_offset
-    for offset, _, _, key_length, _, _, _ in skim(header, body):
+    due, oldest = header.base_offset, INT64_MAX
+    for offset, timestamp, _, key_length, _, _, _ in skim(header, body):
         if offset != due:
             raise InvalidRecord(f"a record at offset {offset} where {due} is due")
         due += 1
+        if timestamp < oldest:
+            oldest = timestamp
         if keys_required and key_length == NO_KEY:
             keyless.append(offset - header.base_offset)
             if len(keyless) == RECORD_ERRORS_MAX:
                 break
     if keyless:
         raise InvalidRecord("a compacted topic takes no record without a key", tuple(keyless))
+    return oldest if header.record_count else header.base_timestamp
 
 
-def oldest_timestamp(buffer: Bytes, position: int, budget: Budget) -> int:
-    """Raises CorruptRecords or RecordsTooLarge."""
-    header, body = open_within(buffer, position, budget)
+def oldest_timestamp(header: BatchHeader, body: Body) -> int:
+    """Raises CorruptRecords."""
     return min((record[1] for record in skim(header, body)), default=header.base_timestamp)
 
 
 def recompress(
-    buffer: Bytes,
-    position: int,
-    codec: int,
-    budget: Budget | None = None,
-    *,
-    level: int | None = None,
-    size_max: int = FRAME_BYTES_MAX,
+    header: BatchHeader, body: Body, codec: int, *, level: int | None = None, size_max: int = FRAME_BYTES_MAX
 ) -> bytes:
-    """The same batch with its records compressed by `codec`. Raises CorruptRecords; RecordsTooLarge also when the batch
-    would be larger than `size_max` and that can be known before it is made."""
-    header, body = open_within(buffer, position, budget)
+    """The same batch with its records compressed by `codec`. Raises RecordsTooLarge when it would be larger than
+    `size_max` and that can be known before it is made."""
     size = HEADER_BYTES + len(body)
     if codec == Codec.NONE and size > size_max:
         raise RecordsTooLarge(f"a batch of {size} bytes, uncompressed, where {size_max} are accepted")

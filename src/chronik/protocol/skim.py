@@ -15,6 +15,7 @@ from chronik.protocol.errors import CorruptRecords
 from chronik.protocol.varint import INT64_MAX, ZIGZAG, as_int64, read_varint, read_varlong
 
 Body = bytes | memoryview
+Opened = tuple[BatchHeader, Body]
 
 NO_KEY = -1
 NO_VALUE = -1
@@ -25,7 +26,7 @@ Skimmed = tuple[int, int, int, int, int, int, int]
 where the record ends in the body. A plain tuple: one with names would take a third of all the time."""
 
 
-def open_within(buffer: Bytes, position: int, budget: Budget | None = None) -> tuple[BatchHeader, Body]:
+def open_within(buffer: Bytes, position: int, budget: Budget | None = None) -> Opened:
     """The header, and the records in one piece, checked against the checksum and decompressed.
 
     Raises CorruptRecords, or RecordsTooLarge when it is more than `budget` allows: by default what a request of that

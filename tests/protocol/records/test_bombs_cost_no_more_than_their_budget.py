@@ -20,7 +20,7 @@ from chronik.protocol.errors import CorruptRecords, InvalidRecord, RecordsTooLar
 from chronik.protocol.message_set import convert_down, convert_up, iter_messages
 from chronik.protocol.records import Record, decode_batch, encode_batch
 from chronik.protocol.rewrite import oldest_timestamp, recompress, retain, validate_records
-from chronik.protocol.skim import skim_as_far
+from chronik.protocol.skim import open_within, skim_as_far
 from tests.abuse.bomb_records import (
     TIME_MS,
     batch,
@@ -42,7 +42,7 @@ KEYS_AND_VALUES = [Record(n, 1_000 + n, b"k%d" % n, b"v" * n if n % 3 else None,
 @pytest.mark.parametrize("codec", CODECS)
 def test_headers_are_passed_over(codec: Codec) -> None:
     budget = Budget.for_bytes(0)
-    validate_records(many_headers(HEADERS_BYTES, codec), 0, budget, keys_required=True)
+    validate_records(*open_within(many_headers(HEADERS_BYTES, codec), 0, budget), keys_required=True)
     assert budget.records_opened == 9
     assert HEADERS_BYTES * 0.8 < budget.bytes_opened < HEADERS_BYTES * 1.2
 
@@ -80,17 +80,17 @@ def test_batches_that_are_searched_one_after_the_other_share_a_budget(codec: Cod
         with pytest.raises(RecordsTooLarge):
             list(skim_as_far(encoded, budget))
         with pytest.raises(RecordsTooLarge):
-            validate_records(encoded, 0, budget)
+            validate_records(*open_within(encoded, 0, budget))
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_a_batch_of_too_many_bytes_is_refused(codec: Codec) -> None:
     largest = one_large_record(OPENED_BYTES_MAX - 20, codec)
     room = Budget(OPENED_BYTES_MAX, 1, OPENED_BYTES_MAX)
-    validate_records(largest, 0, room, keys_required=True)
+    validate_records(*open_within(largest, 0, room), keys_required=True)
     assert OPENED_BYTES_MAX - 20 < room.bytes_opened <= OPENED_BYTES_MAX
     with pytest.raises(RecordsTooLarge):
-        validate_records(one_large_record(OPENED_BYTES_MAX, codec), 0, Budget(OPENED_BYTES_MAX, 1, OPENED_BYTES_MAX))
+        open_within(one_large_record(OPENED_BYTES_MAX, codec), 0, Budget(OPENED_BYTES_MAX, 1, OPENED_BYTES_MAX))
 
 
 def test_what_may_be_opened_grows_with_what_was_sent() -> None:
@@ -104,7 +104,7 @@ def test_a_batch_of_too_many_records_is_refused_by_its_header() -> None:
     lying = batch([record(0, field(b"k") + field(None) + b"\x00")], Codec.ZSTD, count=OPENED_RECORDS_MAX + 1)
     budget = Budget.for_bytes(0)
     with pytest.raises(RecordsTooLarge):
-        validate_records(lying, 0, budget)
+        validate_records(*open_within(lying, 0, budget))
     assert budget.bytes_opened == 0
     budget.take_records(OPENED_RECORDS_MAX)
     with pytest.raises(RecordsTooLarge):
@@ -116,16 +116,16 @@ def test_more_records_than_the_header_says_are_not_looked_at(codec: Codec) -> No
     tail = field(b"k") + field(None) + b"\x00"
     lying = batch([record(delta, tail) for delta in range(1_000)], codec, count=3)
     with pytest.raises(CorruptRecords, match="after the last record"):
-        validate_records(lying, 0, Budget(100_000, 3, 100_000))
+        validate_records(*open_within(lying, 0, Budget(100_000, 3, 100_000)))
 
 
 def test_on_the_loop_less_is_opened() -> None:
-    validate_records(tiny_records(OPENED_ON_LOOP_RECORDS_MAX, Codec.ZSTD), 0, Budget.on_loop())
+    validate_records(*open_within(tiny_records(OPENED_ON_LOOP_RECORDS_MAX, Codec.ZSTD), 0, Budget.on_loop()))
     with pytest.raises(RecordsTooLarge):
-        validate_records(tiny_records(OPENED_ON_LOOP_RECORDS_MAX + 1, Codec.ZSTD), 0, Budget.on_loop())
+        validate_records(*open_within(tiny_records(OPENED_ON_LOOP_RECORDS_MAX + 1, Codec.ZSTD), 0, Budget.on_loop()))
     with pytest.raises(RecordsTooLarge):
-        validate_records(one_large_record(OPENED_ON_LOOP_BYTES_MAX, Codec.ZSTD), 0, Budget.on_loop())
-    validate_records(one_large_record(OPENED_ON_LOOP_BYTES_MAX - 20, Codec.NONE), 0, Budget.on_loop())
+        validate_records(*open_within(one_large_record(OPENED_ON_LOOP_BYTES_MAX, Codec.ZSTD), 0, Budget.on_loop()))
+    validate_records(*open_within(one_large_record(OPENED_ON_LOOP_BYTES_MAX - 20, Codec.NONE), 0, Budget.on_loop()))
 
 
 def test_empty_files_in_gzip_are_not_opened_on_the_loop() -> None:
@@ -146,20 +146,20 @@ def test_tiny_blocks_of_snappy_are_counted() -> None:
 def test_no_more_records_are_blamed_than_can_be_told() -> None:
     for count in (RECORD_ERRORS_MAX, RECORD_ERRORS_MAX + 1):
         with pytest.raises(InvalidRecord) as raised:
-            validate_records(tiny_records(count, Codec.ZSTD, key=None), keys_required=True)
+            validate_records(*open_within(tiny_records(count, Codec.ZSTD, key=None), 0), keys_required=True)
         assert raised.value.indexes == tuple(range(RECORD_ERRORS_MAX))
 
 
 def test_a_batch_that_would_be_too_large_is_not_made() -> None:
     bomb = one_large_record(1_000_000, Codec.ZSTD)
-    assert len(recompress(bomb, 0, Codec.NONE, size_max=1_001_000)) > 1_000_000
+    assert len(recompress(*open_within(bomb, 0), Codec.NONE, size_max=1_001_000)) > 1_000_000
     with pytest.raises(RecordsTooLarge):
-        recompress(bomb, 0, Codec.NONE, size_max=1_000_000)
+        recompress(*open_within(bomb, 0), Codec.NONE, size_max=1_000_000)
 
 
 def test_the_oldest_record_is_found() -> None:
     records = [Record(0, 9, b"k"), Record(1, 5, b"k"), Record(2, 7, b"k")]
-    assert oldest_timestamp(encode_batch(records, codec=Codec.LZ4), 0, Budget.on_loop()) == 5
+    assert oldest_timestamp(*open_within(encode_batch(records, codec=Codec.LZ4), 0, Budget.on_loop())) == 5
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -19,6 +19,7 @@ from chronik.protocol.errors import CorruptRecords, ErrorCode, KafkaError
 from chronik.protocol.message_set import convert_down, convert_up, iter_messages
 from chronik.protocol.records import RECORD_HEADERS_MAX, Record, decode_batch, encode_batch, iter_records
 from chronik.protocol.rewrite import recompress, retain, validate_records
+from chronik.protocol.skim import open_within
 from chronik.protocol.varint import encode_varint
 
 LIMIT = 1024 * 1024
@@ -39,9 +40,9 @@ Reader = Callable[[bytes], object]
 BATCH_READERS: list[Reader] = [
     lambda buffer: list(iter_records(buffer, LIMIT)),
     lambda buffer: decode_batch(buffer, 0, LIMIT),
-    lambda buffer: validate_records(buffer, 0, within()),
+    lambda buffer: validate_records(*open_within(buffer, 0, within())),
     lambda buffer: retain(buffer, 0, lambda offset, *_: offset % 2 == 0, within(), delete_horizon_ms=7),
-    lambda buffer: recompress(buffer, 0, Codec.LZ4, within()),
+    lambda buffer: recompress(*open_within(buffer, 0, within()), Codec.LZ4),
     lambda buffer: convert_down(buffer, 0, within()),
     lambda buffer: convert_down(buffer, 1, within()),
 ]

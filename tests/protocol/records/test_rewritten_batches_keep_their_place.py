@@ -14,6 +14,7 @@ from chronik.protocol.compression import Codec
 from chronik.protocol.errors import CorruptRecords, InvalidRecord, RecordsTooLarge
 from chronik.protocol.records import Record, decode_batch, encode_batch
 from chronik.protocol.rewrite import recompress, retain, validate_records
+from chronik.protocol.skim import open_within
 
 CODECS = list(Codec)
 RECORDS = [Record(100 + index, 5_000 - 10 * index, b"k%d" % index, b"v" * index, (("h", b"x"),)) for index in range(10)]
@@ -63,7 +64,7 @@ def test_a_batch_that_loses_everything_is_gone_or_empty_as_wished() -> None:
     assert (header.record_count, header.codec, header.is_transactional) == (0, Codec.NONE, True)
     assert (header.base_timestamp, header.max_timestamp) == (before.max_timestamp, before.max_timestamp)
     assert decode_batch(empty) == []
-    assert recompress(empty, 0, Codec.ZSTD) == empty
+    assert recompress(*open_within(empty, 0), Codec.ZSTD) == empty
     assert retain(empty, 0, lambda offset, key, is_tombstone: True, keep_empty=True) == empty
 
 
@@ -97,7 +98,7 @@ def test_a_delete_horizon_is_for_tombstones_only() -> None:
 @pytest.mark.parametrize("target", CODECS)
 def test_recompression_changes_the_codec_and_nothing_else(source: Codec, target: Codec) -> None:
     batch = batch_of(RECORDS, source, transactional=True)
-    other = recompress(b"!" + batch, 1, target)
+    other = recompress(*open_within(b"!" + batch, 1), target)
     before, after = parse_header(batch), parse_header(other)
     attributes = before.attributes & ~7 | target
     assert after == before._replace(batch_length=after.batch_length, crc=after.crc, attributes=attributes)
@@ -106,36 +107,36 @@ def test_recompression_changes_the_codec_and_nothing_else(source: Codec, target:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_good_records_pass_the_deep_check(codec: Codec) -> None:
-    validate_records(batch_of(RECORDS, codec), keys_required=True)
+    validate_records(*open_within(batch_of(RECORDS, codec), 0), keys_required=True)
 
 
 def test_a_record_without_a_key_is_refused_where_keys_are_required() -> None:
     batch = batch_of([*RECORDS[:4], RECORDS[4]._replace(key=None)])
-    validate_records(batch)
+    validate_records(*open_within(batch, 0))
     with pytest.raises(InvalidRecord, match="key"):
-        validate_records(batch, keys_required=True)
+        validate_records(*open_within(batch, 0), keys_required=True)
 
 
 def test_offsets_with_a_gap_are_refused_from_a_producer() -> None:
     with pytest.raises(InvalidRecord, match="101"):
-        validate_records(batch_of([RECORDS[0], RECORDS[2]]))
+        validate_records(*open_within(batch_of([RECORDS[0], RECORDS[2]]), 0))
 
 
 def test_damage_behind_a_good_checksum_is_found_by_the_deep_check() -> None:
     batch = batch_of(RECORDS)
     with pytest.raises(CorruptRecords):
-        validate_records(seal(parse_header(batch), batch[61:-1]))
+        validate_records(*open_within(seal(parse_header(batch), batch[61:-1]), 0))
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_everything_that_opens_a_batch_respects_its_limit(codec: Codec) -> None:
     batch = batch_of([Record(0, 0, b"k", bytes(50_000))], codec)
     with pytest.raises(RecordsTooLarge):
-        validate_records(batch, budget=within(50_000))
+        validate_records(*open_within(batch, 0, within(50_000)))
     with pytest.raises(RecordsTooLarge):
-        recompress(batch, 0, Codec.NONE, budget=within(50_000))
+        recompress(*open_within(batch, 0, within(50_000)), Codec.NONE)
     with pytest.raises(RecordsTooLarge):
         retain(batch, 0, lambda offset, key, is_tombstone: True, budget=within(50_000))
     with pytest.raises(RecordsTooLarge):
         decode_batch(batch, limit=50_000)
-    validate_records(batch, budget=within(50_020))
+    validate_records(*open_within(batch, 0, within(50_020)))
