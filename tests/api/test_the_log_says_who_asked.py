@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
 from chronik.api.context import Services
 from chronik.api.router import Router
-from chronik.exchange import Peer
+from chronik.exchange import Outbox, Peer
 from chronik.protocol.codec import RequestHeader, encode_request
 from chronik.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from chronik.protocol.messages.list_offsets import ListOffsetsRequest
@@ -37,7 +38,9 @@ def test_a_request_that_waits_is_seen_at_debug_level(chronik_broker_factory: Bro
 
 
 def test_a_request_that_fails_is_logged_with_its_client(caplog: pytest.LogCaptureFixture) -> None:
-    router = Router(cast(Services, None), lambda error: None)  # nothing to serve with: everything fails
+    store = SimpleNamespace(is_shared=False)
+    services = SimpleNamespace(store=store, outbox=Outbox())  # nothing more to serve with: everything fails
+    router = Router(cast(Services, services), lambda error: None)
     header = RequestHeader(ListOffsetsRequest.__schema__.api_key, 4, 7, "a-client")
     frame = bytearray(encode_request(header, ListOffsetsRequest())[4:])
     with caplog.at_level(logging.ERROR, "chronik.api"):

@@ -71,7 +71,7 @@ def test_deleted_records_are_gone_on_all_replicas_when_it_is_answered_and_stay_s
     chronik_cluster_factory: ClusterFactory,
 ) -> None:
     cluster = chronik_cluster_factory()
-    [place] = replicated.make_topic(cluster, "deleted", segment_bytes="1000", file_delete_delay_ms="0")
+    [place] = replicated.make_topic(cluster, "deleted", internal_segment_bytes="1000", file_delete_delay_ms="0")
     write(cluster, place, *(b"%03d" % number + bytes(100) for number in range(60)))
     leader = replicated.leader_of(cluster, place)
     assert delete_records(leader, place, 25) == (ErrorCode.NONE, 25)
@@ -110,7 +110,7 @@ def test_retention_moves_the_start_of_all_replicas_and_a_new_leader_has_the_same
 ) -> None:
     cluster = chronik_cluster_factory(broker=EAGER)
     [place] = replicated.make_topic(
-        cluster, "retained", segment_bytes="2000", retention_bytes="6000", file_delete_delay_ms="0"
+        cluster, "retained", internal_segment_bytes="2000", retention_bytes="6000", file_delete_delay_ms="0"
     )
     write(cluster, place, *(b"%03d" % number + bytes(200) for number in range(100)))
 
@@ -129,7 +129,7 @@ def test_retention_moves_the_start_of_all_replicas_and_a_new_leader_has_the_same
 
 COMPACTED = {
     "cleanup_policy": "compact",
-    "segment_bytes": "2000",
+    "internal_segment_bytes": "2000",
     "min_cleanable_dirty_ratio": "0.01",
     "file_delete_delay_ms": "0",
 }

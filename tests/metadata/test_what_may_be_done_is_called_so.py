@@ -74,6 +74,7 @@ def seconds_until_done(attempt: Callable[[VirtualLoop, RaftStore], object]) -> f
 
     async def scenario() -> None:
         store = RaftStore(1)
+        store._driver = cast(RaftDriver, SimpleNamespace(leader=2))
         attempts: list[bool] = []
 
         async def propose(*_: Any) -> None:
