@@ -1,7 +1,9 @@
-"""What a node keeps is for its own user: folders are 0700, files 0600, whatever the umask is; older ones become so."""
+"""What a node keeps is for its own user: folders are 0700, files 0600, whatever the umask is; older ones become so.
+Whom its operator lets in afterwards stays in, and what others have put beside it is left alone."""
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Iterator
@@ -9,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from chronik.node.identity import IDENTITY_FILE
+from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
 from tests.api.talk import batch, produce
 from tests.raw import RawClient
@@ -28,16 +32,73 @@ def modes(folder: Path) -> set[tuple[str, int]]:
     return found | {("folder", stat.S_IMODE(folder.stat().st_mode))}
 
 
+def write(broker: Broker, topic: str) -> None:
+    broker.create_topic(topic, partitions=3)
+    with RawClient(broker.bootstrap) as client:
+        assert not produce(client, topic, batch(b"value")).error_code
+
+
+def open_to_all(folder: Path) -> None:
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def make_older(folder: Path) -> None:
+    """As versions had it that closed nothing."""
+    identity = json.loads((folder / IDENTITY_FILE).read_text())
+    (folder / IDENTITY_FILE).write_text(json.dumps({key: identity[key] for key in ("node_id", "directory_id")}))
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
 @pytest.mark.usefixtures("umask")
 def test_new_folders_are_closed_and_old_ones_are_when_they_are_started(chronik_broker_factory: BrokerFactory) -> None:
     broker = chronik_broker_factory()
-    broker.create_topic("topic", partitions=3)
-    with RawClient(broker.bootstrap) as client:
-        assert not produce(client, "topic", batch(b"value")).error_code
+    write(broker, "topic")
     broker.stop()
     assert modes(broker.data_dir) == {("folder", 0o700), ("file", 0o600)}
-    for path in [broker.data_dir, *broker.data_dir.rglob("*")]:
-        path.chmod(0o755 if path.is_dir() else 0o644)
+    open_to_all(broker.data_dir)
+    make_older(broker.data_dir)
     broker.start()
     assert modes(broker.data_dir) == {("folder", 0o700), ("file", 0o600)}
     assert [record.value for record in broker.records("topic")] == [b"value"]
+
+
+@pytest.fixture
+def usual_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("usual_umask")
+def test_a_group_that_was_let_in_stays_and_reads_what_is_made_later(chronik_broker_factory: BrokerFactory) -> None:
+    broker = chronik_broker_factory()
+    write(broker, "before")
+    broker.stop()
+    old_log, *_ = broker.data_dir.glob("topics/*/*/*.log")
+    broker.data_dir.chmod(0o2750)
+    old_log.chmod(0o640)
+    broker.start()
+    write(broker, "after")
+    broker.stop()
+    assert (mode(broker.data_dir), mode(old_log)) == (0o2750, 0o640)
+    new_logs = [path for path in broker.data_dir.glob("topics/*/*/*.log") if path.parts[-3] != old_log.parts[-3]]
+    assert {mode(path) for path in new_logs} == {0o640}
+    assert {mode(path.parent) & 0o777 for path in new_logs} == {0o750}
+
+
+def test_what_others_put_into_the_folder_is_left_alone(chronik_broker_factory: BrokerFactory) -> None:
+    broker = chronik_broker_factory()
+    broker.stop()
+    script = broker.data_dir / "hooks" / "backup.sh"
+    script.parent.mkdir()
+    script.write_text("#!/bin/sh\n")
+    open_to_all(broker.data_dir)
+    script.chmod(0o755)
+    make_older(broker.data_dir)
+    broker.start()
+    assert (mode(script.parent), mode(script)) == (0o755, 0o755)
+    assert mode(broker.data_dir) == 0o700

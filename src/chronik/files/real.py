@@ -6,7 +6,7 @@ import contextlib
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final, NoReturn, TypeVar
 
@@ -17,7 +17,12 @@ from chronik.files.interface import Buffer, folders_above
 
 FILE_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o700
-"""Records, and what groups have read of them, are nobody's business but the node's."""
+"""Records, and what groups have read of them, are nobody's business but the node's, unless its operator lets a group
+into the root."""
+
+GROUP_MAY_READ: Final = 0o040
+GROUP_MAY_ENTER: Final = 0o050
+OF_GROUP_AND_OTHERS: Final = 0o077
 
 T = TypeVar("T")
 
@@ -35,6 +40,8 @@ class RealFiles:
         self.root = str(root)
         self.failure: str | None = None
         self._spare = spare
+        self._file_mode = FILE_MODE
+        self._folder_mode = FOLDER_MODE
         os.makedirs(self.root, FOLDER_MODE, exist_ok=True)
 
     @property
@@ -52,7 +59,7 @@ class RealFiles:
     def create(self, path: str) -> RealFile:
         full = self._full(path)
         with self._fail_stop("create", path):
-            fd = self._opening(lambda: os.open(full, platform.OPEN_FLAGS | os.O_CREAT, FILE_MODE))
+            fd = self._opening(lambda: os.open(full, platform.OPEN_FLAGS | os.O_CREAT, self._file_mode))
         return RealFile(self, path, fd)
 
     def exists(self, path: str) -> bool:
@@ -76,7 +83,7 @@ class RealFiles:
         with self._fail_stop("make folder", path):
             for folder in (*reversed(folders_above(path)[:-1]), path):
                 with contextlib.suppress(FileExistsError):
-                    os.mkdir(self._full(folder), FOLDER_MODE)
+                    os.mkdir(self._full(folder), self._folder_mode)
         return folders_above(path)
 
     def remove_folder(self, path: str) -> None:
@@ -104,16 +111,24 @@ class RealFiles:
             raise
         return RealLock(fd)
 
-    def tighten(self) -> None:
-        """Takes from others what earlier versions gave them. Raises OSError when it is not ours to take."""
-        if sys.platform == "win32" or stat.S_IMODE(os.stat(self.root).st_mode) == FOLDER_MODE:
+    def close_to_others(self, paths: Iterable[str]) -> None:
+        """The root, and what lies at and below these paths. Raises OSError when it is not ours to close."""
+        if sys.platform == "win32":
             return
-        for folder, folders, names in os.walk(self.root):
-            for name in folders:
-                _set_mode(f"{folder}/{name}", FOLDER_MODE)
-            for name in names:
-                _set_mode(f"{folder}/{name}", FILE_MODE)
-        os.chmod(self.root, FOLDER_MODE)  # at last: it says that the rest is done
+        _close_to_others(self.root)
+        for path in map(self._full, paths):
+            _close_to_others(path)
+            for folder, folders, names in os.walk(path):
+                for name in (*folders, *names):
+                    _close_to_others(f"{folder}/{name}")
+
+    def share_as_the_root_is(self) -> None:
+        """What is made from now on is readable by a group that may read the root."""
+        if sys.platform == "win32":
+            return
+        root_mode = stat.S_IMODE(os.stat(self.root).st_mode)
+        self._file_mode = FILE_MODE | root_mode & GROUP_MAY_READ
+        self._folder_mode = FOLDER_MODE | root_mode & GROUP_MAY_ENTER
 
     def fail(self, action: str, path: str, error: OSError) -> NoReturn:
         self.failure = f"{action} {path}: {error.strerror or error}"
@@ -138,9 +153,9 @@ class RealFiles:
             self.fail(action, path, error)
 
 
-def _set_mode(path: str, mode: int) -> None:
-    if not os.path.islink(path):
-        os.chmod(path, mode)
+def _close_to_others(path: str) -> None:
+    if os.path.exists(path) and not os.path.islink(path):
+        os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) & ~OF_GROUP_AND_OTHERS)
 
 
 class RealLock:

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from chronik.broker.set_aside import DELETED_FOLDER, TOPICS_FOLDER, UNKNOWN_FOLDER
 from chronik.errors import ConfigError, DataFolderInUse
 from chronik.files import Lock, RealFiles, write_atomically
 from chronik.files.descriptors import SpareDescriptors
@@ -31,7 +32,16 @@ from chronik.node.restoring import known_directory
 logger = logging.getLogger("chronik.node")
 
 LOCK_FILE = ".lock"
-FOLDERS_OF_TOPICS = ("topics", "unknown")
+SYNCED_OFFSETS_FILE = "synced-offsets"
+FOLDERS_OF_TOPICS = (TOPICS_FOLDER, UNKNOWN_FOLDER)
+MADE_BY_A_NODE = (
+    LOCK_FILE,
+    IDENTITY_FILE,
+    SYNCED_OFFSETS_FILE,
+    *METADATA_FOLDERS.values(),
+    *FOLDERS_OF_TOPICS,
+    DELETED_FOLDER,
+)
 
 
 class DataFolder:
@@ -73,13 +83,17 @@ class DataFolder:
         refuse_wrong_start(found, self._node_id, self._mode, contents, str(self._path))
         self._identity = found
         self.was_of_cluster = found.cluster_id
+        if stored is None or found.format != FORMAT:
+            self._close_to_others()
+        else:
+            self.files.share_as_the_root_is()
         if stored is None or found.format != FORMAT or found.mode is None:
             self._store(replace(found, mode=self._mode, format=FORMAT))
-        self._close_to_others()
 
     def _close_to_others(self) -> None:
+        """Once, when it is made or brought over from an earlier version: from then on its operator decides."""
         try:
-            self.files.tighten()
+            self.files.close_to_others(MADE_BY_A_NODE)
         except OSError as error:  # another user's folder that this one was let into
             logger.warning("%s is open to others, and cannot be closed to them: %s", self._path, error)
 

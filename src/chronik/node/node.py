@@ -31,15 +31,13 @@ from chronik.log.synced import SyncedOffsets
 from chronik.metadata.commands import AllocateProducerIds
 from chronik.metadata.store import Acks
 from chronik.node.alone import Alone
-from chronik.node.data_folder import DataFolder
+from chronik.node.data_folder import SYNCED_OFFSETS_FILE, DataFolder
 from chronik.node.descriptors import Descriptors, claim_descriptors, shared_out
 from chronik.node.identity import Mode
 from chronik.node.standing import Standing
 from chronik.server.listener import Listener, ListenerLimits
 
 logger = logging.getLogger("chronik.node")
-
-SYNCED_OFFSETS_FILE = "synced-offsets"
 
 
 @dataclass(frozen=True, slots=True)

@@ -246,6 +246,8 @@ class Connection(asyncio.BufferedProtocol):
             self.last_active = now
 
     def _unread_bytes(self) -> int:
+        if self._transport.is_closing():  # its descriptor may be gone, or another's
+            return self._unsent
         return self._unsent + bytes_in_system(self._transport.get_extra_info("socket"))
 
     def unread_seconds(self, now: float) -> float:
