@@ -21,8 +21,8 @@ from chronik.log.epochs import EpochHistory
 from chronik.log.index import IndexDamaged, IndexEntry, SegmentIndex
 from chronik.log.offset_file import OffsetFile
 from chronik.log.synced import SyncedOffsets
+from chronik.node.data_folder import SYNCED_OFFSETS_FILE
 from chronik.node.identity import IDENTITY_FILE, Identity
-from chronik.node.node import SYNCED_OFFSETS_FILE
 from chronik.pipeline.audit.readonly import ReadOnlyFiles
 from chronik.pipeline.segment_files import SegmentFile, segments_of
 from chronik.pipeline.segments import TOPICS_FOLDER
