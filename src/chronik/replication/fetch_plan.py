@@ -101,9 +101,12 @@ class FetchPlan:
             self.rest(key, now + min(RETRY_SECONDS_FIRST * 2.0 ** min(followed.cuts, 16), RETRY_SECONDS_MAX))
 
     def rest(self, key: Key, until: float) -> None:
-        self.followed[key].rests_until = until
-        self._changed.pop(key, None)
-        self._resting[key] = None
+        """Nothing, if another leads it by now: while one log waits for its disk, what is known of others changes."""
+        followed = self.followed.get(key)
+        if followed is not None:
+            followed.rests_until = until
+            self._changed.pop(key, None)
+            self._resting[key] = None
 
     def unopened(self) -> list[Replica]:
         """Whose logs have to be opened before they can be asked for."""

@@ -180,7 +180,8 @@ class LeaderFetcher:
             self._plan.rest((replica.topic_id, replica.index), self._clock.monotonic() + LEAVING_SECONDS)
             return
         await replica.settled()
-        if not replica.abandoned and replica.leading is None and replica.log.missing_from is not None:
+        is_follower = not replica.abandoned and replica.leading is None and not replica.is_in_isr
+        if is_follower and replica.log.missing_from is not None:
             end = replica.log.log_end_offset
             logger.error(
                 "%r: of offsets %d to %d, which are gone from this disk, what the leader has is fetched again",

@@ -27,7 +27,7 @@ from chronik.metadata.commands import (
     UpdateISR,
 )
 from chronik.metadata.delta import Change, Delta
-from chronik.metadata.records import Broker
+from chronik.metadata.records import Broker, Partition
 from chronik.metadata.store import MetadataStore
 from chronik.news import News
 from chronik.protocol.errors import ErrorCode, KafkaError
@@ -145,15 +145,25 @@ class IsrKeeper:
         count on it. Unless they are away, and it has some: then those are served."""
         if not replica.is_in_isr or not _is_damaged(replica) or _was_elected_without_its_log(replica):
             return False
-        partition = self._store.image.topics_by_id[replica.topic_id].partitions[replica.index]
+        partition = self._own_partition(replica)
+        if partition is None:
+            return False
         if replica.log.is_lost or not replica.leads:
             return len(partition.replicas) > 1
         return any(self._is_alive(member) for member in partition.isr if member != self._node_id)
 
+    def _own_partition(self, replica: Replica) -> Partition | None:
+        """None when the image has moved it to other nodes already: replicas follow bit by bit."""
+        topic = self._store.image.topics_by_id.get(replica.topic_id)
+        partition = None if topic is None else topic.partitions[replica.index]
+        return partition if partition is not None and self._node_id in partition.replicas else None
+
     async def _pass_on(self, replica: Replica) -> None:
         """An operator wants a leader, whatever it lacks, and this one lacks everything: those behind it in the order of
         the replicas may have more. The last of them begins anew."""
-        partition = self._store.image.topics_by_id[replica.topic_id].partitions[replica.index]
+        partition = self._own_partition(replica)
+        if partition is None:
+            return
         behind = partition.replicas[partition.replicas.index(self._node_id) + 1 :]
         heir = next(filter(self._is_alive, behind), None)
         try:
