@@ -120,6 +120,7 @@ class Process:
             host.clock,
             VirtualFlusher(disk, self.loop),
             flush_each_append=True,
+            on_fatal=self.loop.failures.append,
         )
         replication = Replication(
             host.id, self.store, self.replicas, configs, self.calls, host.clock, lambda: self.epoch

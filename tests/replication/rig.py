@@ -41,6 +41,7 @@ class Rig:
             self.consensus.command(RegisterBroker(node, "host", 9092, None, bytes([node]) * 16, bytes([node]) * 16))
         assignment = PartitionAssignment((LEADER, FOLLOWER, OTHER), (LEADER, FOLLOWER, OTHER), LEADER)
         self.consensus.command(CreateTopic(TOPIC_ID, "topic", (assignment,) * partitions, configs or {}, 0))
+        self.fatal: list[BaseException] = []
         self.progress: list[tuple[Replica, Follower]] = []
 
     def run(self, story: Callable[[Rig], Coroutine[Any, Any, None]]) -> None:
@@ -49,8 +50,8 @@ class Rig:
             await story(self)
 
         self.loop.run(begin_and_tell(), [])
-        if self.loop.failures:
-            raise self.loop.failures[0]
+        for failure in (*self.loop.failures, *self.fatal):
+            raise failure
 
     def _begin(self) -> None:
         self.store = VirtualStore(LEADER, b"l" * 16, self.consensus, Life(), lambda: False)
@@ -65,6 +66,7 @@ class Rig:
             self.clock,
             VirtualFlusher(SlowDisk(lambda: 0.001), self.loop),
             flush_each_append=True,
+            on_fatal=self.fatal.append,
         )
         throttle = ReplicationThrottle("leader", LEADER, self.store, self.configs, self.clock)
         self.server = ReplicaServer(

@@ -102,6 +102,28 @@ def test_a_role_that_changes_again_meanwhile_is_the_last_one() -> None:
     many_topics().run(story)
 
 
+def test_an_error_in_a_later_turn_is_heard_of() -> None:
+    """The node stops, as it does when a role that changes at once goes wrong."""
+
+    async def story(rig: Rig) -> None:
+        replica = rig.replicas.get(f"t{TOPICS - 1}", 0)
+        assert replica is not None
+        broken = OSError("the disk is broken")
+
+        def fail(changed: Replica) -> None:
+            if changed is replica:
+                raise broken
+
+        rig.replicas.listeners.append(fail)
+        rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.OFFLINE))
+        for _ in range(TOPICS // TOPICS_PER_TURN + 2):
+            await asyncio.sleep(0)
+        assert rig.fatal == [broken]
+        rig.fatal.clear()
+
+    many_topics().run(story)
+
+
 def test_a_topic_that_is_deleted_meanwhile_is_gone() -> None:
     async def story(rig: Rig) -> None:
         rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.OFFLINE))

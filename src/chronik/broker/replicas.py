@@ -67,9 +67,11 @@ class Replicas:
         flusher: Flusher,
         *,
         flush_each_append: bool,
+        on_fatal: Callable[[BaseException], None],
         deletions_of: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """`deletions_of` names the cluster that a topic which is not known any more was deleted by, for certain."""
+        """`on_fatal` hears of what goes wrong in a turn that nobody waits for: the node cannot go on then.
+        `deletions_of` names the cluster that a topic which is not known any more was deleted by, for certain."""
         self._node_id = node_id
         self._store = store
         self._configs = configs
@@ -78,6 +80,7 @@ class Replicas:
         self._clock = clock
         self._flusher = flusher
         self._flush_each_append = flush_each_append
+        self._on_fatal = on_fatal
         self._deletions_of = deletions_of
         self._set_aside = SetAside(cache.files)
         self._unknown: dict[bytes, str] = {}
@@ -206,8 +209,12 @@ class Replicas:
             asyncio.get_running_loop().call_soon(self._catch_up_with_some)
 
     def _catch_up_with_some(self) -> None:
-        for topic_id in list(itertools.islice(self._behind, TOPICS_PER_TURN)):
-            self._catch_up(topic_id)
+        try:
+            for topic_id in list(itertools.islice(self._behind, TOPICS_PER_TURN)):
+                self._catch_up(topic_id)
+        except Exception as error:  # the loop would only write it down, and the others would keep their old roles
+            self._on_fatal(error)
+            return
         if self._behind:
             asyncio.get_running_loop().call_soon(self._catch_up_with_some)
 

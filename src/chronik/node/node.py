@@ -159,6 +159,7 @@ class Node:
             self._clock,
             flusher,
             flush_each_append=config.flush == "group",
+            on_fatal=self._fail,
             # A node that stands alone never misses a deletion; and who has only just learnt whose its folder is cannot
             # be sure that all in it was of that cluster.
             deletions_of=lambda: folder.was_of_cluster if config.peers else None,
