@@ -202,3 +202,14 @@ def test_one_that_was_fenced_for_its_silence_comes_back_with_its_next_word() -> 
     assert changes(liveness, brokers(ONLINE), 5.0) == [UpdateBrokerStatus(1, OFFLINE, 7)]
     liveness.heard(1, 7, 5.1)
     assert changes(liveness, brokers(OFFLINE), 5.2) == [UpdateBrokerStatus(1, ONLINE, 7)]
+
+
+def test_a_farewell_holds_for_a_broker_that_was_once_taken_for_dead() -> None:
+    liveness = Liveness(SESSION)
+    changes(liveness, brokers(ONLINE), 0.0)
+    assert changes(liveness, brokers(ONLINE), 4.0) == [UpdateBrokerStatus(1, OFFLINE, 7)]
+    liveness.heard(1, 7, 5.0)
+    assert changes(liveness, brokers(OFFLINE), 5.1) == [UpdateBrokerStatus(1, ONLINE, 7)]
+    liveness.heard(1, 7, 20.0)
+    assert changes(liveness, brokers(ONLINE), 20.1) == []
+    assert changes(liveness, brokers(OFFLINE), 20.2) == [], "by its own word"

@@ -101,7 +101,9 @@ class Liveness:
             status = BrokerStatus.ONLINE if is_alive else BrokerStatus.OFFLINE
             if broker.status is not status and not (is_alive and broker.status is BrokerStatus.MAINTENANCE):
                 wanted.append(UpdateBrokerStatus(broker.id, status, broker.epoch))
-                if not is_alive:
+                if is_alive:
+                    self._dismissed.discard(life)  # when it is offline again, that may be its own word
+                else:
                     self._dismissed.add(life)
         self._present = present
         return wanted
