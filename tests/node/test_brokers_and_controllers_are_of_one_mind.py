@@ -18,7 +18,7 @@ from chronik.controller.liveness import GONE_SECONDS, Liveness
 from chronik.metadata.commands import BrokerStatus
 from chronik.metadata.raft_store import RaftStore
 from chronik.metadata.records import Broker
-from chronik.node.registration import HEARTBEATS_PER_SESSION, Registration
+from chronik.node.registration import HEARTBEAT_SECONDS_MAX, HEARTBEATS_PER_SESSION, Registration
 from chronik.raft.driver import RaftDriver
 from chronik.raft.peer_calls import CallTimedOut
 from tests.replication.virtual_loop import VirtualLoop
@@ -31,11 +31,11 @@ LOOK_SECONDS = 0.05
 class World:
     """One broker, and a controller as far as it counts heartbeats, at the two ends of a line."""
 
-    def __init__(self, loop: VirtualLoop) -> None:
+    def __init__(self, loop: VirtualLoop, session_seconds: float) -> None:
         self.loop = loop
         self.there_seconds = self.back_seconds = 0.0
         self.is_lost_there = self.is_lost_back = False
-        self.liveness = Liveness(SESSION)
+        self.liveness = Liveness(session_seconds)
         self.status = BrokerStatus.ONLINE
         self.beats_under_way = 0
         clock = cast(Clock, SimpleNamespace(monotonic=loop.time, now_ms=lambda: int(loop.time() * 1000)))
@@ -56,7 +56,7 @@ class World:
             Address("localhost", 9092),
             None,
             bytes(16),
-            SESSION,
+            session_seconds,
             is_durable=True,
         )
 
@@ -105,11 +105,11 @@ class World:
         return seen
 
 
-def tell(story: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+def tell(story: Callable[[World], Coroutine[Any, Any, None]], session_seconds: float = SESSION) -> None:
     loop = VirtualLoop()
 
     async def whole() -> None:
-        world = World(loop)
+        world = World(loop, session_seconds)
         running = loop.create_task(world.registration.run())
         await world.registration.registered.wait()
         await story(world)
@@ -135,9 +135,23 @@ def test_heartbeats_that_are_not_answered_are_bounded() -> None:
     async def story(world: World) -> None:
         world.is_lost_there = True
         await world.watch(10 * SESSION)
-        assert HEARTBEATS_PER_SESSION - 1 <= world.beats_under_way <= HEARTBEATS_PER_SESSION + 1
+        beats_per_session = max(HEARTBEATS_PER_SESSION, SESSION / HEARTBEAT_SECONDS_MAX)
+        assert beats_per_session - 1 <= world.beats_under_way <= beats_per_session + 1
 
     tell(story)
+
+
+@pytest.mark.parametrize("session_seconds", [1.0, SESSION, 5.1, 30.0, 600.0])
+def test_a_broker_that_is_answered_knows_that_nobody_replaces_it_however_long_a_session_is(
+    session_seconds: float,
+) -> None:
+    async def story(world: World) -> None:
+        until = world.loop.time() + 20.0
+        while world.loop.time() < until:
+            assert not world.registration.may_be_replaced
+            await asyncio.sleep(LOOK_SECONDS)
+
+    tell(story, session_seconds)
 
 
 @pytest.mark.parametrize("is_answer_lost", [False, True])

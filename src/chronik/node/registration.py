@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -31,7 +32,10 @@ HEARTBEATS_PER_SESSION: Final = 10
 """So many that on a line on which an answer takes up to nine tenths of a session there is always one that is new
 enough. A lost one costs nothing."""
 
-BEATS_UNDER_WAY_MAX: Final = 2 * HEARTBEATS_PER_SESSION
+HEARTBEAT_SECONDS_MAX: Final = GONE_SECONDS / 2
+"""However long a session is: a broker that was not answered for GONE_SECONDS asks a majority before it answers."""
+
+BEAT_SESSIONS_MAX: Final = 2
 """Each ends after two sessions at the latest: one for its answer, and one to see that it is applied here."""
 
 LOOKS_PER_SESSION: Final = 100
@@ -66,6 +70,8 @@ class Registration:
         self._directory_id = directory_id
         self._is_durable = is_durable
         self._session_seconds = session_seconds
+        self._beat_seconds = min(session_seconds / HEARTBEATS_PER_SESSION, HEARTBEAT_SECONDS_MAX)
+        self._beats_under_way_max = math.ceil(BEAT_SESSIONS_MAX * session_seconds / self._beat_seconds)
         self._acknowledged_at = float("-inf")
         self.epoch = -1
         self.when_fenced: list[Callable[[], None]] = []
@@ -144,7 +150,7 @@ class Registration:
                 # The copy of another node's folder will never do; whatever else it is may pass.
                 level = logging.ERROR if error.code is ErrorCode.INVALID_REGISTRATION else logging.INFO
                 logger.log(level, "not registered yet: %s", error)
-                await asyncio.sleep(self._session_seconds / HEARTBEATS_PER_SESSION)
+                await asyncio.sleep(self._beat_seconds)
                 continue
             self.epoch = result.value
             self._acknowledged_at = asked_at
@@ -165,9 +171,9 @@ class Registration:
         self._is_known = True
         try:
             while self._is_known and not self._is_leaving:
-                if len(self._beats) < BEATS_UNDER_WAY_MAX:
+                if len(self._beats) < self._beats_under_way_max:
                     self._beats.add(asyncio.create_task(self._beat(), name="heartbeat"))
-                await asyncio.sleep(self._session_seconds / HEARTBEATS_PER_SESSION)
+                await asyncio.sleep(self._beat_seconds)
                 for ended in [beat for beat in self._beats if beat.done()]:
                     self._beats.discard(ended)
                     ended.result()
