@@ -10,8 +10,8 @@ from chronik.broker.replica import Replica
 from chronik.metadata.commands import (
     DeleteTopic,
     PartitionKey,
-    ReassignPartitions,
     Reassignment,
+    ReassignPartitions,
     ReportLostRecords,
     SetPartitionLeader,
 )
