@@ -89,6 +89,7 @@ def test_what_to_compact_is_looked_for_a_few_partitions_at_a_time(monkeypatch: p
         looks()
 
     monkeypatch.setattr(Housekeeping, "_compact", compact)
+    monkeypatch.setattr(housekeeping, "COMPACTION_REST_SECONDS_MIN", 0.0)
     _watch(looks, lambda rig: _housekeeping(rig)._keep_compacting())
 
 
