@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from chronik.metadata.commands import NO_EPOCH, NO_LEADER, PARTITIONS_PER_COMMAND_MAX, PartitionKey, ReportLostRecords
+from chronik.metadata.commands import (
+    NO_EPOCH,
+    NO_LEADER,
+    PARTITIONS_PER_COMMAND_MAX,
+    ElectLeaders,
+    PartitionKey,
+    Reassignment,
+    ReassignPartitions,
+    ReportLostRecords,
+)
 from chronik.protocol.errors import ErrorCode
 
 from .world import World, assignment
@@ -34,3 +43,16 @@ def test_only_this_life_of_a_broker_may_say_so_and_of_so_many_at_once() -> None:
     too_many = (key,) * (PARTITIONS_PER_COMMAND_MAX + 1)
     assert world.refuse(ReportLostRecords(1, NO_EPOCH, too_many))[0] is ErrorCode.INVALID_REQUEST
     world.accept(ReportLostRecords(1, NO_EPOCH, too_many[:-1]))
+
+
+def test_the_last_one_leads_again_when_it_is_made_the_first_of_the_replicas_and_elected() -> None:
+    """Its files are back; the others, which an unclean election would take before it, have less."""
+    world = World(1, 2, 3)
+    world.create("orders", assignment(2, 3, 1, isr=(1,), leader=1))
+    report(world, 1)
+    key = PartitionKey(world.image.topics["orders"].id, 0)
+    world.accept(ReassignPartitions((Reassignment(key.topic_id, 0, (1, 2, 3)),)))
+    partition = world.partition("orders")
+    assert (partition.leader, partition.replicas, partition.is_reassigning) == (NO_LEADER, (1, 2, 3), False)
+    world.accept(ElectLeaders((key,), unclean=True))
+    assert (world.partition("orders").leader, world.partition("orders").isr) == (1, (1,))

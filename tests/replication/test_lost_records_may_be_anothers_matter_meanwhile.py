@@ -87,3 +87,15 @@ def test_a_lost_partition_may_have_moved_away_before_its_replica_here_has_heard_
         assert replica.log.is_lost
 
     Rig().run(story)
+
+
+def test_the_log_says_how_the_last_one_leads_again_once_its_files_are_back(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(rig: Rig) -> None:
+        lose_all(rig, 0)
+        rig.command(ReassignPartitions((Reassignment(TOPIC_ID, 0, (OTHER, LEADER, FOLLOWER)),)))
+        replica = next(iter(rig.replicas))
+        replica.open()
+        assert "`chronik topics reassign topic 0:1,3,2`" in caplog.text
+        assert "`chronik topics elect-leaders --topic topic --partition 0 --unclean`" in caplog.text
+
+    Rig().run(story)

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
+from chronik.broker.damage import what_is_gone
 from chronik.broker.flusher import Flusher
 from chronik.broker.incoming import IncomingRules
 from chronik.broker.recent import RecentRoom
@@ -28,11 +29,6 @@ from chronik.metadata.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("chronik.broker")
-
-LOST: Final = (
-    ": nothing of it is read or written here, unless other replicas fill it again. Bring the files back and start"
-    " again, or give them up with `chronik topics begin-anew`"
-)
 
 REPLICAS_PER_TURN: Final = 250
 """Whoever goes through all partitions, of which there may be tens of thousands, leaves the loop to others after so
@@ -322,14 +318,8 @@ class Replicas:
         return log
 
     def _report_damage(self, replica: Replica, log: PartitionLog) -> None:
-        logger.error(
-            "%r: offsets %d to %d were synced once and are gone from this disk (%s)%s",
-            replica,
-            log.missing_from,
-            log.missing_end - 1,
-            log.folder,
-            LOST if log.is_lost else "",
-        )
+        partition = self._store.image.topics_by_id[replica.topic_id].partitions[replica.index]
+        logger.error("%s", what_is_gone(replica, log, self._node_id, partition.replicas))
         for listener in self.damage_listeners:
             listener(replica)
 
