@@ -20,7 +20,8 @@ logger = logging.getLogger("chronik.controller")
 LOST: Final = (
     "partition %s is offline, and stays so: the disk of its last in-sync replica is gone. Its replicas are brokers %s. "
     "To go on with what one of them holds, and lose the rest: chronik topics elect-leaders --unclean --topic %s "
-    "--partition %d. Or delete the topic."
+    "--partition %d. It elects the first of them that is there; chronik topics reassign puts another first, as the one "
+    "that was the last in sync, if its files are back. Or delete the topic."
 )
 
 
