@@ -8,7 +8,6 @@ are shown as Python writes them. What is printed or logged goes through here in 
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterator
@@ -39,6 +38,8 @@ def shortened(text: str, letters_max: int) -> str:
 
 def json_text(value: Any, *, indent: int | None = None, **how: Any) -> str:
     """JSON for people, too: letters of all languages stand as they are, what takes over a terminal does not."""
+    import json  # nodes that show none start sooner
+
     return _UNSHOWN_IN_LINES.sub(_as_json_writes_it, json.dumps(value, indent=indent, ensure_ascii=False, **how))
 
 
