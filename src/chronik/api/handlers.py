@@ -3,6 +3,7 @@ failure."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -23,8 +24,7 @@ class Handler(NamedTuple):
 
 
 class _Handlers(dict[int, Handler]):
-    """By an API's key. A module is imported when its API is first asked for: a node starts that much sooner, and most
-    nodes are never asked for most of them."""
+    """By an API's key. A module is imported when its API is first asked for, so that a node starts that much sooner."""
 
     def __missing__(self, key: int) -> Handler:
         module = import_module(f"chronik.api.{module_of(APIS[key].name)}")
@@ -38,3 +38,10 @@ def module_of(api: str) -> str:
 
 
 HANDLERS = _Handlers()
+
+
+async def import_the_rest() -> None:
+    """Once the node has started, bit by bit: whoever installs another version beside it must not change what it is."""
+    for key in APIS:
+        HANDLERS[key]
+        await asyncio.sleep(0)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
+from chronik.api.handlers import import_the_rest
 from chronik.api.router import Interceptor
 from chronik.config import Address, NodeConfig
 from chronik.errors import ChronikError
@@ -51,8 +52,6 @@ async def _serve(node: Node, ready: Ready | None) -> int:
     except (ChronikError, OSError) as error:
         print(f"chronik: {escaped(str(error))}", file=sys.stderr)
         return EXIT_REFUSED
-    # When everything is loaded that stays to the end.
-    keep_collections_short()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -62,6 +61,9 @@ async def _serve(node: Node, ready: Ready | None) -> int:
             signal.signal(number, lambda *_: loop.call_soon_threadsafe(stopping.set))
     if ready is not None:
         ready(address)
+    await import_the_rest()
+    # When everything is loaded that stays to the end.
+    keep_collections_short()
     asked = asyncio.ensure_future(stopping.wait())
     ended = asyncio.ensure_future(node.wait_until_stopped())
     await asyncio.wait((asked, ended), return_when=asyncio.FIRST_COMPLETED)
