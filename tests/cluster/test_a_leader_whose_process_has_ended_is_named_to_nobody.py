@@ -145,15 +145,16 @@ def test_javas_admin_client_lists_offsets_as_soon_as_there_is_a_new_leader(
         client.close()
 
 
-@pytest.mark.parametrize("name", ["java-3.9", "java-4"])
 def test_javas_admin_client_that_asks_at_the_moment_of_a_leaders_death_does_not_wait_for_it(
-    chronik_cluster_factory: ClusterFactory, name: str
+    chronik_cluster_factory: ClusterFactory,
 ) -> None:
-    """It knows the leader from an earlier call."""
-    if (reason := CLIENTS[name].missing()) is not None:
+    """It knows the leader from an earlier call. (3.9 cannot be held to it: where it is answered in the few milliseconds
+    before the death is noticed, it waits for the dead one until its call times out.)"""
+    java = CLIENTS["java-4"]
+    if (reason := java.missing()) is not None:
         pytest.skip(reason)
     cluster = with_topics(chronik_cluster_factory())
-    client = RunningClient(CLIENTS[name], cluster[1].bootstrap)
+    client = RunningClient(java, cluster[1].bootstrap)
     try:
         assert client.admin("list_offsets", topic="moves", partition=0, spec="latest")["offset"] == 0
         cluster[2].kill()
