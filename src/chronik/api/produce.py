@@ -13,7 +13,7 @@ one that was replaced does not have what its successor took, and librdkafka begi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, cast
@@ -216,9 +216,15 @@ class _Producing:
 
     def _find(self, entry: _Entry) -> Replica:
         """Where the records may be appended now. Raises KafkaError."""
-        if self._services.is_fenced():
+        services, topic, context = self._services, entry.topic, self._context
+        if services.is_fenced():
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        replica = _find(self._services, entry.topic, entry.partition.index, self._context)
+        if context.version >= FIRST_VERSION_WITH_TOPIC_IDS:
+            replica = services.replicas.by_id(topic.topic_id, entry.partition.index)
+        else:
+            replica = services.replicas.by_name(topic.name, entry.partition.index)
+        if services.image.topics_by_id[replica.topic_id].internal and context.client_id != INTERNAL_TOPICS_CLIENT:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{replica.topic_name} is an internal topic")
         if self._acks == ALL_ACKS and not replica.has_enough_replicas:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         return replica
@@ -241,21 +247,22 @@ class _Producing:
             log_append_time_ms=incoming.log_append_time_ms,
             log_start_offset=replica.log.log_start_offset,
         )
-        if self._acks != NO_ACKS:
-            self._await(Appended(replica, incoming.headers[0], answer), info.last_offset + 1)
+        # Awaited from the turn of the append on: in the next one the node may not lead any more, or lead again, and
+        # then the offsets may be those of other records.
+        acks, end_offset = self._acks, info.last_offset + 1
+        if acks == ALL_ACKS and not replica.is_committed(end_offset):
+            replica.when_committed(end_offset, self._awaited(replica, incoming, answer))
+        elif acks == LEADER_ACKS and not replica.is_durable(end_offset):
+            replica.when_durable(end_offset, self._awaited(replica, incoming, answer))
         return answer
 
-    def _await(self, appended: Appended, end_offset: int) -> None:
-        """From the turn of the append on: in the next one the node may not lead any more, or lead again, and then the
-        offsets may be those of other records."""
-        replica = appended.replica
-        if self._acks == ALL_ACKS:
-            is_safe, when_safe = replica.is_committed, replica.when_committed
-        else:
-            is_safe, when_safe = replica.is_durable, replica.when_durable
-        if not is_safe(end_offset):
-            self._waiting.append(appended)
-            when_safe(end_offset, partial(self._settle, appended))
+    def _awaited(
+        self, replica: Replica, incoming: Incoming, answer: PartitionProduceResponse
+    ) -> Callable[[ErrorCode], None]:
+        """Who is to be called when it is known whether they are safe."""
+        appended = Appended(replica, incoming.headers[0], answer)
+        self._waiting.append(appended)
+        return partial(self._settle, appended)
 
     def _settle(self, appended: Appended, code: ErrorCode) -> None:
         appended.is_settled = True
@@ -364,16 +371,6 @@ def _record_errors(error: KafkaError) -> list[BatchIndexAndErrorMessage]:
     """Which records are to blame, so that a client can send the others again. Why is told once, for all of them."""
     indexes = error.indexes if isinstance(error, InvalidRecord) else ()
     return [BatchIndexAndErrorMessage(batch_index=index) for index in indexes]
-
-
-def _find(services: Services, topic: TopicProduceData, index: int, context: Context) -> Replica:
-    if context.version >= FIRST_VERSION_WITH_TOPIC_IDS:
-        replica = services.replicas.by_id(topic.topic_id, index)
-    else:
-        replica = services.replicas.by_name(topic.name, index)
-    if services.image.topics_by_id[replica.topic_id].internal and context.client_id != INTERNAL_TOPICS_CLIENT:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{replica.topic_name} is an internal topic")
-    return replica
 
 
 def _close_on_error(response: ProduceResponse) -> None:

@@ -20,7 +20,8 @@ BUFFERED_ENTRIES_MAX = 64
 
 _FIELDS = struct.Struct(">IIqI")
 _CRC = struct.Struct(">I")
-ENTRY_BYTES = _FIELDS.size + _CRC.size
+_ENTRY = struct.Struct(">IIqII")
+ENTRY_BYTES = _ENTRY.size
 
 
 class IndexDamaged(Exception):
@@ -138,8 +139,10 @@ class SegmentIndex:
         return fields + _CRC.pack(crc32c(fields, number))
 
     def _decode(self, number: int, data: bytes) -> IndexEntry:
-        if len(data) != ENTRY_BYTES or _CRC.unpack_from(data, _FIELDS.size)[0] != crc32c(data[: _FIELDS.size], number):
+        if len(data) != ENTRY_BYTES:
             raise IndexDamaged(self.path)
-        offset, position, max_timestamp, max_timestamp_offset = _FIELDS.unpack_from(data)
+        offset, position, max_timestamp, max_timestamp_offset, crc = _ENTRY.unpack(data)
+        if crc32c(data[: _FIELDS.size], number) != crc:
+            raise IndexDamaged(self.path)
         base = self._base_offset
         return IndexEntry(base + offset, position, max_timestamp, base + max_timestamp_offset)

@@ -205,28 +205,33 @@ def validate_produced(buffer: Bytes) -> list[BatchHeader]:
     """
     if len(buffer) > MAGIC_POSITION and buffer[MAGIC_POSITION] < MAGIC:
         raise InvalidRecord(f"messages of magic {buffer[MAGIC_POSITION]} where a batch of magic {MAGIC} is expected")
-    headers = []
-    for position, header in iter_batches(buffer):
-        if not verify_crc(buffer, position, header.size):
+    headers, position, end = [], 0, len(buffer)
+    while position < end:
+        header = parse_header(buffer, position)
+        size = header.size
+        if not verify_crc(buffer, position, size):
             raise CorruptRecords("the checksum of a batch does not match")
         _check_produced(header)
         headers.append(header)
+        position += size
     if not headers:
         raise InvalidRecord("no batch of records")
     return headers
 
 
 def _check_produced(header: BatchHeader) -> None:
-    codec_of(header.codec)
-    if header.is_control:
+    attributes = header.attributes
+    if attributes:
+        codec_of(header.codec)
+    if attributes & CONTROL_FLAG:
         raise InvalidRecord("clients may not write control batches")
     if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
         raise InvalidRecord(f"{header.record_count} records whose last offset delta is {header.last_offset_delta}")
-    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+    if attributes & LOG_APPEND_TIME_FLAG:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "only the broker sets log append time")
     if header.has_producer_id and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise InvalidRecord(
             f"producer {header.producer_id} with epoch {header.producer_epoch} and sequence {header.base_sequence}"
         )
-    if header.is_transactional and not header.has_producer_id:
+    if attributes & TRANSACTIONAL_FLAG and not header.has_producer_id:
         raise InvalidRecord("a transactional batch without a producer id")
