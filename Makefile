@@ -82,6 +82,10 @@ chaos-seeds: $(READY) $(NETWORK)
 	@$(BIN)/python -m tests.chaos.seeds --seeds $(SEEDS) --steps $(or $(STEPS),40) --faults $(FAULTS) \
 		--workload $(WORKLOAD) --rate $(RATE)
 
+ATTACKS ?= all
+abuse: $(READY)
+	@$(BIN)/python -m tests.abuse.run --seed $(SEED) --attacks $(ATTACKS) --report docs/abuse.md
+
 bench: $(READY)
 	@$(BIN)/python -m bench
 	@$(BIN)/python -m bench.pipeline
