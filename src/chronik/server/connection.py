@@ -94,7 +94,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._reader.in_frame and self.frame_began is None:
             self._client_owes(self.last_active)
-        self._handle_queued()
+        if self._queue:
+            self._handle_queued()
         self._adjust_reading()
 
     def eof_received(self) -> bool:

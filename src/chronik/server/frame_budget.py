@@ -36,8 +36,11 @@ class FrameBudget(Generic[H]):
 
     def want(self, holder: H, count: int) -> bool:
         """Whether the holder has `count` bytes in all now; otherwise it waits for them, until it wants less."""
+        before = self._reserved.get(holder, 0)
+        if count == before and not self._waiting:
+            return True
         must_queue = bool(self._waiting) and self._overdrawn_by != holder
-        if count > self.reserved_by(holder) and (must_queue or not self._may_have(holder, count)):
+        if count > before and (must_queue or not self._may_have(holder, count)):
             self._waiting[holder] = count
             return False
         self._waiting.pop(holder, None)
