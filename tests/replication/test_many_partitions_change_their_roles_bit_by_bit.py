@@ -7,7 +7,7 @@ import asyncio
 from itertools import pairwise
 
 from chronik.broker.replica import Replica
-from chronik.broker.replicas import TOPICS_PER_TURN
+from chronik.broker.replicas import CHANGES_PER_TURN
 from chronik.metadata.commands import (
     BrokerStatus,
     CreateTopic,
@@ -16,11 +16,12 @@ from chronik.metadata.commands import (
     RegisterBroker,
     SetPartitionLeader,
     UpdateBrokerStatus,
+    UpdateTopicConfig,
 )
 
 from .rig import FOLLOWER, LEADER, OTHER, Rig
 
-TOPICS = 3 * TOPICS_PER_TURN + 7
+TOPICS = 3 * CHANGES_PER_TURN + 7
 REPLICAS = (FOLLOWER, LEADER, OTHER)
 
 
@@ -43,7 +44,7 @@ def led(rig: Rig) -> list[Replica]:
 
 
 async def as_the_image_has_it(rig: Rig) -> None:
-    for _ in range(TOPICS // TOPICS_PER_TURN + 2):
+    for _ in range(TOPICS // CHANGES_PER_TURN + 2):
         await asyncio.sleep(0)
     for replica in rig.replicas:
         partition = rig.store.image.topics_by_id[replica.topic_id].partitions[replica.index]
@@ -55,11 +56,11 @@ def test_no_turn_of_the_loop_changes_more_than_a_few_hundred() -> None:
     async def story(rig: Rig) -> None:
         rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.OFFLINE))
         seen = [len(led(rig))]
-        for _ in range(TOPICS // TOPICS_PER_TURN + 2):
+        for _ in range(TOPICS // CHANGES_PER_TURN + 2):
             await asyncio.sleep(0)
             seen.append(len(led(rig)))
-        assert (seen[0], seen[-1]) == (0, TOPICS)
-        assert max(after - before for before, after in pairwise(seen)) == TOPICS_PER_TURN
+        assert seen[-1] == TOPICS
+        assert max(after - before for before, after in pairwise([0, *seen])) == CHANGES_PER_TURN
         await as_the_image_has_it(rig)
 
     many_topics().run(story)
@@ -68,19 +69,19 @@ def test_no_turn_of_the_loop_changes_more_than_a_few_hundred() -> None:
 def test_a_few_change_at_once() -> None:
     async def story(rig: Rig) -> None:
         rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.OFFLINE))
-        assert len(led(rig)) == TOPICS_PER_TURN - 1
+        assert len(led(rig)) == CHANGES_PER_TURN - 1
 
-    many_topics(TOPICS_PER_TURN - 1).run(story)  # and the rig's own topic
+    many_topics(CHANGES_PER_TURN - 1).run(story)  # and the rig's own topic
 
 
 def test_whoever_asks_for_a_partition_finds_it_in_its_new_role() -> None:
     async def story(rig: Rig) -> None:
         rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.OFFLINE))
-        last = TOPICS - 1
+        last, at_once = TOPICS - 1, len(led(rig))
         assert rig.replicas.by_id(topic_id(last), 0).leads
         assert rig.replicas.by_name(f"t{last - 1}", 0).leads
         assert rig.replicas.led(topic_id(last - 2), 0) is not None
-        assert len(led(rig)) == 3
+        assert len(led(rig)) == at_once + 3
         await as_the_image_has_it(rig)
 
     many_topics().run(story)
@@ -116,7 +117,7 @@ def test_an_error_in_a_later_turn_is_heard_of() -> None:
 
         rig.replicas.listeners.append(fail)
         rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.OFFLINE))
-        for _ in range(TOPICS // TOPICS_PER_TURN + 2):
+        for _ in range(TOPICS // CHANGES_PER_TURN + 2):
             await asyncio.sleep(0)
         assert rig.fatal == [broken]
         rig.fatal.clear()
@@ -133,3 +134,47 @@ def test_a_topic_that_is_deleted_meanwhile_is_gone() -> None:
         await as_the_image_has_it(rig)
 
     many_topics().run(story)
+
+
+LARGE = 16 * b"\xaa"
+
+
+def create_large() -> CreateTopic:
+    assignment = PartitionAssignment(REPLICAS, REPLICAS, LEADER)
+    return CreateTopic(LARGE, "large", (assignment,) * TOPICS, {}, 0)
+
+
+def test_a_topic_of_many_partitions_comes_bit_by_bit_and_what_is_asked_for_is_there() -> None:
+    async def story(rig: Rig) -> None:
+        rig.command(create_large())
+        here = len(rig.replicas)
+        assert here <= CHANGES_PER_TURN + 1
+        assert rig.replicas.by_name("large", TOPICS - 1).leads
+        assert rig.replicas.by_id(LARGE, TOPICS - 2).leads
+        assert len(rig.replicas) == here + 2
+        await as_the_image_has_it(rig)
+        assert len(rig.replicas) == TOPICS + 1
+
+    Rig().run(story)
+
+
+def test_a_topic_of_many_partitions_that_is_deleted_meanwhile_is_gone() -> None:
+    async def story(rig: Rig) -> None:
+        rig.command(create_large())
+        rig.command(DeleteTopic(LARGE))
+        assert rig.replicas.get("large", 0) is None
+        await as_the_image_has_it(rig)
+        assert len(rig.replicas) == 1
+
+    Rig().run(story)
+
+
+def test_configs_that_change_meanwhile_hold_for_all_partitions() -> None:
+    async def story(rig: Rig) -> None:
+        rig.command(create_large())
+        rig.command(UpdateTopicConfig(LARGE, {"max.message.bytes": "2000"}))
+        assert rig.replicas.by_name("large", TOPICS - 1).rules.max_message_bytes == 2000
+        await as_the_image_has_it(rig)
+        assert {each.rules.max_message_bytes for each in rig.replicas if each.topic_id == LARGE} == {2000}
+
+    Rig().run(story)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
+
+import msgspec
 
 from chronik.broker.damage import what_is_gone
 from chronik.broker.flusher import Flusher
@@ -23,7 +24,7 @@ from chronik.files import FileCache, remove_tree
 from chronik.ids import format_id
 from chronik.log.partition import PartitionLog
 from chronik.log.synced import SyncedOffsets
-from chronik.metadata.delta import Change, Delta
+from chronik.metadata.delta import Delta
 from chronik.metadata.records import Topic
 from chronik.metadata.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
@@ -34,8 +35,8 @@ REPLICAS_PER_TURN: Final = 250
 """Whoever goes through all partitions, of which there may be tens of thousands, leaves the loop to others after so
 many: to look at one takes 1 to 5 µs."""
 
-TOPICS_PER_TURN: Final = 250
-"""Topics that follow a change of the image in one turn: 5 to 10 µs each, and more where a term ends or begins."""
+CHANGES_PER_TURN: Final = 500
+"""Partitions that follow a change of the image in one turn: 5 to 10 µs each, and more where a term ends or begins."""
 
 
 class _Removal(NamedTuple):
@@ -96,6 +97,7 @@ class Replicas:
         """Told of each replica whose log is found to have lost what was synced once, as it is opened."""
         self._behind: dict[bytes, Topic] = {}
         """Topics whose partitions are still to follow the image, as they were when they last did."""
+        self._is_catching_up = False
         self.stopping = False
         """The node stops: nobody waits for records any more."""
 
@@ -127,7 +129,7 @@ class Replicas:
     def by_id(self, topic_id: bytes, index: int) -> Replica:
         """An open replica that this node leads. Raises UNKNOWN_TOPIC_ID or as `by_name` does."""
         if self._behind:
-            self._catch_up(topic_id)
+            self._catch_up_at_once(topic_id, index)
         replica = self._by_id.get((topic_id, index))
         if replica is None or not replica.leads:
             topic = self._store.image.topics_by_id.get(topic_id)
@@ -156,7 +158,7 @@ class Replicas:
     def led(self, topic_id: bytes, index: int) -> Replica | None:
         """One that this node leads, open or not."""
         if self._behind:
-            self._catch_up(topic_id)
+            self._catch_up_at_once(topic_id, index)
         replica = self._by_id.get((topic_id, index))
         return replica if replica is not None and replica.leads else None
 
@@ -165,7 +167,7 @@ class Replicas:
         if topic_id is None:
             return None
         if self._behind:
-            self._catch_up(topic_id)
+            self._catch_up_at_once(topic_id, index)
         return self._by_id.get((topic_id, index))
 
     # Following the image
@@ -173,11 +175,14 @@ class Replicas:
     def apply(self, delta: Delta) -> None:
         if not self.began.is_set():
             return
-        if len(delta.topics) > TOPICS_PER_TURN:
-            self._follow_bit_by_bit(delta.topics)
-        else:
-            for change in delta.topics:
-                self._follow(change)
+        for change in delta.topics:
+            if change.new is not None:
+                self._will_follow(change.new, change.old)
+            elif change.old is not None:
+                self._behind.pop(change.old.id, None)
+                self._delete(change.old)
+        if not self._is_catching_up:
+            self._catch_up()
         if delta.brokers:
             for replica in self._by_id.values():
                 replica.brokers_changed()
@@ -185,40 +190,58 @@ class Replicas:
             for topic in self._store.image.topics.values():
                 self._reconfigure(topic)
 
-    def _follow(self, change: Change[Topic]) -> None:
-        if change.new is not None:
-            self._update(change.new, self._behind.pop(change.new.id, change.old))
-        elif change.old is not None:
-            self._behind.pop(change.old.id, None)
-            self._delete(change.old)
+    def _will_follow(self, topic: Topic, old: Topic | None) -> None:
+        self._topic_ids[topic.name] = topic.id
+        if topic.id in self._unknown:
+            self._bring_back(topic)
+        if old is None:
+            old = msgspec.structs.replace(topic, partitions=())
+        elif old.configs != topic.configs:
+            self._reconfigure(topic)
+        self._behind.setdefault(topic.id, old)
 
-    def _follow_bit_by_bit(self, changes: Iterable[Change[Topic]]) -> None:
-        """A broker that goes or comes changes all its partitions at once, and there may be tens of thousands. What is
-        asked for takes its new role at once, the others do in the next turns of the loop."""
-        is_scheduled = bool(self._behind)
-        for change in changes:
-            if change.old is None or change.new is None:
-                self._follow(change)
-            else:
-                self._behind.setdefault(change.new.id, change.old)
-        if self._behind and not is_scheduled:
-            asyncio.get_running_loop().call_soon(self._catch_up_with_some)
+    def _catch_up(self) -> None:
+        """A broker that goes or comes changes all its partitions at once, a topic may have ten thousand. Some take
+        their new role now, what is asked for does when it is, and the others do in the next turns of the loop."""
+        left = CHANGES_PER_TURN
+        while self._behind and left > 0:
+            left -= self._follow(next(iter(self._behind)), left)
+        self._is_catching_up = bool(self._behind)
+        if self._behind:
+            asyncio.get_running_loop().call_soon(self._go_on_catching_up)
 
-    def _catch_up_with_some(self) -> None:
+    def _go_on_catching_up(self) -> None:
         try:
-            for topic_id in list(itertools.islice(self._behind, TOPICS_PER_TURN)):
-                self._catch_up(topic_id)
+            self._catch_up()
         except Exception as error:  # the loop would only write it down, and the others would keep their old roles
             self._on_fatal(error)
-            return
-        if self._behind:
-            asyncio.get_running_loop().call_soon(self._catch_up_with_some)
 
-    def _catch_up(self, topic_id: bytes) -> None:
-        old = self._behind.pop(topic_id, None)
+    def _follow(self, topic_id: bytes, changes_max: int) -> int:
+        """Returns how many partitions have changed, at least 1. What is as it was is left alone."""
+        old = self._behind.pop(topic_id)
         topic = self._store.image.topics_by_id.get(topic_id)
-        if old is not None and topic is not None:
-            self._update(topic, old)
+        if topic is None:
+            return 1
+        changes = 0
+        before, rules, now = old.partitions, incoming_rules(self._configs, topic.configs), self._clock.monotonic()
+        for index, partition in enumerate(topic.partitions):
+            if index < len(before) and before[index] == partition:
+                continue
+            if changes == changes_max:
+                followed = topic.partitions[:index] + before[index:]
+                self._behind[topic_id] = msgspec.structs.replace(topic, partitions=followed)
+                break
+            changes += 1
+            self._take_role(topic, index, rules, now)
+        return max(changes, 1)
+
+    def _catch_up_at_once(self, topic_id: bytes, index: int) -> None:
+        """Somebody asks for this partition. When its turn comes, it takes the same role once more."""
+        topic = self._store.image.topics_by_id.get(topic_id)
+        if topic_id in self._behind and topic is not None and 0 <= index < len(topic.partitions):
+            before = self._behind[topic_id].partitions
+            if index >= len(before) or before[index] != topic.partitions[index]:
+                self._take_role(topic, index, incoming_rules(self._configs, topic.configs), self._clock.monotonic())
 
     def begin(self) -> None:
         """The image has this life of the broker: its partitions take their roles."""
@@ -228,28 +251,23 @@ class Replicas:
             self._update(topic)
         self._tidy_folders()
 
-    def _update(self, topic: Topic, old: Topic | None = None) -> None:
-        """What is as it was in `old` is left alone."""
-        self._topic_ids[topic.name] = topic.id
-        if topic.id in self._unknown:
-            self._bring_back(topic)
-        now = self._clock.monotonic()
-        rules = incoming_rules(self._configs, topic.configs)
-        before = () if old is None else old.partitions
-        for index, partition in enumerate(topic.partitions):
-            if index < len(before) and before[index] == partition:
-                continue
-            key = (topic.id, index)
-            replica = self._by_id.get(key)
-            if self._node_id in partition.replicas:
-                if key not in self._leaving:
-                    replica = replica or self._add(topic, index, rules)
-                    replica.assume(partition, now)
-                    self._tell(replica)
-            elif replica is not None:
-                self._remove(topic, [index], index)
-        if old is None or old.configs != topic.configs:
-            self._reconfigure(topic)
+    def _update(self, topic: Topic) -> None:
+        """All of it, now."""
+        self._will_follow(topic, None)
+        self._behind[topic.id] = msgspec.structs.replace(topic, partitions=())
+        self._follow(topic.id, len(topic.partitions))
+        self._reconfigure(topic)
+
+    def _take_role(self, topic: Topic, index: int, rules: IncomingRules, now: float) -> None:
+        key, partition = (topic.id, index), topic.partitions[index]
+        replica = self._by_id.get(key)
+        if self._node_id in partition.replicas:
+            if key not in self._leaving:
+                replica = replica or self._add(topic, index, rules)
+                replica.assume(partition, now)
+                self._tell(replica)
+        elif replica is not None:
+            self._remove(topic, [index], index)
 
     def _tell(self, replica: Replica) -> None:
         for listener in self.listeners:
