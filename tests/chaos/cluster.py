@@ -61,6 +61,10 @@ class ChaosCluster(Cluster):
             raise
 
     @property
+    def has_network(self) -> bool:
+        return self._network is not None
+
+    @property
     def network(self) -> Network:
         assert self._network is not None, "this fault is only for clusters with a network of their own"
         return self._network

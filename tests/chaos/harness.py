@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -41,6 +42,10 @@ PROGRESS_SECONDS_MAX = 30.0
 LEADER_SECONDS_MAX = 30.0
 DRAIN_SECONDS_MAX = 120.0
 """A group whose coordinator was killed last may have to wait for a session of its members: 45 s."""
+
+STRAGGLERS_SECONDS = 12.0
+"""What a client has given up may still come: its kernel sends it again, ever more seldom, for as long as no answer got
+through; up to the longest fault of that kind, and a little."""
 
 POLL_SECONDS = 0.05
 STEP_SECONDS = 6.0
@@ -145,7 +150,7 @@ class _Run:
                 self._heal()
             self._say(f"peace; {self._progress.acknowledged:,} acknowledged; the groups read what is left")
             self._await_sync()
-            ranges = ranges_of(self.cluster.bootstrap, self._places)
+            ranges = self._settled_ranges()
             drain(crews, {place: end for place, (_, end) in ranges.items()}, DRAIN_SECONDS_MAX)
         self._look_at_everything()
 
@@ -288,6 +293,17 @@ class _Run:
         why = standing.not_in_sync(self.cluster, self._places)
         self.findings.append(Finding("not in sync", f"after {IN_SYNC_SECONDS_MAX:g} s in peace: {why}"))
         return False
+
+    def _settled_ranges(self) -> dict[Place, Range]:
+        """Once nobody writes any more, not even what was sent long ago and given up since."""
+
+        def has_moved(seen: dict[Place, Range]) -> bool:
+            return ranges_of(self.cluster.bootstrap, self._places) != seen
+
+        found = ranges_of(self.cluster.bootstrap, self._places)
+        while self.cluster.has_network and wait_for(partial(has_moved, found), STRAGGLERS_SECONDS, poll_s=1.0):
+            found = ranges_of(self.cluster.bootstrap, self._places)
+        return found
 
     def _look_at_everything(self) -> None:
         ranges = ranges_of(self.cluster.bootstrap, self._places)
