@@ -19,6 +19,8 @@ FLOORS = (
     {"groups", "controller", "broker", "client"},
     {"configs"},
     {"metadata"},
+    {"quorum"},
+    {"peers"},
     {"raft"},
     {"log", "wal"},
     {"protocol"},

@@ -10,6 +10,8 @@ import msgspec
 import pytest
 
 from chronik.config import Address
+from chronik.peers.frames import FrameKind, encode_frame
+from chronik.peers.handshake import DialerHandshake, Identity, make_identity
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
 from chronik.protocol.messages.list_offsets import (
@@ -18,9 +20,7 @@ from chronik.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from chronik.raft.handshake import DialerHandshake, Identity, make_identity
 from chronik.raft.messages import Heartbeat, encode_message
-from chronik.raft.peer_frames import FrameKind, encode_frame
 from chronik.replication.messages import FETCH_KIND, NO_SESSION, FollowerFetch, Position
 from chronik.testing.cluster import Cluster, ClusterNode
 from tests.api.talk import batch, describe, fetch, produce, values

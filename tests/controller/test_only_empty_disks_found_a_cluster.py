@@ -7,7 +7,7 @@ import random
 from chronik.config import Address
 from chronik.ids import new_id
 from chronik.node.founding import FOUNDING_PATIENCE_SECONDS, Founding, GatedTransport, is_founding_word
-from chronik.raft.handshake import make_identity
+from chronik.peers.handshake import make_identity
 from chronik.raft.membership import UNBOUND
 from chronik.raft.messages import AnyMessage, Heartbeat, VoteAck, VoteRequest
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from chronik.raft.peer_calls import TypedCall
+from chronik.peers.calls import TypedCall
 
 HEARTBEAT_KIND: Final = 16
 

@@ -13,10 +13,10 @@ from typing import Final
 import msgspec
 
 from chronik.metadata.raft_store import RaftStore
-from chronik.raft.driver import RaftDriver
+from chronik.peers.calls import TypedCall
+from chronik.quorum.driver import RaftDriver
+from chronik.quorum.outcomes import DriverStopped, NotLeader, OutcomeUnknown, ProposalLost, ProposalRefused
 from chronik.raft.membership import UNBOUND, AddLearner, Change, Member, PromoteLearner
-from chronik.raft.outcomes import DriverStopped, NotLeader, OutcomeUnknown, ProposalLost, ProposalRefused
-from chronik.raft.peer_calls import TypedCall
 from chronik.raft.roles import Role
 
 logger = logging.getLogger("chronik.controller")

@@ -11,14 +11,14 @@ import msgspec
 
 from chronik.controller.quorum import OFFSET_UNKNOWN, TIME_UNKNOWN, Quorum, QuorumMember
 from chronik.metadata.raft_store import RaftStore
+from chronik.peers.calls import CallRefused, CallTimedOut, PeerUnavailable, TypedCall
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.raft.driver import RaftDriver
+from chronik.quorum.driver import RaftDriver
+from chronik.quorum.outcomes import DriverStopped, NotLeader, OutcomeUnknown, ProposalRefused, ReadTimedOut
+from chronik.quorum.peer_times import NEVER
+from chronik.quorum.settings import DriverStatus
 from chronik.raft.membership import NOBODY
-from chronik.raft.outcomes import DriverStopped, NotLeader, OutcomeUnknown, ProposalRefused, ReadTimedOut
-from chronik.raft.peer_calls import CallRefused, CallTimedOut, PeerUnavailable, TypedCall
-from chronik.raft.peer_times import NEVER
 from chronik.raft.roles import Role
-from chronik.raft.settings import DriverStatus
 
 QUORUM_KIND: Final = 17
 

@@ -21,12 +21,12 @@ from chronik.node.founding import GatedTransport
 from chronik.node.membership_job import MembershipJob
 from chronik.node.registration import Registration
 from chronik.node.standing import Job
-from chronik.raft.driver import RaftDriver
+from chronik.peers.handshake import make_identity
+from chronik.quorum.driver import RaftDriver
+from chronik.quorum.settings import DriverSettings
 from chronik.raft.events import Status
-from chronik.raft.handshake import make_identity
 from chronik.raft.membership import UNBOUND, Member, Membership
 from chronik.raft.roles import Role
-from chronik.raft.settings import DriverSettings
 from chronik.replication.replication import Replication
 
 logger = logging.getLogger("chronik.node")

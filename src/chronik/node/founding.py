@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from chronik.peers.transport import MessageReceiver, PeerTransport
 from chronik.raft import rules
 from chronik.raft.membership import UNBOUND
 from chronik.raft.messages import AnyMessage, VoteRequest
-from chronik.raft.transport import MessageReceiver, PeerTransport
 
 FOUNDING_PATIENCE_SECONDS: Final = 5.0
 """How long nodes on empty disks wait for the word of all others before a majority of them goes ahead. A node that

@@ -16,9 +16,9 @@ from chronik.controller.membership import CHANGE_SECONDS, JOIN, Admissions, Join
 from chronik.errors import ConfigError
 from chronik.node.data_folder import DataFolder
 from chronik.node.founding import Founding, GatedTransport
-from chronik.raft.driver import RaftDriver
+from chronik.peers.calls import CallRefused, CallTimedOut, PeerUnavailable
+from chronik.quorum.driver import RaftDriver
 from chronik.raft.membership import NOBODY
-from chronik.raft.peer_calls import CallRefused, CallTimedOut, PeerUnavailable
 
 logger = logging.getLogger("chronik.node")
 

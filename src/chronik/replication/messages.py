@@ -9,8 +9,8 @@ from typing import Final
 import msgspec
 
 from chronik.files import Buffer
+from chronik.peers.calls import TypedCall
 from chronik.protocol.errors import ErrorCode
-from chronik.raft.peer_calls import TypedCall
 
 FETCH_KIND: Final = 19
 WAKE_KIND: Final = 20

@@ -5,12 +5,12 @@ from crc32c import crc32c
 
 from chronik.errors import DataDamaged
 from chronik.files import TwinFiles
-from chronik.raft import stored_entries
+from chronik.quorum import stored_entries
+from chronik.quorum.storage import RaftStorage
 from chronik.raft.entries import Entry, EntryKind, HardState, SnapshotMetadata
 from chronik.raft.events import Persist, SnapshotChunkWanted, StoreChunk
-from chronik.raft.storage import RaftStorage
 from chronik.wal.records import encode_record
-from tests.raft_io.script import FOLDER, MEMBERSHIP, Script, found
+from tests.quorum.script import FOLDER, MEMBERSHIP, Script, found
 
 
 def entries(first: int, last: int, term: int, size: int = 10) -> tuple[Entry, ...]:

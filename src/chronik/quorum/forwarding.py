@@ -13,10 +13,9 @@ from typing import Final
 
 import msgspec
 
-from chronik.raft.driver import RaftDriver
-from chronik.raft.events import Refusal
-from chronik.raft.membership import NOBODY
-from chronik.raft.outcomes import (
+from chronik.peers.calls import CALLS_UNDER_WAY_MAX, CallRefused, CallTimedOut, PeerUnavailable, TypedCall
+from chronik.quorum.driver import RaftDriver
+from chronik.quorum.outcomes import (
     Committed,
     DriverStopped,
     NotLeader,
@@ -25,8 +24,9 @@ from chronik.raft.outcomes import (
     ProposalRefused,
     Until,
 )
-from chronik.raft.peer_calls import CALLS_UNDER_WAY_MAX, CallRefused, CallTimedOut, PeerUnavailable, TypedCall
-from chronik.raft.settings import TIMEOUT_SECONDS
+from chronik.quorum.settings import TIMEOUT_SECONDS
+from chronik.raft.events import Refusal
+from chronik.raft.membership import NOBODY
 
 FORWARD_KIND: Final = 1
 """Kinds of calls below 16 are Raft's own."""

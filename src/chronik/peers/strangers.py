@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from chronik.raft.peer_connection import PeerConnection
+from chronik.peers.connection import PeerConnection
 
 STRANGERS_MAX: Final = 1024
 """Each costs a descriptor and a few kB for the time of a handshake. Far more than a cluster has members, and twice as

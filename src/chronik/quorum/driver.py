@@ -20,7 +20,15 @@ from typing import Final
 from chronik.errors import StorageFailed, invariant
 from chronik.files import FileSystem
 from chronik.news import News
-from chronik.raft.applying import Applier
+from chronik.peers.transport import PeerTransport
+from chronik.quorum.applying import Applier
+from chronik.quorum.outcomes import Committed, DriverStopped, OutcomeUnknown, Until
+from chronik.quorum.peer_times import PeerTimes
+from chronik.quorum.settings import TIMEOUT_SECONDS, DriverSettings, DriverStatus
+from chronik.quorum.snapshotting import Snapshots, StateMachine
+from chronik.quorum.storage import RaftStorage, Write
+from chronik.quorum.waiters import AppliedWaiters, Kind, Waiter, Waiters
+from chronik.quorum.watchdog import LoopWatchdog
 from chronik.raft.entries import SnapshotMetadata
 from chronik.raft.events import (
     Applied,
@@ -44,15 +52,7 @@ from chronik.raft.events import (
 from chronik.raft.membership import Change
 from chronik.raft.messages import AnyMessage
 from chronik.raft.node import RaftNode
-from chronik.raft.outcomes import Committed, DriverStopped, OutcomeUnknown, Until
-from chronik.raft.peer_times import PeerTimes
 from chronik.raft.roles import Role
-from chronik.raft.settings import TIMEOUT_SECONDS, DriverSettings, DriverStatus
-from chronik.raft.snapshotting import Snapshots, StateMachine
-from chronik.raft.storage import RaftStorage, Write
-from chronik.raft.transport import PeerTransport
-from chronik.raft.waiters import AppliedWaiters, Kind, Waiter, Waiters
-from chronik.raft.watchdog import LoopWatchdog
 
 logger = logging.getLogger("chronik.raft")
 

@@ -11,12 +11,12 @@ from typing import Final, Protocol
 from chronik.config import Address
 from chronik.files import Buffer
 from chronik.news import News
-from chronik.raft.handshake import DialerHandshake, Identity
+from chronik.peers.calls import PING
+from chronik.peers.connection import HANDSHAKE_SECONDS_MAX, PeerConnection
+from chronik.peers.frames import Frame, FrameKind
+from chronik.peers.handshake import DialerHandshake, Identity
+from chronik.peers.queue import PeerQueue
 from chronik.raft.messages import BadMessage
-from chronik.raft.peer_calls import PING
-from chronik.raft.peer_connection import HANDSHAKE_SECONDS_MAX, PeerConnection
-from chronik.raft.peer_frames import Frame, FrameKind
-from chronik.raft.peer_queue import PeerQueue
 
 logger = logging.getLogger("chronik.raft")
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from chronik.config import Address
+from chronik.quorum.outcomes import NotLeader, OutcomeUnknown, ProposalLost, ProposalRefused
+from chronik.quorum.watchdog import HELD_SECONDS_MAX, LoopWatchdog
 from chronik.raft.config import RaftConfig
-from chronik.raft.outcomes import NotLeader, OutcomeUnknown, ProposalLost, ProposalRefused
 from chronik.raft.roles import Role
-from chronik.raft.watchdog import HELD_SECONDS_MAX, LoopWatchdog
-from tests.raft_io.cluster import LOCALHOST, Cluster, Node, run, running_cluster, until
-from tests.raft_io.test_nodes_call_each_other import StuckAcceptor
+from tests.peers.test_nodes_call_each_other import StuckAcceptor
+from tests.quorum.cluster import LOCALHOST, Cluster, Node, run, running_cluster, until
 
 NOWHERE = Address(LOCALHOST, 1)
 

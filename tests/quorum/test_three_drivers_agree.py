@@ -11,14 +11,14 @@ import pytest
 
 from chronik.errors import DataDamaged, StorageFailed
 from chronik.files import RealFiles, TwinFiles
+from chronik.quorum.forwarding import FORWARDS_UNDER_WAY_MAX
+from chronik.quorum.outcomes import DriverStopped, NotLeader, OutcomeUnknown, ProposalRefused, ReadTimedOut
 from chronik.raft.config import RaftConfig
 from chronik.raft.entries import Entry
 from chronik.raft.events import Refusal
-from chronik.raft.forwarding import FORWARDS_UNDER_WAY_MAX
 from chronik.raft.membership import AddLearner, PromoteLearner, RemoveNode
-from chronik.raft.outcomes import DriverStopped, NotLeader, OutcomeUnknown, ProposalRefused, ReadTimedOut
 from chronik.raft.roles import Role
-from tests.raft_io.cluster import Cluster, Node, run, running_cluster, until
+from tests.quorum.cluster import Cluster, Node, run, running_cluster, until
 
 
 def test_three_nodes_elect_one_leader_and_hold_the_same(tmp_path: Path) -> None:

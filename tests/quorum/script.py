@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from crc32c import crc32c
 
 from chronik.files import TwinFiles
+from chronik.quorum.storage import RaftStorage
 from chronik.raft.entries import Entry, EntryKind, HardState, SnapshotMetadata
 from chronik.raft.events import Persist, StoreChunk
 from chronik.raft.membership import Member, Membership
-from chronik.raft.storage import RaftStorage
 from chronik.wal.records import encode_record
 
 FOLDER = "raft"

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from chronik.errors import DataDamaged, invariant
 from chronik.files import FileSystem, read_file, write_atomically
-from chronik.raft import snapshot_files
-from chronik.raft.disk_records import (
+from chronik.quorum import snapshot_files
+from chronik.quorum.disk_records import (
     Manifest,
     decode_manifest,
     decode_record,
@@ -27,10 +27,10 @@ from chronik.raft.disk_records import (
     encode_hard_state,
     encode_manifest,
 )
+from chronik.quorum.snapshot_files import IncomingSnapshot, SnapshotWriter
+from chronik.quorum.stored_entries import CACHE_BYTES, Placement, StoredEntries
 from chronik.raft.entries import Entry, HardState, Recovered, SnapshotMetadata
 from chronik.raft.events import Persist, SnapshotChunkWanted
-from chronik.raft.snapshot_files import IncomingSnapshot, SnapshotWriter
-from chronik.raft.stored_entries import CACHE_BYTES, Placement, StoredEntries
 from chronik.wal import log as wal
 from chronik.wal.log import WriteAheadLog
 from chronik.wal.records import HEADER_BYTES

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from chronik.raft.peer_frames import FRAME_BYTES_MAX
+from chronik.peers.frames import FRAME_BYTES_MAX
 
 MESSAGES_MAX: Final = 1024
 MESSAGES_BYTES_MAX: Final = FRAME_BYTES_MAX + 8 * 1024 * 1024

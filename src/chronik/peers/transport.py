@@ -15,14 +15,14 @@ from typing import Final, Protocol
 from chronik.config import Address
 from chronik.errors import invariant
 from chronik.files import Buffer
-from chronik.raft.handshake import AcceptorHandshake, Identity
+from chronik.peers.calls import PeerCalls
+from chronik.peers.connection import PeerConnection
+from chronik.peers.frames import Frame, FrameKind, encode_frame
+from chronik.peers.handshake import AcceptorHandshake, Identity
+from chronik.peers.link import PeerLink
+from chronik.peers.strangers import ACCEPTED_AT_ONCE_MAX, Strangers
 from chronik.raft.membership import MEMBERS_MAX
 from chronik.raft.messages import AnyMessage, BadMessage, decode_message, encode_message
-from chronik.raft.peer_calls import PeerCalls
-from chronik.raft.peer_connection import PeerConnection
-from chronik.raft.peer_frames import Frame, FrameKind, encode_frame
-from chronik.raft.peer_link import PeerLink
-from chronik.raft.strangers import ACCEPTED_AT_ONCE_MAX, Strangers
 
 
 class MessageReceiver(Protocol):
@@ -244,7 +244,7 @@ class PeerTransport:
         return message
 
     def writing_resumed(self, connection: PeerConnection) -> None:
-        """Answers are not queued: see `peer_calls.ANSWERS_UNSENT_BYTES_MAX`."""
+        """Answers are not queued: see `calls.ANSWERS_UNSENT_BYTES_MAX`."""
 
     def connection_closed(self, connection: PeerConnection) -> None:
         self.calls.forget(connection)

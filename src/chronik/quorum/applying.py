@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from chronik.quorum.snapshotting import Snapshots, StateMachine
+from chronik.quorum.waiters import AppliedWaiters, Waiters
+from chronik.quorum.watchdog import LoopWatchdog
 from chronik.raft.entries import Entry, SnapshotMetadata
-from chronik.raft.snapshotting import Snapshots, StateMachine
-from chronik.raft.waiters import AppliedWaiters, Waiters
-from chronik.raft.watchdog import LoopWatchdog
 
 logger = logging.getLogger("chronik.raft")
 

@@ -15,16 +15,16 @@ import msgspec
 
 from chronik.config import Address
 from chronik.files import FileSystem, RealFiles
+from chronik.peers.handshake import Identity, make_identity
+from chronik.peers.transport import PeerTransport
+from chronik.quorum.driver import RaftDriver
+from chronik.quorum.forwarding import Forwarder
+from chronik.quorum.outcomes import NotLeader, OutcomeUnknown, ProposalLost, ProposalRefused
+from chronik.quorum.settings import DriverSettings
 from chronik.raft.config import RaftConfig
-from chronik.raft.driver import RaftDriver
 from chronik.raft.entries import Entry, EntryKind
-from chronik.raft.forwarding import Forwarder
-from chronik.raft.handshake import Identity, make_identity
 from chronik.raft.membership import UNBOUND, Member, Membership
-from chronik.raft.outcomes import NotLeader, OutcomeUnknown, ProposalLost, ProposalRefused
 from chronik.raft.roles import Role
-from chronik.raft.settings import DriverSettings
-from chronik.raft.transport import PeerTransport
 
 SECRET = "a secret of some length"
 LOCALHOST = "127.0.0.1"

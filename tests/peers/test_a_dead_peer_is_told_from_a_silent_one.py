@@ -6,10 +6,10 @@ import asyncio
 import socket
 
 from chronik.config import Address
-from chronik.raft.peer_link import EAGER_REDIAL_SECONDS_MAX
-from chronik.raft.transport import PeerTransport
-from tests.raft_io.cluster import ANY_PORT, LOCALHOST, identity, run, until
-from tests.raft_io.test_strangers_stay_outside import Inbox, dialling, fatal, listening
+from chronik.peers.link import EAGER_REDIAL_SECONDS_MAX
+from chronik.peers.transport import PeerTransport
+from tests.peers.test_strangers_stay_outside import Inbox, dialling, fatal, listening
+from tests.quorum.cluster import ANY_PORT, LOCALHOST, identity, run, until
 
 DIALS = 5
 

@@ -12,19 +12,10 @@ import pytest
 
 from chronik.config import Address
 from chronik.errors import ConfigError
-from chronik.raft import handshake, peer_connection, strangers
-from chronik.raft.handshake import (
-    AcceptorHandshake,
-    Challenge,
-    DialerHandshake,
-    HandshakeFailed,
-    Hello,
-    Identity,
-    make_identity,
-)
-from chronik.raft.messages import AnyMessage, Heartbeat, encode_message
-from chronik.raft.peer_connection import PeerConnection
-from chronik.raft.peer_frames import (
+from chronik.peers import connection as peer_connection
+from chronik.peers import handshake, strangers
+from chronik.peers.connection import PeerConnection
+from chronik.peers.frames import (
     ANSWER_FRAME_BYTES_MAX,
     FRAME_BYTES_MAX,
     HANDSHAKE_BYTES_MAX,
@@ -34,8 +25,18 @@ from chronik.raft.peer_frames import (
     FrameSplitter,
     encode_frame,
 )
-from chronik.raft.transport import PeerTransport
-from tests.raft_io.cluster import ANY_PORT, LOCALHOST, SECRET, identity, run, until
+from chronik.peers.handshake import (
+    AcceptorHandshake,
+    Challenge,
+    DialerHandshake,
+    HandshakeFailed,
+    Hello,
+    Identity,
+    make_identity,
+)
+from chronik.peers.transport import PeerTransport
+from chronik.raft.messages import AnyMessage, Heartbeat, encode_message
+from tests.quorum.cluster import ANY_PORT, LOCALHOST, SECRET, identity, run, until
 
 
 class Inbox:

@@ -14,12 +14,12 @@ from contextlib import aclosing
 from functools import partial
 from typing import Protocol, TypeVar
 
+from chronik.quorum.snapshot_files import SnapshotWriter
+from chronik.quorum.storage import RaftStorage
+from chronik.quorum.watchdog import LoopWatchdog
 from chronik.raft.entries import Entry, SnapshotMetadata
 from chronik.raft.events import SnapshotChunkRead, SnapshotChunkWanted
 from chronik.raft.membership import Membership
-from chronik.raft.snapshot_files import SnapshotWriter
-from chronik.raft.storage import RaftStorage
-from chronik.raft.watchdog import LoopWatchdog
 
 logger = logging.getLogger("chronik.raft")
 

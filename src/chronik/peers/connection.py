@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Final, Protocol, cast
 
 from chronik.files import Buffer
-from chronik.raft.handshake import Handshake, HandshakeFailed
+from chronik.peers.frames import SCRATCH_BYTES, Frame, FrameKind, FrameRefused, FrameSplitter, encode_frame
+from chronik.peers.handshake import Handshake, HandshakeFailed
 from chronik.raft.messages import BadMessage
-from chronik.raft.peer_frames import SCRATCH_BYTES, Frame, FrameKind, FrameRefused, FrameSplitter, encode_frame
 
 logger = logging.getLogger("chronik.raft")
 

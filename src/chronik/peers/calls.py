@@ -17,9 +17,9 @@ import msgspec
 
 from chronik.errors import ChronikError, invariant
 from chronik.files import Buffer
+from chronik.peers.connection import PeerConnection
+from chronik.peers.frames import ANSWER_FRAME_BYTES_MAX, FRAME_BYTES_MAX, FrameKind, encode_frame, frame_head
 from chronik.raft.messages import BadMessage
-from chronik.raft.peer_connection import PeerConnection
-from chronik.raft.peer_frames import ANSWER_FRAME_BYTES_MAX, FRAME_BYTES_MAX, FrameKind, encode_frame, frame_head
 
 logger = logging.getLogger("chronik.raft")
 

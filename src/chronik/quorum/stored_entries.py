@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from chronik.errors import DataDamaged, invariant
 from chronik.files import FileSystem
-from chronik.raft.disk_records import decode_record
+from chronik.quorum.disk_records import decode_record
 from chronik.raft.entries import Entry
 from chronik.wal.log import segment_path
 from chronik.wal.records import record_at

@@ -8,9 +8,9 @@ import pytest
 
 from chronik.errors import StorageFailed
 from chronik.files import TwinFiles
-from chronik.raft import storage as storage_module
+from chronik.quorum import storage as storage_module
 from tests.long import SEED, count
-from tests.raft_io.script import PowerCut, Script, found
+from tests.quorum.script import PowerCut, Script, found
 
 STEPS = 40
 

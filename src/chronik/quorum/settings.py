@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from chronik.quorum.peer_times import PeerTime
 from chronik.raft.config import RaftConfig
 from chronik.raft.membership import Membership
-from chronik.raft.peer_times import PeerTime
 from chronik.raft.roles import Role
 
 FOLDER: Final = "__raft"

@@ -5,9 +5,9 @@ import socket
 from contextlib import ExitStack
 from functools import partial
 
-from chronik.raft.transport import PeerTransport
-from tests.raft_io.cluster import ANY_PORT, identity, run
-from tests.raft_io.test_strangers_stay_outside import Inbox, fatal
+from chronik.peers.transport import PeerTransport
+from tests.peers.test_strangers_stay_outside import Inbox, fatal
+from tests.quorum.cluster import ANY_PORT, identity, run
 
 STOP_SECONDS_MAX = 4.0
 """Less than anybody has to show who he is: it is not that deadline that ends the wait."""

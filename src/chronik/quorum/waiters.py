@@ -9,9 +9,9 @@ from enum import Enum
 from heapq import heappop, heappush
 from typing import Any, Final
 
+from chronik.quorum.outcomes import Committed, NotLeader, OutcomeUnknown, ProposalLost, ProposalRefused, ReadTimedOut
 from chronik.raft.entries import Entry
 from chronik.raft.events import Accepted, ReadConfirmed, Refusal, Refused
-from chronik.raft.outcomes import Committed, NotLeader, OutcomeUnknown, ProposalLost, ProposalRefused, ReadTimedOut
 
 WAITING_MAX: Final = 50_000
 """Proposals and reads under way. Beyond it the cluster does not keep up, and waiting longer helps nobody."""

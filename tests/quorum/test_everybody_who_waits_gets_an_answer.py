@@ -4,10 +4,8 @@ import asyncio
 
 import pytest
 
-from chronik.raft import waiters as waiters_module
-from chronik.raft.entries import Entry, EntryKind
-from chronik.raft.events import Accepted, ReadConfirmed, Refusal, Refused
-from chronik.raft.outcomes import (
+from chronik.quorum import waiters as waiters_module
+from chronik.quorum.outcomes import (
     Committed,
     DriverStopped,
     NotLeader,
@@ -16,8 +14,10 @@ from chronik.raft.outcomes import (
     ProposalRefused,
     ReadTimedOut,
 )
-from chronik.raft.waiters import AppliedWaiters, Kind, Waiter, Waiters
-from tests.raft_io.cluster import run
+from chronik.quorum.waiters import AppliedWaiters, Kind, Waiter, Waiters
+from chronik.raft.entries import Entry, EntryKind
+from chronik.raft.events import Accepted, ReadConfirmed, Refusal, Refused
+from tests.quorum.cluster import run
 
 
 def entry(index: int, term: int) -> Entry:

@@ -11,22 +11,21 @@ import pytest
 
 from chronik.config import Address
 from chronik.files import Buffer
-from chronik.raft import peer_calls
-from chronik.raft.entries import Entry, EntryKind
-from chronik.raft.handshake import AcceptorHandshake
-from chronik.raft.messages import Append
-from chronik.raft.peer_calls import CallRefused, CallTimedOut, PeerUnavailable, TypedCall
-from chronik.raft.peer_frames import FrameKind, encode_frame
-from chronik.raft.peer_queue import (
+from chronik.peers import calls as peer_calls
+from chronik.peers.calls import CallRefused, CallTimedOut, PeerUnavailable, TypedCall
+from chronik.peers.frames import FrameKind, encode_frame
+from chronik.peers.handshake import AcceptorHandshake
+from chronik.peers.queue import (
     CALLS_BYTES_MAX,
     MESSAGES_BYTES_MAX,
     MESSAGES_MAX,
     MESSAGES_WHILE_AWAY_MAX,
     PeerQueue,
 )
-from chronik.raft.transport import PeerTransport
-from tests.raft_io.cluster import ANY_PORT, identity, run, until
-from tests.raft_io.test_strangers_stay_outside import (
+from chronik.peers.transport import PeerTransport
+from chronik.raft.entries import Entry, EntryKind
+from chronik.raft.messages import Append
+from tests.peers.test_strangers_stay_outside import (
     Inbox,
     dialling,
     fatal,
@@ -35,6 +34,7 @@ from tests.raft_io.test_strangers_stay_outside import (
     listening,
     new_splitter,
 )
+from tests.quorum.cluster import ANY_PORT, identity, run, until
 
 ECHO, SLOW, BROKEN, REFUSING = 100, 101, 102, 103
 

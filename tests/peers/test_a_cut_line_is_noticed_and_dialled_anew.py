@@ -12,13 +12,14 @@ import pytest
 
 from chronik.config import Address
 from chronik.files import Buffer
-from chronik.raft import peer_connection, peer_link
-from chronik.raft.handshake import AcceptorHandshake, DialerHandshake
-from chronik.raft.peer_connection import SILENT_PINGS_MAX, PeerConnection
-from chronik.raft.transport import PeerTransport
+from chronik.peers import connection as peer_connection
+from chronik.peers import link as peer_link
+from chronik.peers.connection import SILENT_PINGS_MAX, PeerConnection
+from chronik.peers.handshake import AcceptorHandshake, DialerHandshake
+from chronik.peers.transport import PeerTransport
 from chronik.testing.links import Links
-from tests.raft_io.cluster import LOCALHOST, identity, run, until
-from tests.raft_io.test_strangers_stay_outside import Inbox, dialling, listening
+from tests.peers.test_strangers_stay_outside import Inbox, dialling, listening
+from tests.quorum.cluster import LOCALHOST, identity, run, until
 
 PING_SECONDS = 0.02
 LARGE_BYTES = 1024 * 1024

@@ -11,11 +11,11 @@ from typing import cast
 
 import pytest
 
+from chronik.quorum.snapshotting import Snapshots
+from chronik.quorum.storage import RaftStorage
+from chronik.quorum.watchdog import LoopWatchdog
 from chronik.raft.entries import Entry
-from chronik.raft.snapshotting import Snapshots
-from chronik.raft.storage import RaftStorage
-from chronik.raft.watchdog import LoopWatchdog
-from tests.raft_io.cluster import run, until
+from tests.quorum.cluster import run, until
 
 
 class SlowFile:

@@ -1,0 +1,1 @@
+"""The nodes of a cluster among themselves: authenticated connections, messages and calls."""
