@@ -18,8 +18,7 @@ from chronik.peers.connection import SILENT_PINGS_MAX, PeerConnection
 from chronik.peers.handshake import AcceptorHandshake, DialerHandshake
 from chronik.peers.transport import PeerTransport
 from chronik.testing.links import Links
-from tests.peers.test_strangers_stay_outside import Inbox, dialling, listening
-from tests.quorum.cluster import LOCALHOST, identity, run, until
+from tests.peers.talking import LOCALHOST, Inbox, dialling, identity, listening, run, until
 
 PING_SECONDS = 0.02
 LARGE_BYTES = 1024 * 1024

@@ -8,8 +8,7 @@ import socket
 from chronik.config import Address
 from chronik.peers.link import EAGER_REDIAL_SECONDS_MAX
 from chronik.peers.transport import PeerTransport
-from tests.peers.test_strangers_stay_outside import Inbox, dialling, fatal, listening
-from tests.quorum.cluster import ANY_PORT, LOCALHOST, identity, run, until
+from tests.peers.talking import ANY_PORT, LOCALHOST, Inbox, dialling, fatal, identity, listening, run, until
 
 DIALS = 5
 

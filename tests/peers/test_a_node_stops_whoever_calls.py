@@ -6,8 +6,7 @@ from contextlib import ExitStack
 from functools import partial
 
 from chronik.peers.transport import PeerTransport
-from tests.peers.test_strangers_stay_outside import Inbox, fatal
-from tests.quorum.cluster import ANY_PORT, identity, run
+from tests.peers.talking import ANY_PORT, Inbox, fatal, identity, run
 
 STOP_SECONDS_MAX = 4.0
 """Less than anybody has to show who he is: it is not that deadline that ends the wait."""

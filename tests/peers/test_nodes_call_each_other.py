@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import cast
 
 import msgspec
 import pytest
@@ -13,8 +11,6 @@ from chronik.config import Address
 from chronik.files import Buffer
 from chronik.peers import calls as peer_calls
 from chronik.peers.calls import CallRefused, CallTimedOut, PeerUnavailable, TypedCall
-from chronik.peers.frames import FrameKind, encode_frame
-from chronik.peers.handshake import AcceptorHandshake
 from chronik.peers.queue import (
     CALLS_BYTES_MAX,
     MESSAGES_BYTES_MAX,
@@ -23,18 +19,7 @@ from chronik.peers.queue import (
     PeerQueue,
 )
 from chronik.peers.transport import PeerTransport
-from chronik.raft.entries import Entry, EntryKind
-from chronik.raft.messages import Append
-from tests.peers.test_strangers_stay_outside import (
-    Inbox,
-    dialling,
-    fatal,
-    feed,
-    heartbeat,
-    listening,
-    new_splitter,
-)
-from tests.quorum.cluster import ANY_PORT, identity, run, until
+from tests.peers.talking import ANY_PORT, Inbox, StuckAcceptor, dialling, fatal, identity, listening, run, until
 
 ECHO, SLOW, BROKEN, REFUSING = 100, 101, 102, 103
 
@@ -205,20 +190,6 @@ def test_calls_are_refused_and_not_dropped_and_messages_overtake_them() -> None:
     assert queue.size_bytes == len(half)
 
 
-def append_of(size: int) -> Append:
-    return Append(
-        source=2,
-        source_directory=bytes([2]) * 16,
-        target=1,
-        target_directory=bytes([1]) * 16,
-        term=1,
-        previous_index=0,
-        previous_term=0,
-        entries=(Entry(1, 1, EntryKind.COMMAND, bytes(size)),),
-        commit=0,
-    )
-
-
 def test_a_peer_that_does_not_read_costs_a_bounded_amount_and_is_reported() -> None:
     """Its socket takes nothing any more: messages go on being sent, the oldest are dropped, and memory stays."""
 
@@ -230,7 +201,7 @@ def test_a_peer_that_does_not_read_costs_a_bounded_amount_and_is_reported() -> N
                 await until(lambda: client.connected_peers == [1])
                 assert not inbox.unreachable
                 for _ in range(100):
-                    client.send([append_of(1024 * 1024)])
+                    client.send([(1, bytes(1024 * 1024))])
                     assert client.queued_bytes(1) <= MESSAGES_BYTES_MAX
                     await asyncio.sleep(0)
                 assert 1 in inbox.unreachable
@@ -241,31 +212,6 @@ def test_a_peer_that_does_not_read_costs_a_bounded_amount_and_is_reported() -> N
             acceptor.abort()
 
     run(scenario())
-
-
-class StuckAcceptor(asyncio.Protocol):
-    """Shakes hands as a node, and then never reads again."""
-
-    def __init__(self, node_id: int = 1) -> None:
-
-        self._handshake = AcceptorHandshake(identity(node_id))
-        self._splitter = new_splitter()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-
-    def abort(self) -> None:
-        self._transport.abort()
-
-    def data_received(self, data: bytes) -> None:
-
-        feed(self._splitter, data)
-        while (frame := self._splitter.next()) is not None:
-            answer = self._handshake.receive(bytes(frame.content))
-            self._transport.write(encode_frame(FrameKind.HANDSHAKE, answer))
-        if self._handshake.is_done:
-            self._transport.pause_reading()
 
 
 def test_a_peer_that_comes_back_is_dialled_again() -> None:
@@ -282,7 +228,7 @@ def test_a_peer_that_comes_back_is_dialled_again() -> None:
             heard = Inbox()
             await second.start(heard)
             await until(lambda: client.connected_peers == [1])
-            client.send([heartbeat(2, 1)])
+            client.send([(1, b"a message")])
             await until(lambda: len(heard.messages) == 1)
             await second.stop()
 
@@ -296,7 +242,7 @@ def test_a_peer_that_moves_is_dialled_at_its_new_address() -> None:
             async with listening() as (new, heard, _):
                 client.set_peer(1, new)
                 await until(lambda: client.connected_peers == [1])
-                client.send([heartbeat(2, 1)])
+                client.send([(1, b"a message")])
                 await until(lambda: len(heard.messages) == 1)
                 client.remove_peer(1)
                 assert client.connected_peers == []

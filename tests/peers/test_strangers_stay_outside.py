@@ -3,14 +3,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import cast
 
 import msgspec
 import pytest
 
-from chronik.config import Address
 from chronik.errors import ConfigError
 from chronik.peers import connection as peer_connection
 from chronik.peers import handshake, strangers
@@ -19,10 +17,8 @@ from chronik.peers.frames import (
     ANSWER_FRAME_BYTES_MAX,
     FRAME_BYTES_MAX,
     HANDSHAKE_BYTES_MAX,
-    SCRATCH_BYTES,
     FrameKind,
     FrameRefused,
-    FrameSplitter,
     encode_frame,
 )
 from chronik.peers.handshake import (
@@ -35,84 +31,7 @@ from chronik.peers.handshake import (
     make_identity,
 )
 from chronik.peers.transport import PeerTransport
-from chronik.raft.messages import AnyMessage, Heartbeat, encode_message
-from tests.quorum.cluster import ANY_PORT, LOCALHOST, SECRET, identity, run, until
-
-
-class Inbox:
-    def __init__(self) -> None:
-        self.messages: list[AnyMessage] = []
-        self.unreachable: list[int] = []
-        self.gone: list[int] = []
-        self.reached: list[int] = []
-
-    def messages_received(self, messages: Sequence[AnyMessage]) -> None:
-        self.messages += messages
-
-    def peer_reached(self, peer: int) -> None:
-        self.reached.append(peer)
-
-    def peer_gone(self, peer: int) -> None:
-        self.gone.append(peer)
-
-    def peer_unreachable(self, peer: int) -> None:
-        self.unreachable.append(peer)
-
-
-def new_splitter() -> FrameSplitter:
-    return FrameSplitter(memoryview(bytearray(SCRATCH_BYTES)))
-
-
-def feed(splitter: FrameSplitter, data: bytes, found: list[bytes] | None = None) -> None:
-    """As a socket would, which writes as much as there is room for. Whole frames are taken out on the way."""
-    while data:
-        buffer = splitter.buffer()
-        size = min(len(buffer), len(data))
-        buffer[:size] = data[:size]
-        splitter.received(size)
-        data = data[size:]
-        while found is not None and (frame := splitter.next()) is not None:
-            found.append(bytes(frame.content))
-
-
-def heartbeat(source: int, target: int, term: int = 1) -> Heartbeat:
-    directory = bytes([source]) * 16
-    return Heartbeat(
-        source=source,
-        source_directory=directory,
-        target=target,
-        target_directory=bytes([target]) * 16,
-        term=term,
-        commit=0,
-        round=0,
-    )
-
-
-def fatal(error: BaseException) -> None:
-    raise error
-
-
-@asynccontextmanager
-async def listening(secret: str = SECRET) -> AsyncIterator[tuple[Address, Inbox, PeerTransport]]:
-    server = PeerTransport(identity(1, secret), ANY_PORT, {}, fatal)
-    address = await server.bind()
-    inbox = Inbox()
-    await server.start(inbox)
-    try:
-        yield address, inbox, server
-    finally:
-        await server.stop()
-
-
-@asynccontextmanager
-async def dialling(who: Identity, address: Address) -> AsyncIterator[tuple[PeerTransport, Inbox]]:
-    client = PeerTransport(who, ANY_PORT, {1: address}, fatal)
-    inbox = Inbox()
-    await client.start(inbox)
-    try:
-        yield client, inbox
-    finally:
-        await client.stop()
+from tests.peers.talking import LOCALHOST, SECRET, dialling, feed, identity, listening, new_splitter, run, until
 
 
 def closing_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -230,7 +149,7 @@ def test_without_a_secret_only_this_machine_is_trusted(caplog: pytest.LogCapture
 
 
 def test_frames_are_found_however_the_bytes_arrive() -> None:
-    frames = [encode_frame(FrameKind.RAFT, bytes([n]) * n) for n in range(20)]
+    frames = [encode_frame(FrameKind.MESSAGE, bytes([n]) * n) for n in range(20)]
     stream = b"".join(frames)
     for step in (1, 3, 7, len(stream)):
         splitter = new_splitter()
@@ -291,8 +210,8 @@ def test_a_node_may_send_large_frames_but_not_any() -> None:
         feed(splitter, head(size, kind))
         assert splitter.next() is None
     for size, kind in (
-        (0, FrameKind.RAFT),
-        (FRAME_BYTES_MAX + 1, FrameKind.RAFT),
+        (0, FrameKind.MESSAGE),
+        (FRAME_BYTES_MAX + 1, FrameKind.MESSAGE),
         (FRAME_BYTES_MAX + 1, FrameKind.REQUEST),
         (ANSWER_FRAME_BYTES_MAX + 1, FrameKind.RESPONSE),
         (2**32 - 1, FrameKind.RESPONSE),
@@ -317,9 +236,10 @@ def test_a_frame_of_an_unknown_kind_is_refused() -> None:
 def test_nodes_that_share_the_secret_hear_each_other() -> None:
     async def scenario() -> None:
         async with listening() as (address, inbox, _), dialling(identity(2), address) as (client, _):
-            client.send([heartbeat(2, 1, term) for term in range(1, 11)])  # before there is a connection
+            messages = [b"message %d" % number for number in range(10)]
+            client.send([(1, message) for message in messages])  # before there is a connection
             await until(lambda: len(inbox.messages) == 10)
-            assert [message.term for message in inbox.messages] == list(range(1, 11))
+            assert inbox.messages == messages
 
     run(scenario())
 
@@ -329,7 +249,7 @@ def test_a_wrong_secret_is_one_line_in_the_log_and_nothing_is_heard(caplog: pyte
         caplog.set_level(logging.INFO, "chronik.raft")
         stranger = identity(2, "another secret of some length")
         async with listening() as (address, inbox, _), dialling(stranger, address) as (client, _):
-            client.send([heartbeat(2, 1)])
+            client.send([(1, b"a message")])
             await until(lambda: any("secret" in line for line in closing_lines(caplog)))
             assert not client.connected_peers
             assert inbox.messages == []
@@ -345,7 +265,7 @@ def test_a_wrong_secret_is_one_line_in_the_log_and_nothing_is_heard(caplog: pyte
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
         b"\x00\x00\x00\x13\x00\x12\x00\x03\x00\x00\x00\x07\x00\x06client\x00",  # an ApiVersions request of Kafka
         b"\xff" * 1000,
-        encode_frame(FrameKind.RAFT, encode_message(heartbeat(2, 1))),
+        encode_frame(FrameKind.MESSAGE, b"a message"),
         encode_frame(FrameKind.HANDSHAKE, b"\x81" * 50),
         encode_frame(FrameKind.REQUEST, bytes(20)),
     ],
@@ -465,14 +385,3 @@ def test_whoever_has_greeted_or_comes_from_a_peers_machine_is_pushed_out_last(mo
     ]
     assert [table.add(each) for each in order] == [None] * 4
     assert [table.add(stranger("10.0.0.2", greeted=True)) for _ in range(4)] == [*order[::-1]]
-
-
-def test_a_node_that_speaks_for_another_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        async with listening() as (address, inbox, _), dialling(identity(2), address) as (client, _):
-            await until(lambda: client.connected_peers == [1])
-            client.send([heartbeat(3, 1)])
-            await until(lambda: "a message from 3" in caplog.text)
-            assert inbox.messages == []
-
-    run(scenario())

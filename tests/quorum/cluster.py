@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
-import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ import msgspec
 
 from chronik.config import Address
 from chronik.files import FileSystem, RealFiles
-from chronik.peers.handshake import Identity, make_identity
 from chronik.peers.transport import PeerTransport
 from chronik.quorum.driver import RaftDriver
 from chronik.quorum.forwarding import Forwarder
@@ -25,46 +23,9 @@ from chronik.raft.config import RaftConfig
 from chronik.raft.entries import Entry, EntryKind
 from chronik.raft.membership import UNBOUND, Member, Membership
 from chronik.raft.roles import Role
+from tests.peers.talking import ANY_PORT, DEADLINE_SECONDS, SECRET, identity, until
 
-SECRET = "a secret of some length"
-LOCALHOST = "127.0.0.1"
-ANY_PORT = Address(LOCALHOST, 0)
 TICK_SECONDS = 0.03
-DEADLINE_SECONDS = 20.0
-"""Far longer than anything takes: it only ends a test that hangs."""
-
-
-def new_event_loop() -> asyncio.AbstractEventLoop:
-    """The one that nodes use."""
-    if sys.platform == "win32":
-        return asyncio.new_event_loop()
-    import uvloop
-
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop
-
-
-def run(scenario: Coroutine[Any, Any, None]) -> None:
-    async def with_deadline() -> None:
-        async with asyncio.timeout(60):
-            await scenario
-
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(with_deadline())
-
-
-async def until(condition: Callable[[], bool], what: str = "it") -> None:
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + DEADLINE_SECONDS
-    while not condition():
-        assert loop.time() < deadline, f"{what} did not happen"
-        await asyncio.sleep(0.005)
-
-
-def identity(node_id: int, secret: str = SECRET, cluster: str = "test") -> Identity:
-    return make_identity(cluster, node_id, secret, [])
-
-
 class Ledger:
     """Every command in its order, and a chain of hashes over all entries: equal only if everything before was."""
 

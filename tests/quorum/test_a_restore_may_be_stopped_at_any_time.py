@@ -15,7 +15,7 @@ from chronik.quorum.snapshotting import Snapshots
 from chronik.quorum.storage import RaftStorage
 from chronik.quorum.watchdog import LoopWatchdog
 from chronik.raft.entries import Entry
-from tests.quorum.cluster import run, until
+from tests.peers.talking import run, until
 
 
 class SlowFile:

@@ -17,7 +17,7 @@ from chronik.quorum.outcomes import (
 from chronik.quorum.waiters import AppliedWaiters, Kind, Waiter, Waiters
 from chronik.raft.entries import Entry, EntryKind
 from chronik.raft.events import Accepted, ReadConfirmed, Refusal, Refused
-from tests.quorum.cluster import run
+from tests.peers.talking import run
 
 
 def entry(index: int, term: int) -> Entry:
@@ -37,14 +37,14 @@ def is_empty(waiters: Waiters) -> bool:
 def test_a_proposal_ends_when_its_own_entry_is_applied() -> None:
     async def scenario() -> None:
         waiters = Waiters()
-        single, triple = waiters.open(Kind.ENTRIES, 100), waiters.open(Kind.ENTRIES, 100, count=3)
-        waiters.take(Accepted(single.context, 2, 5))
-        waiters.take(Accepted(triple.context, 2, 6))
+        first, second = waiters.open(Kind.APPLIED, 100), waiters.open(Kind.APPLIED, 100)
+        waiters.take(Accepted(first.context, 2, 5))
+        waiters.take(Accepted(second.context, 2, 8))
         waiters.applied([entry(5, 2), entry(6, 2), entry(7, 2)])
-        assert outcome(single) == Committed(5, 2)
-        assert not triple.answer.done()
+        assert outcome(first) == Committed(5, 2)
+        assert not second.answer.done()
         waiters.applied([entry(8, 2)])
-        assert outcome(triple) == Committed(8, 2)
+        assert outcome(second) == Committed(8, 2)
         assert is_empty(waiters)
 
     run(scenario())
@@ -56,7 +56,7 @@ def test_of_two_proposals_for_one_place_the_one_that_is_committed_wins() -> None
     async def scenario() -> None:
         for winner, ends in ((2, (Committed(5, 2), ProposalLost)), (4, (ProposalLost, Committed(5, 4)))):
             waiters = Waiters()
-            first, second = waiters.open(Kind.ENTRIES, 100), waiters.open(Kind.ENTRIES, 100)
+            first, second = waiters.open(Kind.APPLIED, 100), waiters.open(Kind.APPLIED, 100)
             waiters.take(Accepted(first.context, 2, 5))
             waiters.take(Accepted(second.context, 4, 5))
             waiters.applied([entry(5, winner)])
@@ -69,7 +69,7 @@ def test_of_two_proposals_for_one_place_the_one_that_is_committed_wins() -> None
 def test_one_that_waits_for_the_disk_and_one_for_the_majority_may_share_a_place() -> None:
     async def scenario() -> None:
         waiters = Waiters()
-        written, applied = waiters.open(Kind.WRITTEN, 100), waiters.open(Kind.ENTRIES, 100)
+        written, applied = waiters.open(Kind.WRITTEN, 100), waiters.open(Kind.APPLIED, 100)
         waiters.take(Accepted(written.context, 2, 5))
         waiters.take(Accepted(applied.context, 4, 5))
         waiters.written(4, lambda index: 2)
@@ -87,7 +87,7 @@ def test_one_that_waits_for_the_disk_and_one_for_the_majority_may_share_a_place(
 def test_a_refusal_says_whether_another_node_should_be_asked() -> None:
     async def scenario() -> None:
         waiters = Waiters()
-        first, second = waiters.open(Kind.ENTRIES, 100), waiters.open(Kind.ENTRIES, 100)
+        first, second = waiters.open(Kind.APPLIED, 100), waiters.open(Kind.APPLIED, 100)
         waiters.take(Refused(first.context, Refusal.NOT_LEADER, 3))
         waiters.take(Refused(second.context, Refusal.OVERLOADED, 1))
         with pytest.raises(NotLeader) as not_leader:
@@ -104,7 +104,7 @@ def test_a_refusal_says_whether_another_node_should_be_asked() -> None:
 def test_everybody_has_a_deadline() -> None:
     async def scenario() -> None:
         waiters = Waiters()
-        early, late = waiters.open(Kind.ENTRIES, 10.0), waiters.open(Kind.ENTRIES, 20.0)
+        early, late = waiters.open(Kind.APPLIED, 10.0), waiters.open(Kind.APPLIED, 20.0)
         read = waiters.open(Kind.READ, 10.0)
         waiters.take(Accepted(early.context, 1, 5))
         waiters.expire(9.9)
@@ -124,7 +124,7 @@ def test_everybody_has_a_deadline() -> None:
 def test_a_snapshot_that_jumps_over_an_entry_leaves_its_outcome_unknown() -> None:
     async def scenario() -> None:
         waiters = Waiters()
-        before, behind = waiters.open(Kind.ENTRIES, 100), waiters.open(Kind.ENTRIES, 100)
+        before, behind = waiters.open(Kind.APPLIED, 100), waiters.open(Kind.APPLIED, 100)
         waiters.take(Accepted(before.context, 1, 5))
         waiters.take(Accepted(behind.context, 1, 9))
         waiters.restored(8)
@@ -138,7 +138,7 @@ def test_a_snapshot_that_jumps_over_an_entry_leaves_its_outcome_unknown() -> Non
 def test_a_caller_that_was_cancelled_is_forgotten() -> None:
     async def scenario() -> None:
         waiters = Waiters()
-        waiter = waiters.open(Kind.ENTRIES, 10.0)
+        waiter = waiters.open(Kind.APPLIED, 10.0)
         waiters.take(Accepted(waiter.context, 1, 5))
         waiter.answer.cancel()
         waiters.applied([entry(5, 1)])

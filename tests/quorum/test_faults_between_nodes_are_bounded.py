@@ -12,8 +12,8 @@ from chronik.quorum.outcomes import NotLeader, OutcomeUnknown, ProposalLost, Pro
 from chronik.quorum.watchdog import HELD_SECONDS_MAX, LoopWatchdog
 from chronik.raft.config import RaftConfig
 from chronik.raft.roles import Role
-from tests.peers.test_nodes_call_each_other import StuckAcceptor
-from tests.quorum.cluster import LOCALHOST, Cluster, Node, run, running_cluster, until
+from tests.peers.talking import LOCALHOST, StuckAcceptor, run, until
+from tests.quorum.cluster import Cluster, Node, running_cluster
 
 NOWHERE = Address(LOCALHOST, 1)
 

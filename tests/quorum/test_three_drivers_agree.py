@@ -18,7 +18,8 @@ from chronik.raft.entries import Entry
 from chronik.raft.events import Refusal
 from chronik.raft.membership import AddLearner, PromoteLearner, RemoveNode
 from chronik.raft.roles import Role
-from tests.quorum.cluster import Cluster, Node, run, running_cluster, until
+from tests.peers.talking import run, until
+from tests.quorum.cluster import Cluster, Node, running_cluster
 
 
 def test_three_nodes_elect_one_leader_and_hold_the_same(tmp_path: Path) -> None:

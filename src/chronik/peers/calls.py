@@ -1,4 +1,4 @@
-"""Questions between nodes, over the connections that Raft's messages use: forwarded proposals, heartbeats, fetches.
+"""Questions between nodes, over the connections that their messages use; `call_kinds` lists what may be asked.
 
 A request travels on the asker's own connection and is answered on the same one; when it breaks, everything under way
 on it ends in PeerUnavailable. Nothing is sent twice: whether to ask again is for the caller to know.
@@ -15,11 +15,11 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from chronik.errors import ChronikError, invariant
+from chronik.errors import BadMessage, ChronikError, invariant
 from chronik.files import Buffer
+from chronik.peers.call_kinds import CallKind
 from chronik.peers.connection import PeerConnection
 from chronik.peers.frames import ANSWER_FRAME_BYTES_MAX, FRAME_BYTES_MAX, FrameKind, encode_frame, frame_head
-from chronik.raft.messages import BadMessage
 
 logger = logging.getLogger("chronik.raft")
 
@@ -29,9 +29,6 @@ CALLS_UNDER_WAY_MAX: Final = 1024
 ANSWERS_UNSENT_BYTES_MAX: Final = 64 * 1024 * 1024
 """Answers that a peer asked for and does not read. Beyond it the connection is closed: that peer hangs."""
 
-PING_KIND: Final = 2
-"""Answered at once, with nothing. A node that does not know it says so, which is an answer, too."""
-
 PAYLOAD_BYTES_MAX: Final = FRAME_BYTES_MAX - 64
 ANSWER_BYTES_MAX: Final = ANSWER_FRAME_BYTES_MAX - 64
 _REQUEST: Final = struct.Struct(">QH")
@@ -39,7 +36,7 @@ _RESPONSE: Final = struct.Struct(">QB")
 _NOBODY_ASKS: Final = 0
 """In place of a call's number: nobody waits for the answer."""
 
-PING: Final = encode_frame(FrameKind.REQUEST, _REQUEST.pack(_NOBODY_ASKS, PING_KIND))
+PING: Final = encode_frame(FrameKind.REQUEST, _REQUEST.pack(_NOBODY_ASKS, CallKind.PING))
 
 
 class PeerUnavailable(ChronikError):
@@ -139,7 +136,7 @@ class PeerCalls:
         if len(content) < _REQUEST.size:
             raise BadMessage("a request without a number")
         number, kind = _REQUEST.unpack_from(content)
-        if kind == PING_KIND:
+        if kind == CallKind.PING:
             connection.pinged()
             _answer(connection, number, Status.OK, [])
             return

@@ -11,10 +11,10 @@ import termios
 from collections.abc import Sequence
 from typing import Final, Protocol, cast
 
+from chronik.errors import BadMessage
 from chronik.files import Buffer
 from chronik.peers.frames import SCRATCH_BYTES, Frame, FrameKind, FrameRefused, FrameSplitter, encode_frame
 from chronik.peers.handshake import Handshake, HandshakeFailed
-from chronik.raft.messages import BadMessage
 
 logger = logging.getLogger("chronik.raft")
 
@@ -72,7 +72,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         """First for the handshake to end, then to look whether the other end is silent."""
         self.host = "?"
         self._address = "?"
-        self._is_closing = False
+        self.is_closing = False
         self.is_paused = False
 
     @property
@@ -81,11 +81,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     @property
     def is_open(self) -> bool:
-        return self.has_been_open and not self._is_closing
-
-    @property
-    def is_closing(self) -> bool:
-        return self._is_closing
+        return self.has_been_open and not self.is_closing
 
     @property
     def has_greeted(self) -> bool:
@@ -101,15 +97,15 @@ class PeerConnection(asyncio.BufferedProtocol):
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def send(self, frames: Sequence[Buffer]) -> None:
-        if self._transport is not None and not self._is_closing:
+        if self._transport is not None and not self.is_closing:
             self._transport.writelines(frames)
             self._handed_bytes += sum(map(len, frames))
 
     def close(self, reason: str, level: int = logging.INFO) -> None:
         """With one line in the log."""
-        if self._is_closing:
+        if self.is_closing:
             return
-        self._is_closing = True
+        self.is_closing = True
         if self._timer is not None:
             self._timer.cancel()
         if self._handshake.is_done:
@@ -123,7 +119,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        if self._is_closing:  # closed between its arrival and this call
+        if self.is_closing:  # closed between its arrival and this call
             self._transport.abort()
             return
         self._transport.set_write_buffer_limits(high=UNSENT_BYTES_HIGH)
@@ -142,7 +138,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         return self._splitter.buffer()
 
     def buffer_updated(self, count: int) -> None:
-        if self._is_closing:
+        if self.is_closing:
             return
         self._splitter.received(count)
         self._pings_unanswered = 0
@@ -167,7 +163,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._owner.writing_resumed(self)
 
     def connection_lost(self, error: Exception | None) -> None:
-        if not self._is_closing:
+        if not self.is_closing:
             self.close(str(error) if error else "the other end closed it")
         self._owner.connection_closed(self)
 

@@ -12,10 +12,9 @@ from typing import Final, NamedTuple
 from chronik import limits
 from chronik.errors import ChronikError
 from chronik.files import Buffer
-from chronik.raft.messages import MESSAGE_BYTES_MAX
 
-FRAME_BYTES_MAX: Final = MESSAGE_BYTES_MAX + 1024
-"""The largest Raft message, or a call of the same size, and their heads."""
+FRAME_BYTES_MAX: Final = limits.PEER_MESSAGE_BYTES_MAX + 1024
+"""The largest message, or a call of the same size, and their heads."""
 
 ANSWER_FRAME_BYTES_MAX: Final = limits.FRAME_BYTES_MAX + FRAME_BYTES_MAX
 """An answer to a call, which the asking node wanted: a follower must be able to fetch the largest batch that a client
@@ -42,7 +41,7 @@ class FrameKind(IntEnum):
     """Kinds are forever."""
 
     HANDSHAKE = 1
-    RAFT = 2
+    MESSAGE = 2
     REQUEST = 3
     RESPONSE = 4
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from chronik.config import Address
+from chronik.errors import BadMessage
 from chronik.files import Buffer
 from chronik.news import News
 from chronik.peers.calls import PING
@@ -16,7 +17,6 @@ from chronik.peers.connection import HANDSHAKE_SECONDS_MAX, PeerConnection
 from chronik.peers.frames import Frame, FrameKind
 from chronik.peers.handshake import DialerHandshake, Identity
 from chronik.peers.queue import PeerQueue
-from chronik.raft.messages import BadMessage
 
 logger = logging.getLogger("chronik.raft")
 

@@ -1,7 +1,7 @@
 """What waits to be sent to one peer, bounded in number and in bytes. Pure.
 
-Raft's messages go first, in their order: a large call must not hold up a heartbeat. Being lossy is their right, so
-when there are too many the oldest go, and the core is told. Calls are never dropped: a call that finds no room is
+Messages go first, in their order: a large call must not hold up a leader's heartbeat. Being lossy is their right, so
+when there are too many the oldest go, and their sender is told. Calls are never dropped: a call that finds no room is
 refused, and its caller hears it at once.
 """
 

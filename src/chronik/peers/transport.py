@@ -1,4 +1,4 @@
-"""The peers' port and the links to the peers: Raft's messages and calls between the nodes of a cluster.
+"""The peers' port and the links to the peers: messages and calls between the nodes of a cluster.
 
 Every node dials every other and sends on its own connection only; what it accepts it listens to. So each direction
 has one ordered stream, and answers to calls, which may be large, never stand before a leader's heartbeats.
@@ -13,20 +13,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from chronik.config import Address
-from chronik.errors import invariant
+from chronik.errors import BadMessage, invariant
 from chronik.files import Buffer
+from chronik.limits import CLUSTER_MEMBERS_MAX
 from chronik.peers.calls import PeerCalls
 from chronik.peers.connection import PeerConnection
 from chronik.peers.frames import Frame, FrameKind, encode_frame
 from chronik.peers.handshake import AcceptorHandshake, Identity
 from chronik.peers.link import PeerLink
 from chronik.peers.strangers import ACCEPTED_AT_ONCE_MAX, Strangers
-from chronik.raft.membership import MEMBERS_MAX
-from chronik.raft.messages import AnyMessage, BadMessage, decode_message, encode_message
 
 
 class MessageReceiver(Protocol):
-    def messages_received(self, messages: Sequence[AnyMessage]) -> None: ...
+    def messages_received(self, peer: int, messages: Sequence[Buffer]) -> None:
+        """Raises BadMessage; then the connection is closed."""
 
     def peer_unreachable(self, peer: int) -> None:
         """Messages for it were dropped."""
@@ -107,7 +107,8 @@ class PeerTransport:
         """Adds a peer, or says where it has moved to."""
         if node_id == self._identity.node_id or self._addresses.get(node_id) == address:
             return
-        invariant(node_id in self._addresses or len(self._addresses) < MEMBERS_MAX, "more peers than a cluster has")
+        is_room = node_id in self._addresses or len(self._addresses) < CLUSTER_MEMBERS_MAX
+        invariant(is_room, "more peers than a cluster has")
         self._addresses[node_id] = address
         self._strangers.know(address.host)
         if self._receiver is not None:
@@ -154,18 +155,18 @@ class PeerTransport:
         link = self._links.get(peer)
         return link.queue.size_bytes if link is not None else 0
 
-    def send(self, messages: Sequence[AnyMessage]) -> None:
-        """Never waits. What finds no room is dropped, oldest first, and the receiver told."""
+    def send(self, messages: Sequence[tuple[int, bytes]]) -> None:
+        """Each to its peer. Never waits. What finds no room is dropped, oldest first, and the receiver told."""
         touched: dict[int, PeerLink] = {}
         unreachable: dict[int, None] = {}
-        for message in messages:
-            link = self._links.get(message.target)
+        for peer, message in messages:
+            link = self._links.get(peer)
             if link is None:
-                unreachable[message.target] = None
+                unreachable[peer] = None
                 continue
-            touched[message.target] = link
-            if not link.queue.put_message(encode_frame(FrameKind.RAFT, encode_message(message))):
-                unreachable[message.target] = None
+            touched[peer] = link
+            if not link.queue.put_message(encode_frame(FrameKind.MESSAGE, message)):
+                unreachable[peer] = None
         for link in touched.values():
             link.flush()
         for peer in unreachable:
@@ -215,8 +216,8 @@ class PeerTransport:
         self._strangers.discard(connection)
         self._strangers.know(connection.host)
         before = self._accepted.get(connection.peer)
-        if before is None and len(self._accepted) >= MEMBERS_MAX:
-            connection.close(f"{MEMBERS_MAX} nodes are connected", logging.WARNING)
+        if before is None and len(self._accepted) >= CLUSTER_MEMBERS_MAX:
+            connection.close(f"{CLUSTER_MEMBERS_MAX} nodes are connected", logging.WARNING)
             return
         self._accepted[connection.peer] = connection
         if before is not None:
@@ -227,21 +228,16 @@ class PeerTransport:
         self._tell_reached(connection.peer)
 
     def frames_received(self, connection: PeerConnection, frames: Sequence[Frame]) -> None:
-        messages: list[AnyMessage] = []
+        messages: list[Buffer] = []
         for frame in frames:
-            if frame.kind is FrameKind.RAFT:
-                messages.append(self._checked(connection.peer, decode_message(frame.content)))
+            if frame.kind is FrameKind.MESSAGE:
+                messages.append(frame.content)
             elif frame.kind is FrameKind.REQUEST:
                 self.calls.asked(connection, frame.content)
             else:
                 raise BadMessage(f"a {frame.kind.name.lower()} where only messages and requests travel")
         if messages and self._receiver is not None:
-            self._receiver.messages_received(messages)
-
-    def _checked(self, peer: int, message: AnyMessage) -> AnyMessage:
-        if message.source != peer or message.target != self._identity.node_id:
-            raise BadMessage(f"node {peer} sent a message from {message.source} to {message.target}")
-        return message
+            self._receiver.messages_received(connection.peer, messages)
 
     def writing_resumed(self, connection: PeerConnection) -> None:
         """Answers are not queued: see `calls.ANSWERS_UNSENT_BYTES_MAX`."""

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from chronik.quorum.settings import DriverSettings
 from chronik.quorum.snapshotting import Snapshots, StateMachine
 from chronik.quorum.waiters import AppliedWaiters, Waiters
 from chronik.quorum.watchdog import LoopWatchdog
@@ -44,14 +45,19 @@ class Applier:
         self._work: deque[SnapshotMetadata | Sequence[Entry]] = deque()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self.entries_since_snapshot = 0
-        self.bytes_since_snapshot = 0
-        self.seconds_since_snapshot = 0.0
+        self._entries_since_snapshot = 0
+        self._bytes_since_snapshot = 0
+        self._seconds_since_snapshot = 0.0
         """Spent on applying."""
 
-    @property
-    def is_idle(self) -> bool:
-        return not self._work
+    def is_snapshot_due(self, settings: DriverSettings) -> bool:
+        """Enough was applied since the last one, and nothing waits to be applied or restored."""
+        is_due = (
+            self._entries_since_snapshot >= settings.snapshot_entries
+            or self._bytes_since_snapshot >= settings.snapshot_bytes
+            or self._seconds_since_snapshot >= settings.snapshot_seconds
+        )
+        return is_due and not self._work
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="raft apply")
@@ -68,8 +74,8 @@ class Applier:
         self._wake.set()
 
     def begun_snapshot(self) -> None:
-        self.entries_since_snapshot = self.bytes_since_snapshot = 0
-        self.seconds_since_snapshot = 0.0
+        self._entries_since_snapshot = self._bytes_since_snapshot = 0
+        self._seconds_since_snapshot = 0.0
 
     async def _run(self) -> None:
         while True:
@@ -92,9 +98,9 @@ class Applier:
             piece = entries[begin : begin + SLICE_ENTRIES]
             applying = loop.time()
             self._machine.apply(piece)
-            self.seconds_since_snapshot += loop.time() - applying
-            self.entries_since_snapshot += len(piece)
-            self.bytes_since_snapshot += sum(entry.size_bytes for entry in piece)
+            self._seconds_since_snapshot += loop.time() - applying
+            self._entries_since_snapshot += len(piece)
+            self._bytes_since_snapshot += sum(entry.size_bytes for entry in piece)
             self._applied.reached(piece[-1].index)
             self._waiters.applied(piece)
             held = loop.time() - began

@@ -10,40 +10,37 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from chronik.errors import StorageFailed, invariant
+from chronik.errors import StorageFailed
 from chronik.files import FileSystem
 from chronik.news import News
 from chronik.peers.transport import PeerTransport
 from chronik.quorum.applying import Applier
+from chronik.quorum.messenger import Messenger
 from chronik.quorum.outcomes import Committed, DriverStopped, OutcomeUnknown, Until
 from chronik.quorum.peer_times import PeerTimes
 from chronik.quorum.settings import TIMEOUT_SECONDS, DriverSettings, DriverStatus
 from chronik.quorum.snapshotting import Snapshots, StateMachine
-from chronik.quorum.storage import RaftStorage, Write
+from chronik.quorum.storage import RaftStorage
 from chronik.quorum.waiters import AppliedWaiters, Kind, Waiter, Waiters
 from chronik.quorum.watchdog import LoopWatchdog
+from chronik.quorum.writing import LogWriter
 from chronik.raft.entries import SnapshotMetadata
 from chronik.raft.events import (
     Applied,
     Campaign,
     ChangeMembership,
     Event,
-    PeerGone,
-    PeerReached,
-    PeerUnreachable,
-    Persist,
     Persisted,
     Propose,
     ReadIndex,
     Ready,
-    Received,
     SnapshotTaken,
     Status,
     Tick,
@@ -67,17 +64,14 @@ class _Parts:
 
     log_thread: Executor
     storage: RaftStorage
+    writer: LogWriter
     snapshots: Snapshots
     applier: Applier
 
 
-def _ignore(status: Status) -> None:
-    pass
-
-
 class RaftDriver:
     """`start` works without a quorum. `on_fatal` is called once, when the node must stop: nothing is said to anybody
-    after that. `on_status` is called when role, term or leader change."""
+    after that. `on_status` is called when role, term or leader change. `passes` says which messages go in and out."""
 
     def __init__(
         self,
@@ -87,7 +81,8 @@ class RaftDriver:
         transport: PeerTransport,
         *,
         on_fatal: Callable[[BaseException], None],
-        on_status: Callable[[Status], None] = _ignore,
+        on_status: Callable[[Status], None] = lambda status: None,
+        passes: Callable[[AnyMessage], bool] = lambda message: True,
         randomness: random.Random | None = None,
     ) -> None:
         self._settings = settings
@@ -107,11 +102,11 @@ class RaftDriver:
         self._is_turn_due = False
         self._is_tick_waiting = False
         self._ticker: asyncio.TimerHandle | None = None
-        self._writing: asyncio.Future[None] | None = None
         self._waiters = Waiters()
         self._applied = AppliedWaiters()
         self._status_news = News()
         self._peer_times = PeerTimes()
+        self._messenger = Messenger(settings.node_id, transport, self._peer_times, passes, self._feed)
         self._is_running = False
         self._failure: BaseException | None = None
 
@@ -129,12 +124,12 @@ class RaftDriver:
             self._applied.reached(snapshot.index)
         self._node = await self._loop.run_in_executor(parts.log_thread, self._make_node, parts.storage)
         self._is_running = True
-        self._undo.push_async_callback(self._finish_writing)
+        self._undo.push_async_callback(parts.writer.stop)
         parts.applier.start()
         self._undo.push_async_callback(parts.snapshots.stop)
         self._undo.push_async_callback(parts.applier.stop)
         self._undo.push_async_callback(self.transport.stop)
-        await self.transport.start(self)
+        await self.transport.start(self._messenger)
         self.watchdog.start()
         self._undo.callback(self.watchdog.stop)
         self._schedule_tick()
@@ -158,6 +153,7 @@ class RaftDriver:
         opening = partial(RaftStorage.open, self._files, self._settings.folder)
         storage = await self._loop.run_in_executor(log_thread, opening)
         self._undo.push_async_callback(_run_in, log_thread, storage.close)
+        writer = LogWriter(storage, log_thread, self._persisted, self._fail)
         snapshots = Snapshots(
             self._machine,
             storage,
@@ -171,11 +167,7 @@ class RaftDriver:
         applier = Applier(
             self._machine, snapshots, self._waiters, self._applied, self.watchdog, self._applied_through, self._fail
         )
-        return _Parts(log_thread, storage, snapshots, applier)
-
-    async def _finish_writing(self) -> None:
-        if self._writing is not None:
-            await asyncio.gather(self._writing, return_exceptions=True)
+        return _Parts(log_thread, storage, writer, snapshots, applier)
 
     def _make_node(self, storage: RaftStorage) -> RaftNode:
         """In a thread: it goes once through the log."""
@@ -239,30 +231,21 @@ class RaftDriver:
             waiting=len(self._waiters),
         )
 
-    async def propose(
-        self, data: bytes, timeout: float = TIMEOUT_SECONDS, until: Until = Until.APPLIED
-    ) -> Committed:
+    async def propose(self, data: bytes, timeout: float = TIMEOUT_SECONDS, until: Until = Until.APPLIED) -> Committed:
         """Returns when the command is committed, and applied on this node, which must be the leader; or, if less is
         asked for, when it is on this node's disk.
 
         Raises NotLeader, ProposalRefused or ProposalLost when it is certain that it is not done and never will be,
         OutcomeUnknown when it is not, and DriverStopped or StorageFailed when the node has stopped.
         """
-        return await self.propose_together([data], timeout, until)
-
-    async def propose_together(
-        self, commands: Sequence[bytes], timeout: float = TIMEOUT_SECONDS, until: Until = Until.APPLIED
-    ) -> Committed:
-        """All of them side by side, or none; returns for the last. Raises as `propose` does."""
-        kind = Kind.ENTRIES if until is Until.APPLIED else Kind.WRITTEN
-        waiter = self._open_waiter(kind, timeout, len(commands))
-        self._feed(Propose(tuple(commands), waiter.context))
+        waiter = self._open_waiter(Kind.APPLIED if until is Until.APPLIED else Kind.WRITTEN, timeout)
+        self._feed(Propose((data,), waiter.context))
         committed: Committed = await waiter.answer
         return committed
 
     async def change_membership(self, change: Change, timeout: float = TIMEOUT_SECONDS) -> Committed:
         """Raises as `propose` does."""
-        waiter = self._open_waiter(Kind.ENTRIES, timeout)
+        waiter = self._open_waiter(Kind.APPLIED, timeout)
         self._feed(ChangeMembership(change, waiter.context))
         committed: Committed = await waiter.answer
         return committed
@@ -298,9 +281,9 @@ class RaftDriver:
                 raise OutcomeUnknown("leadership was not handed over in time")
             self._refuse_when_stopped()
 
-    def _open_waiter(self, kind: Kind, timeout: float, count: int = 1) -> Waiter:
+    def _open_waiter(self, kind: Kind, timeout: float) -> Waiter:
         self._refuse_when_stopped()
-        return self._waiters.open(kind, self._loop.time() + timeout, count)
+        return self._waiters.open(kind, self._loop.time() + timeout)
 
     def _refuse_when_stopped(self) -> None:
         if self._failure is not None:
@@ -309,19 +292,6 @@ class RaftDriver:
             raise DriverStopped("the node does not run")
 
     # ------------------------------------------------------------------------------------------ events for the core
-
-    def messages_received(self, messages: Sequence[AnyMessage]) -> None:
-        self._peer_times.hear(message.source for message in messages)
-        self._feed(*map(Received, messages))
-
-    def peer_unreachable(self, peer: int) -> None:
-        self._feed(PeerUnreachable(peer))
-
-    def peer_reached(self, peer: int) -> None:
-        self._feed(PeerReached(peer))
-
-    def peer_gone(self, peer: int) -> None:
-        self._feed(PeerGone(peer))
 
     def _feed(self, *events: Event) -> None:
         if not self._is_running:
@@ -367,9 +337,9 @@ class RaftDriver:
 
     def _carry_out(self, ready: Ready) -> None:
         if ready.persist is not None:
-            self._persist(ready.persist)
+            self._parts.writer.put(ready.persist)
         if ready.messages:
-            self.transport.send(ready.messages)
+            self._messenger.send(ready.messages)
         for outcome in ready.outcomes:
             self._waiters.take(outcome)
         self._waiters.written(self._node.durable_index, self._node.term_at)
@@ -385,42 +355,24 @@ class RaftDriver:
             self._status_news.tell()
             self._on_status(ready.status)
 
-    def _persist(self, persist: Persist) -> None:
-        invariant(self._writing is None, "one write at a time")
-        storage = self._parts.storage
-        write = storage.begin(persist)
-        self._writing = self._loop.run_in_executor(self._parts.log_thread, storage.write, write)
-        self._writing.add_done_callback(partial(self._written, write))
+    # ---------------------------------------------------------------------------------------------------- what is done
 
-    def _written(self, write: Write, writing: asyncio.Future[None]) -> None:
-        self._writing = None
-        error = writing.exception()
-        if error is not None:
-            self._fail(error)
-        elif self._is_running:
-            self._parts.storage.finish(write)
-            self._feed(Persisted(write.persist.sequence))
-
-    # ------------------------------------------------------------------------------------------------------- applying
+    def _persisted(self, sequence: int) -> None:
+        self._feed(Persisted(sequence))
 
     def _applied_through(self, index: int) -> None:
         self._feed(Applied(index))
         self._begin_snapshot_if_due(index)
 
     def _begin_snapshot_if_due(self, index: int) -> None:
-        settings, applier = self._settings, self._parts.applier
-        is_due = (
-            applier.entries_since_snapshot >= settings.snapshot_entries
-            or applier.bytes_since_snapshot >= settings.snapshot_bytes
-            or applier.seconds_since_snapshot >= settings.snapshot_seconds
-        )
-        if not is_due or self._parts.snapshots.is_under_way or not applier.is_idle:
+        applier, snapshots = self._parts.applier, self._parts.snapshots
+        if not applier.is_snapshot_due(self._settings) or snapshots.is_under_way:
             return
         term = self._node.term_at(index)
         if term is None or index <= self._node.snapshot.index:
             return  # a received one, which waits to be written or restored, is newer
         applier.begun_snapshot()
-        self._parts.snapshots.begin(index, term, self._node.membership_at(index))
+        snapshots.begin(index, term, self._node.membership_at(index))
 
     def _snapshot_taken(self, snapshot: SnapshotMetadata) -> None:
         through = self._parts.storage.compaction_point(snapshot.index, self._settings.bytes_kept)

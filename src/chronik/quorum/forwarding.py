@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from chronik.peers.call_kinds import CallKind
 from chronik.peers.calls import CALLS_UNDER_WAY_MAX, CallRefused, CallTimedOut, PeerUnavailable, TypedCall
 from chronik.quorum.driver import RaftDriver
 from chronik.quorum.outcomes import (
@@ -27,9 +28,6 @@ from chronik.quorum.outcomes import (
 from chronik.quorum.settings import TIMEOUT_SECONDS
 from chronik.raft.events import Refusal
 from chronik.raft.membership import NOBODY
-
-FORWARD_KIND: Final = 1
-"""Kinds of calls below 16 are Raft's own."""
 
 FORWARDS_UNDER_WAY_MAX: Final = CALLS_UNDER_WAY_MAX // 2
 """To one leader; heartbeats need room beside them. More of them wait in line for their turn: were they refused and
@@ -60,7 +58,7 @@ class ForwardedAnswer(msgspec.Struct, frozen=True, array_like=True):
     reason: str = ""
 
 
-FORWARD: Final = TypedCall(FORWARD_KIND, ForwardedProposal, ForwardedAnswer)
+FORWARD: Final = TypedCall(CallKind.FORWARD, ForwardedProposal, ForwardedAnswer)
 
 
 class Forwarder:
@@ -74,9 +72,7 @@ class Forwarder:
         )
         FORWARD.serve(self._calls, self._serve)
 
-    async def propose(
-        self, data: bytes, timeout: float = TIMEOUT_SECONDS, until: Until = Until.APPLIED
-    ) -> Committed:
+    async def propose(self, data: bytes, timeout: float = TIMEOUT_SECONDS, until: Until = Until.APPLIED) -> Committed:
         """Returns when the command is committed, and applied on this node; or, if less is asked for, when it is on the
         leader's disk. Raises as `RaftDriver.propose` does."""
         leader = self._driver.leader

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 NEVER: Final = float("-inf")
@@ -21,8 +21,8 @@ class PeerTimes:
         self.known: dict[int, PeerTime] = {}
         self._heard: set[int] = set()
 
-    def hear(self, peers: Iterable[int]) -> None:
-        self._heard.update(peers)
+    def hear(self, peer: int) -> None:
+        self._heard.add(peer)
 
     def lead(self, matches: Mapping[int, int], end: int, now: float) -> None:
         """What was heard has been taken in by a node that leads: so far each peer holds the log, which ends there."""

@@ -74,7 +74,7 @@ class SnapshotWriter:
         return self._file
 
 
-class IncomingSnapshot:
+class IncomingFile:
     """The pieces that the leader sends, in a file of their own until the last has come."""
 
     def __init__(self, files: FileSystem, folder: str) -> None:

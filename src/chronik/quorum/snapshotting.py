@@ -14,7 +14,6 @@ from contextlib import aclosing
 from functools import partial
 from typing import Protocol, TypeVar
 
-from chronik.quorum.snapshot_files import SnapshotWriter
 from chronik.quorum.storage import RaftStorage
 from chronik.quorum.watchdog import LoopWatchdog
 from chronik.raft.entries import Entry, SnapshotMetadata
@@ -112,7 +111,7 @@ class Snapshots:
         writer = self._storage.begin_snapshot(snapshot.index)
         try:
             while chunk is not None:
-                await self._in_thread(_writing(writer, chunk))
+                await self._in_thread(partial(writer.write, chunk))
                 chunk = self._next(chunks)
             size, checksum = await self._in_thread(writer.finish)
         except BaseException:
@@ -149,10 +148,6 @@ class Snapshots:
         self._task = None
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failed(error)
-
-
-def _writing(writer: SnapshotWriter, chunk: bytes) -> Callable[[], None]:
-    return lambda: writer.write(chunk)
 
 
 def _close(chunks: Iterator[bytes]) -> None:

@@ -27,7 +27,7 @@ from chronik.quorum.disk_records import (
     encode_hard_state,
     encode_manifest,
 )
-from chronik.quorum.snapshot_files import IncomingSnapshot, SnapshotWriter
+from chronik.quorum.snapshot_files import IncomingFile, SnapshotWriter
 from chronik.quorum.stored_entries import CACHE_BYTES, Placement, StoredEntries
 from chronik.raft.entries import Entry, HardState, Recovered, SnapshotMetadata
 from chronik.raft.events import Persist, SnapshotChunkWanted
@@ -76,7 +76,7 @@ class RaftStorage:
         """Stays for one turn more: a peer may have received half of it."""
         self._hard_state = self.recovered.hard_state
         self._segment = recovery.last_segment
-        self._incoming = IncomingSnapshot(files, folder)
+        self._incoming = IncomingFile(files, folder)
 
     @classmethod
     def open(cls, files: FileSystem, folder: str, *, cache_bytes: int = CACHE_BYTES) -> RaftStorage:

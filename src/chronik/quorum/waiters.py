@@ -21,10 +21,10 @@ DEADLINE_GRAIN_SECONDS: Final = 0.1
 
 
 class Kind(Enum):
-    ENTRIES = "entries"
-    """Ends when the last of its entries is applied here."""
+    APPLIED = "applied"
+    """Ends when its entry is applied here."""
     WRITTEN = "written"
-    """Ends when the last of its entries is on this disk."""
+    """Ends when its entry is on this disk."""
     TRANSFER = "transfer"
     READ = "read"
 
@@ -33,12 +33,11 @@ class Kind(Enum):
 class Waiter:
     context: int
     kind: Kind
-    count: int
     grain: int
     answer: asyncio.Future[Any]
     term: int = 0
-    last_index: int = 0
-    """Of its entries, once it is accepted."""
+    index: int = 0
+    """Of its entry, once it is accepted."""
 
 
 @dataclass(slots=True)
@@ -46,7 +45,7 @@ class Waiters:
     _next_context: int = 1
     _open: dict[int, Waiter] = field(default_factory=dict)
     _by_index: dict[int, list[Waiter]] = field(default_factory=dict)
-    """Accepted ones by the index of their last entry. More than one: a leader that lost its term, and was elected
+    """Accepted ones by the index of their entry. More than one: a leader that lost its term, and was elected
     again, may have put another entry in the same place, and which of them stays is not known yet."""
     _to_be_written: dict[int, Waiter] = field(default_factory=dict)
     """By context."""
@@ -56,12 +55,12 @@ class Waiters:
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, kind: Kind, deadline: float, count: int = 1) -> Waiter:
+    def open(self, kind: Kind, deadline: float) -> Waiter:
         """Raises ProposalRefused when too many wait already."""
         if len(self._open) >= WAITING_MAX:
             raise ProposalRefused(Refusal.OVERLOADED)
         grain = int(deadline / DEADLINE_GRAIN_SECONDS) + 1
-        waiter = Waiter(self._next_context, kind, count, grain, asyncio.get_running_loop().create_future())
+        waiter = Waiter(self._next_context, kind, grain, asyncio.get_running_loop().create_future())
         self._next_context += 1
         self._open[waiter.context] = waiter
         self._by_grain.setdefault(grain, set()).add(waiter)
@@ -82,22 +81,22 @@ class Waiters:
             self._end(waiter, None)
         else:
             waiter.term = outcome.term
-            waiter.last_index = outcome.first_index + waiter.count - 1
+            waiter.index = outcome.first_index
             if waiter.kind is Kind.WRITTEN:
                 self._to_be_written[waiter.context] = waiter
             else:
-                self._by_index.setdefault(waiter.last_index, []).append(waiter)
+                self._by_index.setdefault(waiter.index, []).append(waiter)
 
     def written(self, index: int, term_at: Callable[[int], int | None]) -> None:
         """Everything up to `index` is on disk."""
         if not self._to_be_written:
             return
-        done = [waiter for waiter in self._to_be_written.values() if waiter.last_index <= index]
+        done = [waiter for waiter in self._to_be_written.values() if waiter.index <= index]
         for waiter in done:
-            if term_at(waiter.last_index) == waiter.term:
-                self._end(waiter, Committed(waiter.last_index, waiter.term))
+            if term_at(waiter.index) == waiter.term:
+                self._end(waiter, Committed(waiter.index, waiter.term))
             else:
-                self._fail(waiter, ProposalLost(f"entry {waiter.last_index} is of another term"))
+                self._fail(waiter, ProposalLost(f"entry {waiter.index} is of another term"))
 
     def applied(self, entries: Iterable[Entry]) -> None:
         if not self._by_index:
@@ -144,11 +143,11 @@ class Waiters:
     def _forget(self, waiter: Waiter) -> None:
         self._open.pop(waiter.context, None)
         self._to_be_written.pop(waiter.context, None)
-        same_place = self._by_index.get(waiter.last_index, [])
+        same_place = self._by_index.get(waiter.index, [])
         if waiter in same_place:  # one that waits for the disk stands elsewhere, though its place may be another's too
             same_place.remove(waiter)
             if not same_place:
-                del self._by_index[waiter.last_index]
+                del self._by_index[waiter.index]
         grain = self._by_grain.get(waiter.grain)
         if grain is not None:
             grain.discard(waiter)

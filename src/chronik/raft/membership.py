@@ -13,16 +13,13 @@ have committed an entry of its own term, and the membership before, before it ap
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
 from chronik.errors import invariant
 from chronik.ids import ZERO_ID
-
-MEMBERS_MAX: Final = 64
-"""Every member is sent every entry by the leader; nobody runs a quorum of this size, but learners may be many."""
+from chronik.limits import CLUSTER_MEMBERS_MAX
 
 NOBODY: Final = -1
 """No leader known, or no vote given."""
@@ -96,7 +93,7 @@ def changed(membership: Membership, change: Change) -> Membership | None:
     match change:
         case AddLearner(node_id, directory_id):
             is_same = known is not None and known.directory_id == directory_id
-            if is_same or directory_id == UNBOUND or (known is None and len(membership.members) >= MEMBERS_MAX):
+            if is_same or directory_id == UNBOUND or (known is None and len(membership.members) >= CLUSTER_MEMBERS_MAX):
                 return None
             result = membership.with_member(Member(node_id, directory_id, is_voter=False))
         case PromoteLearner(node_id):
@@ -130,9 +127,6 @@ class MembershipHistory:
 
     def __init__(self, index: int, membership: Membership) -> None:
         self._known: list[tuple[int, Membership]] = [(index, membership)]
-
-    def __iter__(self) -> Iterator[tuple[int, Membership]]:
-        return iter(self._known)
 
     @property
     def current(self) -> Membership:
