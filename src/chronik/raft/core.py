@@ -14,22 +14,14 @@ from chronik.errors import invariant
 from chronik.raft import rules
 from chronik.raft.config import RaftConfig
 from chronik.raft.entries import Entry, EntryKind, Recovered, Storage
-from chronik.raft.events import (
-    Accepted,
-    ReadConfirmed,
-    Refusal,
-    Refused,
-    SnapshotChunkWanted,
-    Status,
-)
-from chronik.raft.incoming import IncomingSnapshot
+from chronik.raft.events import Accepted, ReadConfirmed, Refusal, Refused, SnapshotChunkWanted, Status
 from chronik.raft.log_view import LogView
 from chronik.raft.membership import NOBODY, UNBOUND, Membership, MembershipHistory, decode_membership
 from chronik.raft.messages import PROMISES, AnyMessage, Message
 from chronik.raft.progress import Progress
 from chronik.raft.read_queue import ForwardedReads, ReadQueue
 from chronik.raft.roles import Career, Role, Step
-from chronik.raft.writes import Writes
+from chronik.raft.writes import IncomingSnapshot, Writes
 
 
 class RaftCore:

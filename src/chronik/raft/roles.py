@@ -1,4 +1,4 @@
-"""The roles of a node and every legal step between them; the diagram in the documentation is drawn from this table.
+"""The roles of a node and every legal step between them; the diagram in docs/cluster.md is drawn from this table.
 
 Being a learner is not a role: it stands in the membership, and a learner is a follower that never campaigns.
 """

@@ -11,9 +11,9 @@ from chronik.raft import rules
 from chronik.raft.core import RaftCore
 from chronik.raft.entries import SnapshotMetadata
 from chronik.raft.events import SnapshotChunkRead, SnapshotChunkWanted, SnapshotTaken, StoreChunk
-from chronik.raft.incoming import IncomingSnapshot
 from chronik.raft.messages import AppendAck, SnapshotAck, SnapshotChunk
 from chronik.raft.progress import Progress, Transfer
+from chronik.raft.writes import IncomingSnapshot
 
 # ------------------------------------------------------------------------------------------------------- the leader
 

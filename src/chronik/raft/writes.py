@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from chronik.crc import crc32c
 from chronik.errors import invariant
 from chronik.raft import rules
 from chronik.raft.entries import HardState, SnapshotMetadata
@@ -20,6 +21,24 @@ from chronik.raft.rules import Promise
 
 HELD_MESSAGES_MAX: Final = 1024
 """Answers that wait for a disk that has stopped; the oldest go, as messages may be lost anyway."""
+
+
+class IncomingSnapshot:
+    """A snapshot on its way in: which one, and how much of it has been handed to storage. The checksum runs along, so
+    that the whole is verified without reading it back."""
+
+    def __init__(self, snapshot: SnapshotMetadata) -> None:
+        self.snapshot = snapshot
+        self.next_offset = 0
+        self.checksum = 0
+
+    def take(self, data: bytes) -> None:
+        self.next_offset += len(data)
+        self.checksum = crc32c(data, self.checksum)
+
+    @property
+    def is_finished(self) -> bool:
+        return self.next_offset >= self.snapshot.size_bytes
 
 
 class Writes:
