@@ -24,7 +24,7 @@ from chronik.peers.frames import ANSWER_FRAME_BYTES_MAX, FRAME_BYTES_MAX, FrameK
 logger = logging.getLogger("chronik.raft")
 
 CALLS_UNDER_WAY_MAX: Final = 1024
-"""Asked of one peer, or by one peer, and not answered yet. A node that asks more has lost count of its retries."""
+"""Calls of one peer, or to one peer, that are not answered yet. A node that asks more has lost count of its retries."""
 
 ANSWERS_UNSENT_BYTES_MAX: Final = 64 * 1024 * 1024
 """Answers that a peer asked for and does not read. Beyond it the connection is closed: that peer hangs."""
@@ -83,7 +83,7 @@ class PeerCalls:
         self._handling: dict[PeerConnection, set[asyncio.Task[None]]] = {}
 
     def register(self, kind: int, handler: Handler) -> None:
-        """Before the transport starts: a call that comes too early would be told that nobody knows it."""
+        """To be called before the transport starts: a call that comes too early would be told that nobody knows it."""
         invariant(kind not in self._handlers and 0 <= kind < 2**16, f"calls of kind {kind} have a handler")
         self._handlers[kind] = handler
 

@@ -102,7 +102,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._handed_bytes += sum(map(len, frames))
 
     def close(self, reason: str, level: int = logging.INFO) -> None:
-        """With one line in the log."""
+        """Gives it up, with one line in the log."""
         if self.is_closing:
             return
         self.is_closing = True
@@ -188,7 +188,7 @@ class PeerConnection(asyncio.BufferedProtocol):
     # --------------------------------------------------------------------------------------------------------- silence
 
     def pinged(self) -> None:
-        """The other end is one that does so: when it stops, it is cut off. (Nodes of earlier versions do not.)"""
+        """The other end pings: when it stops, it is cut off. (Nodes of earlier versions never ping.)"""
         self._is_watched = True
 
     def _look(self) -> None:

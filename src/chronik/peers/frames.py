@@ -21,7 +21,7 @@ ANSWER_FRAME_BYTES_MAX: Final = limits.FRAME_BYTES_MAX + FRAME_BYTES_MAX
 could send."""
 
 HANDSHAKE_BYTES_MAX: Final = 512
-"""Until a node has shown that it knows the secret. The largest step, a hello, has about 330 bytes."""
+"""The largest frame until a node has shown that it knows the secret. The largest step, a hello, has about 330 bytes."""
 
 SCRATCH_BYTES: Final = 64 * 1024
 """One read of small frames. A larger frame is received in place, all but what this read had of it."""
@@ -56,7 +56,7 @@ def encode_frame(kind: FrameKind, content: bytes) -> bytes:
 
 
 def frame_head(kind: FrameKind, size: int) -> bytes:
-    """What goes before a content of that size."""
+    """Returns what goes before a content of that size."""
     return (size + 1).to_bytes(LENGTH_BYTES, "big") + bytes((kind,))
 
 
@@ -124,8 +124,8 @@ class FrameSplitter:
         self._received.clear()
 
     def _room_for(self, size: int) -> bytearray:
-        """That of the large frame before, if nobody looks at it any more: new memory costs more than what is read into
-        it, for the system clears it first."""
+        """Returns the memory of the large frame before, if nobody looks at it any more: new memory costs more than what
+        is read into it, for the system clears it first."""
         spare = self._spare
         if size <= len(spare) and not _is_looked_at(spare):
             return spare

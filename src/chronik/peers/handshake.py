@@ -100,10 +100,10 @@ class Handshake(Protocol):
     is_done: bool
 
     def begin(self) -> bytes | None:
-        """What to say first, if it is on us."""
+        """Returns what to say first, if it is for this end to begin."""
 
     def receive(self, step: bytes) -> bytes | None:
-        """What to answer. Raises HandshakeFailed."""
+        """Returns what to answer. Raises HandshakeFailed."""
 
 
 class DialerHandshake:
@@ -183,7 +183,7 @@ def _decode(kind: type[_Step], step: bytes) -> _Step:
 
 
 def _mac(key: bytes, *parts: bytes) -> bytes:
-    """Each part with its length before it: no two rows of parts give the same bytes."""
+    """Each part goes in with its length before it, so that no other parts give the same bytes."""
     mac = hmac.new(key, digestmod=hashlib.sha256)
     for part in parts:
         mac.update(len(part).to_bytes(4, "big"))

@@ -45,7 +45,7 @@ class LinkOwner(Protocol):
     def link_opened(self, peer: int) -> None: ...
 
     def link_lost(self, peer: int) -> None:
-        """Also when it could not be had in the first place."""
+        """Told also when there never was a connection."""
 
     def link_refused(self, peer: int) -> None:
         """There is nobody at its port. Told at each dial that ends so."""
@@ -86,7 +86,7 @@ class PeerLink:
         self._dialled_us.tell()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Dials, and dials again, until cancelled."""
         loop = asyncio.get_running_loop()
         delay, lost_at = REDIAL_SECONDS_MIN, loop.time()
         try:
@@ -102,7 +102,7 @@ class PeerLink:
                 self._connection.close("the node stops", logging.DEBUG)
 
     async def _connect_once(self) -> bool:
-        """Returns when the connection is over; whether there was one."""
+        """Returns when the connection is over, and whether there was one."""
         self._is_closed.clear()
         try:
             async with asyncio.timeout(HANDSHAKE_SECONDS_MAX):
@@ -123,7 +123,7 @@ class PeerLink:
         return connection.has_been_open
 
     async def _dial(self) -> PeerConnection:
-        """The first connection that comes about. Raises OSError as soon as a dial ends so."""
+        """Returns the first connection that comes about. Raises OSError as soon as a dial ends so."""
         dials: set[asyncio.Task[PeerConnection]] = set()
         try:
             while True:

@@ -18,7 +18,7 @@ MESSAGES_BYTES_MAX: Final = FRAME_BYTES_MAX + 8 * 1024 * 1024
 largest message of all must fit."""
 
 MESSAGES_WHILE_AWAY_MAX: Final = 32
-"""While there is no connection. Some, so that the first votes of a start are not lost; few, for they grow old."""
+"""Kept while there is no connection: some, lest the first votes of a start are lost, and few, for they grow old."""
 
 CALLS_BYTES_MAX: Final = FRAME_BYTES_MAX + 8 * 1024 * 1024
 """Calls that wait to be sent. Their number is bounded by those that may be under way."""
@@ -40,7 +40,7 @@ class PeerQueue:
         return self._messages_bytes + self._calls_bytes
 
     def put_message(self, frame: bytes) -> bool:
-        """Whether nothing had to go for it."""
+        """Returns False when an older message had to go for it."""
         self._messages.append(frame)
         self._messages_bytes += len(frame)
         count_max = MESSAGES_WHILE_AWAY_MAX if self.is_away else MESSAGES_MAX
@@ -51,7 +51,7 @@ class PeerQueue:
         return is_whole
 
     def put_call(self, frame: bytes) -> bool:
-        """Whether there was room for it."""
+        """Returns False when there is no room for it."""
         if self._calls_bytes + len(frame) > CALLS_BYTES_MAX:
             return False
         self._calls.append(frame)
@@ -59,7 +59,7 @@ class PeerQueue:
         return True
 
     def take(self, bytes_max: int) -> list[bytes]:
-        """The next frames, together of at most `bytes_max` unless the first alone is larger."""
+        """Takes out the next frames, together of at most `bytes_max` unless the first alone is larger."""
         taken: list[bytes] = []
         size = 0
         for frames in (self._messages, self._calls):

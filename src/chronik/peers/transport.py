@@ -142,7 +142,7 @@ class PeerTransport:
 
     @property
     def connected_peers(self) -> list[int]:
-        """Those to whom something can be sent now."""
+        """The peers to whom something can be sent now."""
         return sorted(node_id for node_id, link in self._links.items() if link.is_connected)
 
     def gone_seconds(self, peer: int) -> float:
@@ -156,7 +156,7 @@ class PeerTransport:
         return link.queue.size_bytes if link is not None else 0
 
     def send(self, messages: Sequence[tuple[int, bytes]]) -> None:
-        """Each to its peer. Never waits. What finds no room is dropped, oldest first, and the receiver told."""
+        """Sends each to its peer. Never waits. What finds no room is dropped, oldest first, and the receiver told."""
         touched: dict[int, PeerLink] = {}
         unreachable: dict[int, None] = {}
         for peer, message in messages:

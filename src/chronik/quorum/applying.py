@@ -48,7 +48,7 @@ class Applier:
         self._entries_since_snapshot = 0
         self._bytes_since_snapshot = 0
         self._seconds_since_snapshot = 0.0
-        """Spent on applying."""
+        """The time that was spent on applying."""
 
     def is_snapshot_due(self, settings: DriverSettings) -> bool:
         """Enough was applied since the last one, and nothing waits to be applied or restored."""

@@ -33,7 +33,7 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     floor_index: int = 0
     floor_term: int = 0
     hard_state: HardState = HardState()
-    """As of `log_after`; records behind it say better."""
+    """As it was at `log_after`; a record behind that replaces it."""
     snapshot: SnapshotMetadata = SnapshotMetadata()
 
 

@@ -170,7 +170,7 @@ class RaftDriver:
         return _Parts(log_thread, storage, writer, snapshots, applier)
 
     def _make_node(self, storage: RaftStorage) -> RaftNode:
-        """In a thread: it goes once through the log."""
+        """Called in a thread, since it goes once through the log."""
         settings = self._settings
         return RaftNode(
             settings.node_id,
@@ -251,7 +251,7 @@ class RaftDriver:
         return committed
 
     async def read_index(self, timeout: float = TIMEOUT_SECONDS) -> int:
-        """From which applied index on a read of the local state is linearizable; asked on any node.
+        """Returns from which applied index on a read of the local state is linearizable. Any node may be asked.
 
         Raises NotLeader when no leader is known or it changed meanwhile, ReadTimedOut, ProposalRefused, DriverStopped
         or StorageFailed.

@@ -21,7 +21,7 @@ class Until(IntEnum):
 
 
 class Committed(msgspec.Struct, frozen=True, array_like=True):
-    """And applied on the node that answers."""
+    """The command is committed, and applied on the node that answers, unless `Until` asked for less."""
 
     index: int
     term: int

@@ -13,7 +13,7 @@ class PeerTime(NamedTuple):
     caught_up: float
     """The last time at which it held the log up to its end, or NEVER."""
     end: int
-    """Of the leader's log, when it was last heard."""
+    """Where the leader's log ended when the peer was last heard."""
 
 
 class PeerTimes:
@@ -25,7 +25,7 @@ class PeerTimes:
         self._heard.add(peer)
 
     def lead(self, matches: Mapping[int, int], end: int, now: float) -> None:
-        """What was heard has been taken in by a node that leads: so far each peer holds the log, which ends there."""
+        """This node leads, and has taken in what it heard: so far each peer holds the log, which ends at `end`."""
         for peer in self._heard & matches.keys():
             self.known[peer] = _heard_again(self.known.get(peer), matches[peer], end, now)
         self._heard.clear()

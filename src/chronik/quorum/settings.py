@@ -31,7 +31,7 @@ class DriverSettings:
     """Or after so much time was spent on applying them: few commands may take long, and a node that starts would take
     as long for them again."""
     bytes_kept: int = 8 * 1024 * 1024
-    """Of entries before a snapshot: a peer that lags behind by them is spared the snapshot."""
+    """So much of the log before a snapshot stays: a peer that lags behind by it is spared the snapshot."""
     folder: str = FOLDER
 
 

@@ -19,7 +19,7 @@ from chronik.wal.snapshots import SUFFIX, SYNC_EVERY_BYTES, TEMPORARY, snapshot_
 INCOMING_NAME: Final = "incoming"
 
 VERIFY_BYTES: Final = 1024 * 1024
-"""Read at a time when a file is checked as a whole."""
+"""How much is read at a time when a file is checked as a whole."""
 
 
 class SnapshotWriter:
@@ -40,7 +40,7 @@ class SnapshotWriter:
         self._append(chunk)
 
     def finish(self) -> tuple[int, int]:
-        """Size and checksum of the whole, which is durable now."""
+        """Makes the whole durable, and returns its size and checksum."""
         file = self._append(b"")
         file.fdatasync()
         size = file.size
@@ -140,7 +140,7 @@ def verify(files: FileSystem, folder: str, snapshot: SnapshotMetadata) -> None:
 
 
 def read_piece(files: FileSystem, folder: str, index: int, offset: int, bytes_max: int) -> bytes | None:
-    """None when a newer snapshot has taken its place."""
+    """Returns None when a newer snapshot has taken its place."""
     try:
         file = files.open(snapshot_path(folder, index))
     except FileNotFoundError:
@@ -152,7 +152,7 @@ def read_piece(files: FileSystem, folder: str, index: int, offset: int, bytes_ma
 
 
 def remove_leftovers(files: FileSystem, folder: str, kept: int) -> None:
-    """At a start: snapshots that no manifest names, and whatever was never finished."""
+    """Removes, at a start, snapshots that no manifest names, and whatever was never finished."""
     for index in stored_indexes(files, folder):
         if index != kept:
             files.remove(snapshot_path(folder, index))

@@ -93,7 +93,7 @@ class Snapshots:
             await self._machine.install_snapshot(index, chunks)
 
     def read_piece(self, wanted: SnapshotChunkWanted, newest: SnapshotMetadata) -> None:
-        """For a peer; of the newest snapshot, or of the one before."""
+        """Reads a piece for a peer, of the newest snapshot or of the one before."""
         snapshot = newest if newest.index == wanted.index else None
         reading = asyncio.get_running_loop().run_in_executor(self._thread, self._storage.read_piece, wanted, snapshot)
         self._reading.add(reading)

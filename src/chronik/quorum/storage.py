@@ -73,14 +73,14 @@ class RaftStorage:
         self._log = log
         self._manifest = manifest
         self._previous_snapshot = 0
-        """Stays for one turn more: a peer may have received half of it."""
+        """The snapshot before, which stays until the next one comes: a peer may have received half of it."""
         self._hard_state = self.recovered.hard_state
         self._segment = recovery.last_segment
         self._incoming = IncomingFile(files, folder)
 
     @classmethod
     def open(cls, files: FileSystem, folder: str, *, cache_bytes: int = CACHE_BYTES) -> RaftStorage:
-        """In a thread. Raises DataDamaged when something that was synced is not as it was written."""
+        """Called in a thread. Raises DataDamaged when something that was synced is not as it was written."""
         for parent in files.make_folder(folder):
             files.sync_folder(parent)
         manifest = _read_manifest(files, folder)
@@ -115,7 +115,7 @@ class RaftStorage:
         return Write(persist, Compaction(through, floor_term, first_segment))
 
     def finish(self, write: Write) -> None:
-        """After `write` has returned, and before the core hears of it."""
+        """Called after `write` has returned, and before the core hears of it."""
         persist = write.persist
         if persist.install is not None:
             self._entries.begin_anew(persist.install.index)
@@ -209,7 +209,7 @@ class RaftStorage:
         self._remove_old_snapshots()
 
     def _remove_old_snapshots(self) -> None:
-        """Not those newer than the one in force: one may just be finished, and wait to be adopted."""
+        """Leaves those newer than the one in force: one may just be finished, and wait to be adopted."""
         current = self._manifest.snapshot.index
         for index in snapshot_files.stored_indexes(self._files, self._folder):
             if index < current and index != self._previous_snapshot:
@@ -218,7 +218,7 @@ class RaftStorage:
     # -------------------------------------------------------------------------------------- in the snapshots' thread
 
     def begin_snapshot(self, index: int) -> SnapshotWriter:
-        """Its methods belong into that thread; this one may be called anywhere."""
+        """The writer's methods belong into that thread; this one may be called anywhere."""
         return SnapshotWriter(self._files, self._folder, index)
 
     def read_snapshot(self, index: int) -> Iterator[bytes]:
@@ -226,7 +226,7 @@ class RaftStorage:
         return read_snapshot(self._files, self._folder, index)
 
     def read_piece(self, wanted: SnapshotChunkWanted, snapshot: SnapshotMetadata | None) -> bytes | None:
-        """None when it is gone. The first piece is read only if the whole `snapshot` is undamaged: a damaged one
+        """Returns None when it is gone. The first piece is read only if the whole `snapshot` is undamaged: else it
         would be sent, refused and sent again for ever."""
         if wanted.offset == 0 and snapshot is not None:
             snapshot_files.verify(self._files, self._folder, snapshot)

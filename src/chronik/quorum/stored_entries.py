@@ -80,7 +80,7 @@ class StoredEntries:
         return self._segments[self._places[index - self._floor - 1] >> _POSITION_BITS]
 
     def index_keeping(self, index: int, bytes_max: int) -> int:
-        """How far the log may go so that no more than `bytes_max` of entries up to `index` stay."""
+        """Returns how far the log may be dropped so that no more than `bytes_max` of entries up to `index` stay."""
         size = 0
         while index > self._floor:
             size += self._sizes[index - self._floor - 1]
@@ -92,7 +92,7 @@ class StoredEntries:
     # ------------------------------------------------------------------------------------------------------- changing
 
     def append(self, entries: Sequence[Entry], placement: Placement) -> None:
-        """What stood at these indexes, and behind them, is gone."""
+        """They replace what stood at their indexes and behind."""
         first = entries[0].index
         invariant(self._floor < first <= self.last_index + 1, f"entry {first} leaves a gap behind {self.last_index}")
         self.truncate_after(first - 1)

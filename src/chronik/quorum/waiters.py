@@ -37,7 +37,7 @@ class Waiter:
     answer: asyncio.Future[Any]
     term: int = 0
     index: int = 0
-    """Of its entry, once it is accepted."""
+    """The index of its entry, once it is accepted."""
 
 
 @dataclass(slots=True)

@@ -42,7 +42,7 @@ class LoopWatchdog:
             self._timer = None
 
     def ran(self, name: str, seconds: float) -> None:
-        """A piece of work on the loop is done."""
+        """A piece of work on the loop is done, and took so long."""
         if seconds > HELD_SECONDS_MAX:
             self._note(seconds, name)
 

@@ -134,7 +134,7 @@ class MembershipHistory:
 
     @property
     def index(self) -> int:
-        """Of the entry that brought the current one; 0 for that which the node was started with."""
+        """The index of the entry that brought the current one; 0 for the one that the node was started with."""
         return self._known[-1][0]
 
     @property
@@ -153,7 +153,7 @@ class MembershipHistory:
         self._known.append((index, membership))
 
     def truncate_from(self, index: int) -> bool:
-        """Takes back what a conflict removes from the log; whether the current membership is another one now."""
+        """Takes back what a conflict removes from the log. Returns whether another membership is in force now."""
         before = len(self._known)
         while len(self._known) > 1 and self._known[-1][0] >= index:
             self._known.pop()

@@ -69,7 +69,7 @@ class AppendAck(Message, tag=4, frozen=True, kw_only=True):
 class Heartbeat(Message, tag=5, frozen=True, kw_only=True):
     commit: Index
     round: Index
-    """Of reads: an answer to this round shows that the sender still followed when it was begun."""
+    """The round of reads: an answer to it shows that the sender still followed when it was begun."""
 
 
 class HeartbeatAck(Message, tag=6, frozen=True, kw_only=True):

@@ -44,14 +44,14 @@ def _is_too_large(core: RaftCore, event: Propose) -> bool:
 
 
 def send_pending(core: RaftCore) -> None:
-    """Once per `handle`: what several events brought travels in one message."""
+    """Called once per `handle`: what several events brought travels in one message."""
     for node_id, peer in core.peers.items():
         while _send_append(core, node_id, peer):
             pass  # bounded by the peer's window
 
 
 def _send_append(core: RaftCore, node_id: int, peer: Progress) -> bool:
-    """Sends one message if there is a reason and the window allows; whether it did."""
+    """Sends one message if there is a reason and the window allows. Returns whether it did."""
     if peer.is_paused:
         return False
     if peer.next > core.log.last_index and peer.commit_sent >= core.commit and not peer.is_check_due:
