@@ -21,7 +21,7 @@ from chronik.metadata.image_machine import ImageMachine
 from chronik.metadata.raft_store import RaftStore
 from chronik.metadata.snapshot import decode_snapshot, encode_snapshot
 from chronik.node.run import THREAD_SWITCH_SECONDS
-from chronik.raft.driver import RaftDriver
+from chronik.quorum.driver import RaftDriver
 from chronik.testing.ports import ReservedPorts
 
 TOPICS: Final = 10_000

@@ -19,11 +19,11 @@ from chronik.metadata.commands import (
     RegisterBroker,
 )
 from chronik.metadata.raft_store import RaftStore
-from chronik.raft.driver import RaftDriver
-from chronik.raft.handshake import make_identity
+from chronik.peers.handshake import make_identity
+from chronik.peers.transport import PeerTransport
+from chronik.quorum.driver import RaftDriver
+from chronik.quorum.settings import DriverSettings
 from chronik.raft.membership import UNBOUND, Member, Membership
-from chronik.raft.settings import DriverSettings
-from chronik.raft.transport import PeerTransport
 from chronik.testing.ports import HOST
 
 SECRET: Final = "a secret that guards nothing but a measurement"

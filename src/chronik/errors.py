@@ -28,6 +28,10 @@ class DataDamaged(ChronikError):
     """Bytes that were once synced no longer read back as they were written."""
 
 
+class BadMessage(ChronikError):
+    """A peer sent bytes that are no message of ours, or one that contradicts itself."""
+
+
 class InvariantBroken(ChronikError):
     """A thing that cannot happen did: a bug in Chronik."""
 

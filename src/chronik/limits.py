@@ -32,6 +32,13 @@ FRAME_RATE_BYTES_MIN = 64 * KIB
 FRAME_RATE_SECONDS = 2.0
 """Over which that is measured: a lost packet or two take a second to come again."""
 
+PEER_MESSAGE_BYTES_MAX = 24 * MIB
+"""From node to node: a proposal of the largest size (`RaftConfig.entry_bytes_max`, 16 MiB) with room to spare; nothing
+else comes near."""
+
+CLUSTER_MEMBERS_MAX = 64
+"""Every member is sent every entry by the leader; nobody runs a quorum of this size, but learners may be many."""
+
 CONNECTIONS_MAX = 10_000
 """Each costs a descriptor and a few kB. Kafka has no limit by default, and then dies of descriptors."""
 

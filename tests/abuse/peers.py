@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from chronik.config import Address
-from chronik.raft.handshake import DialerHandshake, make_identity
-from chronik.raft.peer_frames import FrameKind, encode_frame
+from chronik.peers.frames import FrameKind, encode_frame
+from chronik.peers.handshake import DialerHandshake, make_identity
 from tests.abuse.attack import CLUSTER, Attack, Target
 
 HELD: Final = 1_000

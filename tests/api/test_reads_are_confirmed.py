@@ -36,9 +36,9 @@ from chronik.protocol.messages.list_offsets import (
 )
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from chronik.protocol.schema import Request, Response
-from chronik.raft.driver import RaftDriver
+from chronik.quorum.driver import RaftDriver
+from chronik.quorum.outcomes import NotLeader, ReadTimedOut
 from chronik.raft.membership import NOBODY
-from chronik.raft.outcomes import NotLeader, ReadTimedOut
 from tests.metadata.world import World, assignment
 from tests.replication.virtual_loop import VirtualLoop
 

@@ -10,6 +10,9 @@ import msgspec
 import pytest
 
 from chronik.config import Address
+from chronik.peers.call_kinds import CallKind
+from chronik.peers.frames import FrameKind, encode_frame
+from chronik.peers.handshake import DialerHandshake, Identity, make_identity
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
 from chronik.protocol.messages.list_offsets import (
@@ -18,10 +21,8 @@ from chronik.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from chronik.raft.handshake import DialerHandshake, Identity, make_identity
 from chronik.raft.messages import Heartbeat, encode_message
-from chronik.raft.peer_frames import FrameKind, encode_frame
-from chronik.replication.messages import FETCH_KIND, NO_SESSION, FollowerFetch, Position
+from chronik.replication.messages import NO_SESSION, FollowerFetch, Position
 from chronik.testing.cluster import Cluster, ClusterNode
 from tests.api.talk import batch, describe, fetch, produce, values
 from tests.chaos.history import Place
@@ -55,7 +56,7 @@ class Guarded:
         """As a follower would ask its leader over the peers' connection."""
         position = Position(self.topic_id, 0, 0, 0, -1, 0)
         request = FollowerFetch(1, NO_SESSION, 0, (position,), (), 0, 1_000_000)
-        return encode_frame(FrameKind.REQUEST, struct.pack(">QH", 1, FETCH_KIND) + msgspec.msgpack.encode(request))
+        return encode_frame(FrameKind.REQUEST, struct.pack(">QH", 1, CallKind.FETCH) + msgspec.msgpack.encode(request))
 
     def vote_of(self, source: int) -> bytes:
         beat = Heartbeat(
@@ -67,7 +68,7 @@ class Guarded:
             commit=0,
             round=0,
         )
-        return encode_frame(FrameKind.RAFT, encode_message(beat))
+        return encode_frame(FrameKind.MESSAGE, encode_message(beat))
 
 
 @pytest.fixture(scope="module")

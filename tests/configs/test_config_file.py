@@ -9,7 +9,7 @@ import pytest
 
 from chronik.config import VALUE_LETTERS_MAX, Address, load_config
 from chronik.errors import ConfigError
-from chronik.raft.handshake import make_identity
+from chronik.peers.handshake import make_identity
 
 
 def write(tmp_path: Path, text: str) -> Path:

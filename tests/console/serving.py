@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from chronik.config import Address
-from chronik.console.listener import HttpLimits, HttpListener
+from chronik.console.connection import HttpLimits
+from chronik.console.listener import HttpListener
 from chronik.console.source import Metric, Sample
 
 DEADLINE_SECONDS = 20.0

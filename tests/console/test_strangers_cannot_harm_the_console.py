@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from chronik.config import Address
+from chronik.console.connection import HttpLimits
 from chronik.console.http import COMPLAINT_LETTERS_MAX, HEAD_BYTES_MAX, BadRequest, names_this_machine, parse_head
-from chronik.console.listener import HttpLimits, HttpListener
+from chronik.console.listener import HttpListener
 from chronik.console.pages import ROWS_PER_PIECE
 
 from .serving import DEADLINE_SECONDS, FakeSource, console, request

@@ -12,9 +12,9 @@ import pytest
 from chronik.controller.membership import Admissions, JoinRequest
 from chronik.metadata.commands import BrokerStatus
 from chronik.metadata.records import Broker
+from chronik.quorum.outcomes import OutcomeUnknown, ProposalRefused
 from chronik.raft.events import Refusal
 from chronik.raft.membership import UNBOUND, AddLearner, Change, Member, Membership, PromoteLearner
-from chronik.raft.outcomes import OutcomeUnknown, ProposalRefused
 from chronik.raft.roles import Role
 
 OLD, NEW, OTHER = bytes([1] * 16), bytes([2] * 16), bytes([3] * 16)

@@ -12,7 +12,7 @@ import pytest
 from chronik.metadata.commands import DeleteTopic, decode_command
 from chronik.metadata.raft_store import RaftStore
 from chronik.metadata.sessions import RESULTS_KEPT_MAX
-from chronik.raft.forwarding import Forwarder
+from chronik.quorum.forwarding import Forwarder
 
 from .test_a_command_sent_twice_is_applied_once import SENDER, Sender
 from .world import recomputed

@@ -15,8 +15,8 @@ from chronik.metadata.image_machine import ImageMachine
 from chronik.metadata.raft_store import RaftStore
 from chronik.metadata.records import Result
 from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.quorum.forwarding import Forwarder
 from chronik.raft.entries import Entry, EntryKind
-from chronik.raft.forwarding import Forwarder
 
 NODE = 1
 EARLIER = b"an earlier life!"

@@ -13,9 +13,9 @@ from chronik.metadata.commands import DeleteTopic
 from chronik.metadata.raft_store import LEADERLESS_SECONDS, RaftStore
 from chronik.metadata.records import Result
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.raft.driver import RaftDriver
-from chronik.raft.forwarding import Forwarder
-from chronik.raft.outcomes import NotLeader, OutcomeUnknown
+from chronik.quorum.driver import RaftDriver
+from chronik.quorum.forwarding import Forwarder
+from chronik.quorum.outcomes import NotLeader, OutcomeUnknown
 from tests.replication.virtual_loop import VirtualLoop
 
 COMMAND = DeleteTopic(b"x" * 16)

@@ -19,8 +19,8 @@ from chronik.metadata.commands import BrokerStatus
 from chronik.metadata.raft_store import RaftStore
 from chronik.metadata.records import Broker
 from chronik.node.registration import HEARTBEAT_SECONDS_MAX, HEARTBEATS_PER_SESSION, Registration
-from chronik.raft.driver import RaftDriver
-from chronik.raft.peer_calls import CallTimedOut
+from chronik.peers.calls import CallTimedOut
+from chronik.quorum.driver import RaftDriver
 from tests.replication.virtual_loop import VirtualLoop
 
 SESSION = 3.0

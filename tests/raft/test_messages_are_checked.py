@@ -5,16 +5,16 @@ from typing import Any, get_args
 
 import pytest
 
+from chronik.errors import BadMessage
+from chronik.limits import PEER_MESSAGE_BYTES_MAX
 from chronik.raft.entries import Entry, EntryKind, SnapshotMetadata
 from chronik.raft.membership import Member, Membership
 from chronik.raft.messages import (
-    MESSAGE_BYTES_MAX,
     PROMISES,
     VERSION,
     AnyMessage,
     Append,
     AppendAck,
-    BadMessage,
     Heartbeat,
     HeartbeatAck,
     Message,
@@ -96,12 +96,13 @@ def test_another_version_is_refused() -> None:
 def test_the_largest_message_is_taken_and_one_byte_more_is_refused() -> None:
     empty = SnapshotMetadata(1, 1, Membership(), 2**40, 0)
     overhead = len(encode_message(SnapshotChunk(**HEAD, snapshot=empty, offset=0, data=bytes(2**16)))) - 2**16
-    largest = SnapshotChunk(**HEAD, snapshot=empty, offset=0, data=bytes(MESSAGE_BYTES_MAX - overhead))
+    largest = SnapshotChunk(**HEAD, snapshot=empty, offset=0, data=bytes(PEER_MESSAGE_BYTES_MAX - overhead))
     data = encode_message(largest)
-    assert len(data) == MESSAGE_BYTES_MAX
+    assert len(data) == PEER_MESSAGE_BYTES_MAX
     assert decode_message(data) == largest
+    larger = bytes(PEER_MESSAGE_BYTES_MAX - overhead + 1)
     with pytest.raises(BadMessage, match="larger than"):
-        encode_message(SnapshotChunk(**HEAD, snapshot=empty, offset=0, data=bytes(MESSAGE_BYTES_MAX - overhead + 1)))
+        encode_message(SnapshotChunk(**HEAD, snapshot=empty, offset=0, data=larger))
     with pytest.raises(BadMessage, match="1 to"):
         decode_message(data + b"x")
 

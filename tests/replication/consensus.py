@@ -21,10 +21,10 @@ from chronik.metadata.records import Result
 from chronik.metadata.snapshot import SnapshotLoader, encode_snapshot
 from chronik.metadata.store import BARRIER_SECONDS, Acks
 from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.quorum.forwarding import Forwarder
+from chronik.quorum.outcomes import Committed, NotLeader, OutcomeUnknown, Until
 from chronik.raft.entries import Entry, EntryKind
-from chronik.raft.forwarding import Forwarder
 from chronik.raft.membership import NOBODY
-from chronik.raft.outcomes import Committed, NotLeader, OutcomeUnknown, Until
 
 from .virtual_loop import Life
 

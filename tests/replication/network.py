@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from chronik.raft.peer_calls import CallRefused, CallTimedOut, Handler, PeerCalls, PeerUnavailable
+from chronik.peers.calls import CallRefused, CallTimedOut, Handler, PeerCalls, PeerUnavailable
 
 from .virtual_loop import Life, VirtualLoop
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from chronik.metadata.commands import SetPartitionLeader
-from chronik.raft.peer_calls import PeerCalls
+from chronik.peers.calls import PeerCalls
 from chronik.replication.following import Following
 from chronik.replication.throttle import ReplicationThrottle
 

@@ -8,9 +8,9 @@ import pytest
 
 from chronik.log.partition import PartitionLog
 from chronik.metadata.commands import BrokerStatus, RegisterBroker, SetPartitionLeader, UpdateBrokerStatus
+from chronik.peers.calls import CallRefused
 from chronik.protocol.batch import iter_batches
 from chronik.protocol.errors import ErrorCode
-from chronik.raft.peer_calls import CallRefused
 from chronik.replication.messages import NO_SESSION, Portion, Wake
 
 from .rig import FOLLOWER, OTHER, TOPIC_ID, PlayedFollower, Rig

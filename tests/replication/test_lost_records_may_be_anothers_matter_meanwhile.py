@@ -15,7 +15,7 @@ from chronik.metadata.commands import (
     ReportLostRecords,
     SetPartitionLeader,
 )
-from chronik.raft.peer_calls import PeerCalls
+from chronik.peers.calls import PeerCalls
 from chronik.replication.following import LEAVING_SECONDS, Following
 from chronik.replication.isr_keeper import IsrKeeper
 from chronik.replication.throttle import ReplicationThrottle

@@ -13,7 +13,8 @@ import pytest
 from chronik.config import Address
 from chronik.exchange import Disconnect, Hurry, Peer, Pending, Response
 from chronik.limits import REQUESTS_QUEUED_MAX, RESPONSE_RATE_BYTES_MIN, RESPONSES_UNSENT_BYTES_MAX
-from chronik.server.listener import Listener, ListenerLimits
+from chronik.server.connection import ListenerLimits
+from chronik.server.listener import Listener
 
 DEADLINE_SECONDS = 20.0
 MUCH_BYTES = 16 << 20

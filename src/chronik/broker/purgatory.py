@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from chronik.exchange import Hurry
-
-if TYPE_CHECKING:
-    from chronik.broker.replica import Replica
 
 
 class Commits:
@@ -41,6 +38,10 @@ class Commits:
             self.done.set_result(None)
 
 
+class Watched(Protocol):
+    watchers: dict[RecordsArrived, None]
+
+
 class RecordsArrived:
     """Has a fetch look again: when at least `bytes_missing` new bytes can be read, when a partition of it goes away,
     when others wait behind it and must not, or when its time is up.
@@ -51,7 +52,7 @@ class RecordsArrived:
 
     def __init__(
         self,
-        replicas: Iterable[Replica],
+        replicas: Iterable[Watched],
         bytes_missing: int,
         timeout_seconds: float,
         look_again: Callable[[], None],

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from chronik.broker.continuation import continued_at, first_offset
 from chronik.broker.flusher import Flusher
 from chronik.broker.in_sync import Follower, FollowerLife, InSync
 from chronik.broker.incoming import Incoming, IncomingRules
+from chronik.broker.purgatory import RecordsArrived
 from chronik.broker.recent import RecentBatches, RecentRoom
 from chronik.errors import InvariantBroken, invariant
 from chronik.files import Buffer
@@ -26,9 +27,6 @@ from chronik.metadata.commands import NO_LEADER
 from chronik.metadata.records import Partition, Topic
 from chronik.news import News
 from chronik.protocol.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from chronik.broker.purgatory import RecordsArrived
 
 ANY_EPOCH = -1
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
+from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 from chronik.console.http import (
+    HEAD_BYTES_MAX,
     HEAD_END,
     BadRequest,
     HttpRequest,
@@ -22,16 +24,39 @@ from chronik.console.http import (
     names_this_machine,
     parse_head,
 )
-from chronik.console.pages import error_page, in_one_piece
-
-if TYPE_CHECKING:
-    from chronik.console.listener import HttpListener
+from chronik.console.pages import Pages, error_page, in_one_piece
 
 logger = logging.getLogger("chronik.console")
 
 
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    head_bytes: int = HEAD_BYTES_MAX
+    connections: int = 64
+    """A prober, a scraper, some browsers. The next one takes the place of whoever was silent longest: strangers that
+    hold connections open cannot make a node look dead."""
+    silence_seconds: float = 90.0
+    """Between two requests, and for one to arrive or to be read whole. Scrapers come every 15 to 60 s."""
+    linger_seconds: float = 1.0
+    """For the last answer to be read: to a request that was refused, or when the node stops."""
+
+
+class ConnectionOwner(Protocol):
+    """What a connection asks of the listener that it came through."""
+
+    limits: HttpLimits
+    local_only: bool
+    pages: Pages
+
+    def opened(self, connection: HttpConnection) -> None: ...
+
+    def heard_of(self, connection: HttpConnection) -> None: ...
+
+    def closed(self, connection: HttpConnection) -> None: ...
+
+
 class HttpConnection(asyncio.Protocol):
-    def __init__(self, listener: HttpListener) -> None:
+    def __init__(self, listener: ConnectionOwner) -> None:
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport

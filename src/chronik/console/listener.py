@@ -7,25 +7,12 @@ read. So a connection holds at most what one read brought and what its peer has 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
 from chronik.config import Address
-from chronik.console.connection import HttpConnection
-from chronik.console.http import HEAD_BYTES_MAX, names_this_machine
+from chronik.console.connection import HttpConnection, HttpLimits
+from chronik.console.http import names_this_machine
 from chronik.console.pages import Pages
 from chronik.console.source import StatusSource
-
-
-@dataclass(frozen=True, slots=True)
-class HttpLimits:
-    head_bytes: int = HEAD_BYTES_MAX
-    connections: int = 64
-    """A prober, a scraper, some browsers. The next one takes the place of whoever was silent longest: strangers that
-    hold connections open cannot make a node look dead."""
-    silence_seconds: float = 90.0
-    """Between two requests, and for one to arrive or to be read whole. Scrapers come every 15 to 60 s."""
-    linger_seconds: float = 1.0
-    """For the last answer to be read: to a request that was refused, or when the node stops."""
 
 
 class HttpListener:

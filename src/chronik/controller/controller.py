@@ -25,10 +25,10 @@ from chronik.metadata.raft_store import RaftStore
 from chronik.metadata.store import StoreClosed
 from chronik.news import News
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.raft.driver import RaftDriver
+from chronik.quorum.driver import RaftDriver
+from chronik.quorum.outcomes import DriverStopped, NotLeader, OutcomeUnknown, ProposalRefused, ReadTimedOut
 from chronik.raft.events import Status
 from chronik.raft.membership import NOBODY
-from chronik.raft.outcomes import DriverStopped, NotLeader, OutcomeUnknown, ProposalRefused, ReadTimedOut
 from chronik.raft.roles import Role
 
 logger = logging.getLogger("chronik.controller")

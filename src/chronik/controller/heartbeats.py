@@ -6,9 +6,8 @@ from typing import Final
 
 import msgspec
 
-from chronik.raft.peer_calls import TypedCall
-
-HEARTBEAT_KIND: Final = 16
+from chronik.peers.call_kinds import CallKind
+from chronik.peers.calls import TypedCall
 
 NOT_ANSWERED: Final = 0.0
 
@@ -34,4 +33,4 @@ class HeartbeatAnswer(msgspec.Struct, frozen=True, array_like=True):
     """When the question came, by the leader's own clock: the broker sends it back."""
 
 
-HEARTBEAT: Final = TypedCall(HEARTBEAT_KIND, BrokerHeartbeat, HeartbeatAnswer)
+HEARTBEAT: Final = TypedCall(CallKind.HEARTBEAT, BrokerHeartbeat, HeartbeatAnswer)

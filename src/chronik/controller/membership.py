@@ -13,15 +13,14 @@ from typing import Final
 import msgspec
 
 from chronik.metadata.raft_store import RaftStore
-from chronik.raft.driver import RaftDriver
+from chronik.peers.call_kinds import CallKind
+from chronik.peers.calls import TypedCall
+from chronik.quorum.driver import RaftDriver
+from chronik.quorum.outcomes import DriverStopped, NotLeader, OutcomeUnknown, ProposalLost, ProposalRefused
 from chronik.raft.membership import UNBOUND, AddLearner, Change, Member, PromoteLearner
-from chronik.raft.outcomes import DriverStopped, NotLeader, OutcomeUnknown, ProposalLost, ProposalRefused
-from chronik.raft.peer_calls import TypedCall
 from chronik.raft.roles import Role
 
 logger = logging.getLogger("chronik.controller")
-
-JOIN_KIND: Final = 18
 
 CHANGE_SECONDS: Final = 2.0
 """For a majority to write the changed membership. Whoever wants it asks again."""
@@ -47,7 +46,7 @@ def are_strangers(cluster_id: str, other_id: str) -> bool:
     return bool(cluster_id and other_id) and cluster_id != other_id
 
 
-JOIN: Final = TypedCall(JOIN_KIND, JoinRequest, JoinAnswer)
+JOIN: Final = TypedCall(CallKind.JOIN, JoinRequest, JoinAnswer)
 
 
 class Admissions:

@@ -11,16 +11,15 @@ import msgspec
 
 from chronik.controller.quorum import OFFSET_UNKNOWN, TIME_UNKNOWN, Quorum, QuorumMember
 from chronik.metadata.raft_store import RaftStore
+from chronik.peers.call_kinds import CallKind
+from chronik.peers.calls import CallRefused, CallTimedOut, PeerUnavailable, TypedCall
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.raft.driver import RaftDriver
+from chronik.quorum.driver import RaftDriver
+from chronik.quorum.outcomes import DriverStopped, NotLeader, OutcomeUnknown, ProposalRefused, ReadTimedOut
+from chronik.quorum.peer_times import NEVER
+from chronik.quorum.settings import DriverStatus
 from chronik.raft.membership import NOBODY
-from chronik.raft.outcomes import DriverStopped, NotLeader, OutcomeUnknown, ProposalRefused, ReadTimedOut
-from chronik.raft.peer_calls import CallRefused, CallTimedOut, PeerUnavailable, TypedCall
-from chronik.raft.peer_times import NEVER
 from chronik.raft.roles import Role
-from chronik.raft.settings import DriverStatus
-
-QUORUM_KIND: Final = 17
 
 CONFIRM_SECONDS: Final = 1.0
 """For the leader to hear from a majority; it does so several times a second."""
@@ -33,7 +32,7 @@ class QuorumRequest(msgspec.Struct, frozen=True, array_like=True):
     """There is only one quorum to ask for."""
 
 
-QUORUM: Final = TypedCall(QUORUM_KIND, QuorumRequest, Quorum)
+QUORUM: Final = TypedCall(CallKind.QUORUM, QuorumRequest, Quorum)
 
 
 def quorum_of(status: DriverStatus) -> Quorum:

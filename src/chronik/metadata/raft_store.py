@@ -30,10 +30,9 @@ from chronik.metadata.sessions import LIFE_ENDED, RESULTS_KEPT_MAX, is_over
 from chronik.metadata.store import BARRIER_SECONDS, Acks, StoreClosed, Subscriber
 from chronik.news import News
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.raft.driver import RaftDriver
-from chronik.raft.forwarding import Forwarder
-from chronik.raft.membership import NOBODY
-from chronik.raft.outcomes import (
+from chronik.quorum.driver import RaftDriver
+from chronik.quorum.forwarding import Forwarder
+from chronik.quorum.outcomes import (
     DriverStopped,
     NotLeader,
     OutcomeUnknown,
@@ -42,6 +41,7 @@ from chronik.raft.outcomes import (
     ReadTimedOut,
     Until,
 )
+from chronik.raft.membership import NOBODY
 
 logger = logging.getLogger("chronik.metadata")
 

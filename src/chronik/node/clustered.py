@@ -17,16 +17,17 @@ from chronik.ids import format_id
 from chronik.metadata.commands import BrokerStatus, UpdateBrokerStatus
 from chronik.metadata.delta import Delta
 from chronik.node.data_folder import DataFolder
-from chronik.node.founding import GatedTransport
+from chronik.node.founding import Gate
 from chronik.node.membership_job import MembershipJob
 from chronik.node.registration import Registration
 from chronik.node.standing import Job
-from chronik.raft.driver import RaftDriver
+from chronik.peers.handshake import make_identity
+from chronik.peers.transport import PeerTransport
+from chronik.quorum.driver import RaftDriver
+from chronik.quorum.settings import DriverSettings
 from chronik.raft.events import Status
-from chronik.raft.handshake import make_identity
 from chronik.raft.membership import UNBOUND, Member, Membership
 from chronik.raft.roles import Role
-from chronik.raft.settings import DriverSettings
 from chronik.replication.replication import Replication
 
 logger = logging.getLogger("chronik.node")
@@ -52,7 +53,8 @@ class Clustered:
         self._replicas: Replicas | None = None
         self.store: Final = QuorumStore(config.node_id)
         hosts = [peer.raft.host for peer in config.peers]
-        self._transport = GatedTransport(
+        gate = Gate()
+        self._transport = PeerTransport(
             make_identity(config.cluster_name, config.node_id, config.cluster_secret, hosts),
             self._raft_addresses[config.node_id],
             self._raft_addresses,
@@ -74,6 +76,7 @@ class Clustered:
             self._transport,
             on_fatal=on_fatal,
             on_status=self._status_changed,
+            passes=gate.passes,
         )
         self.store.attach(self.driver)
         self._controller = Controller(
@@ -87,7 +90,7 @@ class Clustered:
         )
         self._membership_job = MembershipJob(
             self.driver,
-            self._transport,
+            gate,
             self._controller.admissions,
             clock,
             folder,

@@ -8,13 +8,12 @@ can do no harm.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Final
 
 from chronik.raft import rules
 from chronik.raft.membership import UNBOUND
 from chronik.raft.messages import AnyMessage, VoteRequest
-from chronik.raft.transport import MessageReceiver, PeerTransport
 
 FOUNDING_PATIENCE_SECONDS: Final = 5.0
 """How long nodes on empty disks wait for the word of all others before a majority of them goes ahead. A node that
@@ -54,36 +53,10 @@ def is_founding_word(message: AnyMessage) -> bool:
     return isinstance(message, VoteRequest) and message.target_directory == UNBOUND
 
 
-class GatedTransport(PeerTransport):
+class Gate:
     """Founding words pass neither in nor out until `may_found`."""
 
     may_found = False
 
-    async def start(self, receiver: MessageReceiver) -> None:
-        await super().start(_Gate(self, receiver))
-
-    def send(self, messages: Sequence[AnyMessage]) -> None:
-        super().send(self.passing(messages))
-
-    def passing(self, messages: Sequence[AnyMessage]) -> list[AnyMessage]:
-        return [message for message in messages if self.may_found or not is_founding_word(message)]
-
-
-class _Gate:
-    def __init__(self, transport: GatedTransport, receiver: MessageReceiver) -> None:
-        self._transport = transport
-        self._receiver = receiver
-
-    def messages_received(self, messages: Sequence[AnyMessage]) -> None:
-        passing = self._transport.passing(messages)
-        if passing:
-            self._receiver.messages_received(passing)
-
-    def peer_unreachable(self, peer: int) -> None:
-        self._receiver.peer_unreachable(peer)
-
-    def peer_reached(self, peer: int) -> None:
-        self._receiver.peer_reached(peer)
-
-    def peer_gone(self, peer: int) -> None:
-        self._receiver.peer_gone(peer)
+    def passes(self, message: AnyMessage) -> bool:
+        return self.may_found or not is_founding_word(message)

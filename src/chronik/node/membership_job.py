@@ -15,10 +15,10 @@ from chronik.clock import Clock
 from chronik.controller.membership import CHANGE_SECONDS, JOIN, Admissions, JoinAnswer, JoinRequest, are_strangers
 from chronik.errors import ConfigError
 from chronik.node.data_folder import DataFolder
-from chronik.node.founding import Founding, GatedTransport
-from chronik.raft.driver import RaftDriver
+from chronik.node.founding import Founding, Gate
+from chronik.peers.calls import CallRefused, CallTimedOut, PeerUnavailable
+from chronik.quorum.driver import RaftDriver
 from chronik.raft.membership import NOBODY
-from chronik.raft.peer_calls import CallRefused, CallTimedOut, PeerUnavailable
 
 logger = logging.getLogger("chronik.node")
 
@@ -34,14 +34,14 @@ class MembershipJob:
     def __init__(
         self,
         driver: RaftDriver,
-        transport: GatedTransport,
+        gate: Gate,
         admissions: Admissions,
         clock: Clock,
         folder: DataFolder,
         nodes: Collection[int],
     ) -> None:
         self._driver = driver
-        self._transport = transport
+        self._gate = gate
         self._admissions = admissions
         self._clock = clock
         self._folder = folder
@@ -65,7 +65,7 @@ class MembershipJob:
     async def _ask(self, node_id: int) -> JoinAnswer | None:
         request = JoinRequest(self._folder.directory_id, self._folder.cluster_id or "")
         try:
-            answer = await JOIN.ask(self._transport.calls, node_id, request, ASK_SECONDS)
+            answer = await JOIN.ask(self._driver.transport.calls, node_id, request, ASK_SECONDS)
         except (PeerUnavailable, CallTimedOut, CallRefused):
             return None
         if are_strangers(request.cluster_id, answer.cluster_id):
@@ -85,15 +85,15 @@ class MembershipJob:
     def _judge(self, founding: Founding) -> None:
         """A node that holds a log has nothing to found: its votes are asked for by members, who know its disk."""
         if self._admissions.holds_log:
-            self._transport.may_found = False
+            self._gate.may_found = False
             return
         may_found = founding.is_allowed(self._clock.monotonic())
         if founding.is_forbidden and not self._admissions.has_heard_of_cluster:
             logger.warning("this disk is empty, and there is a cluster: waiting to be let in")
-        elif may_found and not self._transport.may_found and founding.silent:
+        elif may_found and not self._gate.may_found and founding.silent:
             logger.warning(
                 "nodes %s are silent: a cluster may be founded without them. If they hold one already, stop this node",
                 founding.silent,
             )
         self._admissions.has_heard_of_cluster = founding.is_forbidden
-        self._transport.may_found = may_found
+        self._gate.may_found = may_found

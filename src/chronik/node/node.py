@@ -35,7 +35,8 @@ from chronik.node.data_folder import SYNCED_OFFSETS_FILE, DataFolder
 from chronik.node.descriptors import Descriptors, claim_descriptors, shared_out
 from chronik.node.identity import Mode
 from chronik.node.standing import Standing
-from chronik.server.listener import Listener, ListenerLimits
+from chronik.server.connection import ListenerLimits
+from chronik.server.listener import Listener
 
 logger = logging.getLogger("chronik.node")
 

@@ -20,11 +20,11 @@ from chronik.controller.liveness import GONE_SECONDS
 from chronik.metadata.commands import RegisterBroker
 from chronik.metadata.raft_store import RaftStore
 from chronik.metadata.store import StoreClosed
+from chronik.peers.calls import CallRefused, CallTimedOut, PeerUnavailable
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.raft.driver import RaftDriver
+from chronik.quorum.driver import RaftDriver
+from chronik.quorum.outcomes import DriverStopped, OutcomeUnknown, ProposalRefused
 from chronik.raft.membership import NOBODY
-from chronik.raft.outcomes import DriverStopped, OutcomeUnknown, ProposalRefused
-from chronik.raft.peer_calls import CallRefused, CallTimedOut, PeerUnavailable
 
 logger = logging.getLogger("chronik.node")
 

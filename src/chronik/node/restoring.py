@@ -28,9 +28,9 @@ def _known_standing_alone(files: FileSystem, node_id: int) -> bytes | None:
 
 def _known_in_cluster(files: FileSystem, node_id: int) -> bytes | None:
     """The newest membership on this disk, committed or not: it was given to nobody else."""
+    from chronik.quorum.storage import RaftStorage
     from chronik.raft.entries import EntryKind
     from chronik.raft.membership import UNBOUND, decode_membership
-    from chronik.raft.storage import RaftStorage
 
     storage = RaftStorage.open(files, METADATA_FOLDERS[Mode.CLUSTER])
     try:

@@ -14,22 +14,14 @@ from chronik.errors import invariant
 from chronik.raft import rules
 from chronik.raft.config import RaftConfig
 from chronik.raft.entries import Entry, EntryKind, Recovered, Storage
-from chronik.raft.events import (
-    Accepted,
-    ReadConfirmed,
-    Refusal,
-    Refused,
-    SnapshotChunkWanted,
-    Status,
-)
-from chronik.raft.incoming import IncomingSnapshot
+from chronik.raft.events import Accepted, ReadConfirmed, Refusal, Refused, SnapshotChunkWanted, Status
 from chronik.raft.log_view import LogView
 from chronik.raft.membership import NOBODY, UNBOUND, Membership, MembershipHistory, decode_membership
 from chronik.raft.messages import PROMISES, AnyMessage, Message
 from chronik.raft.progress import Progress
 from chronik.raft.read_queue import ForwardedReads, ReadQueue
 from chronik.raft.roles import Career, Role, Step
-from chronik.raft.writes import Writes
+from chronik.raft.writes import IncomingSnapshot, Writes
 
 
 class RaftCore:
@@ -156,7 +148,7 @@ class RaftCore:
         self.writes.enter_term(term)
 
     def become_follower(self, leader: int, reason: str) -> None:
-        """In the current term. Whatever a candidate or leader was about to do is void."""
+        """The node follows in the current term; whatever it was about to do as a candidate or leader is void."""
         self.leader = leader
         if self.role is not Role.FOLLOWER:
             self.take_step(Role.FOLLOWER, reason)
@@ -176,7 +168,7 @@ class RaftCore:
         self.fail_reads()
 
     def fail_reads(self) -> None:
-        """Reads that wait here for a confirmation, our own and (by silence, they time out) those of other nodes."""
+        """Refuses our own reads that wait for a confirmation here; those of other nodes get no answer, and time out."""
         for read in self.reads.drain():
             if read.node_id == self.node_id:
                 self.refuse(read.request, Refusal.NOT_LEADER)
@@ -191,7 +183,7 @@ class RaftCore:
     # ---------------------------------------------------------------------------------------------------- membership
 
     def adopt_membership(self, next_index: int | None = None) -> None:
-        """After every change of the membership in force. A peer on another disk is another peer: nothing that is
+        """Called after every change of the membership in force. A peer on another disk is another peer: nothing that is
         known about the old one holds for it. New peers are tried with `next_index` first."""
         own = self.membership.get(self.node_id)
         if own is not None and own.directory_id == self.directory_id:
@@ -238,7 +230,7 @@ class RaftCore:
         self._post(kind, target, known.directory_id if known else UNBOUND, fields)
 
     def reply(self, received: AnyMessage, kind: type[Message], **fields: Any) -> None:
-        """To the very disk that asked, whatever the membership thinks of it."""
+        """Answers the very disk that asked, whatever the membership thinks of it."""
         self._post(kind, received.source, received.source_directory, fields)
 
     def _post(self, kind: type[Message], target: int, target_directory: bytes, fields: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from chronik.errors import invariant
 from chronik.raft import leadership, rules
 from chronik.raft.core import RaftCore
+from chronik.raft.events import PeerGone, PeerReached
 from chronik.raft.membership import NOBODY
 from chronik.raft.messages import TimeoutNow, VoteAck, VoteRequest
 from chronik.raft.roles import Role
@@ -21,16 +22,16 @@ def tick(core: RaftCore) -> None:
         campaign(core, is_hand_over=False)
 
 
-def on_peer_gone(core: RaftCore, peer: int) -> None:
+def on_peer_gone(core: RaftCore, event: PeerGone) -> None:
     """If it led, there is no use in waiting out its silence. Only the waiting is cut short: the leader is forgotten, so
     that candidates are heard here, and this node asks beforehand as ever, which those who still hear the leader deny.
     The random rest of the timeout stays, or all who notice at once would stand at once."""
-    if core.leader == peer and core.role is Role.FOLLOWER:
+    if core.leader == event.peer and core.role is Role.FOLLOWER:
         core.become_follower(NOBODY, "the leader is gone")
         core.election_timeout_ticks -= core.config.election_ticks
 
 
-def on_peer_reached(core: RaftCore) -> None:
+def on_peer_reached(core: RaftCore, event: PeerReached) -> None:
     """A network that heals leaves nodes that all wait for somebody else to stand. Again only the waiting is cut short,
     but for its random part."""
     if core.leader == NOBODY and core.role in (Role.FOLLOWER, Role.PRE_CANDIDATE):

@@ -82,7 +82,7 @@ def _hears_from_quorum(core: RaftCore) -> bool:
 
 
 def broadcast_heartbeat(core: RaftCore) -> None:
-    """To learners too, who must know who leads. Carries the current round of reads."""
+    """It goes to learners too, who must know who leads, and carries the current round of reads."""
     core.heartbeat_elapsed_ticks = 0
     for node_id, peer in core.peers.items():
         commit = rules.heartbeat_commit(core.commit, peer.match)
@@ -125,7 +125,7 @@ def _has_caught_up(core: RaftCore, node_id: int) -> bool:
 
 
 def _change(core: RaftCore, change: Change) -> bool:
-    """Appends the changed membership, and with that it is in force; whether the rules allow it now."""
+    """Appends the changed membership, which puts it in force. Returns False when the rules do not allow it now."""
     term_at_commit = core.log.term(core.commit)
     if not rules.may_change_membership(core.memberships.index, core.commit, term_at_commit, core.term):
         return False

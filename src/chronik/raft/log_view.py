@@ -17,7 +17,7 @@ from chronik.errors import invariant
 from chronik.raft.entries import Entry, Recovered, SnapshotMetadata, Storage
 
 RECOVERY_BYTES = 4 * 1024 * 1024
-"""Read at a time while the log is gone through once at start."""
+"""How much is read at a time while the log is gone through once at start."""
 
 
 class LogView:
@@ -69,7 +69,7 @@ class LogView:
 
     @property
     def has_unpersisted(self) -> bool:
-        """Beyond what has been handed out to be persisted."""
+        """Whether there are entries beyond what has been handed out to be persisted."""
         return self.last_index > self._handed_out_through
 
     def term(self, index: int) -> int | None:
@@ -106,7 +106,7 @@ class LogView:
     # ---------------------------------------------------------------------------------------------------- changing
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Behind the end, or over a conflict: then all from the first of them on is taken back."""
+        """Adds them behind the end, or over a conflict: then all that stood from the first of them on is taken back."""
         first = entries[0].index
         invariant(self._floor < first <= self.last_index + 1, f"entry {first} leaves a gap behind {self.last_index}")
         if first <= self.last_index:
@@ -117,7 +117,7 @@ class LogView:
         self._unstable.extend(entries)
 
     def hand_out(self) -> tuple[Entry, ...]:
-        """What the next `Persist` has to hold; its first entry tells storage where to truncate."""
+        """Returns what the next `Persist` has to hold; its first entry tells storage where to truncate."""
         begin = self._handed_out_through + 1 - self._unstable_from
         self._handed_out_through = self.last_index
         return tuple(self._unstable[begin:])

@@ -13,16 +13,13 @@ have committed an entry of its own term, and the membership before, before it ap
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
 from chronik.errors import invariant
 from chronik.ids import ZERO_ID
-
-MEMBERS_MAX: Final = 64
-"""Every member is sent every entry by the leader; nobody runs a quorum of this size, but learners may be many."""
+from chronik.limits import CLUSTER_MEMBERS_MAX
 
 NOBODY: Final = -1
 """No leader known, or no vote given."""
@@ -96,7 +93,7 @@ def changed(membership: Membership, change: Change) -> Membership | None:
     match change:
         case AddLearner(node_id, directory_id):
             is_same = known is not None and known.directory_id == directory_id
-            if is_same or directory_id == UNBOUND or (known is None and len(membership.members) >= MEMBERS_MAX):
+            if is_same or directory_id == UNBOUND or (known is None and len(membership.members) >= CLUSTER_MEMBERS_MAX):
                 return None
             result = membership.with_member(Member(node_id, directory_id, is_voter=False))
         case PromoteLearner(node_id):
@@ -131,16 +128,13 @@ class MembershipHistory:
     def __init__(self, index: int, membership: Membership) -> None:
         self._known: list[tuple[int, Membership]] = [(index, membership)]
 
-    def __iter__(self) -> Iterator[tuple[int, Membership]]:
-        return iter(self._known)
-
     @property
     def current(self) -> Membership:
         return self._known[-1][1]
 
     @property
     def index(self) -> int:
-        """Of the entry that brought the current one; 0 for that which the node was started with."""
+        """The index of the entry that brought the current one; 0 for the one that the node was started with."""
         return self._known[-1][0]
 
     @property
@@ -159,7 +153,7 @@ class MembershipHistory:
         self._known.append((index, membership))
 
     def truncate_from(self, index: int) -> bool:
-        """Takes back what a conflict removes from the log; whether the current membership is another one now."""
+        """Takes back what a conflict removes from the log. Returns whether another membership is in force now."""
         before = len(self._known)
         while len(self._known) > 1 and self._known[-1][0] >= index:
             self._known.pop()

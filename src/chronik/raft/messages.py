@@ -12,21 +12,15 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from chronik.errors import ChronikError
+from chronik.errors import BadMessage
+from chronik.limits import PEER_MESSAGE_BYTES_MAX
 from chronik.raft.entries import Entry, SnapshotMetadata
 from chronik.raft.rules import Promise
 
 VERSION: Final = 1
 
-MESSAGE_BYTES_MAX: Final = 24 * 1024 * 1024
-"""A proposal of the largest size (`RaftConfig.entry_bytes_max`, 16 MiB) with room to spare; nothing else comes near."""
-
 Index = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Directory = Annotated[bytes, Meta(min_length=16, max_length=16)]
-
-
-class BadMessage(ChronikError):
-    """A peer sent bytes that are no message of ours, or one that contradicts itself."""
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
@@ -75,7 +69,7 @@ class AppendAck(Message, tag=4, frozen=True, kw_only=True):
 class Heartbeat(Message, tag=5, frozen=True, kw_only=True):
     commit: Index
     round: Index
-    """Of reads: an answer to this round shows that the sender still followed when it was begun."""
+    """The round of reads: an answer to it shows that the sender still followed when it was begun."""
 
 
 class HeartbeatAck(Message, tag=6, frozen=True, kw_only=True):
@@ -146,15 +140,15 @@ _decoder: Final = msgspec.msgpack.Decoder(AnyMessage)
 
 def encode_message(message: Message) -> bytes:
     data = bytes((VERSION,)) + _encoder.encode(message)
-    if len(data) > MESSAGE_BYTES_MAX:
-        raise BadMessage(f"a message of {len(data)} bytes is larger than {MESSAGE_BYTES_MAX}")
+    if len(data) > PEER_MESSAGE_BYTES_MAX:
+        raise BadMessage(f"a message of {len(data)} bytes is larger than {PEER_MESSAGE_BYTES_MAX}")
     return data
 
 
 def decode_message(data: bytes | bytearray | memoryview) -> AnyMessage:
     """Raises BadMessage."""
-    if not 0 < len(data) <= MESSAGE_BYTES_MAX:
-        raise BadMessage(f"a message has 1 to {MESSAGE_BYTES_MAX} bytes, not {len(data)}")
+    if not 0 < len(data) <= PEER_MESSAGE_BYTES_MAX:
+        raise BadMessage(f"a message has 1 to {PEER_MESSAGE_BYTES_MAX} bytes, not {len(data)}")
     if data[0] != VERSION:
         raise BadMessage(f"version {data[0]} of the peer protocol is unknown, ours is {VERSION}")
     try:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from chronik.errors import invariant
-from chronik.raft import commitment, election, leadership, reads, replication, rules, snapshots
+from chronik.raft import election, leadership, reads, replication, rules, snapshots
 from chronik.raft.config import RaftConfig
 from chronik.raft.core import RaftCore
 from chronik.raft.entries import Entry, Recovered, SnapshotMetadata, Storage
@@ -130,11 +130,6 @@ class RaftNode:
         """At the leader: how far each other node is known to hold the log."""
         return {node_id: peer.match for node_id, peer in self._core.peers.items()}
 
-    @property
-    def waiting_bytes(self) -> int:
-        """What a leader holds for a majority, or for its own disk."""
-        return max(self._core.uncommitted_bytes, self._core.log.unstable_bytes)
-
 
 # ------------------------------------------------------------------------------------------------------------- events
 
@@ -208,7 +203,7 @@ def _persisted(core: RaftCore, event: Persisted) -> None:
     core.writes.finish(event.sequence)
     election.count_own_vote(core)
     if core.role is Role.LEADER:
-        commitment.advance(core)
+        replication.advance_commit(core)
 
 
 def _applied(core: RaftCore, event: Applied) -> None:
@@ -220,14 +215,6 @@ def _peer_unreachable(core: RaftCore, event: PeerUnreachable) -> None:
     replication.on_peer_unreachable(core, event.peer)
     if core.leader == event.peer:
         reads.on_leader_unreachable(core)
-
-
-def _peer_reached(core: RaftCore, event: PeerReached) -> None:
-    election.on_peer_reached(core)
-
-
-def _peer_gone(core: RaftCore, event: PeerGone) -> None:
-    election.on_peer_gone(core, event.peer)
 
 
 Handler = Callable[[RaftCore, Any], None]
@@ -245,8 +232,8 @@ _EVENTS: Final[Mapping[type[Any], Handler]] = {
     SnapshotTaken: snapshots.on_snapshot_taken,
     SnapshotChunkRead: snapshots.on_chunk_read,
     PeerUnreachable: _peer_unreachable,
-    PeerGone: _peer_gone,
-    PeerReached: _peer_reached,
+    PeerGone: election.on_peer_gone,
+    PeerReached: election.on_peer_reached,
 }
 
 _MESSAGES: Final[Mapping[type[Message], Handler]] = {

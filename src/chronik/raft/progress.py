@@ -34,7 +34,7 @@ class Transfer:
     def __init__(self, snapshot: SnapshotMetadata) -> None:
         self.snapshot = snapshot
         self.offset = 0
-        """Of the piece being read or sent."""
+        """Where the piece that is being read or sent begins."""
         self.is_reading = False
         self.waiting_ticks = 0
 
@@ -82,7 +82,7 @@ class Progress:
             self._window_bytes += size_bytes
 
     def accepted(self, index: int) -> bool:
-        """The peer holds everything up to `index`; whether that is news."""
+        """The peer holds everything up to `index`. Returns whether that is news."""
         is_news = index > self.match
         self.match = max(self.match, index)
         self.next = max(self.next, self.match + 1)
@@ -93,7 +93,7 @@ class Progress:
         return is_news
 
     def rejected(self, index: int, next_index: int) -> bool:
-        """The peer does not hold `index`; whether that is not an old rejection that arrives late."""
+        """The peer does not hold `index`. Returns False for an old rejection that arrives late."""
         if index <= self.match or self.mode is Mode.SNAPSHOT:
             return False
         if self.mode is Mode.REPLICATE:

@@ -31,7 +31,7 @@ class Round(NamedTuple):
 
 
 class ReadQueue:
-    """The leader's side."""
+    """Reads at the leader: its own, and those that followers have forwarded."""
 
     def __init__(self) -> None:
         self.round = 0
@@ -63,12 +63,12 @@ class ReadQueue:
         self._gathering = []
 
     def confirm(self, is_confirmed: Callable[[int], bool]) -> Iterator[Round]:
-        """Those that are, oldest first: whoever has answered a round has answered all before it."""
+        """Takes out confirmed rounds, oldest first: whoever has answered a round has answered all before it."""
         while self._under_way and is_confirmed(self._under_way[0].number):
             yield self._under_way.popleft()
 
     def drain(self) -> list[Read]:
-        """All that wait; the round counter goes on, so that an old answer never confirms a new round."""
+        """Takes out all that wait; the round counter goes on, so that an old answer never confirms a new round."""
         drained = [read for each in self._under_way for read in each.reads] + self._gathering
         self._under_way.clear()
         self._gathering = []
@@ -82,7 +82,7 @@ class _Asked:
 
 
 class ForwardedReads:
-    """A follower's side: a request to the leader is for all reads that had gathered when it was sent.
+    """Reads at a follower: a request to the leader is for all reads that had gathered when it was sent.
 
     Requests are numbered from a random start: an answer to a request of this node's previous life, however late, must
     not confirm a read of this one.
@@ -105,7 +105,7 @@ class ForwardedReads:
         self._gathering.append(context)
 
     def ask(self, ticks_max: int) -> int:
-        """The number of a request for all that have gathered; it is given up after so many ticks."""
+        """Returns the number of a request for all that have gathered; it is given up after so many ticks."""
         self.request += 1
         self._is_due = False
         self._asked[self.request] = _Asked(self._gathering, ticks_max)
@@ -113,12 +113,12 @@ class ForwardedReads:
         return self.request
 
     def answered(self, request: int) -> list[int]:
-        """The contexts of that request; none if it is not under way."""
+        """Returns the contexts of that request; none if it is not under way."""
         asked = self._asked.pop(request, None)
         return asked.contexts if asked is not None else []
 
     def tick(self) -> list[int]:
-        """The contexts of requests whose time is up."""
+        """Returns the contexts of requests whose time is up."""
         self._is_due = True
         for asked in self._asked.values():
             asked.ticks_left -= 1

@@ -29,7 +29,7 @@ def ask(core: RaftCore, event: ReadIndex) -> None:
 
 
 def send_pending(core: RaftCore) -> None:
-    """Once per `handle`: reads that came together share a round."""
+    """Called once per `handle`: reads that came together share a round."""
     if core.role is Role.LEADER:
         _confirm(core)
         _begin_round(core)

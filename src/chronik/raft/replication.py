@@ -1,9 +1,10 @@
-"""Entries from the leader to everybody: proposing, sending ahead within a window, finding where logs part, taking."""
+"""Entries from the leader to everybody: proposing, sending ahead within a window, finding where logs part, taking, and
+counting who holds what."""
 
 from __future__ import annotations
 
 from chronik.errors import invariant
-from chronik.raft import commitment, rules, snapshots
+from chronik.raft import rules, snapshots
 from chronik.raft.core import RaftCore
 from chronik.raft.entries import Entry, EntryKind
 from chronik.raft.events import Accepted, Propose, Refusal
@@ -43,14 +44,14 @@ def _is_too_large(core: RaftCore, event: Propose) -> bool:
 
 
 def send_pending(core: RaftCore) -> None:
-    """Once per `handle`: what several events brought travels in one message."""
+    """Called once per `handle`: what several events brought travels in one message."""
     for node_id, peer in core.peers.items():
         while _send_append(core, node_id, peer):
             pass  # bounded by the peer's window
 
 
 def _send_append(core: RaftCore, node_id: int, peer: Progress) -> bool:
-    """Sends one message if there is a reason and the window allows; whether it did."""
+    """Sends one message if there is a reason and the window allows. Returns whether it did."""
     if peer.is_paused:
         return False
     if peer.next > core.log.last_index and peer.commit_sent >= core.commit and not peer.is_check_due:
@@ -85,7 +86,23 @@ def on_append_ack(core: RaftCore, message: AppendAck) -> None:
         return
     invariant(message.match_index <= core.log.last_index, f"{message.source} acknowledges what was never sent")
     if peer.accepted(message.match_index):
-        commitment.advance(core)
+        advance_commit(core)
+
+
+def advance_commit(core: RaftCore) -> None:
+    """The only place where a leader moves the commit index: after a peer's answer, after our own disk's, and after a
+    change of who counts."""
+    invariant(core.role is Role.LEADER, "only a leader counts")
+    index = rules.quorum_index([_match_of(core, voter) for voter in core.membership.voters])
+    if index > core.commit and rules.may_commit(core.log.term(index), core.term):
+        core.commit_through(index)
+
+
+def _match_of(core: RaftCore, voter: int) -> int:
+    if voter == core.node_id:
+        return rules.own_match(core.log.durable_index, core.log.last_index)
+    peer = core.peers[voter]
+    return peer.match if core.counts(voter, peer.directory_id) else 0
 
 
 def on_heartbeat_ack(core: RaftCore, message: HeartbeatAck) -> None:

@@ -1,4 +1,4 @@
-"""The roles of a node and every legal step between them; the diagram in the documentation is drawn from this table.
+"""The roles of a node and every legal step between them; the diagram in docs/cluster.md is drawn from this table.
 
 Being a learner is not a role: it stands in the membership, and a learner is a follower that never campaigns.
 """
@@ -37,7 +37,7 @@ TRANSITIONS: Final[Mapping[tuple[Role, Role], str]] = MappingProxyType(
 """A candidate whose time is up becomes a follower first and asks anew: it must not raise the term without asking."""
 
 HISTORY_LENGTH_MAX: Final = 32
-"""Steps kept for the story that an illegal step tells."""
+"""So many steps are kept, for the history that an illegal one is reported with."""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ class Career:
         self.history: deque[Step] = deque(maxlen=HISTORY_LENGTH_MAX)
 
     def move(self, target: Role, term: int, reason: str) -> Step:
-        """Raises IllegalStep."""
+        """Takes the step, and remembers it. Raises IllegalStep."""
         step = Step(term, self.role, target, reason)
         if (self.role, target) not in TRANSITIONS:
             story = "; ".join(str(each) for each in self.history) or "none"

@@ -11,15 +11,15 @@ from chronik.raft import rules
 from chronik.raft.core import RaftCore
 from chronik.raft.entries import SnapshotMetadata
 from chronik.raft.events import SnapshotChunkRead, SnapshotChunkWanted, SnapshotTaken, StoreChunk
-from chronik.raft.incoming import IncomingSnapshot
 from chronik.raft.messages import AppendAck, SnapshotAck, SnapshotChunk
 from chronik.raft.progress import Progress, Transfer
+from chronik.raft.writes import IncomingSnapshot
 
 # ------------------------------------------------------------------------------------------------------- the leader
 
 
 def begin(core: RaftCore, node_id: int, peer: Progress) -> None:
-    """For a peer that needs what is compacted away; once it is known to listen."""
+    """Begins to send the snapshot to a peer that needs what is compacted away, once it is known to listen."""
     invariant(core.snapshot.index >= core.log.floor_index, "the log is compacted beyond the snapshot")
     if peer.is_recently_active:
         _want_chunk(core, node_id, peer.begin_snapshot(core.snapshot))
@@ -93,7 +93,7 @@ def on_chunk(core: RaftCore, message: SnapshotChunk) -> None:
 
 
 def _is_needed(core: RaftCore, snapshot: SnapshotMetadata) -> bool:
-    """Not when the log has got there by itself: then it only learns that this much is committed."""
+    """It is not when the log has got there by itself: then the node only learns that this much is committed."""
     return rules.is_snapshot_needed(snapshot.index, core.commit, core.log.term(snapshot.index), snapshot.term)
 
 
@@ -125,7 +125,7 @@ def install(core: RaftCore, snapshot: SnapshotMetadata) -> None:
 
 
 def on_snapshot_taken(core: RaftCore, event: SnapshotTaken) -> None:
-    """Goes on whatever the peers do: one that needs what is compacted away gets the snapshot."""
+    """The log is compacted whatever the peers do: one that needs what is compacted away gets the snapshot."""
     if event.snapshot.index <= core.snapshot.index:
         return  # a received one has overtaken it
     invariant(event.snapshot.index <= core.applied, "a snapshot of what is not applied")

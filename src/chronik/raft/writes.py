@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from chronik.crc import crc32c
 from chronik.errors import invariant
 from chronik.raft import rules
 from chronik.raft.entries import HardState, SnapshotMetadata
@@ -20,6 +21,24 @@ from chronik.raft.rules import Promise
 
 HELD_MESSAGES_MAX: Final = 1024
 """Answers that wait for a disk that has stopped; the oldest go, as messages may be lost anyway."""
+
+
+class IncomingSnapshot:
+    """A snapshot on its way in: which one, and how much of it has been handed to storage. The checksum runs along, so
+    that the whole is verified without reading it back."""
+
+    def __init__(self, snapshot: SnapshotMetadata) -> None:
+        self.snapshot = snapshot
+        self.next_offset = 0
+        self.checksum = 0
+
+    def take(self, data: bytes) -> None:
+        self.next_offset += len(data)
+        self.checksum = crc32c(data, self.checksum)
+
+    @property
+    def is_finished(self) -> bool:
+        return self.next_offset >= self.snapshot.size_bytes
 
 
 class Writes:
@@ -40,7 +59,7 @@ class Writes:
 
     @property
     def next_sequence(self) -> int:
-        """Of the next write to be handed out."""
+        """The sequence of the next write to be handed out."""
         return self._outstanding_sequence + 1
 
     @property
@@ -51,7 +70,7 @@ class Writes:
         return (self.durable_hard_state.term, self.durable_hard_state.vote) == (term, vote)
 
     def _is_term_pending(self, term: int, vote: int) -> bool:
-        """Neither durable nor in the outstanding write."""
+        """Whether they are neither durable nor in the outstanding write."""
         known = self.durable_hard_state
         if self._outstanding is not None and self._outstanding.hard_state is not None:
             known = self._outstanding.hard_state
@@ -73,7 +92,7 @@ class Writes:
     # ------------------------------------------------------------------------------------------------------ messages
 
     def hold(self, message: AnyMessage, promise: Promise, term: int, vote: int) -> None:
-        """Until what it promises is durable: with the next write, or with the outstanding one if that has it all."""
+        """Keeps it until its promise is durable: with the next write, or the outstanding one if that has it all."""
         is_term_only = promise is Promise.TERM
         is_in_next = self._is_term_pending(term, vote) if is_term_only else self._is_anything_pending(term, vote)
         self._held.append((self.next_sequence if is_in_next else self._outstanding_sequence, message))
@@ -83,7 +102,7 @@ class Writes:
         self._held = [(needed, message) for needed, message in self._held if rules.survives_term(message.term, term)]
 
     def release(self) -> list[AnyMessage]:
-        """The messages whose promises have become true."""
+        """Returns the messages whose promises have become true."""
         if not self._held:
             return []
         released = [message for needed, message in self._held if needed <= self.durable_sequence]
@@ -93,7 +112,7 @@ class Writes:
     # -------------------------------------------------------------------------------------------------------- writing
 
     def hand_out(self, term: int, vote: int, commit: int) -> Persist | None:
-        """The next write, unless one is outstanding or there is nothing to write."""
+        """Returns the next write, unless one is outstanding or there is nothing to write."""
         if self._outstanding is not None or not self._is_anything_pending(term, vote):
             return None
         # The commit index is written along, but only as far as the log was durable before this write: see HardState.

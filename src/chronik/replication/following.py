@@ -18,8 +18,8 @@ from chronik.broker.replicas import Replicas
 from chronik.clock import Clock
 from chronik.limits import MIB
 from chronik.metadata.commands import NO_LEADER
+from chronik.peers.calls import CallRefused, CallTimedOut, PeerCalls, PeerUnavailable
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.raft.peer_calls import CallRefused, CallTimedOut, PeerCalls, PeerUnavailable
 from chronik.replication.fetch_plan import FetchPlan, Followed
 from chronik.replication.messages import FETCH, WAKE, Key, LeaderAnswer, Portion, Wake
 from chronik.replication.throttle import ReplicationThrottle

@@ -1,4 +1,4 @@
-"""What followers and leaders say to each other. Kinds and fields are forever: new fields come at the end."""
+"""What followers and leaders say to each other. Fields are forever: new ones come at the end."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from typing import Final
 import msgspec
 
 from chronik.files import Buffer
+from chronik.peers.call_kinds import CallKind
+from chronik.peers.calls import TypedCall
 from chronik.protocol.errors import ErrorCode
-from chronik.raft.peer_calls import TypedCall
-
-FETCH_KIND: Final = 19
-WAKE_KIND: Final = 20
 
 NO_SESSION: Final = 0
 NO_EPOCH: Final = -1
@@ -122,5 +120,5 @@ _SIZE: Final = struct.Struct(">I")
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(_AnswerHead)
 
-FETCH: Final = FetchCall(FETCH_KIND, FollowerFetch, LeaderAnswer)
-WAKE: Final = TypedCall(WAKE_KIND, Wake, Woken)
+FETCH: Final = FetchCall(CallKind.FETCH, FollowerFetch, LeaderAnswer)
+WAKE: Final = TypedCall(CallKind.WAKE, Wake, Woken)

@@ -8,7 +8,7 @@ from chronik.broker.replicas import Replicas
 from chronik.clock import Clock
 from chronik.configs.resolver import ConfigResolver
 from chronik.metadata.store import MetadataStore
-from chronik.raft.peer_calls import PeerCalls
+from chronik.peers.calls import PeerCalls
 from chronik.replication.checkpoints import OffsetCheckpoints
 from chronik.replication.following import Following
 from chronik.replication.isr_keeper import IsrKeeper

@@ -20,8 +20,8 @@ from chronik.clock import Clock
 from chronik.limits import KIB, MIB
 from chronik.metadata.store import MetadataStore
 from chronik.news import News
+from chronik.peers.calls import CallRefused
 from chronik.protocol.errors import CorruptRecords, ErrorCode, KafkaError
-from chronik.raft.peer_calls import CallRefused
 from chronik.replication.messages import (
     NO_SESSION,
     NOTHING,

@@ -15,9 +15,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, cast
+from dataclasses import dataclass
+from typing import Protocol, cast
 
-from chronik.exchange import Disconnect, Peer, Pending, Response
+from chronik import limits
+from chronik.exchange import Disconnect, Dispatch, Outbox, Peer, Pending, Response
 from chronik.limits import (
     FRAME_RATE_BYTES_MIN,
     REQUESTS_QUEUED_MAX,
@@ -26,15 +28,49 @@ from chronik.limits import (
 )
 from chronik.server.frames import SCRATCH_BYTES, FrameReader, FrameRefused
 from chronik.server.send_queue import bytes_in_system
-
-if TYPE_CHECKING:
-    from chronik.server.listener import Listener
+from chronik.server.turns import Turns
 
 logger = logging.getLogger("chronik.server")
 
 
+@dataclass(frozen=True, slots=True)
+class ListenerLimits:
+    frame_bytes: int = limits.FRAME_BYTES_MAX
+    frames_bytes: int = limits.FRAMES_BYTES_MAX
+    frame_receive_seconds: float = limits.FRAME_RECEIVE_SECONDS_MAX
+    frame_rate_seconds: float = limits.FRAME_RATE_SECONDS
+    connections: int = limits.CONNECTIONS_MAX
+    idle_seconds: float = limits.CONNECTION_IDLE_SECONDS_MAX
+    responses_bytes: int = limits.RESPONSES_BYTES_MAX
+    response_stuck_seconds: float = limits.RESPONSE_STUCK_SECONDS_MAX
+    linger_seconds: float = 5.0
+    stop_seconds: float = 10.0
+
+
+class ConnectionOwner(Protocol):
+    """What a connection asks of the listener that it came through."""
+
+    dispatch: Dispatch
+    limits: ListenerLimits
+    loop: asyncio.AbstractEventLoop
+    outbox: Outbox
+    turns: Turns
+
+    @property
+    def connection_count(self) -> int: ...
+
+    def scratch(self) -> memoryview: ...
+
+    def admit(self, connection: Connection) -> bool: ...
+
+    def release(self, connection: Connection) -> None: ...
+
+    def has_room(self, connection: Connection, count: int) -> bool:
+        """Whether its large requests may take `count` bytes; if not, `granted` says when they may."""
+
+
 class Connection(asyncio.BufferedProtocol):
-    def __init__(self, listener: Listener, number: int) -> None:
+    def __init__(self, listener: ConnectionOwner, number: int) -> None:
         self._listener = listener
         self._loop = listener.loop
         self._number = number

@@ -6,12 +6,10 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from chronik import limits
 from chronik.config import Address
 from chronik.exchange import Dispatch, Outbox
-from chronik.server.connection import Connection
+from chronik.server.connection import Connection, ListenerLimits
 from chronik.server.frame_budget import FrameBudget
 from chronik.server.frames import SCRATCH_BYTES
 from chronik.server.turns import Turns
@@ -20,20 +18,6 @@ logger = logging.getLogger("chronik.server")
 
 BACKLOG = 1024
 SWEEPS_PER_TIMEOUT = 10
-
-
-@dataclass(frozen=True, slots=True)
-class ListenerLimits:
-    frame_bytes: int = limits.FRAME_BYTES_MAX
-    frames_bytes: int = limits.FRAMES_BYTES_MAX
-    frame_receive_seconds: float = limits.FRAME_RECEIVE_SECONDS_MAX
-    frame_rate_seconds: float = limits.FRAME_RATE_SECONDS
-    connections: int = limits.CONNECTIONS_MAX
-    idle_seconds: float = limits.CONNECTION_IDLE_SECONDS_MAX
-    responses_bytes: int = limits.RESPONSES_BYTES_MAX
-    response_stuck_seconds: float = limits.RESPONSE_STUCK_SECONDS_MAX
-    linger_seconds: float = 5.0
-    stop_seconds: float = 10.0
 
 
 class Listener:
@@ -141,7 +125,6 @@ class Listener:
             self._all_closed.set()
 
     def has_room(self, connection: Connection, count: int) -> bool:
-        """Whether the connection's large requests may take `count` bytes; if not, it is told when they may."""
         before = self._budget.reserved_by(connection)
         if not count and not before:
             return True

@@ -26,10 +26,10 @@ from chronik.metadata.snapshot import decode_snapshot
 from chronik.pipeline.audit.findings import Finding, Kind
 from chronik.pipeline.audit.folders import CannotLook, NodeFolder
 from chronik.pipeline.audit.readonly import ReadOnlyFiles
-from chronik.raft.disk_records import Manifest, decode_manifest, decode_record
+from chronik.quorum.disk_records import Manifest, decode_manifest, decode_record
+from chronik.quorum.settings import FOLDER as RAFT_FOLDER
+from chronik.quorum.storage import MANIFEST_NAME
 from chronik.raft.entries import Entry, EntryKind, HardState
-from chronik.raft.settings import FOLDER as RAFT_FOLDER
-from chronik.raft.storage import MANIFEST_NAME
 from chronik.wal.file_names import indexes_in
 from chronik.wal.log import SUFFIX, segment_path
 from chronik.wal.records import Record, scan, was_synced

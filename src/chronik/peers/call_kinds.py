@@ -1,0 +1,18 @@
+"""What a node may ask of another: every kind of call, with its number on the wire."""
+
+from __future__ import annotations
+
+from enum import IntEnum, unique
+
+
+@unique
+class CallKind(IntEnum):
+    """Numbers are forever."""
+
+    FORWARD = 1  # to the leader: propose this command
+    PING = 2  # answered at once, with nothing; a node that does not know it says so, which is an answer, too
+    HEARTBEAT = 16  # to the controller: this broker is here, in this life
+    QUORUM = 17  # to the leader: who holds how much of the log?
+    JOIN = 18  # is there a cluster, and may this disk be part of it?
+    FETCH = 19  # a follower to the leader of its partitions: what is there beyond this?
+    WAKE = 20  # a follower again: answer the fetch that waits with what there is

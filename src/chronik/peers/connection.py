@@ -1,0 +1,235 @@
+"""One connection between two nodes, dialled or accepted: the handshake, then frames both ways."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import socket
+import sys
+import termios
+from collections.abc import Sequence
+from typing import Final, Protocol, cast
+
+from chronik.errors import BadMessage
+from chronik.files import Buffer
+from chronik.peers.frames import SCRATCH_BYTES, Frame, FrameKind, FrameRefused, FrameSplitter, encode_frame
+from chronik.peers.handshake import Handshake, HandshakeFailed
+
+logger = logging.getLogger("chronik.raft")
+
+HANDSHAKE_SECONDS_MAX: Final = 5.0
+"""Four small messages; whoever takes longer holds a descriptor for nothing."""
+
+UNSENT_BYTES_HIGH: Final = 1024 * 1024
+"""Handed to the socket and not sent yet. Beyond it frames wait in our own queue, where the old ones can be dropped."""
+
+UNACKNOWLEDGED_SECONDS_MAX: Final = 15
+"""What was sent and not acknowledged by the other machine for so long is lost: the connection is given up."""
+
+PING_SECONDS: Final = 0.5
+SILENT_PINGS_MAX: Final = 6
+"""Who dialled says something twice a second, and is answered. When nothing at all has come for six times, the line is
+cut: a connection made anew works as soon as the line does, where the old one waits for TCP's next attempt, which comes
+the later the longer the cut was. When a line becomes slow, 1.2 s each way, it is silent for 2.4 s. Counted in looks,
+not by the clock: a node that was paused itself has to look at what has come before it calls others silent.
+
+A ping that is still on its way behind a large message cannot be answered: as long as the other machine takes what was
+sent before it, the line is slow, not cut."""
+
+
+class ConnectionOwner(Protocol):
+    def connection_opened(self, connection: PeerConnection) -> None:
+        """The handshake is done: `connection.peer` is who it says it is."""
+
+    def frames_received(self, connection: PeerConnection, frames: Sequence[Frame]) -> None:
+        """Raises BadMessage; then the connection is closed."""
+
+    def writing_resumed(self, connection: PeerConnection) -> None: ...
+
+    def connection_closed(self, connection: PeerConnection) -> None: ...
+
+
+_scratch: Final = memoryview(bytearray(SCRATCH_BYTES))
+
+
+class PeerConnection(asyncio.BufferedProtocol):
+    def __init__(self, owner: ConnectionOwner, handshake: Handshake, ping: bytes | None = None) -> None:
+        """`ping` is what this end, if it dialled, sends again and again, and the other end answers."""
+        self._owner = owner
+        self._handshake = handshake
+        self._ping = ping
+        self._is_watched = ping is not None
+        self._pings_unanswered = 0
+        self._handed_bytes = 0
+        self._delivered_bytes = 0
+        """What the other machine had acknowledged at the last look."""
+        self._oldest_ping_end: int | None = None
+        """How much was handed over up to the oldest ping since which nothing was heard."""
+        self._splitter = FrameSplitter(_scratch)
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        """First for the handshake to end, then to look whether the other end is silent."""
+        self.host = "?"
+        self._address = "?"
+        self.is_closing = False
+        self.is_paused = False
+
+    @property
+    def peer(self) -> int:
+        return self._handshake.peer
+
+    @property
+    def is_open(self) -> bool:
+        return self.has_been_open and not self.is_closing
+
+    @property
+    def has_greeted(self) -> bool:
+        """It has said who it is; whether that is true is another thing."""
+        return self._handshake.peer >= 0
+
+    @property
+    def has_been_open(self) -> bool:
+        return self._handshake.is_done
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def send(self, frames: Sequence[Buffer]) -> None:
+        if self._transport is not None and not self.is_closing:
+            self._transport.writelines(frames)
+            self._handed_bytes += sum(map(len, frames))
+
+    def close(self, reason: str, level: int = logging.INFO) -> None:
+        """Gives it up, with one line in the log."""
+        if self.is_closing:
+            return
+        self.is_closing = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._handshake.is_done:
+            logger.log(level, "peer connection with node %d at %s closed: %s", self.peer, self._address, reason)
+        else:  # a line of another kind: however many strangers there are, those about peers are written
+            logger.log(level, "peer connection with a stranger at %s closed: %s", self._address, reason)
+        if self._transport is not None:
+            self._transport.abort()  # what was not sent is lost, as any message may be
+
+    # ------------------------------------------------------------------------------------------- the transport's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if self.is_closing:  # closed between its arrival and this call
+            self._transport.abort()
+            return
+        self._transport.set_write_buffer_limits(high=UNSENT_BYTES_HIGH)
+        name = transport.get_extra_info("peername")
+        if isinstance(name, tuple):
+            self.host = name[0]
+            self._address = f"{name[0]}:{name[1]}"
+        _watch_the_line(transport.get_extra_info("socket"))
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(HANDSHAKE_SECONDS_MAX, self._handshake_is_late)
+        first = self._handshake.begin()
+        if first is not None:
+            self.send([encode_frame(FrameKind.HANDSHAKE, first)])
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._splitter.buffer()
+
+    def buffer_updated(self, count: int) -> None:
+        if self.is_closing:
+            return
+        self._splitter.received(count)
+        self._pings_unanswered = 0
+        self._oldest_ping_end = None
+        frames: list[Frame] = []
+        try:
+            while (frame := self._splitter.next()) is not None:
+                if self._handshake.is_done:
+                    frames.append(frame)
+                else:
+                    self._shake_hands(frame)
+            if frames:
+                self._owner.frames_received(self, frames)
+        except (FrameRefused, HandshakeFailed, BadMessage) as error:
+            self.close(str(error), logging.WARNING)
+
+    def pause_writing(self) -> None:
+        self.is_paused = True
+
+    def resume_writing(self) -> None:
+        self.is_paused = False
+        self._owner.writing_resumed(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self.is_closing:
+            self.close(str(error) if error else "the other end closed it")
+        self._owner.connection_closed(self)
+
+    # ------------------------------------------------------------------------------------------------- the handshake
+
+    def _shake_hands(self, frame: Frame) -> None:
+        if frame.kind is not FrameKind.HANDSHAKE:
+            raise HandshakeFailed("it spoke before it had shown who it is")
+        answer = self._handshake.receive(bytes(frame.content))
+        if answer is not None:
+            self.send([encode_frame(FrameKind.HANDSHAKE, answer)])
+        if self._handshake.is_done:
+            self._splitter.trust()
+            if self._timer is not None:
+                self._timer.cancel()
+            self._look()
+            self._owner.connection_opened(self)
+
+    def _handshake_is_late(self) -> None:
+        self.close(f"it did not show who it is within {HANDSHAKE_SECONDS_MAX:.0f} s", logging.WARNING)
+
+    # --------------------------------------------------------------------------------------------------------- silence
+
+    def pinged(self) -> None:
+        """The other end pings: when it stops, it is cut off. (Nodes of earlier versions never ping.)"""
+        self._is_watched = True
+
+    def _look(self) -> None:
+        if self._is_watched and self._pings_unanswered >= SILENT_PINGS_MAX:
+            self.close(f"nothing was heard of it for {PING_SECONDS * SILENT_PINGS_MAX:g} s")
+            return
+        self._pings_unanswered = 0 if self._gets_through() else self._pings_unanswered + 1
+        if self._ping is not None:
+            self.send([self._ping])
+            self._oldest_ping_end = self._oldest_ping_end or self._handed_bytes
+        self._timer = asyncio.get_running_loop().call_later(PING_SECONDS, self._look)
+
+    def _gets_through(self) -> bool:
+        """What lies before the oldest ping has become less since the last look. A ping that has arrived is another
+        matter: the machine of a process that is stopped acknowledges it, and nobody answers."""
+        before, self._delivered_bytes = self._delivered_bytes, self._handed_bytes - self._outstanding_bytes()
+        return self._oldest_ping_end is not None and before < self._delivered_bytes < self._oldest_ping_end
+
+    def _outstanding_bytes(self) -> int:
+        connected = self._transport.get_extra_info("socket") if self._transport is not None else None
+        return self.unsent_bytes + (_unacknowledged_bytes(connected) if connected is not None else 0)
+
+
+def _unacknowledged_bytes(connected: socket.socket) -> int:
+    """In the kernel: not sent yet, or not known to have arrived. A slow line keeps megabytes there."""
+    count = bytearray(4)
+    try:
+        fcntl.ioctl(connected.fileno(), termios.TIOCOUTQ, count)
+    except OSError:
+        return 0  # a system that does not tell
+    return int.from_bytes(count, sys.byteorder)
+
+
+def _watch_the_line(connected: socket.socket | None) -> None:
+    """A machine that lost its power sends no farewell: without this a dead connection looks alive for minutes."""
+    if connected is None:
+        return
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, UNACKNOWLEDGED_SECONDS_MAX // 3)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, UNACKNOWLEDGED_SECONDS_MAX // 3)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_SECONDS_MAX * 1000)

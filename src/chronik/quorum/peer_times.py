@@ -1,0 +1,45 @@
+"""When a leader last heard of each peer, and when that peer last held all there was. Told, and never acted upon."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+NEVER: Final = float("-inf")
+
+
+class PeerTime(NamedTuple):
+    heard: float
+    caught_up: float
+    """The last time at which it held the log up to its end, or NEVER."""
+    end: int
+    """Where the leader's log ended when the peer was last heard."""
+
+
+class PeerTimes:
+    def __init__(self) -> None:
+        self.known: dict[int, PeerTime] = {}
+        self._heard: set[int] = set()
+
+    def hear(self, peer: int) -> None:
+        self._heard.add(peer)
+
+    def lead(self, matches: Mapping[int, int], end: int, now: float) -> None:
+        """This node leads, and has taken in what it heard: so far each peer holds the log, which ends at `end`."""
+        for peer in self._heard & matches.keys():
+            self.known[peer] = _heard_again(self.known.get(peer), matches[peer], end, now)
+        self._heard.clear()
+
+    def follow(self) -> None:
+        """Whoever does not lead knows nothing of the others."""
+        self._heard.clear()
+        self.known.clear()
+
+
+def _heard_again(before: PeerTime | None, match: int, end: int, now: float) -> PeerTime:
+    """As Kafka reckons: who holds what was the end when it was last heard, had caught up then."""
+    if match >= end:
+        return PeerTime(now, now, end)
+    if before is None:
+        return PeerTime(now, NEVER, end)
+    return PeerTime(now, before.heard if match >= before.end else before.caught_up, end)

@@ -1,0 +1,61 @@
+"""What a node's Raft is started with, and how it stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from chronik.quorum.peer_times import PeerTime
+from chronik.raft.config import RaftConfig
+from chronik.raft.membership import Membership
+from chronik.raft.roles import Role
+
+FOLDER: Final = "__raft"
+
+TIMEOUT_SECONDS: Final = 10.0
+"""For a request that gives none: several elections."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverSettings:
+    node_id: int
+    directory_id: bytes
+    bootstrap: Membership
+    """With whom a node with nothing on its disk founds a cluster; empty when it waits to be added to one."""
+    raft: RaftConfig = field(default_factory=RaftConfig)
+    tick_seconds: float = 0.1
+    snapshot_entries: int = 100_000
+    snapshot_bytes: int = 64 * 1024 * 1024
+    """A snapshot is taken after so many entries, or so many bytes of them."""
+    snapshot_seconds: float = 10.0
+    """Or after so much time was spent on applying them: few commands may take long, and a node that starts would take
+    as long for them again."""
+    bytes_kept: int = 8 * 1024 * 1024
+    """So much of the log before a snapshot stays: a peer that lags behind by it is spared the snapshot."""
+    folder: str = FOLDER
+
+
+@dataclass(frozen=True, slots=True)
+class DriverStatus:
+    """For status pages and metrics."""
+
+    role: Role
+    term: int
+    leader: int
+    first_index: int
+    last_index: int
+    durable_index: int
+    commit_index: int
+    applied_index: int
+    snapshot_index: int
+    membership: Membership
+    membership_index: int
+    matches: dict[int, int]
+    """At the leader: how far each other node holds the log."""
+    peer_times: dict[int, PeerTime]
+    """At the leader: when each other node was last heard, by a clock that says `now`."""
+    now: float
+    connected: tuple[int, ...]
+    """Peers to whom something can be sent."""
+    waiting: int
+    """Proposals and reads under way here."""

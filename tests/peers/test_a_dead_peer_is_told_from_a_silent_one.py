@@ -1,0 +1,79 @@
+"""A port that refuses has nobody behind it; one that takes connections and says nothing may have."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from chronik.config import Address
+from chronik.peers.link import EAGER_REDIAL_SECONDS_MAX
+from chronik.peers.transport import PeerTransport
+from tests.peers.talking import ANY_PORT, LOCALHOST, Inbox, dialling, fatal, identity, listening, run, until
+
+DIALS = 5
+
+
+def test_a_peer_is_gone_from_its_first_refusal_until_it_is_there_again() -> None:
+    async def scenario() -> None:
+        async with listening() as (address, _, _), dialling(identity(2), address) as (client, inbox):
+            await until(lambda: client.connected_peers == [1])
+            assert client.gone_seconds(1) == 0
+            assert inbox.gone == []
+        async with dialling(identity(2), address) as (client, inbox):
+            began = asyncio.get_running_loop().time()
+            await until(lambda: len(inbox.gone) >= DIALS)
+            took = asyncio.get_running_loop().time() - began
+            assert set(inbox.gone) == {1}
+            assert 0 < client.gone_seconds(1) <= took
+            assert client.gone_seconds(1) > took / 2, "counted from the first refusal on"
+            assert took < 20 * DIALS * EAGER_REDIAL_SECONDS_MAX
+            back = PeerTransport(identity(1), address, {}, fatal)
+            await back.start(Inbox())
+            try:
+                await until(lambda: client.connected_peers == [1])
+                assert client.gone_seconds(1) == 0
+            finally:
+                await back.stop()
+
+    run(scenario())
+
+
+def test_a_peer_that_takes_connections_and_says_nothing_is_not_gone() -> None:
+    async def scenario() -> None:
+        with socket.create_server((LOCALHOST, 0)) as paused:  # the kernel accepts for it
+            address = Address(LOCALHOST, paused.getsockname()[1])
+            async with dialling(identity(2), address) as (client, inbox):
+                paused.setblocking(False)
+                dialled, _ = await asyncio.get_running_loop().sock_accept(paused)
+                with dialled:
+                    assert client.gone_seconds(1) == 0
+                    assert inbox.gone == []
+
+    run(scenario())
+
+
+def test_a_peer_that_has_dialled_us_is_not_gone_though_its_port_refuses() -> None:
+    async def scenario() -> None:
+        async with listening() as (address, inbox, server):
+            with socket.create_server((LOCALHOST, 0)) as taken:
+                nobody = Address(LOCALHOST, taken.getsockname()[1])
+            server.set_peer(2, nobody)
+            await until(lambda: bool(inbox.gone))
+            async with dialling(identity(2), address) as (client, _):
+                await until(lambda: client.connected_peers == [1])
+                assert server.gone_seconds(2) == 0
+                told = len(inbox.gone)
+                dials = len(inbox.unreachable)
+                await until(lambda: len(inbox.unreachable) > dials + 2)  # it goes on dialling
+                assert len(inbox.gone) == told
+            await until(lambda: server.gone_seconds(2) > 0)
+
+    run(scenario())
+
+
+def test_who_is_no_peer_is_not_gone() -> None:
+    async def scenario() -> None:
+        lone = PeerTransport(identity(1), ANY_PORT, {}, fatal)
+        assert lone.gone_seconds(9) == 0
+
+    run(scenario())

@@ -1,0 +1,17 @@
+"""Nodes of different versions work together: a number on the wire never gets another meaning."""
+
+from __future__ import annotations
+
+from chronik.peers.call_kinds import CallKind
+
+
+def test_every_kind_of_call_keeps_its_number() -> None:
+    assert {kind.name: kind.value for kind in CallKind} == {
+        "FORWARD": 1,
+        "PING": 2,
+        "HEARTBEAT": 16,
+        "QUORUM": 17,
+        "JOIN": 18,
+        "FETCH": 19,
+        "WAKE": 20,
+    }

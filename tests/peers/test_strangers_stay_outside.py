@@ -1,0 +1,387 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from contextlib import suppress
+from typing import cast
+
+import msgspec
+import pytest
+
+from chronik.errors import ConfigError
+from chronik.peers import connection as peer_connection
+from chronik.peers import handshake, strangers
+from chronik.peers.connection import PeerConnection
+from chronik.peers.frames import (
+    ANSWER_FRAME_BYTES_MAX,
+    FRAME_BYTES_MAX,
+    HANDSHAKE_BYTES_MAX,
+    FrameKind,
+    FrameRefused,
+    encode_frame,
+)
+from chronik.peers.handshake import (
+    AcceptorHandshake,
+    Challenge,
+    DialerHandshake,
+    HandshakeFailed,
+    Hello,
+    Identity,
+    make_identity,
+)
+from chronik.peers.transport import PeerTransport
+from tests.peers.talking import LOCALHOST, SECRET, dialling, feed, identity, listening, new_splitter, run, until
+
+
+def closing_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if "a stranger" in record.getMessage()]
+
+
+# ------------------------------------------------------------------------------------------------------ the handshake
+
+
+def shake_hands(dialer: DialerHandshake, acceptor: AcceptorHandshake) -> None:
+    challenge = acceptor.receive(dialer.begin())
+    proof = dialer.receive(challenge)
+    assert proof is not None
+    assert dialer.receive(acceptor.receive(proof)) is None
+
+
+def test_both_ends_know_each_other_afterwards() -> None:
+    dialer, acceptor = DialerHandshake(identity(2), 1), AcceptorHandshake(identity(1))
+    shake_hands(dialer, acceptor)
+    assert (dialer.is_done, dialer.peer) == (True, 1)
+    assert (acceptor.is_done, acceptor.peer) == (True, 2)
+
+
+@pytest.mark.parametrize(
+    ("dialer", "target", "reason"),
+    [
+        (identity(2, "another secret of some length"), 1, "secret"),
+        (identity(2, cluster="other"), 1, "cluster 'other'"),
+        (identity(2), 3, "looks for node 3"),
+        (identity(1), 1, "calls itself node 1"),
+    ],
+)
+def test_whoever_is_not_of_the_cluster_is_refused(dialer: Identity, target: int, reason: str) -> None:
+    with pytest.raises(HandshakeFailed, match=reason):
+        shake_hands(DialerHandshake(dialer, target), AcceptorHandshake(identity(1)))
+
+
+def test_a_false_acceptor_is_found_out_too() -> None:
+    dialer = DialerHandshake(identity(2), 1)
+    hello = dialer.begin()
+    impostor = AcceptorHandshake(identity(1, "a guess of some length"))
+    dialer.receive(impostor.receive(hello))
+    answer = msgspec.msgpack.encode(handshake.Proof(bytes(32)))
+    with pytest.raises(HandshakeFailed):
+        dialer.receive(answer)
+    assert not dialer.is_done
+
+
+def test_an_overheard_proof_opens_no_second_connection() -> None:
+    dialer, acceptor = DialerHandshake(identity(2), 1), AcceptorHandshake(identity(1))
+    hello = dialer.begin()
+    proof = dialer.receive(acceptor.receive(hello))
+    assert proof is not None
+    acceptor.receive(proof)
+    again = AcceptorHandshake(identity(1))
+    again.receive(hello)
+    with pytest.raises(HandshakeFailed):
+        again.receive(proof)
+
+
+def test_a_proof_sent_back_is_no_proof() -> None:
+    dialer, acceptor = DialerHandshake(identity(2), 1), AcceptorHandshake(identity(1))
+    proof = dialer.receive(acceptor.receive(dialer.begin()))
+    assert proof is not None
+    with pytest.raises(HandshakeFailed):
+        dialer.receive(proof)
+
+
+def test_a_proof_for_one_node_is_none_for_another() -> None:
+    """Somebody in the middle hands node 2's words on to node 3 as if they were meant for it."""
+    dialer, third = DialerHandshake(identity(2), 1), AcceptorHandshake(identity(3))
+    hello = msgspec.msgpack.decode(dialer.begin(), type=Hello)
+    forged = Hello(hello.magic, hello.version, hello.cluster, hello.source, 3, hello.nonce)
+    proof = dialer.receive(third.receive(msgspec.msgpack.encode(forged)))
+    assert proof is not None
+    with pytest.raises(HandshakeFailed):
+        third.receive(proof)
+
+
+def test_another_version_of_the_protocol_is_refused_by_its_number() -> None:
+    hello = Hello(handshake.MAGIC, handshake.VERSION + 1, "test", 2, 1, bytes(32))
+    with pytest.raises(HandshakeFailed, match="version 2"):
+        AcceptorHandshake(identity(1)).receive(msgspec.msgpack.encode(hello))
+
+
+@pytest.mark.parametrize("step", [b"", b"\xff" * 100, b"\x91" * 400, msgspec.msgpack.encode(Challenge(bytes(32)))])
+def test_garbage_is_no_handshake(step: bytes) -> None:
+    with pytest.raises(HandshakeFailed):
+        AcceptorHandshake(identity(1)).receive(step)
+
+
+def test_the_largest_hello_fits_its_frame() -> None:
+    largest = Identity("ä" * (handshake.CLUSTER_NAME_BYTES_MAX // 2), 2**63 - 2, bytes(32))
+    frame = encode_frame(FrameKind.HANDSHAKE, DialerHandshake(largest, 2**63 - 1).begin())
+    assert len(frame) <= HANDSHAKE_BYTES_MAX
+
+
+def test_without_a_secret_only_this_machine_is_trusted(caplog: pytest.LogCaptureFixture) -> None:
+    first = make_identity("one", 1, None, [LOCALHOST, "localhost", "::1"])
+    assert "no cluster secret" in caplog.text
+    assert first.key != make_identity("two", 1, None, [LOCALHOST]).key
+    assert first.key != make_identity("one", 1, "one" * 10, [LOCALHOST]).key
+    for host in ("10.0.0.1", "0.0.0.0", "node-2.example"):
+        with pytest.raises(ConfigError, match="secret"):
+            make_identity("one", 1, None, [LOCALHOST, host])
+    make_identity("one", 1, SECRET, ["10.0.0.1"])
+    with pytest.raises(ConfigError, match="16 letters"):
+        make_identity("one", 1, "x" * 15, [])
+    make_identity("one", 1, "x" * 16, [])
+    with pytest.raises(ConfigError, match="name"):
+        make_identity("x" * (handshake.CLUSTER_NAME_BYTES_MAX + 1), 1, SECRET, [])
+
+
+# -------------------------------------------------------------------------------------------------------------- frames
+
+
+def test_frames_are_found_however_the_bytes_arrive() -> None:
+    frames = [encode_frame(FrameKind.MESSAGE, bytes([n]) * n) for n in range(20)]
+    stream = b"".join(frames)
+    for step in (1, 3, 7, len(stream)):
+        splitter = new_splitter()
+        found = []
+        for begin in range(0, len(stream), step):
+            feed(splitter, stream[begin : begin + step])
+            while (frame := splitter.next()) is not None:
+                found.append(frame.content)
+        assert found == [bytes([n]) * n for n in range(20)]
+
+
+def test_a_large_frame_arrives_in_place_in_any_pieces_and_its_memory_is_used_again() -> None:
+    for step in (1000, 65_536, 100_000):
+        splitter = new_splitter()
+        splitter.trust()
+        kept = b""
+        for size in (70_000, 300_000, 5, 299_999, 300_000):
+            stream = encode_frame(FrameKind.RESPONSE, bytes([size % 251]) * size)
+            found: list[bytes] = []
+            for begin in range(0, len(stream), step):
+                feed(splitter, stream[begin : begin + step], found)
+            assert found == [bytes([size % 251]) * size]
+            kept = found[0]
+        assert len(kept) == 300_000
+
+
+def test_memory_that_somebody_still_looks_at_is_left_alone() -> None:
+    splitter = new_splitter()
+    splitter.trust()
+    frames = []
+    for letter in (b"a", b"b", b"c"):
+        stream = encode_frame(FrameKind.RESPONSE, letter * 200_000)
+        for begin in range(0, len(stream), 65_536):
+            feed(splitter, stream[begin : begin + 65_536])
+            while (frame := splitter.next()) is not None:
+                frames.append(frame.content)
+    assert [bytes(content) for content in frames] == [letter * 200_000 for letter in (b"a", b"b", b"c")]
+
+
+def test_a_stranger_may_send_small_frames_only() -> None:
+    splitter = new_splitter()
+    feed(splitter, HANDSHAKE_BYTES_MAX.to_bytes(4, "big"))
+    assert splitter.next() is None
+    too_large = new_splitter()
+    feed(too_large, (HANDSHAKE_BYTES_MAX + 1).to_bytes(4, "big"))
+    with pytest.raises(FrameRefused):
+        too_large.next()
+
+
+def head(size: int, kind: FrameKind) -> bytes:
+    return size.to_bytes(4, "big") + bytes((kind,))
+
+
+def test_a_node_may_send_large_frames_but_not_any() -> None:
+    for size, kind in ((FRAME_BYTES_MAX, FrameKind.REQUEST), (ANSWER_FRAME_BYTES_MAX, FrameKind.RESPONSE)):
+        splitter = new_splitter()
+        splitter.trust()
+        feed(splitter, head(size, kind))
+        assert splitter.next() is None
+    for size, kind in (
+        (0, FrameKind.MESSAGE),
+        (FRAME_BYTES_MAX + 1, FrameKind.MESSAGE),
+        (FRAME_BYTES_MAX + 1, FrameKind.REQUEST),
+        (ANSWER_FRAME_BYTES_MAX + 1, FrameKind.RESPONSE),
+        (2**32 - 1, FrameKind.RESPONSE),
+    ):
+        refused = new_splitter()
+        refused.trust()
+        feed(refused, head(size, kind))
+        with pytest.raises(FrameRefused):
+            refused.next()
+
+
+def test_a_frame_of_an_unknown_kind_is_refused() -> None:
+    splitter = new_splitter()
+    feed(splitter, b"\x00\x00\x00\x01\x09")
+    with pytest.raises(FrameRefused, match="kind 9"):
+        splitter.next()
+
+
+# ---------------------------------------------------------------------------------------------------------- the port
+
+
+def test_nodes_that_share_the_secret_hear_each_other() -> None:
+    async def scenario() -> None:
+        async with listening() as (address, inbox, _), dialling(identity(2), address) as (client, _):
+            messages = [b"message %d" % number for number in range(10)]
+            client.send([(1, message) for message in messages])  # before there is a connection
+            await until(lambda: len(inbox.messages) == 10)
+            assert inbox.messages == messages
+
+    run(scenario())
+
+
+def test_a_wrong_secret_is_one_line_in_the_log_and_nothing_is_heard(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        caplog.set_level(logging.INFO, "chronik.raft")
+        stranger = identity(2, "another secret of some length")
+        async with listening() as (address, inbox, _), dialling(stranger, address) as (client, _):
+            client.send([(1, b"a message")])
+            await until(lambda: any("secret" in line for line in closing_lines(caplog)))
+            assert not client.connected_peers
+            assert inbox.messages == []
+        refusals = [line for line in closing_lines(caplog) if "does not know" in line]
+        assert 1 <= len(refusals) <= 3  # it dials again, more and more slowly
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\x00\x00\x00\x13\x00\x12\x00\x03\x00\x00\x00\x07\x00\x06client\x00",  # an ApiVersions request of Kafka
+        b"\xff" * 1000,
+        encode_frame(FrameKind.MESSAGE, b"a message"),
+        encode_frame(FrameKind.HANDSHAKE, b"\x81" * 50),
+        encode_frame(FrameKind.REQUEST, bytes(20)),
+    ],
+)
+def test_a_stranger_is_cut_off_with_one_line(garbage: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        caplog.set_level(logging.INFO, "chronik.raft")
+        async with listening() as (address, inbox, _):
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(garbage)
+            with suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            writer.close()
+            await until(lambda: len(closing_lines(caplog)) == 1)
+            assert inbox.messages == []
+
+    run(scenario())
+
+
+def test_a_stranger_who_says_nothing_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        monkeypatch.setattr(peer_connection, "HANDSHAKE_SECONDS_MAX", 0.05)
+        async with listening() as (address, _, _):
+            reader, writer = await asyncio.open_connection(*address)
+            with suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            writer.close()
+            assert "did not show who it is" in caplog.text
+
+    run(scenario())
+
+
+async def is_cut_off(reader: asyncio.StreamReader) -> bool:
+    with suppress(ConnectionResetError):
+        assert await reader.read() == b""
+    return True
+
+
+@pytest.mark.parametrize("held", [strangers.STRANGERS_MAX, strangers.STRANGERS_MAX + 1])
+def test_the_oldest_stranger_makes_room_for_the_next(held: int, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with listening() as (address, _, server):
+            opened = []
+            for number in range(held):
+                opened.append(await asyncio.open_connection(*address))
+                await until(lambda: len(server._strangers) == min(number + 1, strangers.STRANGERS_MAX))  # noqa: B023
+            if held > strangers.STRANGERS_MAX:
+                assert await is_cut_off(opened[0][0])
+                assert "others wait" in caplog.text
+            assert len(server._strangers) == strangers.STRANGERS_MAX
+            for _, writer in opened:
+                writer.close()
+            await until(lambda: not server._strangers)
+
+    run(scenario())
+
+
+def test_strangers_that_hold_the_port_full_keep_no_node_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        monkeypatch.setattr(peer_connection, "HANDSHAKE_SECONDS_MAX", 3600.0)  # only room that is made lets it in
+        async with listening() as (address, _, server):
+            silent = [await asyncio.open_connection(*address) for _ in range(strangers.STRANGERS_MAX)]
+            await until(lambda: len(server._strangers) == strangers.STRANGERS_MAX)
+            async with dialling(identity(2), address) as (client, _):
+                await until(lambda: client.connected_peers == [1])
+            for _, writer in silent:
+                writer.close()
+
+    run(scenario())
+
+
+def test_a_node_gets_in_while_strangers_come_and_come() -> None:
+    async def scenario() -> None:
+        async with listening() as (address, _, server):
+            held: deque[asyncio.StreamWriter] = deque()
+
+            async def knock() -> None:
+                while True:
+                    _, writer = await asyncio.open_connection(*address)
+                    held.append(writer)
+                    if len(held) > 2 * strangers.STRANGERS_MAX:
+                        held.popleft().close()
+
+            knocking = [asyncio.ensure_future(knock()) for _ in range(20)]
+            await until(lambda: len(server._strangers) == strangers.STRANGERS_MAX)
+            async with dialling(identity(2), address) as (client, _):
+                await until(lambda: client.connected_peers == [1])
+            for task in knocking:
+                task.cancel()
+            await asyncio.gather(*knocking, return_exceptions=True)
+            for writer in held:
+                writer.close()
+
+    run(scenario())
+
+
+def test_whoever_has_greeted_or_comes_from_a_peers_machine_is_pushed_out_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strangers, "STRANGERS_MAX", 4)
+
+    def stranger(host: str, *, greeted: bool = False) -> PeerConnection:
+        acceptor = AcceptorHandshake(identity(1))
+        if greeted:
+            acceptor.receive(DialerHandshake(identity(2), 1).begin())
+        connection = PeerConnection(cast(PeerTransport, None), acceptor)
+        connection.host = host
+        return connection
+
+    table = strangers.Strangers(["10.0.0.2"])
+    table.know("10.0.0.3")
+    order = [
+        stranger("10.0.0.2", greeted=True),
+        stranger("10.9.9.9", greeted=True),
+        stranger("10.0.0.3"),
+        stranger("10.9.9.9"),
+    ]
+    assert [table.add(each) for each in order] == [None] * 4
+    assert [table.add(stranger("10.0.0.2", greeted=True)) for _ in range(4)] == [*order[::-1]]

@@ -1,0 +1,208 @@
+"""Three drivers in one process, on real sockets and real files, and a state machine that remembers everything."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from chronik.config import Address
+from chronik.files import FileSystem, RealFiles
+from chronik.peers.transport import PeerTransport
+from chronik.quorum.driver import RaftDriver
+from chronik.quorum.forwarding import Forwarder
+from chronik.quorum.outcomes import NotLeader, OutcomeUnknown, ProposalLost, ProposalRefused
+from chronik.quorum.settings import DriverSettings
+from chronik.raft.config import RaftConfig
+from chronik.raft.entries import Entry, EntryKind
+from chronik.raft.membership import UNBOUND, Member, Membership
+from chronik.raft.roles import Role
+from tests.peers.talking import ANY_PORT, DEADLINE_SECONDS, SECRET, identity, until
+
+TICK_SECONDS = 0.03
+class Ledger:
+    """Every command in its order, and a chain of hashes over all entries: equal only if everything before was."""
+
+    def __init__(self) -> None:
+        self.index = 0
+        self.digest = b""
+        self.commands: list[bytes] = []
+        self.digests: dict[int, bytes] = {}
+        self.installed: list[int] = []
+
+    def apply(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            assert entry.index == self.index + 1, f"{entry.index} is applied behind {self.index}"
+            self.index = entry.index
+            self.digest = hashlib.blake2b(self.digest + entry.data, digest_size=8).digest()
+            self.digests[entry.index] = self.digest
+            if entry.kind is EntryKind.COMMAND:
+                self.commands.append(entry.data)
+
+    def begin_snapshot(self) -> Iterator[bytes]:
+        commands = list(self.commands)
+        yield msgspec.msgpack.encode((self.index, self.digest, len(commands)))
+        for begin in range(0, len(commands), 100):
+            yield msgspec.msgpack.encode(commands[begin : begin + 100])
+
+    async def install_snapshot(self, index: int, chunks: AsyncIterator[bytes]) -> None:
+        head = await anext(chunks)
+        snapshot_index, digest, count = msgspec.msgpack.decode(head, type=tuple[int, bytes, int])
+        commands: list[bytes] = []
+        async for chunk in chunks:
+            commands += msgspec.msgpack.decode(chunk, type=list[bytes])
+        assert (snapshot_index, len(commands)) == (index, count)
+        self.index, self.digest, self.commands = index, digest, commands
+        self.installed.append(index)
+
+
+class Node:
+    """One life of a node: a restart is another Node on the same folder and port."""
+
+    def __init__(
+        self,
+        node_id: int,
+        files: FileSystem,
+        members: Sequence[int],
+        *,
+        address: Address = ANY_PORT,
+        secret: str = SECRET,
+        directory_id: bytes | None = None,
+        snapshot_entries: int = 100_000,
+        snapshot_seconds: float = 10.0,
+        bytes_kept: int = 8 * 1024 * 1024,
+        raft: RaftConfig | None = None,
+        tick_seconds: float = TICK_SECONDS,
+    ) -> None:
+        self.node_id = node_id
+        self.files = files
+        self.address = address
+        self.machine = Ledger()
+        self.fatal: list[BaseException] = []
+        self.roles: list[Role] = []
+        self.transport = PeerTransport(identity(node_id, secret), address, {}, self.fatal.append)
+        bootstrap = Membership(tuple(Member(member, UNBOUND, True) for member in members))
+        settings = DriverSettings(
+            node_id=node_id,
+            directory_id=directory_id or bytes([node_id]) * 16,
+            bootstrap=bootstrap,
+            raft=raft or RaftConfig(),
+            tick_seconds=tick_seconds,
+            snapshot_entries=snapshot_entries,
+            snapshot_seconds=snapshot_seconds,
+            bytes_kept=bytes_kept,
+        )
+        self.driver = RaftDriver(
+            settings,
+            files,
+            self.machine,
+            self.transport,
+            on_fatal=self.fatal.append,
+            on_status=lambda status: self.roles.append(status.role),
+            randomness=random.Random(node_id),
+        )
+        self.forwarder = Forwarder(self.driver)
+
+    async def bind(self) -> None:
+        self.address = await self.transport.bind()
+
+
+class Cluster:
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self._folder = folder
+        self._options = options
+        self.members = [1, 2, 3]
+        self.nodes: dict[int, Node] = {}
+        self.addresses: dict[int, Address] = {}
+
+    def make(self, node_id: int, **options: Any) -> Node:
+        merged = {"files": RealFiles(self._folder / str(node_id)), **self._options, **options}
+        address = self.addresses.get(node_id, ANY_PORT)
+        return Node(node_id, members=self.members, address=address, **merged)
+
+    async def start(self) -> None:
+        made = [self.make(node_id) for node_id in self.members]
+        for node in made:
+            await node.bind()
+            self.addresses[node.node_id] = node.address
+        for node in made:
+            await self._begin(node)
+
+    async def restart(self, node_id: int, **options: Any) -> Node:
+        node = self.make(node_id, **options)
+        await self._begin(node)
+        return node
+
+    async def _begin(self, node: Node) -> None:
+        for node_id, address in self.addresses.items():
+            node.transport.set_peer(node_id, address)
+        self.nodes[node.node_id] = node
+        await node.driver.start()
+
+    async def stop(self, *node_ids: int) -> None:
+        for node_id in node_ids or list(self.nodes):
+            await self.nodes.pop(node_id).driver.stop()
+
+    @property
+    def leaders(self) -> list[Node]:
+        return [node for node in self.nodes.values() if node.driver.status.role is Role.LEADER]
+
+    async def leader(self, but: int | None = None) -> Node:
+        """When all who run (`but` one) agree on it, and the cluster is founded: before the directories of all voters
+        are committed it cannot spare any of those who founded it."""
+        await until(lambda: self._agreed(but) is not None, "an election")
+        agreed = self._agreed(but)
+        assert agreed is not None
+        await until(lambda: _is_founded(agreed), "the founding")
+        return agreed
+
+    def _agreed(self, but: int | None) -> Node | None:
+        statuses = [node.driver.status for node in self.nodes.values() if node.node_id != but]
+        named = {(status.leader, status.term) for status in statuses}
+        if len(named) != 1:
+            return None
+        leader = self.nodes.get(statuses[0].leader)
+        return leader if leader is not None and leader.driver.status.role is Role.LEADER else None
+
+    async def propose(self, data: bytes) -> None:
+        """Through whoever leads, as often as it takes; the command may be there twice after a change of leader."""
+        deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
+        while True:
+            try:
+                leader = await self.leader()
+                await leader.driver.propose(data, timeout=2.0)
+                return
+            except (NotLeader, ProposalRefused, ProposalLost, OutcomeUnknown):
+                assert asyncio.get_running_loop().time() < deadline
+                await asyncio.sleep(0.01)
+
+    async def agree(self) -> None:
+        """Until everybody has applied the same, and as much."""
+        await until(lambda: len({node.machine.index for node in self.nodes.values()}) == 1, "catching up")
+        digests = {node.machine.digest for node in self.nodes.values()}
+        assert len(digests) == 1
+        assert digests != {b""}
+
+
+def _is_founded(node: Node) -> bool:
+    status = node.driver.status
+    is_bound = all(member.directory_id != UNBOUND for member in status.membership.members)
+    return is_bound and status.membership_index <= status.commit_index
+
+
+@asynccontextmanager
+async def running_cluster(folder: Path, **options: Any) -> AsyncIterator[Cluster]:
+    cluster = Cluster(folder, **options)
+    try:
+        await cluster.start()
+        yield cluster
+        for node in cluster.nodes.values():
+            assert node.fatal == []
+    finally:
+        await cluster.stop()

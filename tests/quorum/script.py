@@ -1,0 +1,229 @@
+"""A life of a Raft folder: random writes of every kind, a model of what each of them promises, and power cuts."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from crc32c import crc32c
+
+from chronik.files import TwinFiles
+from chronik.quorum.storage import RaftStorage
+from chronik.raft.entries import Entry, EntryKind, HardState, SnapshotMetadata
+from chronik.raft.events import Persist, StoreChunk
+from chronik.raft.membership import Member, Membership
+from chronik.wal.records import encode_record
+
+FOLDER = "raft"
+MEMBERSHIP = Membership((Member(1, b"1" * 16, True), Member(2, b"2" * 16, True)))
+
+
+class PowerCut(Exception):
+    pass
+
+
+@dataclass
+class Model:
+    """What is durable, by the words of `Persist`."""
+
+    hard_state: HardState = field(default_factory=HardState)
+    snapshot: SnapshotMetadata = field(default_factory=SnapshotMetadata)
+    floor: tuple[int, int] = (0, 0)
+    log: list[Entry] = field(default_factory=list)
+
+    @property
+    def last_index(self) -> int:
+        return self.floor[0] + len(self.log)
+
+    def term(self, index: int) -> int:
+        return self.floor[1] if index == self.floor[0] else self.log[index - self.floor[0] - 1].term
+
+    def steps(self, persist: Persist) -> list[Callable[[Model], None]]:
+        """A crash leaves any number of them, from the first on."""
+        steps: list[Callable[[Model], None]] = []
+        if persist.install is not None:
+            steps.append(_installed(persist.install))
+        steps += [_appended(entry) for entry in persist.entries]
+        if persist.hard_state is not None:
+            steps.append(_remembered(persist.hard_state))
+        if persist.compact_through:
+            steps.append(_compacted(persist.compact_through))
+        return steps
+
+
+def _installed(snapshot: SnapshotMetadata) -> Callable[[Model], None]:
+    def step(model: Model) -> None:
+        model.snapshot, model.floor, model.log = snapshot, (snapshot.index, snapshot.term), []
+
+    return step
+
+
+def _appended(entry: Entry) -> Callable[[Model], None]:
+    def step(model: Model) -> None:
+        model.log = [*model.log[: entry.index - model.floor[0] - 1], entry]
+
+    return step
+
+
+def _remembered(hard_state: HardState) -> Callable[[Model], None]:
+    def step(model: Model) -> None:
+        model.hard_state = hard_state
+
+    return step
+
+
+def _compacted(through: int) -> Callable[[Model], None]:
+    def step(model: Model) -> None:
+        if through > model.floor[0]:
+            term = model.term(through)
+            model.log = model.log[through - model.floor[0] :]
+            model.floor = (through, term)
+
+    return step
+
+
+def found(files: TwinFiles) -> tuple[Model, RaftStorage]:
+    """What a start reads back."""
+    storage = RaftStorage.open(files, FOLDER, cache_bytes=1000)
+    recovered = storage.recovered
+    log: list[Entry] = []
+    while recovered.floor_index + len(log) < recovered.last_index:
+        log += storage.entries(recovered.floor_index + len(log) + 1, recovered.last_index + 1, 1 << 20)
+    if recovered.snapshot.index:
+        assert list(storage.read_snapshot(recovered.snapshot.index)) == [b"state at %d" % recovered.snapshot.index]
+    floor = (recovered.floor_index, recovered.floor_term)
+    return Model(recovered.hard_state, recovered.snapshot, floor, log), storage
+
+
+class Script:
+    def __init__(self, files: TwinFiles, seed: int) -> None:
+        self.files = files
+        self.promised = Model()
+        self.possible: list[Model] = [self.promised]
+        """What a crash may leave right now: the promised state, and each step of the write under way."""
+        self.reads = 0
+        self._chance = random.Random(seed)
+        self._sequence = 0
+        self._term = 1
+
+    def run(self, steps: int) -> None:
+        storage = RaftStorage.open(self.files, FOLDER, cache_bytes=2000)
+        for _ in range(steps):
+            self._act(storage)
+            self._compare(storage)
+        storage.close()
+
+    def _act(self, storage: RaftStorage) -> None:
+        action = self._chance.random()
+        model = self.promised
+        if action < 0.4:
+            self._persist(storage, entries=self._entries(model.last_index + 1), hard_state=self._hard_state())
+        elif action < 0.65 and model.last_index > self._committed:
+            self._term += 1
+            first = self._chance.randint(self._committed + 1, model.last_index)
+            self._persist(storage, entries=self._entries(first), hard_state=self._hard_state())
+        elif action < 0.75:
+            self._term += 1
+            self._persist(storage, hard_state=HardState(self._term, self._chance.randint(1, 3), self._committed))
+        elif action < 0.83:
+            self._receive_snapshot(storage)
+        elif model.last_index > model.snapshot.index:
+            self._take_snapshot(storage)
+
+    @property
+    def _committed(self) -> int:
+        return max(self.promised.hard_state.commit, self.promised.snapshot.index)
+
+    def _entries(self, first: int) -> tuple[Entry, ...]:
+        count = self._chance.randint(1, 5)
+        data = b"%d." % self._chance.randrange(10**6) * self._chance.randint(0, 60)
+        return tuple(Entry(index, self._term, EntryKind.COMMAND, data) for index in range(first, first + count))
+
+    def _hard_state(self) -> HardState | None:
+        if self._chance.random() < 0.5:
+            return None
+        commit = self._chance.randint(self._committed, max(self._committed, self.promised.last_index))
+        return HardState(self._term, 1, min(commit, self._committed + self._chance.randint(0, 2)))
+
+    def _persist(
+        self,
+        storage: RaftStorage,
+        *,
+        chunks: tuple[StoreChunk, ...] = (),
+        install: SnapshotMetadata | None = None,
+        entries: tuple[Entry, ...] = (),
+        hard_state: HardState | None = None,
+        compact_through: int = 0,
+    ) -> None:
+        if hard_state is not None and entries:
+            # Entries that this very write may take back are not committed.
+            commit = min(hard_state.commit, max(entries[0].index - 1, self._committed))
+            hard_state = HardState(hard_state.term, hard_state.vote, commit)
+        self._sequence += 1
+        persist = Persist(self._sequence, chunks, install, entries, hard_state, compact_through)
+        model = self.promised
+        for step in model.steps(persist):
+            model = copy.copy(model)
+            step(model)
+            self.possible.append(model)
+        write = storage.begin(persist)
+        storage.write(write)
+        storage.finish(write)
+        self.promised, self.possible = model, [model]
+
+    def _receive_snapshot(self, storage: RaftStorage) -> None:
+        index = max(self.promised.last_index, self._committed) + self._chance.randint(1, 9)
+        self._term += 1
+        metadata, data = self._snapshot(index, self._term)
+        size = max(1, len(data) // 3)
+        pieces = [(offset, data[offset : offset + size]) for offset in range(0, len(data), size)]
+        for offset, piece in pieces[:-1]:
+            self._persist(storage, chunks=(StoreChunk(metadata, offset, piece),))
+            if self._chance.random() < 0.1:
+                return  # its sender has gone; the next one begins anew
+        last = StoreChunk(metadata, *pieces[-1])
+        entries = self._entries(index + 1) if self._chance.random() < 0.5 else ()
+        hard_state = HardState(self._term, 2, index) if self._chance.random() < 0.5 else None
+        self._persist(storage, chunks=(last,), install=metadata, entries=entries, hard_state=hard_state)
+
+    def _take_snapshot(self, storage: RaftStorage) -> None:
+        model = self.promised
+        some_index = self._chance.randint(model.snapshot.index + 1, model.last_index)
+        index = self._chance.choice([some_index, model.last_index])
+        metadata, data = self._snapshot(index, model.term(index))
+        writer = storage.begin_snapshot(index)
+        writer.write(b"state at %d" % index)
+        if self._chance.random() < 0.1:
+            writer.abandon()
+            return
+        assert writer.finish() == (len(data), metadata.checksum)
+        adopted = copy.copy(model)
+        adopted.snapshot = metadata
+        self.possible.append(adopted)
+        assert storage.adopt(metadata)
+        self.promised, self.possible = adopted, [adopted]
+        through = storage.compaction_point(index, self._chance.choice([0, 0, 300, 3000]))
+        if through > model.floor[0]:
+            hard_state = HardState(self._term, 1, max(self._committed, index)) if self._chance.random() < 0.3 else None
+            with_entries = self._chance.random() < 0.5
+            entries = self._entries(self.promised.last_index + 1) if with_entries else ()
+            self._persist(storage, entries=entries, hard_state=hard_state, compact_through=through)
+
+    @staticmethod
+    def _snapshot(index: int, term: int) -> tuple[SnapshotMetadata, bytes]:
+        data = encode_record(1, 0, b"state at %d" % index) + encode_record(2, 0, b"")
+        return SnapshotMetadata(index, term, MEMBERSHIP, len(data), crc32c(data)), data
+
+    def _compare(self, storage: RaftStorage) -> None:
+        """What the core would read is what was written, from memory or from files."""
+        model = self.promised
+        if not model.log:
+            return
+        first = self._chance.randint(model.floor[0] + 1, model.last_index)
+        entries = storage.entries(first, model.last_index + 1, 2000)
+        begin = first - model.floor[0] - 1
+        assert list(entries) == model.log[begin : begin + len(entries)]
+        assert entries
+        self.reads += 1
