@@ -158,7 +158,7 @@ class Replica(HeldLog):
     def _begin_term(self, leading: InSync) -> None:
         """From now on batches are written under this epoch."""
         leading.epoch_start_offset = self.log.log_end_offset
-        self.log.assign_epoch(self.leader_epoch, self.log.log_end_offset)
+        self.log.epochs.assign(self.leader_epoch, self.log.log_end_offset)
         self._marks.clear()
         self._bytes_readable = self._bytes_appended
         self._advance()
@@ -276,16 +276,18 @@ class Replica(HeldLog):
 
     # What followers ask of their leader
 
-    def divergence(self, offset: int, last_epoch: int) -> tuple[int, int] | None:
-        """Where a follower's log that ends at `offset`, in `last_epoch`, is not this one: the largest epoch that both
-        may have, and its end here. None when all it has is what this log has, as far as it goes.
+    def divergence(
+        self, offset: int, last_epoch: int, unknown: ErrorCode = ErrorCode.UNKNOWN_LEADER_EPOCH
+    ) -> tuple[int, int] | None:
+        """Where a log that was read up to `offset`, in `last_epoch`, is not this one: the largest epoch that both may
+        have, and its end here. None when all of it is what this log has, as far as it goes.
 
-        Raises UNKNOWN_LEADER_EPOCH."""
+        Raises `unknown` when this log has no epoch to compare with."""
         if last_epoch < 0:
             return None  # it has nothing
         epoch, end_offset = self.log.epoch_end_offset(last_epoch)
         if epoch < 0:
-            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+            raise KafkaError(unknown)
         if epoch == last_epoch and end_offset >= offset:
             return None
         return epoch, end_offset
