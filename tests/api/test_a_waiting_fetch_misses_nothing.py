@@ -62,7 +62,7 @@ class Leader:
         for value in values:
             self.rig.append(value)
         replica = self.rig.replica()
-        await replica.make_durable()
+        await replica.syncs.all_synced()
         await PlayedFollower(self.rig, OTHER).fetch(self.rig.at(len(values), last_epoch=0))
         await PlayedFollower(self.rig, FOLLOWER).fetch(self.rig.at(0))
         assert replica.high_watermark == 0

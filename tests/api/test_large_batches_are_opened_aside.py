@@ -339,7 +339,7 @@ def test_what_a_leader_lost_while_another_partition_is_opened_is_not_acknowledge
         answer = begun(parts, two_partitions(acks))
         await parts.openings.is_begun.wait()
         rig.command(SetPartitionLeader(TOPIC_ID, 0, FOLLOWER))
-        await small.settled()
+        await small.syncs.settled()
         small.truncate_to(0)
         rig.command(SetPartitionLeader(TOPIC_ID, 0, LEADER))
         other = encode_batch([Record(0, TIME_MS, b"k", b"another's")])

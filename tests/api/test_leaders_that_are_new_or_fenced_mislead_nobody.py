@@ -123,7 +123,7 @@ def tell(story: Callable[[Node], Coroutine[Any, Any, None]]) -> None:
 async def three_records(node: Node) -> None:
     for _ in range(3):
         node.rig.append()
-    await node.rig.replica().make_durable()
+    await node.rig.replica().syncs.all_synced()
     await node.followers_have(3)
     assert (await partition_of(node.fetch())).high_watermark == 3
 
@@ -135,7 +135,7 @@ def test_a_new_leader_holds_a_fetch_until_it_knows_the_high_watermark_that_other
     async def story(node: Node) -> None:
         await three_records(node)
         node.rig.append()
-        await node.rig.replica().make_durable()
+        await node.rig.replica().syncs.all_synced()
         node.lead_again()
         assert not node.rig.replica().knows_high_watermark
         began = node.rig.loop.time()
@@ -156,7 +156,7 @@ def test_a_new_leader_that_does_not_find_out_in_time_tells_none(version: int, co
     async def story(node: Node) -> None:
         await three_records(node)
         node.rig.append()
-        await node.rig.replica().make_durable()
+        await node.rig.replica().syncs.all_synced()
         node.lead_again()
         answer = await partition_of(node.fetch(version=version), version)
         assert (answer.error_code, answer.high_watermark, answer.records) == (code, -1, b"")
@@ -230,13 +230,13 @@ def test_what_follows_a_batch_that_was_appended_and_refused_and_cut_off_is_refus
         first, replica = node.produce(0), node.rig.replica()
         node.hand_to(FOLLOWER)
         assert (await produced(first)).error_code == NOT_LEADER
-        await replica.settled()
+        await replica.syncs.settled()
         replica.truncate_to(0)
         node.hand_to(LEADER)
         assert (await produced(node.produce(1))).error_code == NOT_LEADER
         again = node.produce(0)
         behind = node.produce(1)
-        await node.rig.replica().make_durable()
+        await node.rig.replica().syncs.all_synced()
         await node.followers_have(2)
         assert [(await produced(each)).error_code for each in (again, behind)] == [ErrorCode.NONE] * 2
 
@@ -249,7 +249,7 @@ def test_what_follows_a_batch_that_was_refused_and_is_there_is_taken() -> None:
         node.lead_again()
         assert (await produced(first)).error_code == NOT_LEADER
         behind, again = node.produce(1), node.produce(0)
-        await node.rig.replica().make_durable()
+        await node.rig.replica().syncs.all_synced()
         await node.followers_have(2)
         assert (await produced(behind)).base_offset == 1
         assert (await produced(again)).base_offset == 0
@@ -312,7 +312,7 @@ def test_a_leader_that_may_have_been_replaced_asks_before_it_tells_its_high_wate
         waiting = node.fetch(offset=3)
         await asyncio.sleep(0.1)
         node.rig.append()
-        await node.rig.replica().make_durable()
+        await node.rig.replica().syncs.all_synced()
         await node.followers_have(4)
         answer = await partition_of(waiting)
         assert (answer.error_code, answer.high_watermark) == (ErrorCode.NONE, 4)

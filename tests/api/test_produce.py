@@ -131,6 +131,7 @@ class FakeReplica:
     def __init__(self, index: int, outcome: ErrorCode | None) -> None:
         self.index = index
         self.outcome = outcome
+        self.commits = self.durables = SimpleNamespace(add=self._add)
 
     def append(self, incoming: Incoming) -> AppendInfo:
         return AppendInfo(7, 7, -1, 0)
@@ -138,11 +139,11 @@ class FakeReplica:
     def is_committed(self, offset: int) -> bool:
         return False
 
-    def when_committed(self, offset: int, when_safe: Callable[[ErrorCode], None]) -> None:
+    is_durable = is_committed
+
+    def _add(self, offset: int, when_safe: Callable[[ErrorCode], None]) -> None:
         if self.outcome is not None:
             asyncio.get_running_loop().call_soon(when_safe, self.outcome)
-
-    is_durable, when_durable = is_committed, when_committed
 
 
 def services_of(replicas: list[FakeReplica], refused: RefusedBatches) -> Services:

@@ -57,10 +57,10 @@ def produce(replica: Replica) -> None:
 
 
 def sync(replica: Replica) -> None:
-    ticket = replica.begin_sync()
+    ticket = replica.syncs.begin_sync()
     assert ticket is not None
     ticket.run()
-    replica.complete_sync(ticket)
+    replica.syncs.complete_sync(ticket)
 
 
 def test_it_is_the_lowest_durable_offset_in_sync_and_the_leaders_own_counts() -> None:
@@ -88,7 +88,7 @@ def test_who_waits_is_answered_when_a_proposed_member_turns_out_not_to_come() ->
     produce(replica)
     sync(replica)
     outcomes: list[ErrorCode] = []
-    replica.when_committed(1, outcomes.append)
+    replica.commits.add(1, outcomes.append)
     replica.follower_fetched(2, 1, 0, Life())
     assert outcomes == []  # the cluster may already believe that 3 is in sync
     replica.isr_change_refused()
@@ -99,8 +99,8 @@ def test_a_term_that_ends_tells_everybody_who_waits_for_it() -> None:
     replica = leader()
     produce(replica)
     outcomes: list[ErrorCode] = []
-    replica.when_committed(1, outcomes.append)
-    replica.when_durable(1, outcomes.append)
+    replica.commits.add(1, outcomes.append)
+    replica.durables.add(1, outcomes.append)
     replica.assume(Partition((1, 2, 3), (2, 3), leader=2, leader_epoch=1, partition_epoch=1), 1.0)
     assert outcomes == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
     sync(replica)
@@ -114,7 +114,7 @@ def test_enough_replicas_are_needed_before_and_after() -> None:
     produce(replica)
     sync(replica)
     outcomes: list[ErrorCode] = []
-    replica.when_committed(1, outcomes.append)
+    replica.commits.add(1, outcomes.append)
     replica.assume(Partition((1, 2, 3), (1,), leader=1, partition_epoch=1), 1.0)
     assert outcomes == [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
     assert not replica.has_enough_replicas
@@ -161,7 +161,7 @@ def test_a_batch_that_was_sent_again_is_answered_when_it_is_committed() -> None:
     produce(replica)
     sync(replica)
     for offset in (1, 2, 1):
-        replica.when_committed(offset, lambda _, offset=offset: told.append(offset))  # type: ignore[misc]
+        replica.commits.add(offset, lambda _, offset=offset: told.append(offset))  # type: ignore[misc]
     replica.follower_fetched(2, 1, 0, Life())
     assert told == [1, 1]
 
@@ -170,11 +170,11 @@ def test_a_batch_that_was_sent_again_is_answered_when_it_is_durable() -> None:
     replica = leader()
     told: list[int] = []
     produce(replica)
-    ticket = replica.begin_sync()
+    ticket = replica.syncs.begin_sync()
     assert ticket is not None
     produce(replica)
     for offset in (1, 2, 1):
-        replica.when_durable(offset, lambda _, offset=offset: told.append(offset))  # type: ignore[misc]
+        replica.durables.add(offset, lambda _, offset=offset: told.append(offset))  # type: ignore[misc]
     ticket.run()
-    replica.complete_sync(ticket)
+    replica.syncs.complete_sync(ticket)
     assert told == [1, 1]

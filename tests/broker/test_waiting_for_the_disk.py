@@ -70,19 +70,19 @@ def replica() -> Replica:
 
 
 def sync(busy: Replica) -> None:
-    ticket = busy.begin_sync()
+    ticket = busy.syncs.begin_sync()
     assert ticket is not None
-    busy.complete_sync(ticket)
+    busy.syncs.complete_sync(ticket)
 
 
 def test_one_sync_that_began_later_is_enough_and_one_under_way_is_not() -> None:
     async def scenario() -> None:
         busy = replica()
-        under_way = busy.begin_sync()
+        under_way = busy.syncs.begin_sync()
         assert under_way is not None
-        waiting = asyncio.create_task(busy.make_durable())
+        waiting = asyncio.create_task(busy.syncs.all_synced())
         await asyncio.sleep(0)
-        busy.complete_sync(under_way)
+        busy.syncs.complete_sync(under_way)
         await asyncio.sleep(0)
         assert not waiting.done()
         sync(busy)
@@ -95,12 +95,12 @@ def test_one_sync_that_began_later_is_enough_and_one_under_way_is_not() -> None:
 def test_who_waits_hears_that_the_topic_was_deleted(begun: bool) -> None:
     async def scenario() -> None:
         busy = replica()
-        waiting = asyncio.create_task(busy.make_durable())
+        waiting = asyncio.create_task(busy.syncs.all_synced())
         await asyncio.sleep(0)
-        ticket = busy.begin_sync() if begun else None
+        ticket = busy.syncs.begin_sync() if begun else None
         busy.abandon()
         if ticket is not None:
-            busy.complete_sync(ticket)
+            busy.syncs.complete_sync(ticket)
         with pytest.raises(KafkaError) as deleted:
             await asyncio.wait_for(waiting, 10)
         assert deleted.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -111,7 +111,7 @@ def test_who_waits_hears_that_the_topic_was_deleted(begun: bool) -> None:
 def test_who_has_stopped_waiting_is_left_alone() -> None:
     async def scenario() -> None:
         busy = replica()
-        waiting = asyncio.create_task(busy.make_durable())
+        waiting = asyncio.create_task(busy.syncs.all_synced())
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.wait([waiting])
@@ -123,14 +123,14 @@ def test_who_has_stopped_waiting_is_left_alone() -> None:
 def test_what_is_being_synced_is_not_durable_yet() -> None:
     async def scenario() -> None:
         quiet = replica()
-        under_way = quiet.begin_sync()
+        under_way = quiet.syncs.begin_sync()
         assert under_way is not None
         log = cast(BusyLog, quiet.log)
         log.needs_sync, log.is_syncing = False, True  # nothing was written since it began
-        waiting = asyncio.ensure_future(quiet.make_durable())
+        waiting = asyncio.ensure_future(quiet.syncs.all_synced())
         await asyncio.sleep(0)
         assert not waiting.done()
-        quiet.complete_sync(under_way)
+        quiet.syncs.complete_sync(under_way)
         await asyncio.wait_for(waiting, 10)
 
     asyncio.run(scenario())

@@ -156,7 +156,7 @@ def run_script(files: FileSystem, promises: list[Promise], seed: int, operations
             node.close()
             node = Node(files, clock, promises)
         else:
-            node.logs[number].assign_epoch(node.logs[number].log_end_offset, node.logs[number].log_end_offset)
+            node.logs[number].epochs.assign(node.logs[number].log_end_offset, node.logs[number].log_end_offset)
     return node
 
 

@@ -178,7 +178,7 @@ def test_compaction_waits_until_enough_is_dirty_or_the_maximum_lag_has_passed() 
     world.log.roll()
     world.settle()
     assert not world.compact()
-    world.log.reconfigure(replace(world.log.config, max_compaction_lag_ms=DAY_S * 1000))
+    world.log.config = replace(world.log.config, max_compaction_lag_ms=DAY_S * 1000)
     assert not world.compact()
     world.clock.advance(DAY_S + 1)
     assert world.compact()
@@ -245,9 +245,9 @@ def test_how_far_compaction_got_is_remembered_across_a_restart() -> None:
     for number in range(40):
         write(world, b"%d" % (number % 4), b"x")
     compact_all(world)
-    assert world.log._compacted_offset == 40
+    assert world.log._marks.compacted_offset == 40
     again = world.reopened(world.twin.crash(1))
-    assert again.log._compacted_offset == 40
+    assert again.log._marks.compacted_offset == 40
     assert not again.compact()
 
 

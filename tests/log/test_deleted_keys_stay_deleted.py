@@ -42,7 +42,7 @@ def test_a_tombstone_behind_the_end_of_the_map_outlives_what_it_deletes() -> Non
     world = World(config=replace(CONFIG, segment_bytes=100_000, delete_retention_ms=0))
     write(world, b"deleted", b"old value")
     compact_all(world)
-    world.log.reconfigure(replace(world.log.config, compaction_keys_bytes_max=keys_bytes))
+    world.log.config = replace(world.log.config, compaction_keys_bytes_max=keys_bytes)
     for number in range(12):
         write(world, b"other %d" % number, b"v")
     write(world, b"deleted", None)

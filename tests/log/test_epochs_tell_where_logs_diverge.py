@@ -38,10 +38,10 @@ def test_the_end_of_an_epoch_is_answered_as_kafka_does(way: str) -> None:
 
 def test_an_epoch_without_records_is_answered_but_leaves_no_trace() -> None:
     world = three_epochs()
-    world.log.assign_epoch(8, 30)
+    world.log.epochs.assign(8, 30)
     assert world.log.epoch_end_offset(8) == (8, 30)
     assert world.log.epoch_end_offset(7) == (6, 30)
-    world.log.assign_epoch(9, 30)
+    world.log.epochs.assign(9, 30)
     assert world.log.epoch_end_offset(8) == (6, 30)
     world.close()
     again = world.reopened()
@@ -52,7 +52,7 @@ def test_an_epoch_without_records_is_answered_but_leaves_no_trace() -> None:
 def test_an_epoch_cannot_begin_in_the_past() -> None:
     world = three_epochs()
     with pytest.raises(InvariantBroken):
-        world.log.assign_epoch(9, 20)
+        world.log.epochs.assign(9, 20)
 
 
 @pytest.mark.parametrize("offset", range(31))

@@ -56,7 +56,7 @@ def test_the_active_segment_goes_too_when_all_of_it_is_too_old() -> None:
 def test_segments_above_the_size_are_deleted_oldest_first() -> None:
     world = hourly(LogConfig(retention_ms=-1, file_delete_delay_ms=0))
     size = world.log.size // 10
-    world.log.reconfigure(LogConfig(retention_ms=-1, retention_bytes=3 * size + 1, file_delete_delay_ms=0))
+    world.log.config = LogConfig(retention_ms=-1, retention_bytes=3 * size + 1, file_delete_delay_ms=0)
     assert world.log.apply_retention(world.clock.now_ms()) == 6
     world.settle()
     assert values_of(world.log) == [b"6", b"7", b"8", b"9"]

@@ -104,7 +104,7 @@ def test_a_log_on_a_real_disk_survives_closing(tmp_path: Path) -> None:
 
 def test_an_empty_partition_has_no_file() -> None:
     world = World()
-    world.log.assign_epoch(7, 0)
+    world.log.epochs.assign(7, 0)
     assert world.log.begin_sync() is None
     world.log.close()
     assert not [path for path in world.twin.paths() if path.startswith("topics")]

@@ -50,7 +50,7 @@ class Keeping:
     async def begin(self, *, comes_back: bool = True) -> None:
         rig = self.rig
         rig.append()
-        await rig.replica().make_durable()
+        await rig.replica().syncs.all_synced()
         await PlayedFollower(rig, OTHER).fetch(rig.at(1, last_epoch=0))
         rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.OFFLINE))
         if comes_back:
@@ -89,7 +89,7 @@ def test_while_the_outcome_is_unknown_the_follower_counts_and_the_change_is_prop
         await keeping.begin()
         rig.append()
         replica = rig.replica()
-        await replica.make_durable()
+        await replica.syncs.all_synced()
         await PlayedFollower(rig, OTHER).fetch(rig.at(2, last_epoch=0))
         await asyncio.sleep(0.1)
         assert len(keeping.proposed) == 1
@@ -116,7 +116,7 @@ def test_a_change_that_is_refused_lets_the_high_watermark_go_on() -> None:
         keeping.fates = [refuse]
         await keeping.begin()
         rig.append()
-        await replica.make_durable()
+        await replica.syncs.all_synced()
         await PlayedFollower(rig, OTHER).fetch(rig.at(2, last_epoch=0))
         await asyncio.sleep(0.1)
         assert rig.partition().isr == (1, OTHER)

@@ -176,7 +176,7 @@ def test_an_offset_that_the_leader_does_not_have_is_out_of_range() -> None:
     async def story(rig: Rig) -> None:
         rig.append()
         rig.append()
-        await rig.replica().make_durable()
+        await rig.replica().syncs.all_synced()
         rig.replica().log.delete_records_before(1)
         answer = await PlayedFollower(rig).fetch(rig.at(0))
         portion = answer.portions[0]
@@ -260,7 +260,7 @@ def test_what_is_committed_is_read_from_the_disk_and_takes_no_memory() -> None:
             await follower.fetch(rig.at(0))
         rig.append(b"x" * 100_000)
         replica = rig.replica()
-        await replica.make_durable()
+        await replica.syncs.all_synced()
         assert replica._recent.read(0, 1 << 20)
         for follower in followers:
             await follower.fetch(rig.at(1, last_epoch=0))
@@ -323,7 +323,7 @@ def test_the_high_watermark_is_what_all_in_sync_replicas_have_made_durable() -> 
         rig.append()
         rig.append()
         replica = rig.replica()
-        await replica.make_durable()
+        await replica.syncs.all_synced()
         first, second = PlayedFollower(rig, FOLLOWER), PlayedFollower(rig, OTHER)
         await first.fetch(rig.at(2, last_epoch=0))
         assert replica.high_watermark == 0

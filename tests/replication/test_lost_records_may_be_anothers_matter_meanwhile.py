@@ -29,7 +29,7 @@ LOST_END = 5
 async def lose_some(rig: Rig, index: int) -> Replica:
     rig.append(index=index)
     replica = rig.replica(index)
-    await replica.make_durable()
+    await replica.syncs.all_synced()
     replica.log.missing_from = replica.log.log_end_offset
     replica.log.missing_end = LOST_END
     return replica

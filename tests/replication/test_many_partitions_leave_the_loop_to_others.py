@@ -14,6 +14,7 @@ from chronik.broker.housekeeping import Housekeeping
 from chronik.broker.in_sync import InSync
 from chronik.broker.replica import Replica
 from chronik.broker.replicas import REPLICAS_PER_TURN
+from chronik.broker.syncs import Syncs
 from chronik.configs.resolver import ConfigResolver
 from chronik.replication.checkpoints import OffsetCheckpoints
 from chronik.replication.isr_keeper import IsrKeeper
@@ -77,7 +78,7 @@ def test_watermarks_are_looked_at_a_few_partitions_at_a_time(monkeypatch: pytest
 
 def test_what_is_not_synced_is_looked_for_a_few_partitions_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = Looks()
-    monkeypatch.setattr(Replica, "sync_soon", looks)
+    monkeypatch.setattr(Syncs, "request_if_needed", looks)
     monkeypatch.setattr(housekeeping, "SYNC_SECONDS", 0)
     _watch(looks, lambda rig: _housekeeping(rig)._keep_syncing())
 

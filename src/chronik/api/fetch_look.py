@@ -116,11 +116,11 @@ def _read(replica: Replica, wanted: FetchPartition, budget: int, is_first: bool)
         records=b"",
     )
     if wanted.last_fetched_epoch >= 0:
-        epoch, epoch_end = log.epoch_end_offset(wanted.last_fetched_epoch)
-        if epoch < 0 or epoch_end < 0 or wanted.fetch_offset < log.log_start_offset:
+        if wanted.fetch_offset < log.log_start_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        if epoch < wanted.last_fetched_epoch or epoch_end < wanted.fetch_offset:
-            data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=epoch_end)
+        diverging = replica.divergence(wanted.fetch_offset, wanted.last_fetched_epoch, ErrorCode.OFFSET_OUT_OF_RANGE)
+        if diverging is not None:
+            data.diverging_epoch = EpochEndOffset(*diverging)
             return data
     # A batch larger than every limit is still sent when it is the first, or its consumer would be stuck forever.
     size = min(wanted.max_bytes, budget)

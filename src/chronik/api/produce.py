@@ -22,7 +22,6 @@ from chronik.api.admission import CONFIRM_SECONDS
 from chronik.api.context import Context, Pipelined, Services
 from chronik.api.leaders import brokers_of, partition_of
 from chronik.broker.incoming import BudgetOf, Incoming, IncomingRules, accept_produced
-from chronik.broker.purgatory import Commits
 from chronik.broker.replica import Replica
 from chronik.exchange import Disconnect
 from chronik.limits import PRODUCE_NAMES_BYTES_MAX
@@ -102,8 +101,8 @@ class _Producing:
 
     __slots__ = (
         "_acks",
+        "_answer",
         "_at_once",
-        "_commits",
         "_context",
         "_held",
         "_in_doubt",
@@ -111,6 +110,7 @@ class _Producing:
         "_request",
         "_response",
         "_services",
+        "_unsettled",
         "_waiting",
     )
 
@@ -121,7 +121,9 @@ class _Producing:
         self._acks = request.acks
         self._response = ProduceResponse()
         self._waiting: list[Appended] = []
-        self._commits: Commits | None = None
+        self._unsettled = 0
+        """Of those that wait."""
+        self._answer: asyncio.Future[Response | None] | None = None
         self._left = self._entries()
         self._held: _Entry | None = None
         self._at_once: Budget | None = None
@@ -251,9 +253,9 @@ class _Producing:
         # then the offsets may be those of other records.
         acks, end_offset = self._acks, info.last_offset + 1
         if acks == ALL_ACKS and not replica.is_committed(end_offset):
-            replica.when_committed(end_offset, self._awaited(replica, incoming, answer))
+            replica.commits.add(end_offset, self._awaited(replica, incoming, answer))
         elif acks == LEADER_ACKS and not replica.is_durable(end_offset):
-            replica.when_durable(end_offset, self._awaited(replica, incoming, answer))
+            replica.durables.add(end_offset, self._awaited(replica, incoming, answer))
         return answer
 
     def _awaited(
@@ -262,6 +264,7 @@ class _Producing:
         """Who is to be called when it is known whether they are safe."""
         appended = Appended(replica, incoming.headers[0], answer)
         self._waiting.append(appended)
+        self._unsettled += 1
         return partial(self._settle, appended)
 
     def _settle(self, appended: Appended, code: ErrorCode) -> None:
@@ -275,22 +278,24 @@ class _Producing:
             key = replica.topic_id if by_id else replica.topic_name
             self._services.refused_batches.note_header(key, replica.index, appended.header, code)
             appended.fail(code)
-        if self._commits is not None:
-            self._commits.settled()
+        self._unsettled -= 1
+        if self._unsettled == 0 and self._answer is not None:
+            self._finish(self._answer)
 
     def _when_safe(self) -> Pipelined:
-        timeout_seconds = self._request.timeout_ms / 1000 if self._acks == ALL_ACKS else TIMEOUT_SECONDS_MAX
+        """Answered when it is known of all of them whether they are safe, or time is up."""
         loop = asyncio.get_running_loop()
-        commits = self._commits = Commits(loop, min(max(timeout_seconds, 0.0), TIMEOUT_SECONDS_MAX))
-        for appended in self._waiting:
-            if not appended.is_settled:
-                commits.expect()
-        answer: asyncio.Future[Response | None] = loop.create_future()
-        commits.done.add_done_callback(partial(self._finish, answer))
-        commits.start()
+        answer = self._answer = loop.create_future()
+        if self._unsettled:
+            timeout_seconds = self._request.timeout_ms / 1000 if self._acks == ALL_ACKS else TIMEOUT_SECONDS_MAX
+            patience = min(max(timeout_seconds, 0.0), TIMEOUT_SECONDS_MAX)
+            timer = loop.call_later(patience, self._finish, answer)
+            answer.add_done_callback(lambda _: timer.cancel())
+        else:
+            self._finish(answer)
         return Pipelined(answer)
 
-    def _finish(self, answer: asyncio.Future[Response | None], _: asyncio.Future[None]) -> None:
+    def _finish(self, answer: asyncio.Future[Response | None]) -> None:
         if answer.done():
             return
         for appended in self._waiting:

@@ -110,7 +110,7 @@ class Housekeeping:
             return
         if not replica.abandoned and log.complete_compaction(compaction):
             logger.info("%r is compacted up to offset %d", replica, compaction.compacted_offset)
-            replica.sync_soon()
+            replica.syncs.request_if_needed()
 
     async def _run(self, compaction: Compaction, replica: Replica) -> None:
         """In a thread of its own: opening a large batch takes long, and the loop must go on meanwhile. It ends early
@@ -138,7 +138,7 @@ class Housekeeping:
             await asyncio.sleep(SYNC_SECONDS)
             for some in self._replicas.in_pieces():
                 for replica in some:
-                    replica.sync_soon()
+                    replica.syncs.request_if_needed()
                 await asyncio.sleep(0)
 
     async def _keep_checkpoints(self) -> None:

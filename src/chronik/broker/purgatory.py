@@ -1,4 +1,4 @@
-"""Requests that wait for a partition to move: a produce for the disk, a fetch for records."""
+"""A fetch that waits for its partitions to move."""
 
 from __future__ import annotations
 
@@ -7,35 +7,6 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from chronik.exchange import Hurry
-
-
-class Commits:
-    """Waits until it is known of every partition of a produce request whether its records are safe, or time is up."""
-
-    __slots__ = ("_left", "_timer", "done")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, timeout_seconds: float) -> None:
-        self.done: asyncio.Future[None] = loop.create_future()
-        self._left = 1
-        self._timer = loop.call_later(timeout_seconds, self._end)
-        self.done.add_done_callback(lambda _: self._timer.cancel())
-
-    def expect(self) -> None:
-        """One more partition will be `settled`."""
-        self._left += 1
-
-    def start(self) -> None:
-        """Every partition has been named."""
-        self.settled()
-
-    def settled(self) -> None:
-        self._left -= 1
-        if self._left == 0:
-            self._end()
-
-    def _end(self) -> None:
-        if not self.done.done():
-            self.done.set_result(None)
 
 
 class Watched(Protocol):

@@ -7,21 +7,20 @@ once when that epoch ends here.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from chronik.broker.continuation import continued_at, first_offset
 from chronik.broker.flusher import Flusher
+from chronik.broker.held_log import HeldLog
 from chronik.broker.in_sync import Follower, FollowerLife, InSync
 from chronik.broker.incoming import Incoming, IncomingRules
+from chronik.broker.promises import Promises
 from chronik.broker.purgatory import RecordsArrived
 from chronik.broker.recent import RecentBatches, RecentRoom
-from chronik.errors import InvariantBroken, invariant
+from chronik.errors import invariant
 from chronik.files import Buffer
 from chronik.log.partition import AppendInfo, PartitionLog
-from chronik.log.sync import SyncTicket
 from chronik.log.synced import SyncedOffsets
 from chronik.metadata.commands import NO_LEADER
 from chronik.metadata.records import Partition, Topic
@@ -32,9 +31,6 @@ ANY_EPOCH = -1
 
 UNCOUNTED_BYTES = 2**31
 """As many as any fetch can wait for."""
-
-WhenSafe = Callable[[ErrorCode], None]
-"""Told NONE, or why nobody can promise that the records are safe."""
 
 
 class Reader(Protocol):
@@ -50,43 +46,25 @@ class Reader(Protocol):
         """This node does not lead any more, or not in that epoch."""
 
 
-class Replica:
+class Replica(HeldLog):
     """Consumers never read above the high watermark: what every in-sync replica has made durable. Durable is what is
     synced (`flush = "group"`), or what is written (`flush = "os"`)."""
 
     __slots__ = (
         "_bytes_appended",
         "_bytes_readable",
-        "_bytes_synced",
-        "_bytes_syncing",
-        "_commit_waiters",
-        "_durable_waiters",
-        "_flush_each_append",
-        "_flusher",
-        "_learnt",
-        "_log",
         "_marks",
         "_node_id",
-        "_open_log",
         "_recent",
         "_starts",
-        "_sync_waiters",
-        "_synced_offsets",
-        "_syncing_waiters",
-        "_told_high_watermark",
-        "abandoned",
-        "compaction",
-        "durable_end",
-        "high_watermark",
-        "index",
+        "commits",
+        "durables",
         "is_in_isr",
         "leader",
         "leader_epoch",
         "leading",
         "readers",
         "rules",
-        "topic_id",
-        "topic_name",
         "was_out_of_isr",
         "watchers",
     )
@@ -105,9 +83,7 @@ class Replica:
         flush_each_append: bool,
     ) -> None:
         """It has no role until `assume` gives it one."""
-        self.topic_name = topic.name
-        self.topic_id = topic.id
-        self.index = index
+        super().__init__(topic, index, open_log, synced_offsets, flusher, flush_each_append=flush_each_append)
         self.leader = NO_LEADER
         self.leader_epoch = ANY_EPOCH
         self.is_in_isr = False
@@ -116,63 +92,26 @@ class Replica:
         self.leading: InSync | None = None
         """What it knows of its followers, while this node leads the partition."""
         self.rules = rules
-        self.high_watermark = topic.partitions[index].high_watermark
-        self._learnt = 0
-        self._told_high_watermark = 0
-        self.durable_end = 0
-        """How far this node's own log is as safe as one node can make it."""
         self.watchers: dict[RecordsArrived, None] = {}
         self.readers: dict[Reader, None] = {}
         self._node_id = node_id
-        self._open_log = open_log
-        self._log: PartitionLog | None = None
-        self._synced_offsets = synced_offsets
-        self._flusher = flusher
-        self._flush_each_append = flush_each_append
         self._recent = RecentBatches(recent_room)
-        self._commit_waiters: deque[tuple[int, WhenSafe]] = deque()
-        self._durable_waiters: deque[tuple[int, WhenSafe]] = deque()
-        self._sync_waiters: list[asyncio.Future[None]] = []  # for the next sync to begin
-        self._syncing_waiters: list[asyncio.Future[None]] = []  # for the one under way
+        self.commits = Promises()
+        """Who waits until every in-sync replica has everything below an offset."""
+        self.durables = Promises()
+        """Who waits until this node has it."""
         self._starts = News()  # of where the followers' logs start, or who of them is alive
         self._bytes_appended = 0
         self._bytes_readable = 0  # of those appended
         self._marks: deque[tuple[int, int]] = deque()  # (end offset, bytes appended) of what is not readable yet
-        self._bytes_syncing = 0
-        self._bytes_synced = 0
-        self.abandoned = False
-        self.compaction: asyncio.Future[None] | None = None
-        """The compaction under way, which reads and writes files of the log."""
-
-    def __repr__(self) -> str:
-        return f"{self.topic_name}-{self.index}"
-
-    def open(self) -> None:
-        """Opens the log, unless it is: thousands of partitions must not hold up the start of a node."""
-        if self._log is None:
-            log = self._log = self._open_log(self)
-            self.durable_end = self._durable_end_of(log)
-            # What the cluster last wrote down of it; a leader finds out more from its followers.
-            self.high_watermark = max(log.log_start_offset, min(self.high_watermark, log.log_end_offset))
-            self._learnt = min(self._learnt, log.log_end_offset)
-            if self.leading is not None:
-                self._begin_term(self.leading)
-
-    @property
-    def log(self) -> PartitionLog:
-        log = self._log
-        if log is None:  # spelled out: it is asked for so often that the message alone would cost one percent
-            raise InvariantBroken(f"{self} is used before it is opened")
-        return log
-
-    @property
-    def opened_log(self) -> PartitionLog | None:
-        return self._log
+    def _opened(self) -> None:
+        if self.leading is not None:
+            self._begin_term(self.leading)
 
     @property
     def committed_end(self) -> int:
         """Up to where this very log holds what is committed. What the cluster wrote down holds for the leader's log;
-        a follower's may end in a tail that nobody committed, until its leader has taken it for a part of its own."""
+        a follower's may end in a tail that nobody committed."""
         return self.high_watermark if self.leading is not None else self._learnt
 
     def lag(self, written_down: int) -> int:
@@ -217,7 +156,7 @@ class Replica:
     def _begin_term(self, leading: InSync) -> None:
         """From now on batches are written under this epoch."""
         leading.epoch_start_offset = self.log.log_end_offset
-        self.log.assign_epoch(self.leader_epoch, self.log.log_end_offset)
+        self.log.epochs.assign(self.leader_epoch, self.log.log_end_offset)
         self._marks.clear()
         self._bytes_readable = self._bytes_appended
         self._advance()
@@ -226,11 +165,8 @@ class Replica:
         """What is written here may be cut off by the next leader: nobody may be told that it is safe."""
         self._learnt = self.committed_end
         self.leading = None
-        waiters = [*self._commit_waiters, *self._durable_waiters]
-        self._commit_waiters.clear()
-        self._durable_waiters.clear()
-        for _, when_safe in waiters:
-            when_safe(code)
+        self.commits.take_back(code)
+        self.durables.take_back(code)
         for reader in list(self.readers):
             reader.gone()
         self.readers.clear()
@@ -240,24 +176,8 @@ class Replica:
 
     def end_waits(self) -> None:
         """Others may believe that this node is gone, and lead the partition: who waits for followers waits in vain."""
-        waiters = list(self._commit_waiters)
-        self._commit_waiters.clear()
-        for _, when_safe in waiters:
-            when_safe(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.commits.take_back(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.stop_waiting()
-
-    def refuse_if_lost(self) -> None:
-        """Raises KAFKA_STORAGE_ERROR: to serve nothing from its old end on would look like an empty partition."""
-        if self._log is not None and self._log.missing_from is not None and self._log.is_lost:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self}: {self.damage}")
-
-    @property
-    def damage(self) -> str | None:
-        """What this disk has lost of it, as was found when it was opened."""
-        log = self._log
-        if log is None or log.missing_from is None:
-            return None
-        return f"offsets {log.missing_from} to {log.missing_end - 1} were synced once and are gone from this disk"
 
     def begin_anew(self) -> int:
         """An operator has given up what this disk has lost: the log goes on where it ended. Returns that offset.
@@ -266,8 +186,7 @@ class Replica:
         leading, log = self.leading, self.log
         if leading is None or any(member != self._node_id for member in leading.isr):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self}: others are in sync")
-        log.truncate_fully_and_start_at(log.log_end_offset)
-        self._was_cut(log)
+        self.restart_at(log.log_end_offset)
         self._begin_term(leading)
         return log.log_start_offset
 
@@ -297,20 +216,14 @@ class Replica:
     def append(self, incoming: Incoming) -> AppendInfo:
         info = self.log.append(incoming.buffer, incoming.headers, self.leader_epoch)
         if not info.duplicate:
-            self._marks.append((info.last_offset + 1, self._bytes_appended + len(incoming.buffer)))
+            self._bytes_appended += len(incoming.buffer)
+            self._marks.append((info.last_offset + 1, self._bytes_appended))
             if self.readers:
                 self._recent.add(info.base_offset, info.last_offset + 1, incoming.buffer)
             self._appended(len(incoming.buffer))
             for reader in self.readers:
                 reader.appended()
         return info
-
-    def _appended(self, size: int) -> None:
-        self._bytes_appended += size
-        if self._flush_each_append:
-            self._flusher.request(self)
-        else:
-            self._advance()
 
     def read(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> memoryview:
         log = self.log
@@ -324,7 +237,7 @@ class Replica:
         self.log.delete_records_before(offset)
         self._tell_readers(is_urgent=True)
         log_start_offset = self.log.log_start_offset
-        await self.make_durable()
+        await self.syncs.all_synced()
         return log_start_offset
 
     def apply_retention(self, now_ms: int) -> None:
@@ -332,7 +245,7 @@ class Replica:
         if self._log is not None:
             if self._log.apply_retention(now_ms, self.committed_end):
                 self._tell_readers()
-            self.sync_soon()
+            self.syncs.request_if_needed()
 
     async def low_watermark_reaches(self, offset: int, is_alive: Callable[[int], bool]) -> int:
         """Returns the offset from which on every living replica has its records, once it is `offset` or more.
@@ -361,16 +274,18 @@ class Replica:
 
     # What followers ask of their leader
 
-    def divergence(self, offset: int, last_epoch: int) -> tuple[int, int] | None:
-        """Where a follower's log that ends at `offset`, in `last_epoch`, is not this one: the largest epoch that both
-        may have, and its end here. None when all it has is what this log has, as far as it goes.
+    def divergence(
+        self, offset: int, last_epoch: int, unknown: ErrorCode = ErrorCode.UNKNOWN_LEADER_EPOCH
+    ) -> tuple[int, int] | None:
+        """Where a log that was read up to `offset`, in `last_epoch`, is not this one: the largest epoch that both may
+        have, and its end here. None when all of it is what this log has, as far as it goes.
 
-        Raises UNKNOWN_LEADER_EPOCH."""
+        Raises `unknown` when this log has no epoch to compare with."""
         if last_epoch < 0:
             return None  # it has nothing
         epoch, end_offset = self.log.epoch_end_offset(last_epoch)
         if epoch < 0:
-            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+            raise KafkaError(unknown)
         if epoch == last_epoch and end_offset >= offset:
             return None
         return epoch, end_offset
@@ -401,143 +316,19 @@ class Replica:
         records = log.read(offset, max_bytes, log.log_end_offset, min_one_batch=min_one_batch)
         return [records] if records else []
 
-    # Following
-
-    @property
-    def last_epoch(self) -> int:
-        """The epoch that wrote the last batch; -1 when there is none."""
-        return self.log.epochs.latest_epoch
-
     def append_from_leader(self, records: Buffer) -> bool:
-        """Raises CorruptRecords. Whether there was anything."""
         invariant(self.leading is None, f"{self} follows and leads at once")
-        if self.log.append_as_follower(continued_at(records, self.log.log_end_offset)) is None:
-            return False
-        self._appended(len(records))
-        return True
+        return super().append_from_leader(records)
 
-    def has_to_begin_earlier(self, records: Buffer) -> bool:
-        """It has nothing, and was told to begin where the leader's log does: inside of a batch, as it turns out.
-
-        Raises CorruptRecords."""
-        log = self.log
-        return log.log_start_offset == log.log_end_offset > first_offset(records)
-
-    def learn(self, high_watermark: int, leader_start: int) -> None:
-        """What the leader says of the log they share."""
-        log = self.log
-        self._told_high_watermark = high_watermark
-        self.high_watermark = max(self.high_watermark, min(high_watermark, log.log_end_offset))
-        self._learnt = max(self._learnt, min(high_watermark, log.log_end_offset))
-        start = min(leader_start, log.log_end_offset)
-        if start > log.log_start_offset:
-            log.delete_records_before(start)
-            self.high_watermark = max(self.high_watermark, start)
-            self.sync_soon()
-
-    def truncate_to(self, offset: int) -> None:
-        """Cuts off what the leader does not have. No sync may be under way. Waits for the disk."""
-        log = self.log
-        if offset < log.log_start_offset:
-            log.truncate_fully_and_start_at(offset)
-        else:
-            log.truncate_to(offset)
-        self._was_cut(log)
-
-    def restart_at(self, offset: int) -> None:
-        """Nothing that this log holds is in the leader's any more. No sync may be under way. Waits for the disk."""
-        self.log.truncate_fully_and_start_at(offset)
-        self._was_cut(self.log)
-
-    def _was_cut(self, log: PartitionLog) -> None:
-        self.durable_end = self._durable_end_of(log)
-        self.high_watermark = max(log.log_start_offset, min(self.high_watermark, log.log_end_offset))
-        self._learnt = min(self._learnt, log.log_end_offset)
-
-    async def settled(self) -> None:
-        """Returns when no sync is under way."""
-        await self._flusher.settled(self)
-
-    # Waiting
-
-    @property
-    def unsynced_bytes(self) -> int:
-        return self._bytes_appended - self._bytes_synced
+    # Moving on
 
     def is_committed(self, offset: int) -> bool:
         """Whether everything below `offset` is as safe as it will be acknowledged to be."""
         return offset <= self.high_watermark
 
-    def is_durable(self, offset: int) -> bool:
-        return offset <= self.durable_end
-
-    @property
-    def is_all_durable(self) -> bool:
-        return self.durable_end == self.log.log_end_offset
-
-    def when_committed(self, offset: int, when_safe: WhenSafe) -> None:
-        """Every in-sync replica has everything below `offset`."""
-        _enlist(self._commit_waiters, offset, when_safe)
-
-    def when_durable(self, offset: int, when_safe: WhenSafe) -> None:
-        """This node has everything below `offset`."""
-        _enlist(self._durable_waiters, offset, when_safe)
-
-    async def make_durable(self) -> None:
-        """Returns when everything that the log holds now is synced: by a sync that begins now, or by one that is under
-        way, if nothing was written since.
-
-        Raises UNKNOWN_TOPIC_OR_PARTITION when the partition goes away."""
-        if self.abandoned:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self.log.needs_sync:
-            self._sync_waiters.append(waiter)
-            self._flusher.request(self)
-        elif self.log.is_syncing:
-            self._syncing_waiters.append(waiter)
-        else:
-            return
-        await waiter
-
-    def sync_soon(self) -> None:
-        if self._log is not None and self._log.needs_sync and not self.abandoned:
-            self._flusher.request(self)
-
-    def begin_sync(self) -> SyncTicket | None:
-        if self._log is None or self.abandoned:
-            return None
-        ticket = self._log.begin_sync()
-        self._bytes_syncing = self._bytes_appended
-        self._syncing_waiters, self._sync_waiters = self._sync_waiters, []
-        if ticket is None:
-            self._end_waits()
-        return ticket
-
-    def complete_sync(self, ticket: SyncTicket) -> None:
-        if self._log is None:
-            return
-        self._log.complete_sync(ticket)
-        self._bytes_synced = self._bytes_syncing
-        if self.abandoned:
-            return
-        self._synced_offsets.record(self.topic_id, self.index, self._log.synced_offset)
-        self._end_waits()
-        self._advance()
-
-    def _end_waits(self) -> None:
-        for waiter in self._syncing_waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        self._syncing_waiters = []
-
-    def _durable_end_of(self, log: PartitionLog) -> int:
-        return log.synced_offset if self._flush_each_append else log.log_end_offset
-
     def _advance(self) -> None:
         durable = self.durable_end = self._durable_end_of(self.log)
-        while self._durable_waiters and self._durable_waiters[0][0] <= durable:
-            self._durable_waiters.popleft()[1](ErrorCode.NONE)
+        self.durables.reached(durable)
         if self.leading is not None:
             self._commit(self.leading.high_watermark(durable))
 
@@ -546,11 +337,11 @@ class Replica:
             return
         self.high_watermark = high_watermark
         self._recent.drop_below(high_watermark)
-        if self._commit_waiters:
+        if self.commits:
             enough = self.has_enough_replicas
-            code = ErrorCode.NONE if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-            while self._commit_waiters and self._commit_waiters[0][0] <= high_watermark:
-                self._commit_waiters.popleft()[1](code)
+            self.commits.reached(
+                high_watermark, ErrorCode.NONE if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            )
         before = self._bytes_readable
         while self._marks and self._marks[0][0] <= high_watermark:
             self._bytes_readable = self._marks.popleft()[1]
@@ -566,41 +357,15 @@ class Replica:
 
     # Ending
 
-    def close(self) -> None:
-        """Syncs and closes the log, so that the next start finds everything as it is."""
-        if self._log is not None:
-            self._log.close()
-            self._synced_offsets.record(self.topic_id, self.index, self._log.synced_offset)
-            self._log = None
-
     def abandon(self) -> None:
         """The topic was deleted: whoever waits for this partition looks again, and finds that out.
 
         A sync may still be under way: the files are let go of when it has ended (`release`).
         """
-        self.abandoned = True
+        self.syncs.abandon()
         self._end_term(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        for waiter in (*self._sync_waiters, *self._syncing_waiters):
-            if not waiter.done():
-                waiter.set_exception(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        self._sync_waiters, self._syncing_waiters = [], []
 
     def stop_waiting(self) -> None:
         """Fetches that wait for records look again."""
         for watcher in list(self.watchers):
             watcher.wake()
-
-    async def release(self) -> None:
-        """Lets go of the files of an abandoned partition, so that they can be removed."""
-        await self._flusher.settled(self)
-        if self.compaction is not None:
-            await asyncio.wait([self.compaction])
-        self._log = None
-
-
-def _enlist(waiters: deque[tuple[int, WhenSafe]], offset: int, when_safe: WhenSafe) -> None:
-    """The lowest offset first: a batch that is sent again lies below others that came after it."""
-    place = len(waiters)
-    while place and waiters[place - 1][0] > offset:
-        place -= 1
-    waiters.insert(place, (offset, when_safe))

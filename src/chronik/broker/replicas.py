@@ -15,12 +15,12 @@ from chronik.broker.flusher import Flusher
 from chronik.broker.incoming import IncomingRules
 from chronik.broker.recent import RecentRoom
 from chronik.broker.replica import Replica
-from chronik.broker.set_aside import DELETED_FOLDER, TOPICS_FOLDER, UNKNOWN_FOLDER, Mark, SetAside
+from chronik.broker.set_aside import DELETED_FOLDER, TOPICS_FOLDER, SetAside
 from chronik.broker.threads import run_to_its_end
 from chronik.broker.topic_settings import incoming_rules, log_config
 from chronik.clock import Clock
 from chronik.configs.resolver import ConfigResolver
-from chronik.files import FileCache, remove_tree
+from chronik.files import FileCache
 from chronik.ids import format_id
 from chronik.log.partition import PartitionLog
 from chronik.log.synced import SyncedOffsets
@@ -246,7 +246,7 @@ class Replicas:
     def begin(self) -> None:
         """The image has this life of the broker: its partitions take their roles."""
         self.began.set()
-        self._look_for_unknown()
+        self._unknown = self._set_aside.unknown_topics()
         for topic in list(self._store.image.topics.values()):
             self._update(topic)
         self._tidy_folders()
@@ -295,7 +295,7 @@ class Replicas:
             if replica is not None:
                 replica.rules = rules
                 if replica.opened_log is not None:
-                    replica.opened_log.reconfigure(config)
+                    replica.opened_log.config = config
 
     def _delete(self, topic: Topic) -> None:
         if self._topic_ids.get(topic.name) == topic.id:
@@ -348,21 +348,14 @@ class Replicas:
         known = {format_id(topic_id): topic_id for topic_id in self._store.image.topics_by_id}
         for name in files.list_folder(TOPICS_FOLDER):
             if name not in known:
-                self._set_aside_unknown(name)
+                self._set_aside.put_unknown(name, self._deletions_of(), self._clock.now_ms())
                 continue
             for index in files.list_folder(f"{TOPICS_FOLDER}/{name}"):
                 key = (known[name], int(index) if index.isdigit() else -1)
                 if index.isdigit() and key not in self._by_id and key not in self._leaving:
-                    self._set_aside_unknown(f"{name}/{index}")
+                    self._set_aside.put_unknown(f"{name}/{index}", self._deletions_of(), self._clock.now_ms())
                     self._synced_offsets.remove(*key)  # should it come here again, it comes with nothing
         self.give_up_expired()
-
-    def _set_aside_unknown(self, folder: str) -> None:
-        cluster_id = self._deletions_of()
-        mark = None if cluster_id is None else Mark(cluster_id, self._clock.now_ms())
-        why = "belongs to nothing here" if mark is None else "was deleted or moved while this node was away"
-        logger.warning("%s/%s %s: set aside in %s", TOPICS_FOLDER, folder, why, UNKNOWN_FOLDER)
-        self._set_aside.put(folder, UNKNOWN_FOLDER, mark)
 
     def give_up_expired(self) -> None:
         """From time to time: what was set aside as deleted goes at last."""
@@ -370,10 +363,6 @@ class Replicas:
             self._set_aside.give_up_expired(cluster_id, self._clock.now_ms())
         if self._cache.files.list_folder(DELETED_FOLDER):
             self._removal_due.set()
-
-    def _look_for_unknown(self) -> None:
-        topics = {name: each.topic_id for name, each in self._set_aside.unknown().items() if each.partition is None}
-        self._unknown = {topic_id: name for name, topic_id in sorted(topics.items(), reverse=True)}
 
     def _bring_back(self, topic: Topic) -> None:
         """It was set aside when the wrong metadata was looked at. Before its logs are opened."""
@@ -392,7 +381,7 @@ class Replicas:
                     await replica.release()
                 self._to_remove.popleft()
                 self._take_away(removal)
-            await run_to_its_end(self._remove_deleted)
+            await run_to_its_end(self._set_aside.remove_deleted)
 
     def _take_away(self, removal: _Removal) -> None:
         self._cache.forget_folder(f"{TOPICS_FOLDER}/{removal.folder}")
@@ -402,11 +391,6 @@ class Replicas:
             topic = self._store.image.topics_by_id.get(removal.topic_id)
             if topic is not None and not self.stopping:
                 self._update(topic)  # it may have come back meanwhile
-
-    def _remove_deleted(self) -> None:
-        files = self._cache.files
-        for name in files.list_folder(DELETED_FOLDER):
-            remove_tree(files, f"{DELETED_FOLDER}/{name}")
 
     def end_waits(self) -> None:
         """This node is fenced: whoever waits here is sent away at once."""

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from chronik.files import FileSystem, folder_of, read_file, write_atomically
+from chronik.files import FileSystem, folder_of, read_file, remove_tree, write_atomically
 from chronik.ids import parse_id
 
 logger = logging.getLogger("chronik.broker")
@@ -71,6 +71,17 @@ class SetAside:
             write_atomically(self._files, f"{path}/{MARK_FILE}", msgspec.json.encode(mark))
         self._move(path, under, folder.replace("/", "-"))
 
+    def put_unknown(self, folder: str, deleted_by: str | None, now_ms: int) -> None:
+        """`deleted_by` is the cluster that has deleted it, or moved it elsewhere, if that is certain."""
+        mark = None if deleted_by is None else Mark(deleted_by, now_ms)
+        why = "belongs to nothing here" if mark is None else "was deleted or moved while this node was away"
+        logger.warning("%s/%s %s: set aside in %s", TOPICS_FOLDER, folder, why, UNKNOWN_FOLDER)
+        self.put(folder, UNKNOWN_FOLDER, mark)
+
+    def unknown_topics(self) -> dict[bytes, str]:
+        topics = {name: each.topic_id for name, each in self.unknown().items() if each.partition is None}
+        return {topic_id: name for name, topic_id in sorted(topics.items(), reverse=True)}
+
     def unknown(self) -> dict[str, Name]:
         """What lies there under names that were given here."""
         parsed = {name: parse_name(name) for name in self._files.list_folder(UNKNOWN_FOLDER)}
@@ -114,6 +125,10 @@ class SetAside:
             if mark is not None and mark.cluster_id == cluster_id and now_ms - mark.time_ms >= DELETED_KEPT_MS:
                 logger.info("%s/%s was deleted long ago, and is removed", UNKNOWN_FOLDER, name)
                 self._move(f"{UNKNOWN_FOLDER}/{name}", DELETED_FOLDER, name)
+
+    def remove_deleted(self) -> None:
+        for name in self._files.list_folder(DELETED_FOLDER):
+            remove_tree(self._files, f"{DELETED_FOLDER}/{name}")
 
     def _mark_of(self, folder: str) -> Mark | None:
         data = read_file(self._files, f"{folder}/{MARK_FILE}")

@@ -16,78 +16,11 @@ import errno
 import os
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import NoReturn
 
 from chronik.errors import DataFolderInUse, StorageFailed
 from chronik.files.interface import Buffer, folder_of, folders_above
-
-SECTOR = 512  # what disks write as one unit
-
-
-@dataclass(slots=True)
-class Change:
-    """A write of `data` at `position`, or a truncation to `position` when there is no data; a reservation only ever
-    lengthens the file."""
-
-    position: int
-    data: bytes | None
-    is_reservation: bool = False
-
-    def apply(self, content: bytearray) -> None:
-        if self.is_reservation:
-            _resize(content, max(self.position, len(content)))
-        elif self.data is None:
-            _resize(content, self.position)
-        else:
-            _overwrite(content, self.position, self.data)
-
-
-@dataclass(slots=True, eq=False)
-class Inode:
-    """The bytes of a file (None for a folder), whatever its name is."""
-
-    content: bytearray | None
-    synced: bytearray = field(default_factory=bytearray)
-    pending: list[Change] = field(default_factory=list)
-    modified_ms: int = 0
-
-    def change(self, change: Change) -> None:
-        assert self.content is not None
-        change.apply(self.content)
-        self.pending.append(change)
-
-    def sync(self) -> None:
-        pending, self.pending = self.pending, []
-        for change in pending:
-            change.apply(self.synced)
-
-    def drop_pending(self) -> None:
-        """A failed fsync: the pages count as clean although they never reached the disk."""
-        self.pending = []
-
-    def after_power_cut(self, chance: random.Random) -> Inode:
-        content = bytearray(self.synced)
-        if self.pending:
-            _apply_some(content, self.pending, chance)
-        return Inode(content if self.content is not None else None, bytearray(content))
-
-
-@dataclass(slots=True)
-class NameChange:
-    """`path` now names `inode`, or nothing; a rename also takes the old name away, in the same instant."""
-
-    path: str
-    inode: Inode | None
-    old_path: str | None = None
-
-    def apply(self, names: dict[str, Inode]) -> None:
-        if self.old_path is not None:
-            names.pop(self.old_path, None)
-        if self.inode is not None:
-            names[self.path] = self.inode
-        else:
-            names.pop(self.path, None)
+from chronik.files.twin_disk import Change, Inode, NameChange, survivors
 
 
 class TwinFiles:
@@ -117,7 +50,7 @@ class TwinFiles:
         chance = random.Random(seed)
         names = dict(self._durable_names)
         for changes in self._pending_names.values():
-            for change in _survivors(changes, chance):
+            for change in survivors(changes, chance):
                 change.apply(names)
         after = TwinFiles()
         inodes: dict[int, Inode] = {}
@@ -345,62 +278,6 @@ class TwinFile:
     def _require_open(self) -> None:
         if self._closed:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)
-
-
-def _survivors(changes: list[NameChange], chance: random.Random) -> list[NameChange]:
-    """Any subset, in order: nothing promises that names reach the disk in the order in which they changed."""
-    if chance.random() < 0.25:
-        return changes
-    return [change for change in changes if chance.random() < 0.5]
-
-
-def _apply_some(content: bytearray, pending: list[Change], chance: random.Random) -> None:
-    kind = chance.randrange(4)
-    if kind == 0:  # nothing of it
-        return
-    if kind == 1:  # all of it
-        for change in pending:
-            change.apply(content)
-    elif kind == 2:  # the first changes, the last of them torn
-        kept = chance.randint(0, len(pending))
-        for change in pending[:kept]:
-            change.apply(content)
-        if kept < len(pending):
-            torn = pending[kept].data
-            if torn:
-                _overwrite(content, pending[kept].position, torn[: chance.randrange(len(torn))])
-    else:
-        for change in pending:
-            _apply_sectors(content, change, chance)
-
-
-def _apply_sectors(content: bytearray, change: Change, chance: random.Random) -> None:
-    if change.data is None:
-        if chance.random() < 0.5:
-            change.apply(content)
-        return
-    start, end = change.position, change.position + len(change.data)
-    position = start
-    while position < end:
-        stop = min(end, position - position % SECTOR + SECTOR)
-        if chance.random() < 0.5:
-            _overwrite(content, position, change.data[position - start : stop - start])
-        position = stop
-    if chance.random() < 0.5 and len(content) < end:  # the new length arrived before the data: zeros
-        _resize(content, end)
-
-
-def _overwrite(content: bytearray, position: int, data: bytes) -> None:
-    if len(content) < position:
-        _resize(content, position)
-    content[position : position + len(data)] = data
-
-
-def _resize(content: bytearray, size: int) -> None:
-    if size < len(content):
-        del content[size:]
-    else:
-        content.extend(bytes(size - len(content)))
 
 
 def _all_folders_exist(path: str, names: dict[str, Inode]) -> bool:

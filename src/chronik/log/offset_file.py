@@ -46,3 +46,39 @@ class OffsetFile:
         """
         data = _OFFSET.pack(offset)
         write_atomically(self._files, self.path, (data + _CRC.pack(crc32c(data))) * 2)
+
+
+class OffsetMarks:
+    """The two of a log: where it starts, and how far it is compacted, which is never below its start."""
+
+    __slots__ = ("_compacted", "compacted_offset", "start")
+
+    def __init__(self, start: OffsetFile, compacted: OffsetFile, log_start_offset: int) -> None:
+        self.start = start
+        self.compacted_offset = log_start_offset
+        self._compacted = compacted
+
+    def load(self, log_start_offset: int, log_end_offset: int) -> None:
+        self.compacted_offset = max(log_start_offset, min(self._compacted.load() or 0, log_end_offset))
+
+    def compacted_to(self, offset: int) -> None:
+        self.compacted_offset = max(self.compacted_offset, offset)
+
+    def cut(self, log_start_offset: int, offset: int) -> None:
+        """The log ends at `offset`. Waits for the disk."""
+        self.compacted_offset = max(log_start_offset, min(self.compacted_offset, offset))
+        if (self._compacted.stored or 0) > self.compacted_offset:
+            self._compacted.store(self.compacted_offset)
+
+    def to_store(
+        self, log_start_offset: int, first_segment: int | None, *, is_exchanging: bool
+    ) -> list[tuple[OffsetFile, int]]:
+        """What the next sync has to write."""
+        offsets = []
+        # A log that starts where its first segment does needs no file to say so.
+        if first_segment is not None and log_start_offset > max(self.start.stored or 0, first_segment):
+            offsets.append((self.start, log_start_offset))
+        compacted_before = max(self._compacted.stored or 0, log_start_offset)
+        if self.compacted_offset > compacted_before and not is_exchanging:
+            offsets.append((self._compacted, self.compacted_offset))
+        return offsets

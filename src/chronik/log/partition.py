@@ -19,7 +19,7 @@ from chronik.log import names, retention, times
 from chronik.log.appends import AppendInfo, AppendOrigin, check_replicated
 from chronik.log.compaction import Compaction, plan_compaction
 from chronik.log.config import LogConfig
-from chronik.log.offset_file import OffsetFile
+from chronik.log.offset_file import OffsetFile, OffsetMarks
 from chronik.log.producers import ProducerStates
 from chronik.log.recovery import Recovered, recover
 from chronik.log.segment import Segment
@@ -43,13 +43,11 @@ class PartitionLog:
     __slots__ = (
         "_cache",
         "_clock",
-        "_compacted_file",
-        "_compacted_offset",
         "_files",
         "_lower_recovery_point",
+        "_marks",
         "_producers",
         "_segments",
-        "_start_file",
         "_ticket",
         "_truncations",
         "_unsynced",
@@ -76,6 +74,7 @@ class PartitionLog:
         """Use `open`."""
         self.folder = folder
         self.config = config
+        """Another one may be set: it holds for what is written, deleted and compacted from then on."""
         self.epochs = recovered.epochs
         self.log_start_offset = recovered.log_start_offset
         self.log_end_offset = recovered.log_end_offset
@@ -91,9 +90,9 @@ class PartitionLog:
         self._unsynced = Unsynced(cache, clock)
         self._segments = Segments(cache, folder, self._unsynced, recovered.segments)
         self._producers = ProducerMemory(cache, folder, clock, self._unsynced, recovered.names)
-        self._start_file = recovered.start_file
-        self._compacted_file = OffsetFile(files, f"{folder}/{names.COMPACTED}")
-        self._compacted_offset = recovered.log_start_offset
+        self._marks = OffsetMarks(
+            recovered.start_file, OffsetFile(files, f"{folder}/{names.COMPACTED}"), recovered.log_start_offset
+        )
         self._ticket: SyncTicket | None = None
         self._truncations = 0
 
@@ -117,14 +116,9 @@ class PartitionLog:
         recovered = recover(files, cache, folder, recovery_point, config.index_interval_bytes)
         log = cls(files, cache, folder, config, clock, lower_recovery_point, recovered)
         if recovered.names:
-            compacted_offset = log._compacted_file.load() or 0
-            log._compacted_offset = max(log.log_start_offset, min(compacted_offset, log.log_end_offset))
+            log._marks.load(log.log_start_offset, log.log_end_offset)
             log._producers.reload(log._segments.all, log.epochs, log.log_end_offset)
         return log
-
-    def reconfigure(self, config: LogConfig) -> None:
-        """Holds for what is written, deleted and compacted from now on."""
-        self.config = config
 
     @property
     def is_lost(self) -> bool:
@@ -258,10 +252,6 @@ class PartitionLog:
         """The largest epoch not above `epoch`, and where it ends; (-1, -1) when unknown."""
         return self.epochs.end_offset(epoch, self.log_end_offset)
 
-    def assign_epoch(self, epoch: int, start_offset: int) -> None:
-        """From `start_offset` on, which is the log's end, batches carry `epoch`. Stored with the first of them."""
-        self.epochs.assign(epoch, start_offset)
-
     def forget_unused_epochs(self) -> None:
         """Epochs in which this node led and wrote nothing: their offsets are another leader's to fill."""
         invariant(not self.epochs.drop_from(self.log_end_offset), "an epoch without batches was stored")
@@ -270,7 +260,7 @@ class PartitionLog:
 
     @property
     def needs_sync(self) -> bool:
-        return bool(self._unsynced or self._segments.swaps or self._offsets_to_store())
+        return bool(self._unsynced or self._segments.swaps or self._marks_to_store())
 
     @property
     def is_syncing(self) -> bool:
@@ -285,7 +275,7 @@ class PartitionLog:
         if not self.needs_sync:
             return None
         invariant(self._ticket is None, "a sync of this log is still under way")
-        self._ticket = self._unsynced.begin(self.log_end_offset, self._offsets_to_store())
+        self._ticket = self._unsynced.begin(self.log_end_offset, self._marks_to_store())
         self._segments.swaps.sync_begins()
         return self._ticket
 
@@ -296,7 +286,7 @@ class PartitionLog:
         self._unsynced.complete(ticket)
         self.synced_offset = max(self.synced_offset, ticket.end_offset)
         self._segments.swaps.advance(self.config.file_delete_delay_ms)
-        self._segments.drop_before(self._start_file.stored or 0, self.config.file_delete_delay_ms)
+        self._segments.drop_before(self._marks.start.stored or 0, self.config.file_delete_delay_ms)
 
     def sync(self) -> None:
         """All at once, waiting for the disk."""
@@ -315,16 +305,10 @@ class PartitionLog:
             self.sync()
         self._segments.close()
 
-    def _offsets_to_store(self) -> list[tuple[OffsetFile, int]]:
-        offsets = []
+    def _marks_to_store(self) -> list[tuple[OffsetFile, int]]:
         segments = self._segments
-        # A log that starts where its first segment does needs no file to say so.
-        if segments.all and self.log_start_offset > max(self._start_file.stored or 0, segments.all[0].base_offset):
-            offsets.append((self._start_file, self.log_start_offset))
-        compacted_before = max(self._compacted_file.stored or 0, self.log_start_offset)
-        if self._compacted_offset > compacted_before and not segments.swaps:
-            offsets.append((self._compacted_file, self._compacted_offset))
-        return offsets
+        first = segments.all[0].base_offset if segments.all else None
+        return self._marks.to_store(self.log_start_offset, first, is_exchanging=bool(segments.swaps))
 
     # -- deleting and compacting --------------------------------------------------------------------------------------
 
@@ -333,7 +317,7 @@ class PartitionLog:
         if offset > self.log_end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         self.log_start_offset = max(self.log_start_offset, offset)
-        self._compacted_offset = max(self._compacted_offset, offset)
+        self._marks.compacted_to(offset)
         return self.log_start_offset
 
     def apply_retention(self, now_ms: int, up_to_offset: int | None = None) -> int:
@@ -370,7 +354,7 @@ class PartitionLog:
             self.epochs,
             self._producers.states,
             [segment for segment in self._segments.all[:-1] if segment.end_offset <= limit],
-            self._compacted_offset,
+            self._marks.compacted_offset,
             now_ms,
             self._truncations,
         )
@@ -381,7 +365,7 @@ class PartitionLog:
         if compaction.truncations != self._truncations or not self._segments.exchange(compaction):
             compaction.discard()
             return False
-        self._compacted_offset = max(self._compacted_offset, compaction.compacted_offset)
+        self._marks.compacted_to(compaction.compacted_offset)
         return True
 
     # -- truncating ---------------------------------------------------------------------------------------------------
@@ -394,7 +378,7 @@ class PartitionLog:
         self._prepare_truncation(offset)
         number = self._segments.number_of(offset)
         segment = self._segments.all[number]
-        position, end_offset = self._boundary(segment, offset)
+        position, end_offset = segment.batch_containing(offset, self.epochs)
         if end_offset < self.synced_offset:
             self._lower_recovery_point(end_offset)
             self.synced_offset = end_offset
@@ -415,7 +399,7 @@ class PartitionLog:
         self._producers.forget()
         for folder in [self.folder, *self._files.make_folder(self.folder)]:
             self._files.sync_folder(folder)
-        self._start_file.store(offset)
+        self._marks.start.store(offset)
         self.log_start_offset = self.log_end_offset = self.synced_offset = offset
         self._truncate_beside_the_segments(0)
 
@@ -426,18 +410,8 @@ class PartitionLog:
         self._segments.swaps.settle(self.config.file_delete_delay_ms)
         self._truncations += 1
 
-    def _boundary(self, segment: Segment, offset: int) -> tuple[int, int]:
-        """(position, base offset) of the batch that contains `offset`."""
-        for piece in segment.walk_from(offset, self.epochs):
-            is_rest = piece.batch is None and piece.base_offset >= offset  # of a batch that is not whole
-            if piece.next_offset > offset or is_rest:
-                return piece.position, piece.base_offset
-        return segment.size, segment.end_offset
-
     def _truncate_beside_the_segments(self, offset: int) -> None:
         self._unsynced.forget(f"{self.folder}/{names.LEADER_EPOCHS}")
         self.epochs.drop_from(offset)
         self.epochs.rewrite()
-        self._compacted_offset = max(self.log_start_offset, min(self._compacted_offset, offset))
-        if (self._compacted_file.stored or 0) > self._compacted_offset:
-            self._compacted_file.store(self._compacted_offset)
+        self._marks.cut(self.log_start_offset, offset)

@@ -13,10 +13,11 @@ from typing import NamedTuple
 from chronik.files import Buffer, File, FileCache
 from chronik.limits import FRAME_BYTES_MAX
 from chronik.log import names
+from chronik.log.damage import next_good_behind
 from chronik.log.epochs import EpochHistory
 from chronik.log.index import IndexDamaged, IndexEntry, SegmentIndex
 from chronik.log.room import Room
-from chronik.log.scan import Anchor, batch_at, claimed_size, next_good
+from chronik.log.scan import batch_at, claimed_size
 from chronik.protocol.batch import HEADER_BYTES, LENGTH_END, BatchHeader, parse_header
 from chronik.protocol.errors import CorruptRecords
 
@@ -25,9 +26,6 @@ WALK_BYTES = 1 << 20
 
 # The next reads of so many consumers are remembered, so that reading on needs no look into the index.
 HINTS_MAX = 64
-
-# How far behind damage the next good batch is searched for when the index does not help.
-SEARCH_BYTES_MAX = 64 << 20
 
 # What the index may have skipped before the batch that is asked for is read along with it.
 READ_AHEAD_BYTES = 8192
@@ -186,7 +184,7 @@ class Segment:
         """
         position, at = self._start_for(offset, epochs)
         ahead = 0 if at == offset else READ_AHEAD_BYTES
-        view = self._view(position, max_bytes + ahead)
+        view = self.view(position, max_bytes + ahead)
         local, start = 0, -1
         epoch, epoch_end = epochs.range_at(at)
         while at < up_to_offset:
@@ -201,10 +199,10 @@ class Segment:
                 if whole is not None:
                     view = whole
                     continue
-                position, at = self._behind(position, at, epochs, self.end_offset)
+                position, at = next_good_behind(self, position, at, epochs, self.end_offset)
                 if at > offset:
                     raise CorruptRecords(f"the batch at offset {offset} in {self.log_path} is damaged")
-                view = self._view(position, max_bytes + READ_AHEAD_BYTES)
+                view = self.view(position, max_bytes + READ_AHEAD_BYTES)
                 epoch, epoch_end = epochs.range_at(at)
                 continue
             size, next_offset = batch
@@ -235,7 +233,7 @@ class Segment:
         local = 0
         while position < self.size:
             if local >= len(view):
-                view, local = self._view(position, WALK_BYTES), 0
+                view, local = self.view(position, WALK_BYTES), 0
             batch = batch_at(view, local, offset, epochs.range_at(offset)[0])
             if batch is not None:
                 size, next_offset = batch
@@ -244,13 +242,14 @@ class Segment:
                 position, offset = position + size, next_offset
                 continue
             if local and position + len(view) - local < self.size:
-                view, local = self._view(position, WALK_BYTES), 0
+                view, local = self.view(position, WALK_BYTES), 0
                 continue
             whole = self._whole_batch(view[local:], position)
             if whole is not None:
                 view, local = whole, 0
                 continue
-            good = self._behind(position, offset, epochs, self.end_offset if end_offset is None else end_offset)
+            end = self.end_offset if end_offset is None else end_offset
+            good = next_good_behind(self, position, offset, epochs, end)
             yield Piece(position, offset, *good, None)
             (position, offset), view, local = good, memoryview(b""), 0
 
@@ -267,6 +266,14 @@ class Segment:
         """Of an indexed batch that does not stand behind `position`."""
         entry = self._entry(lambda: self.index.floor_position(position), epochs)
         return self.base_offset if entry is None else entry.offset
+
+    def batch_containing(self, offset: int, epochs: EpochHistory) -> tuple[int, int]:
+        """(position, base offset) of it; of the end when no batch does."""
+        for piece in self.walk_from(offset, epochs):
+            is_rest = piece.batch is None and piece.base_offset >= offset  # of a batch that is not whole
+            if piece.next_offset > offset or is_rest:
+                return piece.position, piece.base_offset
+        return self.size, self.end_offset
 
     # -- the index ----------------------------------------------------------------------------------------------------
 
@@ -307,7 +314,7 @@ class Segment:
         self._reset_index(number + 1)
         if entry is None:
             return 0, self.base_offset
-        self.first_timestamp = _TIMESTAMP.unpack_from(self._view(0, HEADER_BYTES), MAX_TIMESTAMP_POSITION)[0]
+        self.first_timestamp = _TIMESTAMP.unpack_from(self.view(0, HEADER_BYTES), MAX_TIMESTAMP_POSITION)[0]
         self.max_timestamp, self.max_timestamp_offset = entry.max_timestamp, entry.max_timestamp_offset
         return entry.position, entry.offset
 
@@ -354,7 +361,7 @@ class Segment:
 
     # -- bytes --------------------------------------------------------------------------------------------------------
 
-    def _view(self, position: int, size: int) -> memoryview:
+    def view(self, position: int, size: int) -> memoryview:
         return memoryview(self.file.pread(max(0, min(size, self.size - position)), position))
 
     def _whole_batch(self, view: memoryview, position: int) -> memoryview | None:
@@ -362,44 +369,11 @@ class Segment:
         left = self.size - position
         size = max(claimed_size(view, 0), min(READ_AHEAD_BYTES, left))
         if len(view) < size <= min(left, FRAME_BYTES_MAX):
-            longer = self._view(position, size)
+            longer = self.view(position, size)
             return longer if len(longer) > len(view) else None  # the file may have been cut behind our back
         return None
 
-    def _behind(self, position: int, offset: int, epochs: EpochHistory, end_offset: int) -> tuple[int, int]:
-        """(position, offset) of the next good batch behind damage; the end of the segment when there is none."""
-
-        def epoch_at(at: int) -> int:
-            return epochs.range_at(at)[0]
-
-        for anchor in self._anchors_behind(position, offset, end_offset):
-            if anchor.position - position > SEARCH_BYTES_MAX:
-                break
-            view = self._view(position, anchor.position - position)
-            found = next_good(view, 0, offset, Anchor(anchor.position - position, anchor.offset), epoch_at)
-            if found is not None:
-                return position + found[0], found[1]
-            if self._is_good(anchor, epoch_at):
-                return anchor
-            position = anchor.position
-        return self.size, max(offset, end_offset)
-
-    def _is_good(self, anchor: Anchor, epoch_at: Callable[[int], int]) -> bool:
-        return batch_at(self.view_of_batch(anchor.position), 0, anchor.offset, epoch_at(anchor.offset)) is not None
-
     def view_of_batch(self, position: int) -> memoryview:
         """The bytes from `position` on, at least as many as the batch there claims to have, if the file has them."""
-        view = self._view(position, READ_AHEAD_BYTES)
+        view = self.view(position, READ_AHEAD_BYTES)
         return self._whole_batch(view, position) or view
-
-    def _anchors_behind(self, position: int, offset: int, end_offset: int) -> Iterator[Anchor]:
-        try:
-            number = self.index.floor_offset(offset) + 1
-            while number < len(self.index):
-                entry = self.index.entry(number)
-                if entry.position > position:
-                    yield Anchor(entry.position, entry.offset)
-                number += 1
-        except IndexDamaged:
-            pass
-        yield Anchor(self.size, end_offset)

@@ -179,7 +179,7 @@ class LeaderFetcher:
         if replica.is_in_isr:
             self._plan.rest((replica.topic_id, replica.index), self._clock.monotonic() + LEAVING_SECONDS)
             return
-        await replica.settled()
+        await replica.syncs.settled()
         is_follower = not replica.abandoned and replica.leading is None and not replica.is_in_isr
         if is_follower and replica.log.missing_from is not None:
             end = replica.log.log_end_offset
@@ -234,7 +234,7 @@ class LeaderFetcher:
         replica = followed.replica
         try:
             if portion.records and replica.has_to_begin_earlier(portion.records):
-                await replica.settled()
+                await replica.syncs.settled()
                 if not self._plan.is_current(key, followed) or replica.leading is not None:
                     return False
                 replica.restart_at(first_offset(portion.records))  # the start comes back with what is learnt below
@@ -260,7 +260,7 @@ class LeaderFetcher:
             self._plan.failed(key, self._clock.monotonic())
             logger.debug("%r: node %d answers %s", replica, self._leader, ErrorCode(portion.error).name)
             return
-        await replica.settled()
+        await replica.syncs.settled()
         if not self._plan.is_current(key, followed) or replica.leading is not None:
             return
         before, committed = replica.log.log_end_offset, replica.committed_end
@@ -293,7 +293,7 @@ async def _make_durable(replicas: list[Replica]) -> None:
     for replica in replicas:
         try:
             if not replica.abandoned and not replica.is_all_durable:
-                await replica.make_durable()
+                await replica.syncs.all_synced()
         except KafkaError:
             logger.debug("%r is gone", replica)
 

@@ -1,0 +1,59 @@
+"""The way around damage in a segment: its index and its end tell where batches stand behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from chronik.log.epochs import EpochHistory
+from chronik.log.index import IndexDamaged, SegmentIndex
+from chronik.log.scan import Anchor, batch_at, next_good
+
+# How far behind damage the next good batch is searched for when the index does not help.
+SEARCH_BYTES_MAX = 64 << 20
+
+
+class Damaged(Protocol):
+    """A segment, as far as the search goes."""
+
+    size: int
+    index: SegmentIndex
+
+    def view(self, position: int, size: int) -> memoryview: ...
+
+    def view_of_batch(self, position: int) -> memoryview: ...
+
+
+def next_good_behind(
+    segment: Damaged, position: int, offset: int, epochs: EpochHistory, end_offset: int
+) -> tuple[int, int]:
+    """(position, offset) of the next good batch behind damage; the end of the segment when there is none."""
+
+    def epoch_at(at: int) -> int:
+        return epochs.range_at(at)[0]
+
+    for anchor in _anchors_behind(segment, position, offset, end_offset):
+        if anchor.position - position > SEARCH_BYTES_MAX:
+            break
+        view = segment.view(position, anchor.position - position)
+        found = next_good(view, 0, offset, Anchor(anchor.position - position, anchor.offset), epoch_at)
+        if found is not None:
+            return position + found[0], found[1]
+        if batch_at(segment.view_of_batch(anchor.position), 0, anchor.offset, epoch_at(anchor.offset)) is not None:
+            return anchor
+        position = anchor.position
+    return segment.size, max(offset, end_offset)
+
+
+def _anchors_behind(segment: Damaged, position: int, offset: int, end_offset: int) -> Iterator[Anchor]:
+    index = segment.index
+    try:
+        number = index.floor_offset(offset) + 1
+        while number < len(index):
+            entry = index.entry(number)
+            if entry.position > position:
+                yield Anchor(entry.position, entry.offset)
+            number += 1
+    except IndexDamaged:
+        pass
+    yield Anchor(segment.size, end_offset)
