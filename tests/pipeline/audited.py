@@ -11,9 +11,9 @@ from chronik.files import FileCache, RealFiles
 from chronik.log.config import LogConfig
 from chronik.log.partition import PartitionLog
 from chronik.pipeline.audit.findings import Finding
-from chronik.pipeline.audit.logs import LogsCompared, compare_logs
+from chronik.pipeline.audit.logs.compare import LogsCompared, compare_logs
 from chronik.pipeline.audit.standing import Partition, Replica
-from chronik.pipeline.tasks import in_this_process
+from chronik.pipeline.spark.tasks import in_this_process
 from chronik.protocol.batch import iter_batches
 from chronik.protocol.records import Record, encode_batch
 

@@ -11,13 +11,13 @@ import pyarrow.dataset as ds
 
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
-from chronik.pipeline.columns import HEADERS_TYPE, Columns
-from chronik.pipeline.tables.columns import Kind, Partitioning, batch_of, own_columns, schema_of
-from chronik.pipeline.tables.committer import Committer, Snapshot, TableSpec
-from chronik.pipeline.tables.delta import DeltaCommitter
+from chronik.pipeline.records.columns import HEADERS_TYPE, Columns
+from chronik.pipeline.tables.delta.table import DeltaCommitter
+from chronik.pipeline.tables.layout import Kind, Partitioning, batch_of, own_columns, schema_of
 from chronik.pipeline.tables.parquet import PartitionedWriter
-from chronik.pipeline.tables.progress import Landed, Span
+from chronik.pipeline.tables.spans import Landed, Span
 from chronik.pipeline.tables.storage import Storage
+from chronik.pipeline.tables.topic_table import Committer, Snapshot, TableSpec
 from chronik.testing import Broker
 
 SPEC = TableSpec("orders", "AAAAAAAAAAAAAAAAAAAAAQ")

@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from confluent_kafka import KafkaError, Producer
 
-from chronik.pipeline.tables.columns import OFFSET, PARTITION, VALUE_CRC32C
-from chronik.pipeline.tables.committer import TableMissing
-from chronik.pipeline.tables.delta import DeltaCommitter
+from chronik.pipeline.tables.delta.table import DeltaCommitter
+from chronik.pipeline.tables.layout import OFFSET, PARTITION, VALUE_CRC32C
+from chronik.pipeline.tables.topic_table import TableMissing
 
 VALUE_BYTES = 100
 FLUSH_SECONDS_MAX = 300.0

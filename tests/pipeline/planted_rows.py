@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from chronik.pipeline.columns import HEADERS_TYPE, Columns
-from chronik.pipeline.tables.columns import ERROR, VALUE, Kind, Partitioning, batch_of, own_columns
-from chronik.pipeline.tables.committer import TableSpec
-from chronik.pipeline.tables.decoding import decode_rows
-from chronik.pipeline.tables.delta import DeltaCommitter
-from chronik.pipeline.tables.inference import infer_fields
+from chronik.pipeline.records.columns import HEADERS_TYPE, Columns
+from chronik.pipeline.tables.delta.table import DeltaCommitter
+from chronik.pipeline.tables.layout import ERROR, VALUE, Kind, Partitioning, batch_of, own_columns
 from chronik.pipeline.tables.parquet import PartitionedWriter
-from chronik.pipeline.tables.progress import Landed, Span
-from chronik.pipeline.tables.shaping import decode_json
+from chronik.pipeline.tables.spans import Landed, Span
 from chronik.pipeline.tables.storage import Storage, dead_letters_uri, table_uri
+from chronik.pipeline.tables.topic_table import TableSpec
+from chronik.pipeline.tables.values.inference import infer_fields
+from chronik.pipeline.tables.values.json_rows import decode_rows
+from chronik.pipeline.tables.values.shaping import decode_json
 from tests.pipeline.landing_rows import NOON_2024_05_01_MS
 
 Headers = Sequence[tuple[str, bytes | None]]

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from chronik.pipeline.runtime import LOOPBACK, environment
+from chronik.pipeline.spark.runtime import LOOPBACK, environment
 from chronik.testing.ports import ReservedPorts
 
 READY_SECONDS_MAX = 240.0

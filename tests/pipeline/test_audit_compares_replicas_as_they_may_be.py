@@ -15,13 +15,13 @@ from chronik.files import RealFiles
 from chronik.log.config import LogConfig
 from chronik.log.names import LOG, offset_name, swap_name
 from chronik.log.offset_file import OffsetFile
-from chronik.pipeline.audit import planning, surviving
 from chronik.pipeline.audit.findings import Kind
 from chronik.pipeline.audit.folders import agreed_end, epochs_of
-from chronik.pipeline.audit.logs import compare_logs
+from chronik.pipeline.audit.logs import stretches, surviving
+from chronik.pipeline.audit.logs.compare import compare_logs
+from chronik.pipeline.audit.logs.walk import Batch, Place, Walk
 from chronik.pipeline.audit.standing import Partition, Replica
-from chronik.pipeline.audit.walk import Batch, Place, Walk
-from chronik.pipeline.tasks import in_this_process
+from chronik.pipeline.spark.tasks import in_this_process
 from chronik.protocol.batch import parse_header
 from chronik.protocol.records import decode_batch, encode_batch
 from chronik.protocol.rewrite import retain
@@ -40,11 +40,11 @@ COMPACTED = LogConfig(
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks and slices so small that a short log has many."""
-    for module in ("digests", "planning", "comparing"):
-        monkeypatch.setattr(f"chronik.pipeline.audit.{module}.CHUNK_OFFSETS", 16)
-    monkeypatch.setattr(planning, "SLICE_BYTES", 900)
-    monkeypatch.setattr(planning, "BUNDLE_BYTES_MIN", 1000)
-    monkeypatch.setattr(planning, "ROUND_BYTES", 3000)
+    for module in ("digests", "stretches", "comparing"):
+        monkeypatch.setattr(f"chronik.pipeline.audit.logs.{module}.CHUNK_OFFSETS", 16)
+    monkeypatch.setattr(stretches, "SLICE_BYTES", 900)
+    monkeypatch.setattr(stretches, "BUNDLE_BYTES_MIN", 1000)
+    monkeypatch.setattr(stretches, "ROUND_BYTES", 3000)
 
 
 def written_thrice(tmp_path: Path, *segment_bytes: int, batches: int = 40) -> Copies:
@@ -64,7 +64,7 @@ def test_where_segments_and_slices_are_cut_makes_no_difference(tmp_path: Path) -
     made = written_thrice(tmp_path, 1000, 3000, 100_000)
     cuts = [len(made.files(node)) for node in NODES]
     assert len(set(cuts)) == 3
-    assert len(list(planning.stretches(made.partition()))) > 5
+    assert len(list(stretches.stretches(made.partition()))) > 5
     compared = made.compared()
     assert compared.findings == []
     assert compared.records == 3 * made.end

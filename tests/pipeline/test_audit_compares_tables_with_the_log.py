@@ -12,24 +12,24 @@ import pytest
 from deltalake import DeltaTable
 
 from chronik.log.config import LogConfig
-from chronik.pipeline.audit import tabling
-from chronik.pipeline.audit.decoding import records_of
 from chronik.pipeline.audit.findings import Finding, Kind
-from chronik.pipeline.audit.tabling import beyond_the_log, compare_table, landed_table
-from chronik.pipeline.audit.walk import Place, Walk
-from chronik.pipeline.columns import Columns
-from chronik.pipeline.tables.columns import Kind as TableKind
-from chronik.pipeline.tables.columns import batch_of, own_columns, schema_of
-from chronik.pipeline.tables.committer import TableSpec
-from chronik.pipeline.tables.compaction import compact
-from chronik.pipeline.tables.decoding import decode_records
-from chronik.pipeline.tables.delta import DeltaCommitter
-from chronik.pipeline.tables.inference import infer_fields
+from chronik.pipeline.audit.logs.records import records_of
+from chronik.pipeline.audit.logs.walk import Place, Walk
+from chronik.pipeline.audit.rows import compare as comparing
+from chronik.pipeline.audit.rows.compare import beyond_the_log, compare_table, landed_table
+from chronik.pipeline.records.columns import Columns
+from chronik.pipeline.spark.tasks import in_this_process
+from chronik.pipeline.tables.delta.table import DeltaCommitter
+from chronik.pipeline.tables.layout import Kind as TableKind
+from chronik.pipeline.tables.layout import batch_of, own_columns, schema_of
 from chronik.pipeline.tables.parquet import PartitionedWriter
-from chronik.pipeline.tables.progress import Landed, Span
-from chronik.pipeline.tables.shaping import decode_json
+from chronik.pipeline.tables.spans import Landed, Span
 from chronik.pipeline.tables.storage import Storage, dead_letters_uri, table_uri
-from chronik.pipeline.tasks import in_this_process
+from chronik.pipeline.tables.topic_table import TableSpec
+from chronik.pipeline.tables.values.inference import infer_fields
+from chronik.pipeline.tables.values.json_rows import decode_records
+from chronik.pipeline.tables.values.shaping import decode_json
+from chronik.pipeline.upkeep.joining import compact
 from tests.pipeline.audited import TOPIC_ID, Copies, Written, flip
 
 TOPIC = "orders"
@@ -109,7 +109,7 @@ class World:
 
 @pytest.fixture(autouse=True, params=[250_000, 25])
 def _slices(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tabling, "ROWS_PER_SLICE", request.param)
+    monkeypatch.setattr(comparing, "ROWS_PER_SLICE", request.param)
 
 
 @pytest.mark.parametrize("kind", [TableKind.RAW, TableKind.DECODED])

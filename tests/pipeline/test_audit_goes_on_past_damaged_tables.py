@@ -12,15 +12,16 @@ from chronik.cli.main import main
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
 from chronik.ids import format_id
-from chronik.pipeline.audit import CannotLook, Kind, Report, audit, tabling
-from chronik.pipeline.audit.tabling import compare_table, landed_table
+from chronik.pipeline.audit import CannotLook, Kind, Report, audit
+from chronik.pipeline.audit.rows import compare as comparing
+from chronik.pipeline.audit.rows.compare import compare_table, landed_table
 from chronik.pipeline.landing.settings import ENABLED
-from chronik.pipeline.tables.columns import Kind as TableKind
-from chronik.pipeline.tables.committer import TableSpec
-from chronik.pipeline.tables.compaction import compact
-from chronik.pipeline.tables.delta import DeltaCommitter
+from chronik.pipeline.spark.tasks import in_this_process
+from chronik.pipeline.tables.delta.table import DeltaCommitter
+from chronik.pipeline.tables.layout import Kind as TableKind
 from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
-from chronik.pipeline.tasks import in_this_process
+from chronik.pipeline.tables.topic_table import TableSpec
+from chronik.pipeline.upkeep.joining import compact
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
 from tests.pipeline.audited import flip
@@ -31,7 +32,7 @@ from tests.pipeline.test_audit_compares_tables_with_the_log import TOPIC, World
 @pytest.fixture(params=[250_000, 25])
 def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     """A table of two files, as one slice and as several that share files."""
-    monkeypatch.setattr(tabling, "ROWS_PER_SLICE", request.param)
+    monkeypatch.setattr(comparing, "ROWS_PER_SLICE", request.param)
     made = World(tmp_path)
     made.landing.land(0, 60)
     made.landing.land(60, 120)
@@ -110,13 +111,13 @@ def test_a_file_that_is_missing_is_named_also_while_the_table_moves_on(
     before = landed_table(world.landing.root, TOPIC)
     assert before is not None
 
-    def moving(root: str, topic: str) -> tabling.LandedTable | None:
+    def moving(root: str, topic: str) -> comparing.LandedTable | None:
         DeltaCommitter(uri).append_numbered([], "moves", len(moves))
         moves.append(topic)
         return landed_table(root, topic)
 
     moves: list[str] = []
-    monkeypatch.setattr(tabling, "landed_table", moving)
+    monkeypatch.setattr(comparing, "landed_table", moving)
     findings, _ = compare_table(in_this_process, world.landing.root, before, [world.held.partition()])
     assert [(each.kind, each.file) for each in findings] == [(Kind.TABLE_FILE, str(path))]
     assert moves
@@ -215,12 +216,12 @@ def test_a_table_that_breaks_while_it_is_looked_at_is_told(site: Site, monkeypat
     remove(next(Path(table_uri(site.root, "orders")).rglob("*.parquet")))
     opened: list[str] = []
 
-    def breaking(root: str, topic: str) -> tabling.LandedTable | None:
+    def breaking(root: str, topic: str) -> comparing.LandedTable | None:
         opened.append(topic)
         cut(site.log("orders")[-1])
         return landed_table(root, topic)
 
-    monkeypatch.setattr(tabling, "landed_table", breaking)
+    monkeypatch.setattr(comparing, "landed_table", breaking)
     report = site.audited()
     assert opened == ["orders"]
     assert (report.exit_code, report.findings, len(report.unseen), report.tables) == (2, [], 1, 1)

@@ -23,10 +23,10 @@ from chronik.client.records import OutgoingRecord, TopicPartition
 from chronik.ids import format_id
 from chronik.pipeline.audit import CannotLook, Kind, Report, audit
 from chronik.pipeline.audit.run import WITHOUT_SPARK_BYTES_MAX, tasks_for
+from chronik.pipeline.journal.reporting import NoReporter
 from chronik.pipeline.landing import run
-from chronik.pipeline.landing.reporting import NoReporter
+from chronik.pipeline.spark.tasks import in_this_process
 from chronik.pipeline.tables.storage import table_uri
-from chronik.pipeline.tasks import in_this_process
 from chronik.protocol.batch import parse_header
 from chronik.protocol.errors import KafkaError
 from chronik.protocol.records import decode_batch, encode_batch

@@ -9,7 +9,7 @@ from chronik.client.cluster import Cluster
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
 from chronik.pipeline.audit import audit, standing
-from chronik.pipeline.tasks import in_this_process
+from chronik.pipeline.spark.tasks import in_this_process
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.metadata import MetadataResponseTopic
 from chronik.testing import Broker

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from chronik.pipeline.audit import CannotLook, Report, audit
-from chronik.pipeline.tasks import Item, Result, Tasks, in_this_process
+from chronik.pipeline.spark.tasks import Item, Result, Tasks, in_this_process
 from chronik.testing.plugin import BrokerFactory
 from tests.pipeline.test_audit_goes_on_past_damaged_tables import Site
 

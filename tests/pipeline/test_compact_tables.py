@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from chronik.cli.main import main
-from chronik.pipeline import compact as module
-from chronik.pipeline.compact import Vacuuming, compact_tables
-from chronik.pipeline.tables.columns import Kind
-from chronik.pipeline.tables.committer import TableMissing
-from chronik.pipeline.tables.progress import Span
+from chronik.pipeline.tables.delta.vacuuming import VacuumRefused
+from chronik.pipeline.tables.layout import Kind
 from chronik.pipeline.tables.scanning import table_files
-from chronik.pipeline.tables.vacuuming import VacuumRefused
+from chronik.pipeline.tables.spans import Span
+from chronik.pipeline.tables.topic_table import TableMissing
+from chronik.pipeline.upkeep import compact as module
+from chronik.pipeline.upkeep.compact import Vacuuming, compact_tables
 from tests.pipeline.landing_rows import every, offsets, rows
 from tests.pipeline.planted_rows import TOPIC, land, records, table_of
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chronik.pipeline import decode as decode_module
-from chronik.pipeline import walking
-from chronik.pipeline.batches import StoredBatch, stored_batches
-from chronik.pipeline.columns import NO_TIMESTAMP_TYPE, Columns, Wanted
-from chronik.pipeline.decode import HEADERS_MAX, decode
+from chronik.pipeline.records import decode as decode_module
+from chronik.pipeline.records import starts
+from chronik.pipeline.records.batches import StoredBatch, stored_batches
+from chronik.pipeline.records.columns import NO_TIMESTAMP_TYPE, Columns, Wanted
+from chronik.pipeline.records.decode import HEADERS_MAX, decode
 from chronik.protocol.batch import HEADER_BYTES, TimestampType, parse_header, seal
 from chronik.protocol.compression import Codec, compress
 from chronik.protocol.errors import CorruptRecords
@@ -93,7 +93,7 @@ WAYS = {
 @pytest.mark.parametrize("limits", WAYS.values(), ids=WAYS)
 def test_all_records_come_out_as_they_went_in(limits: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in limits.items():
-        monkeypatch.setattr(walking, name, value)
+        monkeypatch.setattr(starts, name, value)
 
     @settings(deadline=None, max_examples=25)
     @given(batches())
@@ -114,7 +114,7 @@ def test_all_records_come_out_as_they_went_in(limits: dict[str, int], monkeypatc
 )
 def test_long_batches_are_read_whatever_is_in_their_records(payload: bytes | None) -> None:
     """A value may look like records, so that a walk may begin where none begins."""
-    count = 3 * walking.RECORDS_PER_WALK * walking.WALKS_MIN // 8
+    count = 3 * starts.RECORDS_PER_WALK * starts.WALKS_MIN // 8
     records = [
         Record(offset, offset // 3, b"k%d" % offset, b"y" * (offset * 7919 % 300) if payload is None else payload)
         for offset in range(8 * count)

@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from chronik.pipeline import dlq
-from chronik.pipeline.dlq import Retried, list_letters, retry
-from chronik.pipeline.dlq_task import write_rows
-from chronik.pipeline.tables.columns import Kind, Partitioning
-from chronik.pipeline.tables.committer import TableDiffers, TableMissing, TableSpec
-from chronik.pipeline.tables.compaction import compact
-from chronik.pipeline.tables.delta import DeltaCommitter
+from chronik.pipeline.tables.delta.table import DeltaCommitter
+from chronik.pipeline.tables.delta.vacuuming import KEEP_HOURS_MIN, vacuum
+from chronik.pipeline.tables.layout import Kind, Partitioning
 from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
-from chronik.pipeline.tables.vacuuming import KEEP_HOURS_MIN, vacuum
+from chronik.pipeline.tables.topic_table import TableDiffers, TableMissing, TableSpec
+from chronik.pipeline.upkeep import dead_letters
+from chronik.pipeline.upkeep.dead_letter_tasks import write_rows
+from chronik.pipeline.upkeep.dead_letters import Retried, list_letters, retry
+from chronik.pipeline.upkeep.joining import compact
 from tests.pipeline.landing_rows import offsets, rows
 from tests.pipeline.planted_rows import TOPIC, TOPIC_ID, WHY, land, records, table_of
 
@@ -127,7 +127,7 @@ def test_the_list_says_what_a_letter_is(tmp_path: Path) -> None:
 def test_of_a_long_value_the_beginning_is_listed(tmp_path: Path) -> None:
     land(table_of(tmp_path, Kind.DEAD_LETTERS), 0, records([0], [b"x" * 5000]))
     (letter,) = list_letters(str(tmp_path)).letters
-    assert (letter.value, letter.value_bytes) == (b"x" * dlq.VALUE_BYTES_SHOWN, 5000)
+    assert (letter.value, letter.value_bytes) == (b"x" * dead_letters.VALUE_BYTES_SHOWN, 5000)
 
 
 def test_a_topic_without_a_table_is_not_one_without_letters(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_two_retries_at_once_append_each_letter_once(
 ) -> None:
     table, _ = planted(tmp_path)
     both = Barrier(2)
-    step: Callable[..., Any] = getattr(dlq, meeting)
+    step: Callable[..., Any] = getattr(dead_letters, meeting)
     met: set[int] = set()
 
     def together(*arguments: Any) -> Any:
@@ -166,7 +166,7 @@ def test_two_retries_at_once_append_each_letter_once(
                 both.wait(5)
         return step(*arguments)
 
-    monkeypatch.setattr(dlq, meeting, together)
+    monkeypatch.setattr(dead_letters, meeting, together)
     with ThreadPoolExecutor(2) as pool:
         done = [future.result() for future in [pool.submit(retry, str(tmp_path)) for _ in range(2)]]
     assert sum(each.decoded for (each,) in done) == 3
@@ -209,23 +209,23 @@ def test_landing_and_compaction_beside_a_retry_disturb_neither(tmp_path: Path) -
 
 KILLED = """
 import os, sys
-from chronik.pipeline import dlq
-from chronik.pipeline.tables.delta import DeltaCommitter
+from chronik.pipeline.upkeep import dead_letters
+from chronik.pipeline.tables.delta.table import DeltaCommitter
 
 place, root = sys.argv[1:]
 def die(*_, **__):
     os.kill(os.getpid(), 9)
 if place == "before the rows are written":
-    dlq.write_rows = die
+    dead_letters.write_rows = die
 elif place == "before they are committed":
     DeltaCommitter.append_numbered = die
 elif place == "before letters are taken away":
-    dlq._Pair._take_away = die
+    dead_letters._Pair._take_away = die
 elif place == "before that is committed":
-    dlq.replace_files = die
+    dead_letters.replace_files = die
 elif place == "before it is noted":
-    dlq._Pair._count_along = die
-dlq.retry(root)
+    dead_letters._Pair._count_along = die
+dead_letters.retry(root)
 """
 
 
@@ -297,7 +297,7 @@ def test_rows_that_vacuum_took_before_their_commit_are_written_again(
             vacuum(table.uri, keep_hours=KEEP_HOURS_MIN)
         return files
 
-    monkeypatch.setattr(dlq, "write_rows", and_vacuumed)
+    monkeypatch.setattr(dead_letters, "write_rows", and_vacuumed)
     assert retry(str(tmp_path)) == [Retried(TOPIC, decoded=3, failing=2)]
     assert [path.exists() for path in written] == [False, False, True, True], "what was left is no orphan, either"
     assert table_offsets(table) == sorted([*LANDED, *GOOD])

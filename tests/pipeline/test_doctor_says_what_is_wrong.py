@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from chronik.cli.main import main
-from chronik.pipeline import doctor, java
-from chronik.pipeline.doctor import Finding, InstalledVersion, State, examine
+from chronik.pipeline.spark import doctor, java
+from chronik.pipeline.spark.doctor import Finding, InstalledVersion, State, examine
 from chronik.testing import Broker
 from tests.pipeline.test_runtime_finds_java import a_java
 

@@ -12,7 +12,7 @@ from chronik.client.admin import delete_topics, describe_configs
 from chronik.client.cluster import Cluster
 from chronik.client.producer import Producer
 from chronik.client.records import ConsumedRecord, OutgoingRecord
-from chronik.pipeline.journal import (
+from chronik.pipeline.journal.journal import (
     EVERY_TOPIC,
     PIPELINES_TOPIC,
     Journal,
@@ -26,8 +26,8 @@ from chronik.pipeline.journal import (
     read_journal,
     write_controls,
 )
-from chronik.pipeline.journal_reporter import JournalReporter
-from chronik.pipeline.landing.reporting import Reporter, State, TopicReport
+from chronik.pipeline.journal.reporter import JournalReporter
+from chronik.pipeline.journal.reporting import Reporter, State, TopicReport
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory, ClusterFactory
 

@@ -17,15 +17,15 @@ from chronik.client.admin import NewTopic, create_partitions, create_topics, del
 from chronik.client.cluster import Cluster
 from chronik.client.groups import committed_offsets
 from chronik.client.records import OutgoingRecord, TopicPartition
+from chronik.pipeline.journal.reporting import NoReporter, State, TopicReport
 from chronik.pipeline.landing import run
 from chronik.pipeline.landing.errors import LandingFailed
 from chronik.pipeline.landing.plan import TASK_RECORDS_MIN
-from chronik.pipeline.landing.reporting import NoReporter, State, TopicReport
 from chronik.pipeline.landing.settings import ENABLED, FORMAT, PARTITION_BY, LandingSettings, Wishes
 from chronik.pipeline.landing.task import run_task
 from chronik.pipeline.landing.topic import Round, TopicLanding
-from chronik.pipeline.tables.columns import Kind
-from chronik.pipeline.tables.delta import DeltaCommitter
+from chronik.pipeline.tables.delta.table import DeltaCommitter
+from chronik.pipeline.tables.layout import Kind
 from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
 from chronik.protocol.messages.delete_records import (
     DeleteRecordsPartition,

@@ -14,22 +14,22 @@ from chronik.client.admin import NewTopic, create_topics, delete_topics
 from chronik.client.cluster import Cluster
 from chronik.client.records import OutgoingRecord, TopicPartition
 from chronik.errors import ChronikError
-from chronik.pipeline import reading
+from chronik.pipeline.journal.reporting import NoReporter
 from chronik.pipeline.landing import failpoints, gaps
 from chronik.pipeline.landing.driver import Driver
 from chronik.pipeline.landing.errors import RecordsGone
-from chronik.pipeline.landing.reporting import NoReporter
 from chronik.pipeline.landing.settings import LandingSettings, Wishes
 from chronik.pipeline.landing.spark_job import SparkJobs
 from chronik.pipeline.landing.task import Outcome, Task, run_task
 from chronik.pipeline.landing.topic import Round, RoundDone, TopicLanding
-from chronik.pipeline.options import ReadSettings
-from chronik.pipeline.ranges import OffsetRange
-from chronik.pipeline.tables import decoding
-from chronik.pipeline.tables.columns import Kind
-from chronik.pipeline.tables.committer import TableDiffers
-from chronik.pipeline.tables.shaping import decode_json
+from chronik.pipeline.reading import reader
+from chronik.pipeline.reading.options import ReadSettings
+from chronik.pipeline.reading.ranges import OffsetRange
+from chronik.pipeline.tables.layout import Kind
 from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
+from chronik.pipeline.tables.topic_table import TableDiffers
+from chronik.pipeline.tables.values import json_rows
+from chronik.pipeline.tables.values.shaping import decode_json
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -199,7 +199,7 @@ def test_a_landing_that_is_to_end_ends_well_when_another_has_landed_more(
 
 
 def read_tolerantly(monkeypatch: pytest.MonkeyPatch, cluster: ScriptedCluster, start: int, end: int) -> list[int]:
-    for module in (reading, gaps):
+    for module in (reader, gaps):
         monkeypatch.setattr(module, "Cluster", lambda *_, **__: cluster)
     settings = ReadSettings("unused", poll_timeout_s=0.05)
     read = gaps.read_past_gaps(OffsetRange("t", 0, start, end), settings)
@@ -278,7 +278,7 @@ def dies_after_its_letters(monkeypatch: pytest.MonkeyPatch, round: Round) -> Non
 def rules(monkeypatch: pytest.MonkeyPatch, taken_for: dict[bytes, bytes]) -> None:
     """From now on, these values are decoded as if they were others."""
     monkeypatch.setattr(
-        decoding, "decode_json", lambda values: decode_json([taken_for.get(value, value) for value in values])
+        json_rows, "decode_json", lambda values: decode_json([taken_for.get(value, value) for value in values])
     )
 
 

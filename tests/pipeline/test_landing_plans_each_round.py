@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from chronik.client.records import TopicPartition
 from chronik.errors import ConfigError
+from chronik.pipeline.journal.reporting import State, TopicReport
 from chronik.pipeline.landing import failpoints
 from chronik.pipeline.landing.errors import PartitionShorter, RecordsGone
 from chronik.pipeline.landing.growth import Growth, joined_fields
 from chronik.pipeline.landing.plan import TASK_RECORDS_MIN, Plan, bundles, plan_round
-from chronik.pipeline.landing.reporting import State, TopicReport
 from chronik.pipeline.landing.settings import DEFAULTS, Wishes, default_group, is_enabled, wishes, wishes_of
-from chronik.pipeline.ranges import Offsets
-from chronik.pipeline.tables.columns import Kind, Partitioning
-from chronik.pipeline.tables.progress import Landed, Span, choose
+from chronik.pipeline.reading.ranges import Offsets
+from chronik.pipeline.tables.layout import Kind, Partitioning
+from chronik.pipeline.tables.spans import Landed, Span, choose
 
 MANY = 10**9
 

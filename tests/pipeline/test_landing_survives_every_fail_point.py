@@ -18,9 +18,9 @@ import pytest
 from chronik.client.records import OutgoingRecord
 from chronik.pipeline.landing import failpoints
 from chronik.pipeline.landing.settings import FORMAT
-from chronik.pipeline.tables.committer import TableMissing
-from chronik.pipeline.tables.delta import DeltaCommitter
+from chronik.pipeline.tables.delta.table import DeltaCommitter
 from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
+from chronik.pipeline.tables.topic_table import TableMissing
 from chronik.testing import Broker
 from tests.long import count
 from tests.pipeline.landing_rows import JournalledTopic, positions

@@ -37,7 +37,7 @@ json.dump(outcomes, sys.stdout)
 """One process for several commands: the JVM starts once. Each makes and ends its own session."""
 
 YESTERDAY = """
-from chronik.pipeline.tables import shaping
+from chronik.pipeline.tables.values import shaping
 
 decode_today = shaping.decode_json
 

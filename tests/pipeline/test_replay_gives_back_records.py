@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronik.client.records import ConsumedRecord
-from chronik.pipeline.columns import Wanted, columns_of, records_of
-from chronik.pipeline.replay import Bound, ReplayFailed, ReplayRefused, names_warning, replay
-from chronik.pipeline.replay_task import RowGroup, ordered_rows, windows
-from chronik.pipeline.tables.columns import Kind
-from chronik.pipeline.tables.committer import TableMissing
-from chronik.pipeline.tables.compaction import compact
-from chronik.pipeline.tables.delta import DeltaCommitter
+from chronik.pipeline.records.columns import Wanted, columns_of, records_of
+from chronik.pipeline.tables.delta.table import DeltaCommitter
+from chronik.pipeline.tables.layout import Kind
 from chronik.pipeline.tables.scanning import table_files
+from chronik.pipeline.tables.topic_table import TableMissing
+from chronik.pipeline.upkeep.joining import compact
+from chronik.pipeline.upkeep.replay import Bound, ReplayFailed, ReplayRefused, names_warning, replay
+from chronik.pipeline.upkeep.replay_tasks import RowGroup, ordered_rows, windows
 from chronik.protocol.batch import HEADER_BYTES, parse_header
 from chronik.protocol.records import Record, encode_batch
 from chronik.testing import Broker
@@ -268,7 +268,7 @@ def test_a_decoded_table_gives_back_equal_values(
 
 
 def _replayed(table: DeltaCommitter) -> list[list[bytes | None]]:
-    from chronik.pipeline.tables.rebuilding import outgoing_rows
+    from chronik.pipeline.tables.values.rebuilding import outgoing_rows
 
     end = table.next_offsets()[0]
     return [outgoing_rows(rows).column("value").to_pylist() for rows in ordered_rows(table_files(table.uri), 0, 0, end)]

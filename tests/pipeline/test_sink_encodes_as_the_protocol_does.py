@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronik.client.producer import BATCH_BYTES_MAX
-from chronik.pipeline.columns import HEADERS_TYPE
-from chronik.pipeline.encode import batch_slices, encode_columns, encode_headers, encode_varints
 from chronik.pipeline.errors import SchemaError
-from chronik.pipeline.publishing import Publisher, PublishSettings
+from chronik.pipeline.records.columns import HEADERS_TYPE
+from chronik.pipeline.records.encode import batch_slices, encode_columns, encode_headers, encode_varints
+from chronik.pipeline.writing.publishing import Publisher, PublishSettings
 from chronik.protocol.batch import BatchHeader
 from chronik.protocol.compression import Codec
 from chronik.protocol.records import Record, encode_batch, open_batch

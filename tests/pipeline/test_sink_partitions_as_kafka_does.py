@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from chronik.client.cluster import Cluster
 from chronik.client.partitioner import murmur2, partition_of
-from chronik.pipeline.columns import HEADERS_TYPE
 from chronik.pipeline.errors import SchemaError
-from chronik.pipeline.partitioner import KEY_BYTES_MAX, murmur2_of, partitions_of_keys
-from chronik.pipeline.publishing import Publisher, PublishSettings
+from chronik.pipeline.records.columns import HEADERS_TYPE
+from chronik.pipeline.writing.partitioner import KEY_BYTES_MAX, murmur2_of, partitions_of_keys
+from chronik.pipeline.writing.publishing import Publisher, PublishSettings
 from chronik.protocol.compression import Codec
 from chronik.protocol.errors import KafkaError
 from chronik.testing import Broker

@@ -7,7 +7,7 @@ import pytest
 from chronik.client.offsets import EARLIEST, LATEST
 from chronik.client.records import TopicPartition
 from chronik.pipeline.errors import OptionError
-from chronik.pipeline.options import (
+from chronik.pipeline.reading.options import (
     COLUMN_NAMES,
     Bound,
     IsolationLevel,

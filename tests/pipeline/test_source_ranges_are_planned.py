@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chronik.client.records import TopicPartition
-from chronik.pipeline.ranges import (
+from chronik.pipeline.reading.ranges import (
     OffsetRange,
     limited,
     offsets_from_json,

@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from chronik.client.consumer import read_all
 from chronik.client.partitioner import partition_of
 from chronik.pipeline.landing import run
-from chronik.pipeline.sql import query
+from chronik.pipeline.query.sql import query
 from tests.pipeline.apache_kafka import ApacheKafka
 from tests.pipeline.jars import APACHE_KAFKA, skip_without
 

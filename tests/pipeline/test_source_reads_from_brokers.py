@@ -14,13 +14,13 @@ import pytest
 from chronik.client.cluster import Cluster
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord, TopicPartition
-from chronik.pipeline import fetching, segments
-from chronik.pipeline.columns import Columns, Wanted, columns_of
 from chronik.pipeline.errors import OptionError
-from chronik.pipeline.options import COLUMN_NAMES, IsolationLevel, ReadSettings, Transport
-from chronik.pipeline.ranges import OffsetRange
-from chronik.pipeline.reading import read_range
-from chronik.pipeline.schema import arrow_schema, record_batch
+from chronik.pipeline.reading import fetching, segments
+from chronik.pipeline.reading.options import COLUMN_NAMES, IsolationLevel, ReadSettings, Transport
+from chronik.pipeline.reading.ranges import OffsetRange
+from chronik.pipeline.reading.reader import read_range
+from chronik.pipeline.reading.schema import arrow_schema, record_batch
+from chronik.pipeline.records.columns import Columns, Wanted, columns_of
 from chronik.protocol.compression import Codec
 from chronik.testing import Broker
 

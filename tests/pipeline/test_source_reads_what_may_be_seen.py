@@ -8,15 +8,15 @@ import pytest
 
 from chronik.client.cluster import Cluster
 from chronik.ids import format_id
-from chronik.pipeline import segments
-from chronik.pipeline.batches import Aborted, visible_batches
-from chronik.pipeline.decode import decode
 from chronik.pipeline.errors import DataLoss, OptionError
-from chronik.pipeline.fetching import fetched_portions
-from chronik.pipeline.options import IsolationLevel, ReadSettings, Transport
-from chronik.pipeline.portions import PORTION_BYTES
-from chronik.pipeline.ranges import OffsetRange
-from chronik.pipeline.segments import aborted_transactions, reaches, read_segments, segment_portions
+from chronik.pipeline.reading import segments
+from chronik.pipeline.reading.fetching import fetched_portions
+from chronik.pipeline.reading.options import IsolationLevel, ReadSettings, Transport
+from chronik.pipeline.reading.portions import PORTION_BYTES
+from chronik.pipeline.reading.ranges import OffsetRange
+from chronik.pipeline.reading.segments import aborted_transactions, reaches, read_segments, segment_portions
+from chronik.pipeline.records.batches import Aborted, visible_batches
+from chronik.pipeline.records.decode import decode
 from chronik.protocol.control_records import TransactionMarker, encode_marker_batch
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.fetch import PartitionData

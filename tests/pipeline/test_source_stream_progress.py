@@ -14,10 +14,10 @@ from chronik.client.cluster import Cluster
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord, TopicPartition
 from chronik.pipeline.errors import DataLoss, OptionError
-from chronik.pipeline.options import IsolationLevel, SourceOptions, parse_source_options
-from chronik.pipeline.positions import Positions
-from chronik.pipeline.progress import FROM, Progress, ranges_of, reached
-from chronik.pipeline.ranges import OffsetRange
+from chronik.pipeline.reading.micro_batches import FROM, Progress, ranges_of, reached
+from chronik.pipeline.reading.options import IsolationLevel, SourceOptions, parse_source_options
+from chronik.pipeline.reading.positions import Positions
+from chronik.pipeline.reading.ranges import OffsetRange
 from chronik.testing import Broker
 
 pytestmark = pytest.mark.chronik_topic(partitions=2)

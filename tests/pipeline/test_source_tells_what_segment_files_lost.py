@@ -13,14 +13,14 @@ from chronik.client.cluster import Cluster
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
 from chronik.ids import format_id
-from chronik.pipeline import segments
 from chronik.pipeline.errors import DataLoss
-from chronik.pipeline.options import IsolationLevel, ReadSettings, Transport
-from chronik.pipeline.portions import Portion
-from chronik.pipeline.ranges import OffsetRange
-from chronik.pipeline.reading import read_range
-from chronik.pipeline.segment_files import SegmentFile, segments_of
-from chronik.pipeline.segments import aborted_transactions, reaches, segment_portions
+from chronik.pipeline.reading import segments
+from chronik.pipeline.reading.options import IsolationLevel, ReadSettings, Transport
+from chronik.pipeline.reading.portions import Portion
+from chronik.pipeline.reading.ranges import OffsetRange
+from chronik.pipeline.reading.reader import read_range
+from chronik.pipeline.reading.segment_files import SegmentFile, segments_of
+from chronik.pipeline.reading.segments import aborted_transactions, reaches, segment_portions
 from chronik.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,

@@ -17,11 +17,11 @@ import pytest
 from chronik.cli.main import main
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
-from chronik.pipeline.connect import running_server, stop_server
-from chronik.pipeline.tables.columns import Kind
-from chronik.pipeline.tables.committer import TableSpec
-from chronik.pipeline.tables.delta import DeltaCommitter
+from chronik.pipeline.spark.connect import running_server, stop_server
+from chronik.pipeline.tables.delta.table import DeltaCommitter
+from chronik.pipeline.tables.layout import Kind
 from chronik.pipeline.tables.storage import table_uri
+from chronik.pipeline.tables.topic_table import TableSpec
 from chronik.testing import Broker
 
 pytestmark = pytest.mark.xdist_group("spark")

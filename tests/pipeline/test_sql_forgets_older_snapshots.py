@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from chronik.pipeline import views as module
+from chronik.pipeline.query import views as module
 from chronik.pipeline.query.names import Half
 from chronik.pipeline.query.snapshots import TopicSnapshot
-from chronik.pipeline.views import views, views_for, views_to_list
+from chronik.pipeline.query.views import views, views_for, views_to_list
 
 TOPICS = ["orders", "customers"]
 

@@ -19,10 +19,10 @@ from chronik.client.records import OutgoingRecord, TopicPartition
 from chronik.pipeline.landing.running import run
 from chronik.pipeline.query.failures import told
 from chronik.pipeline.query.snapshots import Unreadable
-from chronik.pipeline.sql import query
-from chronik.pipeline.tables.compaction import compact
+from chronik.pipeline.query.sql import query
+from chronik.pipeline.query.views import NoSuchTopic, views
 from chronik.pipeline.tables.storage import table_uri
-from chronik.pipeline.views import NoSuchTopic, views
+from chronik.pipeline.upkeep.joining import compact
 from chronik.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,

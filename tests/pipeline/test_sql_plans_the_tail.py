@@ -7,7 +7,7 @@ import pytest
 from chronik.client.records import TopicPartition
 from chronik.pipeline.query.snapshots import Unreadable, tail_of
 from chronik.pipeline.query.tail import tasks_of
-from chronik.pipeline.ranges import OffsetRange
+from chronik.pipeline.reading.ranges import OffsetRange
 
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

@@ -12,11 +12,11 @@ from chronik.client.cluster import Cluster
 from chronik.ids import format_id
 from chronik.pipeline.query import snapshots
 from chronik.pipeline.query.snapshots import Snapshots, TopicSnapshot
-from chronik.pipeline.ranges import OffsetRange
-from chronik.pipeline.tables.columns import Kind
-from chronik.pipeline.tables.committer import TableSpec
-from chronik.pipeline.tables.delta import DeltaCommitter
+from chronik.pipeline.reading.ranges import OffsetRange
+from chronik.pipeline.tables.delta.table import DeltaCommitter
+from chronik.pipeline.tables.layout import Kind
 from chronik.pipeline.tables.storage import table_uri
+from chronik.pipeline.tables.topic_table import TableSpec
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,

@@ -17,8 +17,8 @@ from chronik.client.offsets import latest_offsets
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord, TopicPartition
 from chronik.pipeline.landing.running import run
-from chronik.pipeline.sql import query
-from chronik.pipeline.tables.delta import DeltaCommitter
+from chronik.pipeline.query.sql import query
+from chronik.pipeline.tables.delta.table import DeltaCommitter
 from chronik.pipeline.tables.storage import table_uri
 from chronik.testing import Broker
 from tests.long import count
@@ -128,7 +128,7 @@ def wait_until_landed(root: str, topic: str) -> None:
 
 
 def landed_ends(root: str, topic: str) -> dict[int, int]:
-    from chronik.pipeline.tables.committer import TableMissing
+    from chronik.pipeline.tables.topic_table import TableMissing
 
     try:
         return DeltaCommitter(table_uri(root, topic)).next_offsets()

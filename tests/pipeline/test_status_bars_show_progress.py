@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 from chronik.clock import ManualClock
-from chronik.pipeline.bars import Bar, drawn, span
+from chronik.pipeline.journal.bars import Bar, drawn, span
 
 
 class Terminal(io.StringIO):

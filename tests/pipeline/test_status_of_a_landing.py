@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
-from chronik.pipeline.journal_reporter import JournalReporter
+from chronik.pipeline.journal.reporter import JournalReporter
+from chronik.pipeline.journal.status import TopicStatus, pause, resume, status
 from chronik.pipeline.landing import Summary, run
-from chronik.pipeline.status import TopicStatus, pause, resume, status
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
 

@@ -13,7 +13,7 @@ from chronik.cli.main import main
 from chronik.client.admin import delete_topics
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord, TopicPartition
-from chronik.pipeline.journal import (
+from chronik.pipeline.journal.journal import (
     EVERY_TOPIC,
     Heard,
     Journal,
@@ -23,7 +23,7 @@ from chronik.pipeline.journal import (
     progress_record,
     read_journal,
 )
-from chronik.pipeline.status import UnknownPipeline, only_pipeline, pause, resume, status, statuses
+from chronik.pipeline.journal.status import UnknownPipeline, only_pipeline, pause, resume, status, statuses
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
 

@@ -14,9 +14,17 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, TableFeatures
 
-from chronik.pipeline.tables.columns import Kind, Partitioning, schema_of
-from chronik.pipeline.tables.committer import TableDiffers, TableSpec
-from chronik.pipeline.tables.compaction import (
+from chronik.pipeline.tables.delta.replacing import LiveFile, replace_files
+from chronik.pipeline.tables.delta.table import DeltaCommitter
+from chronik.pipeline.tables.delta.vacuuming import KEEP_HOURS_MIN, VacuumRefused, vacuum
+from chronik.pipeline.tables.in_flight import COMMIT_HOURS_MAX, ORPHAN_HOURS_MIN
+from chronik.pipeline.tables.layout import Kind, Partitioning, schema_of
+from chronik.pipeline.tables.parquet import PartitionedWriter
+from chronik.pipeline.tables.scanning import table_files
+from chronik.pipeline.tables.spans import FilesGone, Landed, Span
+from chronik.pipeline.tables.storage import Storage
+from chronik.pipeline.tables.topic_table import TableDiffers, TableSpec
+from chronik.pipeline.upkeep.joining import (
     Compacted,
     Join,
     commit_join,
@@ -25,14 +33,6 @@ from chronik.pipeline.tables.compaction import (
     join_files,
     plan_joins,
 )
-from chronik.pipeline.tables.delta import DeltaCommitter
-from chronik.pipeline.tables.in_flight import COMMIT_HOURS_MAX, ORPHAN_HOURS_MIN
-from chronik.pipeline.tables.parquet import PartitionedWriter
-from chronik.pipeline.tables.progress import FilesGone, Landed, Span
-from chronik.pipeline.tables.replacing import LiveFile, replace_files
-from chronik.pipeline.tables.scanning import table_files
-from chronik.pipeline.tables.storage import Storage
-from chronik.pipeline.tables.vacuuming import KEEP_HOURS_MIN, VacuumRefused, vacuum
 from tests.pipeline.landing_rows import SPEC, batch, every, landed, offsets, opened, rows
 
 HOUR_SECONDS = 3600

@@ -6,14 +6,14 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chronik.pipeline.tables.columns import Kind, batch_of
-from chronik.pipeline.tables.committer import TableSpec
-from chronik.pipeline.tables.compaction import compact
-from chronik.pipeline.tables.inference import infer_fields
+from chronik.pipeline.tables.layout import Kind, batch_of
 from chronik.pipeline.tables.parquet import PartitionedWriter
-from chronik.pipeline.tables.progress import Landed, Span
-from chronik.pipeline.tables.shaping import Object, shape
+from chronik.pipeline.tables.spans import Landed, Span
 from chronik.pipeline.tables.storage import Storage
+from chronik.pipeline.tables.topic_table import TableSpec
+from chronik.pipeline.tables.values.inference import infer_fields
+from chronik.pipeline.tables.values.shaping import Object, shape
+from chronik.pipeline.upkeep.joining import compact
 from tests.pipeline.landing_rows import NOON_2024_05_01_MS, SPEC, batch, opened
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronik.errors import ConfigError
-from chronik.pipeline.columns import HEADERS_TYPE, Columns
-from chronik.pipeline.tables.columns import (
+from chronik.pipeline.records.columns import HEADERS_TYPE, Columns
+from chronik.pipeline.tables.delta.table import DeltaCommitter
+from chronik.pipeline.tables.layout import (
     MS_OF_YEAR_10000,
     Kind,
     Partitioning,
@@ -26,12 +27,11 @@ from chronik.pipeline.tables.columns import (
     timestamps_ms_of,
     value_crcs,
 )
-from chronik.pipeline.tables.committer import TableSpec
-from chronik.pipeline.tables.delta import DeltaCommitter
 from chronik.pipeline.tables.parquet import PartitionedWriter
-from chronik.pipeline.tables.progress import Landed, Span
 from chronik.pipeline.tables.scanning import scan, table_files
+from chronik.pipeline.tables.spans import Landed, Span
 from chronik.pipeline.tables.storage import Storage, dead_letters_uri, local_folder, table_uri
+from chronik.pipeline.tables.topic_table import TableSpec
 from tests.pipeline.landing_rows import NOON_2024_05_01_MS, SPEC, batch, every, landed, offsets, opened, rows
 
 INT64 = st.integers(-(2**63), 2**63 - 1)

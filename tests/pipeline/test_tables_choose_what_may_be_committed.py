@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chronik.errors import InvariantBroken
-from chronik.pipeline.tables.progress import Landed, Span, SpansLeaveGap, SpansOverlap, choose, still_to_land
+from chronik.pipeline.tables.spans import Landed, Span, SpansLeaveGap, SpansOverlap, choose, still_to_land
 
 
 def unit(*spans: tuple[int, int, int]) -> Landed:

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from chronik.pipeline.tables.columns import Kind, schema_of
-from chronik.pipeline.tables.committer import TableSpec
-from chronik.pipeline.tables.evolution import COLUMNS_MAX, NAME_LETTERS_MAX, RESERVED, plan_columns
-from chronik.pipeline.tables.progress import Span
+from chronik.pipeline.tables.layout import Kind, schema_of
+from chronik.pipeline.tables.spans import Span
+from chronik.pipeline.tables.topic_table import TableSpec
+from chronik.pipeline.tables.values.growth import COLUMNS_MAX, NAME_LETTERS_MAX, RESERVED, plan_columns
 from tests.pipeline.landing_rows import SPEC, every, landed, offsets, opened, rows
 
 DECODED = TableSpec(SPEC.topic, SPEC.topic_id, Kind.DECODED)

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from chronik.pipeline.tables import delta
-from chronik.pipeline.tables.columns import DECODING_RULES, Kind, Partitioning
-from chronik.pipeline.tables.committer import CommitFailed, Superseded, TableDiffers, TableMissing, TableSpec
-from chronik.pipeline.tables.delta import DeltaCommitter
-from chronik.pipeline.tables.progress import CommitRefused, Landed, Span, SpansOverlap, still_to_land
+from chronik.pipeline.tables.delta import table as delta
+from chronik.pipeline.tables.delta.table import DeltaCommitter
+from chronik.pipeline.tables.layout import DECODING_RULES, Kind, Partitioning
+from chronik.pipeline.tables.spans import CommitRefused, Landed, Span, SpansOverlap, still_to_land
+from chronik.pipeline.tables.topic_table import CommitFailed, Superseded, TableDiffers, TableMissing, TableSpec
 from tests.pipeline.landing_rows import SPEC, every, landed, offsets, opened
 
 
@@ -138,7 +138,7 @@ def test_drivers_at_once_with_their_own_cuts_land_every_offset_once(tmp_path: Pa
 KILLED_DRIVER = """
 import os, sys
 from pathlib import Path
-from chronik.pipeline.tables.progress import Span
+from chronik.pipeline.tables.spans import Span
 from tests.pipeline.landing_rows import landed, opened
 folder, where = Path(sys.argv[1]), sys.argv[2]
 committer = opened(folder)

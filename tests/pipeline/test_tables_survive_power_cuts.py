@@ -9,13 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from chronik.pipeline.tables import delta
-from chronik.pipeline.tables.columns import Kind, Partitioning
-from chronik.pipeline.tables.committer import TableSpec, TableTorn
-from chronik.pipeline.tables.compaction import compact
-from chronik.pipeline.tables.delta import DeltaCommitter
-from chronik.pipeline.tables.progress import Span
-from chronik.pipeline.tables.vacuuming import vacuum
+from chronik.pipeline.tables.delta import table as delta
+from chronik.pipeline.tables.delta.table import DeltaCommitter
+from chronik.pipeline.tables.delta.vacuuming import vacuum
+from chronik.pipeline.tables.layout import Kind, Partitioning
+from chronik.pipeline.tables.spans import Span
+from chronik.pipeline.tables.topic_table import TableSpec, TableTorn
+from chronik.pipeline.upkeep.joining import compact
 from tests.pipeline.landing_rows import SPEC, every, landed, offsets, opened
 
 

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chronik.pipeline.tables.columns import RESCUED, Kind, batch_of, schema_of
-from chronik.pipeline.tables.committer import TableSpec
-from chronik.pipeline.tables.evolution import plan_columns
-from chronik.pipeline.tables.exact_json import NESTING_MAX, TEXTS_AT_ONCE, exact_float
-from chronik.pipeline.tables.inference import DEPTH_MAX, infer_fields
+from chronik.pipeline.tables.layout import RESCUED, Kind, batch_of, schema_of
 from chronik.pipeline.tables.parquet import PartitionedWriter
-from chronik.pipeline.tables.progress import Landed, Span
-from chronik.pipeline.tables.shaping import Object, decode_json, shape
+from chronik.pipeline.tables.spans import Landed, Span
 from chronik.pipeline.tables.storage import Storage
+from chronik.pipeline.tables.topic_table import TableSpec
+from chronik.pipeline.tables.values.exact_json import NESTING_MAX, TEXTS_AT_ONCE, exact_float
+from chronik.pipeline.tables.values.growth import plan_columns
+from chronik.pipeline.tables.values.inference import DEPTH_MAX, infer_fields
+from chronik.pipeline.tables.values.shaping import Object, decode_json, shape
 from tests.pipeline.landing_rows import SPEC, batch, opened, rows
 
 EMPTY = schema_of(Kind.DECODED)

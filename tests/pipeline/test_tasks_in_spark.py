@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronik.client.cluster import parse_bootstrap
-from chronik.pipeline.tasks import TaskFailed, on_spark
+from chronik.pipeline.spark.tasks import TaskFailed, on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from chronik.client.cluster import Cluster
 from chronik.client.errors import ClientError
 from chronik.errors import ChronikError, ConfigError
+from chronik.pipeline.journal.reporting import Reporter, State, TopicReport
 from chronik.pipeline.landing.errors import LandingFailed, RecordsGone
-from chronik.pipeline.landing.reporting import Reporter, State, TopicReport
 from chronik.pipeline.landing.settings import LandingSettings
 from chronik.pipeline.landing.spark_job import SparkJobs
 from chronik.pipeline.landing.task import Task
 from chronik.pipeline.landing.topic import Round, RoundDone, TopicLanding
 from chronik.pipeline.landing.topics import enabled_topics
-from chronik.pipeline.ranges import Offsets
-from chronik.pipeline.tables.committer import TableDiffers
-from chronik.pipeline.tasks import TaskFailed
+from chronik.pipeline.reading.ranges import Offsets
+from chronik.pipeline.spark.tasks import TaskFailed
+from chronik.pipeline.tables.topic_table import TableDiffers
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("chronik.pipeline")

@@ -10,12 +10,12 @@ import logging
 from collections.abc import Iterator
 
 from chronik.client.cluster import Cluster
-from chronik.pipeline.columns import Columns, Wanted
 from chronik.pipeline.errors import DataLoss
-from chronik.pipeline.options import IsolationLevel, ReadSettings
-from chronik.pipeline.positions import Positions
-from chronik.pipeline.ranges import OffsetRange
-from chronik.pipeline.reading import CLIENT_ID, read_columns
+from chronik.pipeline.reading.options import IsolationLevel, ReadSettings
+from chronik.pipeline.reading.positions import Positions
+from chronik.pipeline.reading.ranges import OffsetRange
+from chronik.pipeline.reading.reader import CLIENT_ID, read_columns
+from chronik.pipeline.records.columns import Columns, Wanted
 
 logger = logging.getLogger("chronik.pipeline")
 

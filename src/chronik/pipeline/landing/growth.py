@@ -7,9 +7,9 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from chronik.pipeline.tables.evolution import plan_columns
-from chronik.pipeline.tables.inference import infer_fields
-from chronik.pipeline.tables.shaping import Object
+from chronik.pipeline.tables.values.growth import plan_columns
+from chronik.pipeline.tables.values.inference import infer_fields
+from chronik.pipeline.tables.values.shaping import Object
 
 
 class Growth:

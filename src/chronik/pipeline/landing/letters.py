@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from chronik.pipeline.tables.columns import OFFSET, PARTITION
-from chronik.pipeline.tables.committer import Superseded
-from chronik.pipeline.tables.delta import DeltaCommitter
-from chronik.pipeline.tables.progress import CommitRefused, Landed, WrittenFile
+from chronik.pipeline.tables.delta.table import DeltaCommitter
+from chronik.pipeline.tables.layout import OFFSET, PARTITION
 from chronik.pipeline.tables.scanning import Positions, positions_in, scan, table_files
+from chronik.pipeline.tables.spans import CommitRefused, Landed, WrittenFile
+from chronik.pipeline.tables.topic_table import Superseded
 
 LATE = "late"
 """The sequence that commits of late letters are numbered in."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from chronik.pipeline.landing.errors import PartitionShorter, RecordsGone
-from chronik.pipeline.ranges import Offsets, limited
-from chronik.pipeline.tables.progress import Span
+from chronik.pipeline.reading.ranges import Offsets, limited
+from chronik.pipeline.tables.spans import Span
 
 TASK_RECORDS_MIN = 20_000
 """Fewer are not worth another task: they would take less time than starting it, and make another small file."""

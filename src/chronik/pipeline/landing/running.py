@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from chronik.client.cluster import DEFAULT_BOOTSTRAP, Cluster
 from chronik.errors import ConfigError
-from chronik.pipeline.journal_reporter import JournalReporter
+from chronik.pipeline.journal.reporter import JournalReporter
+from chronik.pipeline.journal.reporting import Reporter
 from chronik.pipeline.landing.driver import Driver, Summary
-from chronik.pipeline.landing.reporting import Reporter
 from chronik.pipeline.landing.settings import (
     INTERVAL_SECONDS,
     ROUND_RECORDS_MAX,
@@ -21,7 +21,7 @@ from chronik.pipeline.landing.settings import (
     wishes,
 )
 from chronik.pipeline.landing.spark_job import SparkJobs
-from chronik.pipeline.reading import CLIENT_ID
+from chronik.pipeline.reading.reader import CLIENT_ID
 from chronik.pipeline.tables.parquet import CODEC
 
 if TYPE_CHECKING:
@@ -94,6 +94,6 @@ def run(
 
 def landing_session(master: str | None = None) -> SparkSession:
     """Raises JavaMissing, PySparkMissing."""
-    from chronik.pipeline.runtime import session
+    from chronik.pipeline.spark.runtime import session
 
     return session(master or os.environ.get("CHRONIK_SPARK_MASTER") or LOCAL_MASTER)

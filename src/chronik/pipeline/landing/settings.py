@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from chronik.errors import ConfigError
-from chronik.pipeline.tables.columns import Kind, Partitioning
+from chronik.pipeline.tables.layout import Kind, Partitioning
 from chronik.pipeline.tables.parquet import CODEC
 from chronik.pipeline.tables.storage import local_folder
 

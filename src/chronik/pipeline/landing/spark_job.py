@@ -1,4 +1,4 @@
-"""The tasks of a round as one Spark job: see `chronik.pipeline.tasks`. Here is what a driver wants to know besides."""
+"""The tasks of a round as one Spark job, by `chronik.pipeline.spark.tasks`, and what a driver wants to know besides."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from chronik.pipeline.landing.errors import SparkGone
 from chronik.pipeline.landing.task import Outcome, Task, run_task
-from chronik.pipeline.tasks import TaskFailed, on_spark
+from chronik.pipeline.spark.tasks import TaskFailed, on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,20 +18,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chronik.errors import ChronikError
-from chronik.pipeline.columns import Columns, Wanted
 from chronik.pipeline.landing import failpoints
 from chronik.pipeline.landing.gaps import read_past_gaps
 from chronik.pipeline.landing.growth import Growth
 from chronik.pipeline.landing.plan import Bundle
-from chronik.pipeline.options import ReadSettings
-from chronik.pipeline.ranges import OffsetRange
-from chronik.pipeline.reading import read_columns
-from chronik.pipeline.tables.columns import OFFSET, PARTITION, Kind, Partitioning, batch_of, own_columns
-from chronik.pipeline.tables.decoding import DecodedRows, decode_records
+from chronik.pipeline.reading.options import ReadSettings
+from chronik.pipeline.reading.ranges import OffsetRange
+from chronik.pipeline.reading.reader import read_columns
+from chronik.pipeline.records.columns import Columns, Wanted
+from chronik.pipeline.tables.layout import OFFSET, PARTITION, Kind, Partitioning, batch_of, own_columns
 from chronik.pipeline.tables.parquet import PartitionedWriter
-from chronik.pipeline.tables.progress import Landed, WrittenFile, still_to_land
 from chronik.pipeline.tables.scanning import Positions
+from chronik.pipeline.tables.spans import Landed, WrittenFile, still_to_land
 from chronik.pipeline.tables.storage import Storage
+from chronik.pipeline.tables.values.json_rows import DecodedRows, decode_records
 
 logger = logging.getLogger("chronik.pipeline")
 

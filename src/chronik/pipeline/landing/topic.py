@@ -31,15 +31,15 @@ from chronik.pipeline.landing.plan import Plan, bundles, plan_round
 from chronik.pipeline.landing.settings import DEFAULTS, LandingSettings, Wishes, wishes_of
 from chronik.pipeline.landing.task import Outcome, Target, Task
 from chronik.pipeline.landing.topics import TopicNow, look_up, topic_id_now
-from chronik.pipeline.options import IsolationLevel, ReadSettings
-from chronik.pipeline.positions import Positions
-from chronik.pipeline.ranges import Offsets
-from chronik.pipeline.tables.columns import Kind
-from chronik.pipeline.tables.committer import TableDiffers, TableMissing, TableSpec
-from chronik.pipeline.tables.delta import DeltaCommitter
-from chronik.pipeline.tables.progress import CommitRefused, FilesGone, Landed, WrittenFile
+from chronik.pipeline.reading.options import IsolationLevel, ReadSettings
+from chronik.pipeline.reading.positions import Positions
+from chronik.pipeline.reading.ranges import Offsets
+from chronik.pipeline.spark.tasks import TaskFailed
+from chronik.pipeline.tables.delta.table import DeltaCommitter
+from chronik.pipeline.tables.layout import Kind
+from chronik.pipeline.tables.spans import CommitRefused, FilesGone, Landed, WrittenFile
 from chronik.pipeline.tables.storage import Storage, dead_letters_uri, table_uri
-from chronik.pipeline.tasks import TaskFailed
+from chronik.pipeline.tables.topic_table import TableDiffers, TableMissing, TableSpec
 from chronik.protocol.errors import KafkaError
 
 logger = logging.getLogger("chronik.pipeline")

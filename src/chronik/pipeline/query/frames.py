@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from chronik.pipeline.options import ReadSettings
 from chronik.pipeline.query.names import Half
 from chronik.pipeline.query.snapshots import Landed, TopicSnapshot, Unreadable
 from chronik.pipeline.query.tail import Tail, tail_frame, tasks_of
-from chronik.pipeline.tables.columns import PARTITION
+from chronik.pipeline.reading.options import ReadSettings
+from chronik.pipeline.tables.layout import PARTITION
 from chronik.pipeline.tables.storage import local_folder
 
 if TYPE_CHECKING:

@@ -20,13 +20,13 @@ from chronik.client.cluster import UNKNOWN_TOPIC_SECONDS_MAX, Cluster, raise_for
 from chronik.client.records import TopicPartition
 from chronik.errors import ChronikError
 from chronik.ids import format_id
-from chronik.pipeline.options import IsolationLevel
-from chronik.pipeline.positions import Positions
-from chronik.pipeline.ranges import OffsetRange
-from chronik.pipeline.tables.columns import Kind, schema_of
-from chronik.pipeline.tables.committer import Snapshot, TableError, TableMissing, TableSpec
-from chronik.pipeline.tables.delta import DeltaCommitter
+from chronik.pipeline.reading.options import IsolationLevel
+from chronik.pipeline.reading.positions import Positions
+from chronik.pipeline.reading.ranges import OffsetRange
+from chronik.pipeline.tables.delta.table import DeltaCommitter
+from chronik.pipeline.tables.layout import Kind, schema_of
 from chronik.pipeline.tables.storage import DEAD_LETTERS_SUFFIX, local_folder, table_uri
+from chronik.pipeline.tables.topic_table import Snapshot, TableError, TableMissing, TableSpec
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.metadata import MetadataResponseTopic
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from chronik.pipeline.columns import Wanted
-from chronik.pipeline.options import ReadSettings
-from chronik.pipeline.ranges import OffsetRange, split
-from chronik.pipeline.reading import read_columns
-from chronik.pipeline.tables.columns import (
+from chronik.pipeline.reading.options import ReadSettings
+from chronik.pipeline.reading.ranges import OffsetRange, split
+from chronik.pipeline.reading.reader import read_columns
+from chronik.pipeline.records.columns import Wanted
+from chronik.pipeline.tables.layout import (
     HEADERS,
     KEY,
     OFFSET,
@@ -28,7 +28,7 @@ from chronik.pipeline.tables.columns import (
     batch_of,
     own_columns,
 )
-from chronik.pipeline.tables.decoding import ROWS_AT_ONCE, decode_rows
+from chronik.pipeline.tables.values.json_rows import ROWS_AT_ONCE, decode_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

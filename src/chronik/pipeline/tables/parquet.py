@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from chronik.limits import MIB
-from chronik.pipeline.tables.columns import OFFSET, PARTITION, VALUE, VALUE_CRC32C
-from chronik.pipeline.tables.progress import WrittenFile
+from chronik.pipeline.tables.layout import OFFSET, PARTITION, VALUE, VALUE_CRC32C
+from chronik.pipeline.tables.spans import WrittenFile
 from chronik.pipeline.tables.stats import stats_columns, stats_json
 from chronik.pipeline.tables.storage import Storage
 

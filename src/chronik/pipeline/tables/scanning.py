@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
-from chronik.pipeline.tables.columns import OFFSET, PARTITION
-from chronik.pipeline.tables.delta import open_delta
-from chronik.pipeline.tables.replacing import LiveFile, live_files
+from chronik.pipeline.tables.delta.replacing import LiveFile, live_files
+from chronik.pipeline.tables.delta.table import open_delta
+from chronik.pipeline.tables.layout import OFFSET, PARTITION
 from chronik.pipeline.tables.storage import Storage
 
 ROWS_PER_BATCH = 16_384

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from chronik.pipeline.tables.columns import VALUE_CRC32C
+from chronik.pipeline.tables.layout import VALUE_CRC32C
 
 STATS_COLUMNS_MAX = 32
 """Delta's own default (`delta.dataSkippingNumIndexedCols`)."""

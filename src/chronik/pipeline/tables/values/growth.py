@@ -1,0 +1,121 @@
+"""Which columns a table grows by. Pure.
+
+Columns, and the fields of objects within them, are only ever added, never changed. What cannot be one (its name means
+something else here, the table is full) stays in `_rescued`, and the reason is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from chronik.pipeline.tables import layout
+
+COLUMNS_MAX = 500
+"""Fields within objects count each. Beyond it keys are data, not names (`{"user-17": …}`): every file and every plan
+would carry them all."""
+
+NAME_LETTERS_MAX = 255
+
+FORBIDDEN_LETTERS = frozenset(" ,;{}()\n\t=`.")
+"""Delta refuses the first nine without column mapping. A dot or a backtick needs quoting in every query, and some
+readers take the dot for a path into a struct."""
+
+RESERVED = frozenset(
+    {
+        layout.PARTITION, layout.OFFSET, layout.TIMESTAMP, layout.TIMESTAMP_MS, layout.KEY, layout.VALUE,
+        layout.HEADERS, layout.VALUE_CRC32C, layout.RESCUED, layout.ERROR, layout.DATE, layout.HOUR,
+        "_metadata",  # Spark's, on every file
+        "_change_type", "_commit_version", "_commit_timestamp",  # Delta's, in change feeds
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    added: tuple[pa.Field, ...]
+    """New columns, and columns of objects that get new fields, each with its whole type."""
+    refused: dict[str, str]
+    """Name → why it is no column."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evolved:
+    schema: pa.Schema
+    refused: dict[str, str]
+
+
+def plan_columns(schema: pa.Schema, wanted: Iterable[pa.Field]) -> Plan:
+    """A field that is a column already keeps its type, whatever is wanted: each value fits it or is rescued."""
+    room = COLUMNS_MAX - sum(map(_leaves, schema.types))
+    types = {field.name: field.type for field in schema}
+    added: dict[str, pa.Field] = {}
+    refused: dict[str, str] = {}
+    for field in wanted:
+        name, before = field.name, types.get(field.name)
+        if before is not None and name not in RESERVED:
+            after = _widened(before, field.type)
+            why = None if after == before else _why_no_room(_leaves(after) - _leaves(before), room)
+        else:
+            before, after = None, field.type
+            why = _why_not_named(name, types, RESERVED) or _why_not_typed(after) or _why_no_room(_leaves(after), room)
+        if why is not None:
+            refused[name] = why
+        elif after != before:
+            room -= _leaves(after) - (0 if before is None else _leaves(before))
+            types[name] = after
+            added[name] = pa.field(name, after, nullable=True)
+    return Plan(tuple(added.values()), refused)
+
+
+def _widened(before: pa.DataType, wanted: pa.DataType) -> pa.DataType:
+    """The type as it is, and what `wanted` has more within its objects."""
+    if pa.types.is_struct(before) and pa.types.is_struct(wanted):
+        types = {field.name: field.type for field in before}
+        for field in wanted:
+            if field.name in types:
+                types[field.name] = _widened(types[field.name], field.type)
+            elif _why_not_named(field.name, types) is None and _why_not_typed(field.type) is None:
+                types[field.name] = field.type
+        return pa.struct([pa.field(name, kind, nullable=True) for name, kind in types.items()])
+    if pa.types.is_list(before) and pa.types.is_list(wanted):
+        return pa.list_(pa.field("element", _widened(before.value_type, wanted.value_type)))
+    return before
+
+
+def _why_not_named(name: str, taken: Iterable[str], reserved: frozenset[str] = frozenset()) -> str | None:
+    folded = name.casefold()
+    if folded in reserved:
+        return "the name is one of the table's own"
+    for other in taken:
+        if other.casefold() == folded:
+            return f"the name differs from column {other!r} only by its case"
+    if not name or len(name) > NAME_LETTERS_MAX or FORBIDDEN_LETTERS & set(name) or not name.isprintable():
+        return "the name cannot be a column's"
+    return None
+
+
+def _why_not_typed(kind: pa.DataType) -> str | None:
+    """The names within an object are columns' too, for most readers."""
+    if pa.types.is_struct(kind):
+        if kind.num_fields == 0:
+            return "an object without fields has no type"
+        names: list[str] = []
+        for field in kind:
+            why = _why_not_named(field.name, names) or _why_not_typed(field.type)
+            if why is not None:
+                return f"{field.name!r} within it: {why}"
+            names.append(field.name)
+    return _why_not_typed(kind.value_type) if pa.types.is_list(kind) else None
+
+
+def _why_no_room(more: int, room: int) -> str | None:
+    return f"the table would have more than {COLUMNS_MAX} columns" if more > room else None
+
+
+def _leaves(kind: pa.DataType) -> int:
+    if pa.types.is_struct(kind):
+        return sum(_leaves(field.type) for field in kind)
+    return _leaves(kind.value_type) if pa.types.is_list(kind) else 1
