@@ -13,7 +13,7 @@ from chronik.cli.main import main
 from chronik.pipeline.spark import doctor, java
 from chronik.pipeline.spark.doctor import Finding, InstalledVersion, State, examine
 from chronik.testing import Broker
-from tests.pipeline.test_runtime_finds_java import a_java
+from tests.pipeline.spark.test_java_is_found import a_java
 
 GOOD = {"pyspark": "4.3.0", "pandas": "2.3.3", "pyarrow": "26.0.1", "deltalake": "1.6.6", "grpcio": "1.70.0"}
 

@@ -24,9 +24,9 @@ from chronik.pipeline.tables.topic_table import TableSpec
 from chronik.pipeline.upkeep.joining import compact
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
-from tests.pipeline.audited import flip
+from tests.pipeline.audit.audited import flip
+from tests.pipeline.audit.test_rows_are_compared_with_the_log import TOPIC, World
 from tests.pipeline.planted_rows import land, records
-from tests.pipeline.test_audit_compares_tables_with_the_log import TOPIC, World
 
 
 @pytest.fixture(params=[250_000, 25])

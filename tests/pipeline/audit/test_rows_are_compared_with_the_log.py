@@ -30,7 +30,7 @@ from chronik.pipeline.tables.values.inference import infer_fields
 from chronik.pipeline.tables.values.json_rows import decode_records
 from chronik.pipeline.tables.values.shaping import decode_json
 from chronik.pipeline.upkeep.joining import compact
-from tests.pipeline.audited import TOPIC_ID, Copies, Written, flip
+from tests.pipeline.audit.audited import TOPIC_ID, Copies, Written, flip
 
 TOPIC = "orders"
 
