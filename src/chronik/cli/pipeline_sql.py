@@ -108,9 +108,10 @@ def _times_are_utc() -> None:
 
 
 def _session(arguments: argparse.Namespace) -> SparkSession:
-    from chronik.pipeline.spark.runtime import is_connect, session
+    from chronik.pipeline.spark.masters import chosen_master, is_connect
+    from chronik.pipeline.spark.runtime import session
 
-    master = arguments.master or os.environ.get("CHRONIK_SPARK_MASTER")
+    master = chosen_master(arguments.master)
     if master is not None and is_connect(master):
         return session(master, **{"spark.sql.session.timeZone": "UTC"})  # who started it may have thought otherwise
     url = None if arguments.no_server else _server_url(master)

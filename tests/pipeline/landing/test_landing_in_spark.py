@@ -19,7 +19,7 @@ from chronik.client.groups import committed_offsets
 from chronik.client.records import OutgoingRecord, TopicPartition
 from chronik.pipeline.journal.reporting import NoReporter, State, TopicReport
 from chronik.pipeline.landing import run
-from chronik.pipeline.landing.errors import LandingFailed
+from chronik.pipeline.landing.driver import LandingFailed
 from chronik.pipeline.landing.plan import TASK_RECORDS_MIN
 from chronik.pipeline.landing.settings import ENABLED, FORMAT, PARTITION_BY, LandingSettings, Wishes
 from chronik.pipeline.landing.task import run_task

@@ -13,13 +13,19 @@ from chronik.client.records import TopicPartition
 from chronik.errors import ConfigError
 from chronik.pipeline.journal.reporting import State, TopicReport
 from chronik.pipeline.landing import failpoints
-from chronik.pipeline.landing.errors import PartitionShorter, RecordsGone
-from chronik.pipeline.landing.growth import Growth, joined_fields
-from chronik.pipeline.landing.plan import TASK_RECORDS_MIN, Plan, bundles, plan_round
+from chronik.pipeline.landing.plan import (
+    TASK_RECORDS_MIN,
+    PartitionShorter,
+    Plan,
+    RecordsGone,
+    bundles,
+    plan_round,
+)
 from chronik.pipeline.landing.settings import DEFAULTS, Wishes, default_group, is_enabled, wishes, wishes_of
 from chronik.pipeline.reading.ranges import Offsets
 from chronik.pipeline.tables.layout import Kind, Partitioning
 from chronik.pipeline.tables.spans import Landed, Span, choose
+from chronik.pipeline.tables.values.growth import Growth, joined_fields
 
 MANY = 10**9
 

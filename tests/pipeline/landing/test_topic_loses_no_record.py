@@ -15,16 +15,17 @@ from chronik.client.cluster import Cluster
 from chronik.client.records import OutgoingRecord, TopicPartition
 from chronik.errors import ChronikError
 from chronik.pipeline.journal.reporting import NoReporter
-from chronik.pipeline.landing import failpoints, gaps
+from chronik.pipeline.landing import failpoints
 from chronik.pipeline.landing.driver import Driver
-from chronik.pipeline.landing.errors import RecordsGone
+from chronik.pipeline.landing.plan import RecordsGone
 from chronik.pipeline.landing.settings import LandingSettings, Wishes
-from chronik.pipeline.landing.spark_job import SparkJobs
-from chronik.pipeline.landing.task import Outcome, Task, run_task
+from chronik.pipeline.landing.task import run_task
 from chronik.pipeline.landing.topic import Round, RoundDone, TopicLanding
 from chronik.pipeline.reading import reader
 from chronik.pipeline.reading.options import ReadSettings
 from chronik.pipeline.reading.ranges import OffsetRange
+from chronik.pipeline.records.columns import Wanted
+from chronik.pipeline.spark.tasks import Item, Result, SparkJobs
 from chronik.pipeline.tables.layout import Kind
 from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
 from chronik.pipeline.tables.topic_table import TableDiffers
@@ -171,8 +172,8 @@ class InThisProcess(SparkJobs):
     def parallelism(self) -> int:
         return 1
 
-    def run(self, tasks: Sequence[Task]) -> list[Outcome]:
-        outcomes = [run_task(task) for task in tasks]
+    def run(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        outcomes = [function(item) for item in items]
         self._then()
         return outcomes
 
@@ -199,10 +200,9 @@ def test_a_landing_that_is_to_end_ends_well_when_another_has_landed_more(
 
 
 def read_tolerantly(monkeypatch: pytest.MonkeyPatch, cluster: ScriptedCluster, start: int, end: int) -> list[int]:
-    for module in (reader, gaps):
-        monkeypatch.setattr(module, "Cluster", lambda *_, **__: cluster)
+    monkeypatch.setattr(reader, "Cluster", lambda *_, **__: cluster)
     settings = ReadSettings("unused", poll_timeout_s=0.05)
-    read = gaps.read_past_gaps(OffsetRange("t", 0, start, end), settings)
+    read = reader.read_past_gaps(OffsetRange("t", 0, start, end), settings, Wanted())
     return [offset for records in read for offset in records.offset.to_pylist()]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from chronik.cli.row_formats import CELL_LETTERS_MAX, write_csv, write_json, write_table
-from chronik.pipeline.query.failures import LETTERS_MAX, told
+from chronik.pipeline.query.failures import CHARACTERS_MAX, told
 
 NAMES = ["n", "text", "bytes", "time", "more"]
 ROW: list[Any] = [1, "a\nb", b"key", datetime(2024, 5, 1, 12, 0, 0, 5000), [{"x": b"\xff"}, None]]
@@ -90,7 +90,7 @@ def test_what_failed_in_a_task_is_told_without_its_traceback() -> None:
     said = "Job aborted:\nTraceback (most recent call last):\nZeroDivisionError: division by zero\n\n\tat org.apache"
     assert told(said) == "ZeroDivisionError: division by zero"
     assert told("") == "Spark gave no reason"
-    assert len(told("x" * 10_000)) == LETTERS_MAX
+    assert len(told("x" * 10_000)) == CHARACTERS_MAX
 
 
 def test_tasks_that_are_done_move_a_bar() -> None:

@@ -14,7 +14,7 @@ from chronik.client.cluster import Cluster
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord, TopicPartition
 from chronik.pipeline.errors import DataLoss, OptionError
-from chronik.pipeline.reading.micro_batches import FROM, Progress, ranges_of, reached
+from chronik.pipeline.reading.micro_batches import FROM, MicroBatches, ranges_of, reached
 from chronik.pipeline.reading.options import IsolationLevel, SourceOptions, parse_source_options
 from chronik.pipeline.reading.positions import Positions
 from chronik.pipeline.reading.ranges import OffsetRange
@@ -41,8 +41,8 @@ class Clock:
         return self.now
 
 
-def progress(cluster: Cluster, options: SourceOptions, clock: Clock | None = None) -> Progress:
-    return Progress(options, Positions(cluster, IsolationLevel.READ_UNCOMMITTED), clock or Clock())
+def progress(cluster: Cluster, options: SourceOptions, clock: Clock | None = None) -> MicroBatches:
+    return MicroBatches(options, Positions(cluster, IsolationLevel.READ_UNCOMMITTED), clock or Clock())
 
 
 def produce(cluster: Cluster, topic: str, *counts: int) -> None:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from chronik.client.producer import BATCH_BYTES_MAX
 from chronik.pipeline.errors import SchemaError
 from chronik.pipeline.records.columns import HEADERS_TYPE
-from chronik.pipeline.records.encode import batch_slices, encode_columns, encode_headers, encode_varints
+from chronik.pipeline.records.encode import batch_slices, encode_columns, encode_headers
+from chronik.pipeline.records.varints import encode_varints
 from chronik.pipeline.writing.publishing import Publisher, PublishSettings
 from chronik.protocol.batch import BatchHeader
 from chronik.protocol.compression import Codec

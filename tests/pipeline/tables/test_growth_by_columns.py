@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from chronik.pipeline.tables.layout import Kind, schema_of
+from chronik.pipeline.tables.layout import RESERVED, Kind, schema_of
 from chronik.pipeline.tables.spans import Span
 from chronik.pipeline.tables.topic_table import TableSpec
-from chronik.pipeline.tables.values.growth import COLUMNS_MAX, NAME_LETTERS_MAX, RESERVED, plan_columns
+from chronik.pipeline.tables.values.growth import COLUMNS_MAX, NAME_CHARACTERS_MAX, plan_columns
 from tests.pipeline.landing_rows import SPEC, every, landed, offsets, opened, rows
 
 DECODED = TableSpec(SPEC.topic, SPEC.topic_id, Kind.DECODED)
@@ -55,7 +55,7 @@ def test_names_that_no_reader_could_use(name: str) -> None:
 
 
 def test_a_name_of_the_greatest_length_is_one() -> None:
-    assert plan_columns(EMPTY, [pa.field("x" * NAME_LETTERS_MAX, pa.string())]).refused == {}
+    assert plan_columns(EMPTY, [pa.field("x" * NAME_CHARACTERS_MAX, pa.string())]).refused == {}
 
 
 @pytest.mark.parametrize("kind", [pa.struct([]), pa.list_(pa.struct([])), pa.struct([("a", pa.struct([]))])])

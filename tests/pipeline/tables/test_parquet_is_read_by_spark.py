@@ -11,8 +11,8 @@ from chronik.pipeline.tables.parquet import PartitionedWriter
 from chronik.pipeline.tables.spans import Landed, Span
 from chronik.pipeline.tables.storage import Storage
 from chronik.pipeline.tables.topic_table import TableSpec
-from chronik.pipeline.tables.values.inference import infer_fields
-from chronik.pipeline.tables.values.shaping import Object, shape
+from chronik.pipeline.tables.values.inference import Object, infer_fields
+from chronik.pipeline.tables.values.shaping import shape
 from chronik.pipeline.upkeep.joining import compact
 from tests.pipeline.landing_rows import NOON_2024_05_01_MS, SPEC, batch, opened
 

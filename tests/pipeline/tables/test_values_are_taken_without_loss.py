@@ -20,8 +20,8 @@ from chronik.pipeline.tables.storage import Storage
 from chronik.pipeline.tables.topic_table import TableSpec
 from chronik.pipeline.tables.values.exact_json import NESTING_MAX, TEXTS_AT_ONCE, exact_float
 from chronik.pipeline.tables.values.growth import plan_columns
-from chronik.pipeline.tables.values.inference import DEPTH_MAX, infer_fields
-from chronik.pipeline.tables.values.shaping import Object, decode_json, shape
+from chronik.pipeline.tables.values.inference import DEPTH_MAX, Object, infer_fields
+from chronik.pipeline.tables.values.shaping import decode_json, shape
 from tests.pipeline.landing_rows import SPEC, batch, opened, rows
 
 EMPTY = schema_of(Kind.DECODED)

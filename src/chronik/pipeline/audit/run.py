@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,6 +29,7 @@ from chronik.pipeline.audit.standing import Partition
 from chronik.pipeline.audit.state import compare_disks, compare_running
 from chronik.pipeline.landing.settings import ENABLED, absolute_root
 from chronik.pipeline.reading.segment_files import segments_of
+from chronik.pipeline.spark.masters import chosen_master
 from chronik.pipeline.spark.tasks import Item, Result, Tasks, in_this_process, on_spark
 from chronik.protocol.messages.metadata import MetadataResponsePartition
 
@@ -99,7 +99,7 @@ def tasks_for(spark: SparkSession | None, master: str | None, size_bytes: int) -
     """On Spark, unless nobody has said on which, and a session would take longer to start than all of the work."""
     if spark is not None:
         return on_spark(spark)
-    if master is None and not os.environ.get("CHRONIK_SPARK_MASTER") and size_bytes < WITHOUT_SPARK_BYTES_MAX:
+    if chosen_master(master) is None and size_bytes < WITHOUT_SPARK_BYTES_MAX:
         return in_this_process
     from chronik.pipeline.spark.runtime import session
 

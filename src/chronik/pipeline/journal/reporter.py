@@ -17,9 +17,9 @@ import msgspec
 from chronik.client.cluster import Cluster
 from chronik.client.errors import ClientError
 from chronik.clock import Clock, SystemClock
+from chronik.pipeline import CLIENT_ID
 from chronik.pipeline.journal.journal import JournalReader, JournalWriter, Place, Progress, progress_record
 from chronik.pipeline.journal.reporting import State, TopicReport
-from chronik.pipeline.reading.reader import CLIENT_ID
 from chronik.protocol.errors import KafkaError
 
 logger = logging.getLogger("chronik.pipeline")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from chronik.client.cluster import DEFAULT_BOOTSTRAP, Cluster
 from chronik.errors import ConfigError
+from chronik.pipeline import CLIENT_ID
 from chronik.pipeline.journal.reporter import JournalReporter
 from chronik.pipeline.journal.reporting import Reporter
 from chronik.pipeline.landing.driver import Driver, Summary
@@ -20,8 +20,8 @@ from chronik.pipeline.landing.settings import (
     default_group,
     wishes,
 )
-from chronik.pipeline.landing.spark_job import SparkJobs
-from chronik.pipeline.reading.reader import CLIENT_ID
+from chronik.pipeline.spark.masters import chosen_master
+from chronik.pipeline.spark.tasks import SparkJobs
 from chronik.pipeline.tables.parquet import CODEC
 
 if TYPE_CHECKING:
@@ -96,4 +96,4 @@ def landing_session(master: str | None = None) -> SparkSession:
     """Raises JavaMissing, PySparkMissing."""
     from chronik.pipeline.spark.runtime import session
 
-    return session(master or os.environ.get("CHRONIK_SPARK_MASTER") or LOCAL_MASTER)
+    return session(chosen_master(master) or LOCAL_MASTER)

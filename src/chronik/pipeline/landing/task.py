@@ -19,18 +19,17 @@ import pyarrow.compute as pc
 
 from chronik.errors import ChronikError
 from chronik.pipeline.landing import failpoints
-from chronik.pipeline.landing.gaps import read_past_gaps
-from chronik.pipeline.landing.growth import Growth
 from chronik.pipeline.landing.plan import Bundle
 from chronik.pipeline.reading.options import ReadSettings
 from chronik.pipeline.reading.ranges import OffsetRange
-from chronik.pipeline.reading.reader import read_columns
+from chronik.pipeline.reading.reader import read_columns, read_past_gaps
 from chronik.pipeline.records.columns import Columns, Wanted
 from chronik.pipeline.tables.layout import OFFSET, PARTITION, Kind, Partitioning, batch_of, own_columns
 from chronik.pipeline.tables.parquet import PartitionedWriter
 from chronik.pipeline.tables.scanning import Positions
 from chronik.pipeline.tables.spans import Landed, WrittenFile, still_to_land
 from chronik.pipeline.tables.storage import Storage
+from chronik.pipeline.tables.values.growth import Growth
 from chronik.pipeline.tables.values.json_rows import DecodedRows, decode_records
 
 logger = logging.getLogger("chronik.pipeline")
@@ -105,8 +104,8 @@ def run_task(task: Task) -> Outcome:
 def _records(task: Task) -> Iterator[tuple[int, Columns]]:
     for span in task.spans:
         target = OffsetRange(task.topic, span.partition, span.start, span.end)
-        read = read_past_gaps(target, task.read) if task.allow_data_loss else read_columns(target, task.read, Wanted())
-        for records in read:
+        read = read_past_gaps if task.allow_data_loss else read_columns
+        for records in read(target, task.read, Wanted()):
             yield span.partition, records
 
 

@@ -25,7 +25,6 @@ from chronik.client.groups import commit_offsets
 from chronik.client.records import TopicPartition
 from chronik.errors import ChronikError
 from chronik.pipeline.landing import failpoints
-from chronik.pipeline.landing.growth import joined_fields
 from chronik.pipeline.landing.letters import Letters, LettersMoved, commit_letters, letters_now
 from chronik.pipeline.landing.plan import Plan, bundles, plan_round
 from chronik.pipeline.landing.settings import DEFAULTS, LandingSettings, Wishes, wishes_of
@@ -40,6 +39,7 @@ from chronik.pipeline.tables.layout import Kind
 from chronik.pipeline.tables.spans import CommitRefused, FilesGone, Landed, WrittenFile
 from chronik.pipeline.tables.storage import Storage, dead_letters_uri, table_uri
 from chronik.pipeline.tables.topic_table import TableDiffers, TableMissing, TableSpec
+from chronik.pipeline.tables.values.growth import joined_fields
 from chronik.protocol.errors import KafkaError
 
 logger = logging.getLogger("chronik.pipeline")

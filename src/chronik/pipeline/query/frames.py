@@ -64,7 +64,7 @@ def _cold(spark: SparkSession, snapshot: TopicSnapshot, names: Sequence[str]) ->
 
 
 def _paths(landed: Landed) -> list[str]:
-    """As Spark takes them, who decodes nothing. Delta-rs writes some letters of a folder's name as in a URL."""
+    """As Spark takes them, who decodes nothing. Delta-rs writes some characters of a folder's name as in a URL."""
     folder = local_folder(landed.uri)
     if folder is None:
         return list(landed.snapshot.file_uris)

@@ -23,11 +23,11 @@ from weakref import WeakKeyDictionary
 
 from chronik.client.cluster import Cluster
 from chronik.errors import ChronikError
+from chronik.pipeline import CLIENT_ID
 from chronik.pipeline.query.frames import files_listed_by_the_driver, frame
 from chronik.pipeline.query.names import AmbiguousName, Half, Names, View, columns_named, plain
 from chronik.pipeline.query.snapshots import Snapshots, TopicSnapshot, Unreadable
 from chronik.pipeline.reading.options import IsolationLevel, ReadSettings
-from chronik.pipeline.reading.reader import CLIENT_ID
 from chronik.pipeline.tables.storage import local_folder
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""How far a stream is: which offsets a micro-batch begins and ends at. Knows nothing of Spark.
+"""Which offsets a micro-batch of a stream begins and ends at. Knows nothing of Spark.
 
 An offset of the stream is what Spark's Kafka source writes, `{"topic": {"0": 23}}`, plus, under a name that no topic
 can have, where the micro-batch that ends there begins. A checkpoint therefore holds both ends of every range: a
@@ -28,7 +28,9 @@ from chronik.pipeline.reading.ranges import (
 FROM: Final = "#from"
 
 
-class Progress:
+class MicroBatches:
+    """Decides, for one stream, where each micro-batch ends."""
+
     def __init__(
         self, options: SourceOptions, positions: Positions, monotonic: Callable[[], float] = time.monotonic
     ) -> None:

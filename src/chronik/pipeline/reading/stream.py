@@ -1,4 +1,4 @@
-"""`spark.readStream.format("chronik")`: micro-batches, whose ends `chronik.pipeline.reading.micro_batches` decides."""
+"""`spark.readStream.format("chronik")`: micro-batches, whose ends `micro_batches` decides."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ from pyspark.sql.streaming.datasource import (
 from chronik.client.cluster import Cluster
 from chronik.client.errors import ClientError
 from chronik.client.groups import commit_offsets
-from chronik.pipeline.reading.micro_batches import Progress, ranges_of, reached
+from chronik.pipeline import CLIENT_ID
+from chronik.pipeline.reading.micro_batches import MicroBatches, ranges_of, reached
 from chronik.pipeline.reading.options import SourceOptions
-from chronik.pipeline.reading.planning import cut
 from chronik.pipeline.reading.positions import Positions
-from chronik.pipeline.reading.reader import CLIENT_ID
 from chronik.pipeline.reading.source import input_partitions, read_partition
 from chronik.protocol.errors import KafkaError
 
@@ -36,11 +35,11 @@ class ChronikStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._cluster: Cluster | None = None
-        self._progress: Progress | None = None
+        self._batches: MicroBatches | None = None
         self._told: dict[str, Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_cluster": None, "_progress": None, "_told": None}
+        return {"_options": self._options, "_cluster": None, "_batches": None, "_told": None}
 
     # Where micro-batches end
 
@@ -72,7 +71,7 @@ class ChronikStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     # What they read
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return input_partitions(cut(ranges_of(start, end), self._options))
+        return input_partitions(ranges_of(start, end), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(partition, self._options.read)
@@ -104,7 +103,7 @@ class ChronikStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             self._cluster = Cluster(self._options.read.bootstrap, client_id=CLIENT_ID)
         return self._cluster
 
-    def _plan(self) -> Progress:
-        if self._progress is None:
-            self._progress = Progress(self._options, Positions(self._connected(), self._options.read.isolation))
-        return self._progress
+    def _plan(self) -> MicroBatches:
+        if self._batches is None:
+            self._batches = MicroBatches(self._options, Positions(self._connected(), self._options.read.isolation))
+        return self._batches

@@ -1,4 +1,4 @@
-"""Arrow columns to record batches: the way back from `chronik.pipeline.records.decode`, without a loop over records.
+"""Arrow columns to record batches: the way back from `decode`, without a loop over records.
 
 A record is its numbers as varints with key and value between them. The varints of a column become a column of bytes,
 and Arrow joins all columns row by row: what stands in the joined column's buffer is the body of the batch.
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from chronik.client.producer import BATCH_BYTES_MAX, RECORD_OVERHEAD_BYTES
 from chronik.pipeline.errors import SchemaError
-from chronik.pipeline.records.varints import IntArray
+from chronik.pipeline.records.varints import IntArray, encode_varints
 from chronik.protocol.batch import MAGIC, NO_LEADER_EPOCH, BatchHeader, seal
 from chronik.protocol.compression import Codec, compress
 
@@ -87,23 +87,6 @@ def encode_headers(headers: pa.ListArray) -> pa.BinaryArray:
     rows[0], rows[1:] = 0, bounds[ends]
     joined = pa.BinaryArray.from_buffers(pa.binary(), len(counts), [None, pa.py_buffer(rows), _data(encoded)])
     return _join(encode_varints(counts), joined)
-
-
-def encode_varints(values: IntArray) -> pa.BinaryArray:
-    raw = (values.astype(np.int64) << 1 ^ values.astype(np.int64) >> 63).view(np.uint64)
-    septets = [raw]
-    while septets[-1].max(initial=0) > 0x7F:
-        septets.append(septets[-1] >> np.uint64(7))
-    matrix = np.stack(septets, axis=1)
-    present = np.ones(matrix.shape, np.bool_)
-    present[:, 1:] = matrix[:, 1:] > 0
-    more = np.zeros(matrix.shape, np.uint8)
-    more[:, :-1] = present[:, 1:] * np.uint8(0x80)
-    content = (matrix & np.uint64(0x7F)).astype(np.uint8) | more
-    bounds = np.zeros(len(values) + 1, np.int32)
-    np.cumsum(present.sum(axis=1), out=bounds[1:])
-    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(content[present])]
-    return pa.BinaryArray.from_buffers(pa.binary(), len(values), buffers)
 
 
 def _body(

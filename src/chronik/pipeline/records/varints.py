@@ -1,4 +1,4 @@
-"""Zigzag varints at many positions at once.
+"""Zigzag varints, many at once.
 
 Reading is forgiving about where it reads: positions behind the data are read as its last byte, and the caller, who
 checks where the last field of every record ends, finds out.
@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 ByteArray = npt.NDArray[np.uint8]
 IntArray = npt.NDArray[np.int64]
@@ -71,3 +72,20 @@ def _read_longer(data: ByteArray, at: IntArray, first: ByteArray, bytes_max: int
         rest = longer if isinstance(rest, slice) else rest[longer]
         after[rest] += 1
     raise Unreadable(f"a varint that does not fit into {bytes_max} bytes")
+
+
+def encode_varints(values: IntArray) -> pa.BinaryArray:
+    raw = (values.astype(np.int64) << 1 ^ values.astype(np.int64) >> 63).view(np.uint64)
+    septets = [raw]
+    while septets[-1].max(initial=0) > 0x7F:
+        septets.append(septets[-1] >> np.uint64(7))
+    matrix = np.stack(septets, axis=1)
+    present = np.ones(matrix.shape, np.bool_)
+    present[:, 1:] = matrix[:, 1:] > 0
+    more = np.zeros(matrix.shape, np.uint8)
+    more[:, :-1] = present[:, 1:] * np.uint8(0x80)
+    content = (matrix & np.uint64(0x7F)).astype(np.uint8) | more
+    bounds = np.zeros(len(values) + 1, np.int32)
+    np.cumsum(present.sum(axis=1), out=bounds[1:])
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(content[present])]
+    return pa.BinaryArray.from_buffers(pa.binary(), len(values), buffers)

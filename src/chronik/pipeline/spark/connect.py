@@ -24,7 +24,8 @@ import chronik
 from chronik.errors import ChronikError
 from chronik.pipeline.spark.cache import cache_folder
 from chronik.pipeline.spark.doctor import installed_version
-from chronik.pipeline.spark.runtime import LOCAL_MASTER, LOOPBACK, environment, is_local, settings
+from chronik.pipeline.spark.masters import LOCAL_MASTER, LOOPBACK, is_local
+from chronik.pipeline.spark.runtime import environment, settings
 
 WARM_DAEMON = "chronik.pipeline.query.warm_daemon"
 SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"

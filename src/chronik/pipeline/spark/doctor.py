@@ -21,7 +21,7 @@ from chronik.client.cluster import Cluster
 from chronik.client.errors import ClientError
 from chronik.errors import ChronikError
 from chronik.pipeline.spark.java import JavaMissing, find_java
-from chronik.pipeline.spark.runtime import LOCAL_MASTER, is_connect, is_local
+from chronik.pipeline.spark.masters import LOCAL_MASTER, chosen_master, is_connect, is_local
 from chronik.protocol.errors import KafkaError
 
 PYSPARK_MIN, PYSPARK_BELOW = (4, 2), (4, 4)
@@ -69,7 +69,7 @@ def examine(
     installed: InstalledVersion = installed_version,
 ) -> Iterator[Finding]:
     """One finding after the other, as they are made; of broker and table root only when they are given."""
-    master = master or environment.get("CHRONIK_SPARK_MASTER") or LOCAL_MASTER
+    master = chosen_master(master, environment) or LOCAL_MASTER
     yield check_pyspark(installed)
     yield check_pandas(installed)
     yield check_package("pyarrow", installed, PYARROW_MIN)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pyspark.sql.connect.client import DefaultChannelBuilder
 
-from chronik.pipeline.spark.runtime import LOOPBACK
+from chronik.pipeline.spark.masters import LOOPBACK
 
 
 class LoopbackChannelBuilder(DefaultChannelBuilder):  # type: ignore[misc]

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 from chronik.pipeline.spark.home import private_spark_home, pyspark_folder
 from chronik.pipeline.spark.java import find_java, spark_java_home
+from chronik.pipeline.spark.masters import LOCAL_MASTER, LOOPBACK, chosen_master, is_connect, is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 APPLICATION = "chronik"
-LOCAL_MASTER = "local[*]"
-LOOPBACK = "127.0.0.1"
 
 COMMON = {
     "spark.ui.showConsoleProgress": "false",
@@ -24,15 +23,6 @@ COMMON = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
-
-
-def is_local(master: str) -> bool:
-    return master == "local" or master.startswith("local[")
-
-
-def is_connect(master: str) -> bool:
-    """A Spark Connect server: nothing of Spark runs here, not even Java."""
-    return master.startswith("sc://")
 
 
 def environment(master: str = LOCAL_MASTER, given: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -79,7 +69,7 @@ def session(master: str | None = None, **conf: str) -> SparkSession:
     """
     if master is not None and is_connect(master):
         return _remote_session(master, conf)
-    master = master or os.environ.get("CHRONIK_SPARK_MASTER") or LOCAL_MASTER
+    master = chosen_master(master) or LOCAL_MASTER
     os.environ.update(environment(master))
     from pyspark.sql import SparkSession
 

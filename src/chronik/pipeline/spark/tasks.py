@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+PARALLELISM_PROBE_ROWS = 10_000
+"""More than any cluster has cores."""
+
 OUTCOMES = pa.schema([pa.field("item", pa.int64()), pa.field("result", pa.binary()), pa.field("error", pa.string())])
 SPARK_OUTCOMES = "item BIGINT, result BINARY, error STRING"
 
@@ -28,6 +31,10 @@ _EXCEPTION_LINE = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception)\b.*")
 
 class TaskFailed(ChronikError):
     """A task did not succeed, on any of Spark's attempts; the message says why."""
+
+
+class SparkGone(ChronikError):
+    """The Spark that ran the jobs has ended, or is out of reach."""
 
 
 class Tasks(Protocol):
@@ -76,6 +83,51 @@ class SparkOnDemand:
 
             self._spark = session(self._master)
         return _run(self._spark, function, items)
+
+
+class SparkJobs:
+    """Tasks on a session for somebody who stays: tells a task that fails from a Spark that is gone."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._parallelism: int | None = None
+
+    def parallelism(self) -> int:
+        """Tasks that run at the same time. Raises SparkGone."""
+        try:
+            context = _context(self._spark)
+            if context is not None:
+                return max(1, int(context.defaultParallelism))  # grows as executors turn up
+            if self._parallelism is None:
+                self._parallelism = self._probed_parallelism()
+            return self._parallelism
+        except Exception as error:  # whatever Spark, Py4J and gRPC say when nobody answers
+            raise SparkGone(f"Spark does not answer: {str(error).splitlines()[0]}") from error
+
+    def _probed_parallelism(self) -> int:
+        from pyspark.sql.functions import spark_partition_id
+
+        parts = self._spark.range(PARALLELISM_PROBE_ROWS).select(spark_partition_id()).distinct()
+        return max(1, int(parts.count()))
+
+    def run(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """In the order of the items. Raises TaskFailed when Spark gave up on one of them, SparkGone."""
+        try:
+            return _run(self._spark, function, items)
+        except (TaskFailed, OSError) as error:
+            self._parallelism = None
+            self.parallelism()  # is anybody there?
+            raise TaskFailed(str(error)) from error
+
+
+def _context(spark: SparkSession) -> Any:
+    """None over Spark Connect, where there is no such thing."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return spark.sparkContext
+    except PySparkException:
+        return None
 
 
 def _run(spark: SparkSession, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:

@@ -19,6 +19,15 @@ KEY, VALUE, HEADERS, VALUE_CRC32C = "_key", "_value", "_headers", "_value_crc32c
 RESCUED, ERROR = "_rescued", "_error"
 DATE, HOUR = "_date", "_hour"
 
+RESERVED = frozenset(
+    {
+        PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_MS, KEY, VALUE, HEADERS, VALUE_CRC32C, RESCUED, ERROR, DATE, HOUR,
+        "_metadata",  # Spark's, on every file
+        "_change_type", "_commit_version", "_commit_timestamp",  # Delta's, in change feeds
+    }
+)  # fmt: skip
+"""What a field of a value cannot be called."""
+
 TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
 
 DECODING_RULES = 1

@@ -18,7 +18,7 @@ from chronik.errors import ConfigError
 DEAD_LETTERS_SUFFIX = "~dead_letters"
 """No topic's name has a `~`, so the dead letters of one topic are never the table of another."""
 
-ENCODED_LETTER = re.compile("%[0-9A-Fa-f]{2}")
+ENCODED_CHARACTER = re.compile("%[0-9A-Fa-f]{2}")
 
 
 def table_uri(root: str, topic: str) -> str:
@@ -44,7 +44,7 @@ def check_place(uri: str) -> None:
         return
     if "://" in uri and ("?" in uri or "#" in uri):
         raise ConfigError(f"{uri}: in the URL of a folder, write %3F for ? and %23 for #")
-    encoded = ENCODED_LETTER.search(os.path.realpath(folder))
+    encoded = ENCODED_CHARACTER.search(os.path.realpath(folder))
     if encoded is not None:
         told = f"{encoded[0]} in the name of a folder stands for {unquote(encoded[0])!r} to readers of Delta tables"
         raise ConfigError(f"{folder}: {told}: choose another")

@@ -17,7 +17,7 @@ from chronik.client.admin import NewTopic, create_topics
 from chronik.client.cluster import Cluster
 from chronik.errors import ChronikError
 from chronik.ids import format_id
-from chronik.pipeline.reading.reader import CLIENT_ID
+from chronik.pipeline import CLIENT_ID
 from chronik.pipeline.spark.tasks import TaskFailed, Tasks, in_this_process
 from chronik.pipeline.tables.delta.table import DeltaCommitter
 from chronik.pipeline.tables.layout import DATE

@@ -28,9 +28,9 @@ from pyspark.sql.types import (
 )
 
 from chronik.client.cluster import Cluster
+from chronik.pipeline import CLIENT_ID
 from chronik.pipeline.errors import OptionError, SchemaError
 from chronik.pipeline.reading.options import bootstrap_servers
-from chronik.pipeline.reading.reader import CLIENT_ID
 from chronik.pipeline.writing.publishing import Publisher, PublishSettings
 from chronik.protocol.compression import Codec
 

@@ -15,9 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chronik.pipeline.records.columns import Columns
-from chronik.pipeline.tables.layout import OFFSET, RESCUED
+from chronik.pipeline.tables.layout import OFFSET, RESCUED, RESERVED
 from chronik.pipeline.tables.values.exact_json import decode_exactly
-from chronik.pipeline.tables.values.growth import RESERVED
 from chronik.pipeline.tables.values.json_rows import decode_records
 from chronik.pipeline.tables.values.shaping import decode_json
 

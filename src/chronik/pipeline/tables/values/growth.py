@@ -1,4 +1,4 @@
-"""Which columns a table grows by. Pure.
+"""Which columns a table grows by, learned from the values that found no place in it. Pure.
 
 Columns, and the fields of objects within them, are only ever added, never changed. What cannot be one (its name means
 something else here, the table is full) stays in `_rescued`, and the reason is told.
@@ -6,35 +6,28 @@ something else here, the table is full) stays in `_rescued`, and the reason is t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from chronik.pipeline.tables import layout
+from chronik.pipeline.tables.layout import RESERVED
+from chronik.pipeline.tables.values.inference import Object, infer_fields
 
 COLUMNS_MAX = 500
 """Fields within objects count each. Beyond it keys are data, not names (`{"user-17": …}`): every file and every plan
 would carry them all."""
 
-NAME_LETTERS_MAX = 255
+NAME_CHARACTERS_MAX = 255
 
-FORBIDDEN_LETTERS = frozenset(" ,;{}()\n\t=`.")
+FORBIDDEN_CHARACTERS = frozenset(" ,;{}()\n\t=`.")
 """Delta refuses the first nine without column mapping. A dot or a backtick needs quoting in every query, and some
 readers take the dot for a path into a struct."""
 
-RESERVED = frozenset(
-    {
-        layout.PARTITION, layout.OFFSET, layout.TIMESTAMP, layout.TIMESTAMP_MS, layout.KEY, layout.VALUE,
-        layout.HEADERS, layout.VALUE_CRC32C, layout.RESCUED, layout.ERROR, layout.DATE, layout.HOUR,
-        "_metadata",  # Spark's, on every file
-        "_change_type", "_commit_version", "_commit_timestamp",  # Delta's, in change feeds
-    }
-)  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PlannedColumns:
     added: tuple[pa.Field, ...]
     """New columns, and columns of objects that get new fields, each with its whole type."""
     refused: dict[str, str]
@@ -47,7 +40,7 @@ class Evolved:
     refused: dict[str, str]
 
 
-def plan_columns(schema: pa.Schema, wanted: Iterable[pa.Field]) -> Plan:
+def plan_columns(schema: pa.Schema, wanted: Iterable[pa.Field]) -> PlannedColumns:
     """A field that is a column already keeps its type, whatever is wanted: each value fits it or is rescued."""
     room = COLUMNS_MAX - sum(map(_leaves, schema.types))
     types = {field.name: field.type for field in schema}
@@ -67,7 +60,7 @@ def plan_columns(schema: pa.Schema, wanted: Iterable[pa.Field]) -> Plan:
             room -= _leaves(after) - (0 if before is None else _leaves(before))
             types[name] = after
             added[name] = pa.field(name, after, nullable=True)
-    return Plan(tuple(added.values()), refused)
+    return PlannedColumns(tuple(added.values()), refused)
 
 
 def _widened(before: pa.DataType, wanted: pa.DataType) -> pa.DataType:
@@ -92,7 +85,7 @@ def _why_not_named(name: str, taken: Iterable[str], reserved: frozenset[str] = f
     for other in taken:
         if other.casefold() == folded:
             return f"the name differs from column {other!r} only by its case"
-    if not name or len(name) > NAME_LETTERS_MAX or FORBIDDEN_LETTERS & set(name) or not name.isprintable():
+    if not name or len(name) > NAME_CHARACTERS_MAX or FORBIDDEN_CHARACTERS & set(name) or not name.isprintable():
         return "the name cannot be a column's"
     return None
 
@@ -119,3 +112,38 @@ def _leaves(kind: pa.DataType) -> int:
     if pa.types.is_struct(kind):
         return sum(_leaves(field.type) for field in kind)
     return _leaves(kind.value_type) if pa.types.is_list(kind) else 1
+
+
+class Growth:
+    """The schema that a table would have with the columns that were missed so far. Values shaped by it are rescued only
+    when they teach something new, or can never have a column."""
+
+    def __init__(self, table: pa.Schema) -> None:
+        self.schema = table
+        self.wanted: tuple[pa.Field, ...] = ()
+        """Those that the table could have. A value that does not fit a column of the table, or has a name that cannot
+        be one, asks for nothing."""
+        self._table = table
+        self._fields: list[pa.Field] = []
+
+    def learn(self, rescued: Iterable[Object | None]) -> None:
+        found = infer_fields(rescued)
+        if not found:
+            return
+        self._fields = joined_fields([self._fields, found])
+        self.wanted = plan_columns(self._table, self._fields).added
+        by_name = {field.name: field for field in (*self._table, *self.wanted)}
+        self.schema = pa.schema(list(by_name.values()))
+
+
+def joined_fields(lists: Iterable[Sequence[pa.Field]]) -> list[pa.Field]:
+    """What several tasks ask for: whole and broken numbers are one type, objects have the fields of both; where they
+    disagree otherwise, the first has the word."""
+    joined: dict[str, pa.Field] = {}
+    for field in (field for fields in lists for field in fields):
+        known = joined.setdefault(field.name, field)
+        if known != field:
+            with suppress(pa.ArrowException):
+                both = [pa.schema([known]), pa.schema([field])]
+                joined[field.name] = pa.unify_schemas(both, promote_options="permissive").field(0)
+    return list(joined.values())

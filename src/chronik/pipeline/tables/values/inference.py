@@ -10,13 +10,16 @@ from typing import Any
 
 import pyarrow as pa
 
+Object = Mapping[str, Any]
+"""A JSON object, decoded."""
+
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 DEPTH_MAX = 16
 """Objects within objects. Deeper ones stay JSON text: few readers can unfold them, and none enjoys it."""
 
 
-def infer_fields(objects: Iterable[Mapping[str, Any] | None]) -> list[pa.Field]:
+def infer_fields(objects: Iterable[Object | None]) -> list[pa.Field]:
     """One field for each key that has a type, in the order in which they turn up. Where values of a key disagree, the
     first has the word, and who disagrees is rescued; only whole and broken numbers become one type."""
     kinds: dict[str, pa.DataType | None] = {}

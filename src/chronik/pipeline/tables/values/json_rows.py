@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from chronik.pipeline.records.columns import Columns
 from chronik.pipeline.tables.layout import ERROR, OFFSET, VALUE, own_columns
-from chronik.pipeline.tables.values.shaping import Object, decode_json, shape
+from chronik.pipeline.tables.values.inference import Object
+from chronik.pipeline.tables.values.shaping import decode_json, shape
 
 ROWS_AT_ONCE = 8192
 """Values are objects of Python's while they are shaped, several times their size: so many at a time stay near the

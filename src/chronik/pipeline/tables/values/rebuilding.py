@@ -23,13 +23,13 @@ from chronik.pipeline.tables.layout import (
     OFFSET,
     PARTITION,
     RESCUED,
+    RESERVED,
     TIMESTAMP,
     TIMESTAMP_MS,
     VALUE,
     VALUE_CRC32C,
     timestamps_ms_of,
 )
-from chronik.pipeline.tables.values.growth import RESERVED
 
 OUTSIDE_VALUE = (PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_MS, KEY, HEADERS)
 

@@ -6,22 +6,19 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
-from chronik.pipeline.tables.layout import RESCUED
+from chronik.pipeline.tables.layout import RESCUED, RESERVED
 from chronik.pipeline.tables.values.exact_json import NESTING_MAX, decode_exactly, nests_too_deep, that_need_care
-from chronik.pipeline.tables.values.growth import RESERVED
-from chronik.pipeline.tables.values.inference import INT64_MAX, INT64_MIN
+from chronik.pipeline.tables.values.inference import INT64_MAX, INT64_MIN, Object
 
 EXACT_IN_FLOAT_MAX = 2**53
 """Every whole number up to it is a float64 too; beyond it some are not."""
-
-Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
