@@ -45,7 +45,8 @@ def run_landing(arguments: argparse.Namespace) -> int:
 
     require("pyspark", "deltalake", "pyarrow")
     from chronik.pipeline.landing.running import landing_session, run
-    from chronik.pipeline.landing.settings import ROUND_RECORDS_MAX, absolute_root, default_group
+    from chronik.pipeline.landing.settings import ROUND_RECORDS_MAX, default_group
+    from chronik.pipeline.tables.storage import absolute_root
 
     topics = arguments.topics
     pipeline = arguments.group or default_group(absolute_root(arguments.table_root))

@@ -91,10 +91,10 @@ def run_compact(arguments: argparse.Namespace) -> int:
 
     require("pyspark", "deltalake", "pyarrow")
     from chronik.pipeline.journal.bars import Bar
-    from chronik.pipeline.landing.settings import absolute_root
     from chronik.pipeline.spark.tasks import SparkOnDemand
-    from chronik.pipeline.tables.delta.vacuuming import KEEP_HOURS
+    from chronik.pipeline.tables.storage import absolute_root
     from chronik.pipeline.upkeep.compact import Vacuuming, compact_tables
+    from chronik.pipeline.upkeep.vacuum import KEEP_HOURS
 
     hours = KEEP_HOURS if arguments.retention_hours is None else arguments.retention_hours
     with SparkOnDemand(arguments.master) as tasks, Bar("compact", unit="bytes") as bar:
@@ -174,8 +174,8 @@ def run_replay(arguments: argparse.Namespace) -> int:
 
     require("pyspark", "deltalake", "pyarrow")
     from chronik.pipeline.journal.bars import Bar
-    from chronik.pipeline.landing.settings import absolute_root
     from chronik.pipeline.spark.tasks import SparkOnDemand
+    from chronik.pipeline.tables.storage import absolute_root
     from chronik.pipeline.upkeep.dead_letters import list_letters
     from chronik.pipeline.upkeep.replay import names_warning, replay
 
@@ -287,8 +287,8 @@ def run_retry(arguments: argparse.Namespace) -> int:
 
     require("pyspark", "deltalake", "pyarrow")
     from chronik.pipeline.journal.bars import Bar
-    from chronik.pipeline.landing.settings import absolute_root
     from chronik.pipeline.spark.tasks import SparkOnDemand
+    from chronik.pipeline.tables.storage import absolute_root
     from chronik.pipeline.upkeep.dead_letters import retry
 
     with SparkOnDemand(arguments.master) as tasks, Bar("retry", unit="files") as bar:

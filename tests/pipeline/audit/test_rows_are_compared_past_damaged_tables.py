@@ -17,15 +17,15 @@ from chronik.pipeline.audit.rows import compare as comparing
 from chronik.pipeline.audit.rows.compare import compare_table, landed_table
 from chronik.pipeline.landing.settings import ENABLED
 from chronik.pipeline.spark.tasks import in_this_process
-from chronik.pipeline.tables.delta.table import DeltaCommitter
 from chronik.pipeline.tables.layout import Kind as TableKind
+from chronik.pipeline.tables.opening import open_or_create, open_table
 from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
 from chronik.pipeline.tables.topic_table import TableSpec
-from chronik.pipeline.upkeep.joining import compact
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
 from tests.pipeline.audit.audited import flip
 from tests.pipeline.audit.test_rows_are_compared_with_the_log import TOPIC, World
+from tests.pipeline.landing_rows import compact
 from tests.pipeline.planted_rows import land, records
 
 
@@ -112,7 +112,7 @@ def test_a_file_that_is_missing_is_named_also_while_the_table_moves_on(
     assert before is not None
 
     def moving(root: str, topic: str) -> comparing.LandedTable | None:
-        DeltaCommitter(uri).append_numbered([], "moves", len(moves))
+        open_table(uri).append_numbered([], "moves", len(moves))
         moves.append(topic)
         return landed_table(root, topic)
 
@@ -156,7 +156,7 @@ class Site:
         """In two files."""
         with self.broker.cluster() as client:
             spec = TableSpec(topic, format_id(client.topic(topic).topic_id), TableKind.RAW)
-        table = DeltaCommitter.open_or_create(table_uri(self.root, topic), spec)
+        table = open_or_create(table_uri(self.root, topic), spec)
         landing = self.broker.records(topic)
         for part in (landing[:10], landing[10:]):
             offsets, times = [each.offset for each in part], [each.timestamp for each in part]

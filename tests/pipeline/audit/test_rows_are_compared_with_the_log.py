@@ -19,18 +19,18 @@ from chronik.pipeline.audit.rows import compare as comparing
 from chronik.pipeline.audit.rows.compare import beyond_the_log, compare_table, landed_table
 from chronik.pipeline.records.columns import Columns
 from chronik.pipeline.spark.tasks import in_this_process
-from chronik.pipeline.tables.delta.table import DeltaCommitter
 from chronik.pipeline.tables.layout import Kind as TableKind
 from chronik.pipeline.tables.layout import batch_of, own_columns, schema_of
+from chronik.pipeline.tables.opening import open_or_create, open_table
 from chronik.pipeline.tables.parquet import PartitionedWriter
 from chronik.pipeline.tables.spans import Landed, Span
 from chronik.pipeline.tables.storage import Storage, dead_letters_uri, table_uri
-from chronik.pipeline.tables.topic_table import TableSpec
+from chronik.pipeline.tables.topic_table import TableSpec, TopicTable
 from chronik.pipeline.tables.values.inference import infer_fields
 from chronik.pipeline.tables.values.json_rows import decode_records
 from chronik.pipeline.tables.values.shaping import decode_json
-from chronik.pipeline.upkeep.joining import compact
 from tests.pipeline.audit.audited import TOPIC_ID, Copies, Written, flip
+from tests.pipeline.landing_rows import compact
 
 TOPIC = "orders"
 
@@ -40,7 +40,7 @@ class Landing:
 
     def __init__(self, root: Path, log: Path, kind: TableKind = TableKind.RAW) -> None:
         self.root, self._log = str(root), str(log)
-        self._table = DeltaCommitter.open_or_create(table_uri(self.root, TOPIC), TableSpec(TOPIC, TOPIC_ID, kind))
+        self._table = open_or_create(table_uri(self.root, TOPIC), TableSpec(TOPIC, TOPIC_ID, kind))
         self._dead = TableSpec(TOPIC, TOPIC_ID, TableKind.DEAD_LETTERS)
 
     def land(self, start: int, end: int, *, leave_out: int | None = None, twice: int | None = None) -> None:
@@ -60,7 +60,7 @@ class Landing:
         if twice is not None:
             table = pa.concat_tables([table, table.filter(pc.field("_offset") == twice)])
         if dead:
-            letters = DeltaCommitter.open_or_create(dead_letters_uri(self.root, TOPIC), self._dead)
+            letters = open_or_create(dead_letters_uri(self.root, TOPIC), self._dead)
             letters.commit([self._written(letters, pa.Table.from_batches(dead), start, end)])
         self._table.commit([self._written(self._table, table, start, end)])
 
@@ -73,7 +73,7 @@ class Landing:
         read = records_of(Walk(self._log, place, start, end), place, start, end)
         return [each for each in read if isinstance(each, Columns)]
 
-    def _written(self, committer: DeltaCommitter, rows: pa.Table, start: int, end: int) -> Landed:
+    def _written(self, committer: TopicTable, rows: pa.Table, start: int, end: int) -> Landed:
         with PartitionedWriter(Storage(committer.uri), rows.schema, ("_date",)) as writer:
             for batch in rows.to_batches():
                 writer.write(batch)
@@ -149,7 +149,7 @@ def test_a_file_that_a_table_lost_is_told_by_its_offsets(tmp_path: Path) -> None
     world = World(tmp_path)
     world.landing.land(0, 60)
     world.landing.land(60, 120, leave_out=0)
-    table = DeltaCommitter(table_uri(world.landing.root, TOPIC))
+    table = open_table(table_uri(world.landing.root, TOPIC))
     kept = landed_table(world.landing.root, TOPIC)
     assert kept is not None
     assert len(kept.table.files) == 2

@@ -18,7 +18,7 @@ import pytest
 from chronik.client.records import OutgoingRecord
 from chronik.pipeline.landing import failpoints
 from chronik.pipeline.landing.settings import FORMAT
-from chronik.pipeline.tables.delta.table import DeltaCommitter
+from chronik.pipeline.tables.opening import open_table
 from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
 from chronik.pipeline.tables.topic_table import TableMissing
 from chronik.testing import Broker
@@ -80,7 +80,7 @@ def check(root: Path, topic: JournalledTopic) -> int:
     """What is in the tables is what their offsets say, once. Returns how many records that are."""
     uri, dead_uri = table_uri(str(root), topic.name), dead_letters_uri(str(root), topic.name)
     try:
-        committer = DeltaCommitter(uri)
+        committer = open_table(uri)
     except TableMissing:
         return 0
     ends = committer.next_offsets()
@@ -103,7 +103,7 @@ def _place(position: tuple[int, int, int | None]) -> tuple[int, int]:
 def parquet_files(root: Path, topic: JournalledTopic) -> tuple[int, int]:
     """In the folder, and in the table."""
     uri = table_uri(str(root), topic.name)
-    return len(list(Path(uri).rglob("*.parquet"))), len(DeltaCommitter(uri).snapshot().file_uris)
+    return len(list(Path(uri).rglob("*.parquet"))), len(open_table(uri).snapshot().file_uris)
 
 
 def test_each_record_lands_once_whatever_point_the_run_dies_at(

@@ -24,9 +24,10 @@ from chronik.pipeline.landing.plan import TASK_RECORDS_MIN
 from chronik.pipeline.landing.settings import ENABLED, FORMAT, PARTITION_BY, LandingSettings, Wishes
 from chronik.pipeline.landing.task import run_task
 from chronik.pipeline.landing.topic import Round, TopicLanding
-from chronik.pipeline.tables.delta.table import DeltaCommitter
 from chronik.pipeline.tables.layout import Kind
+from chronik.pipeline.tables.opening import open_table
 from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
+from chronik.pipeline.tables.topic_table import TopicTable
 from chronik.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -87,14 +88,14 @@ class Landing:
             **options,
         )
 
-    def committer(self, topic: str) -> DeltaCommitter:
-        return DeltaCommitter(table_uri(self.root, topic))
+    def committer(self, topic: str) -> TopicTable:
+        return open_table(table_uri(self.root, topic))
 
     def table(self, topic: str) -> pa.Table:
         return rows(self.committer(topic).snapshot()).sort_by([("_partition", "ascending"), ("_offset", "ascending")])
 
     def dead_letters(self, topic: str) -> pa.Table:
-        snapshot = DeltaCommitter(dead_letters_uri(self.root, topic)).snapshot()
+        snapshot = open_table(dead_letters_uri(self.root, topic)).snapshot()
         return rows(snapshot).sort_by([("_partition", "ascending"), ("_offset", "ascending")])
 
 

@@ -13,8 +13,8 @@ from chronik.ids import format_id
 from chronik.pipeline.query import snapshots
 from chronik.pipeline.query.snapshots import Snapshots, TopicSnapshot
 from chronik.pipeline.reading.ranges import OffsetRange
-from chronik.pipeline.tables.delta.table import DeltaCommitter
 from chronik.pipeline.tables.layout import Kind
+from chronik.pipeline.tables.opening import open_or_create
 from chronik.pipeline.tables.storage import table_uri
 from chronik.pipeline.tables.topic_table import TableSpec
 from chronik.protocol.errors import ErrorCode
@@ -89,7 +89,7 @@ class Brokers(Cluster):
 def root(tmp_path: Path) -> str:
     """The table of `orders` has offsets 0 and 1."""
     spec = TableSpec("orders", format_id(TOPIC_ID), Kind.RAW)
-    land(DeltaCommitter.open_or_create(table_uri(str(tmp_path), "orders"), spec), 0, records([0, 1], [b"a", b"b"]))
+    land(open_or_create(table_uri(str(tmp_path), "orders"), spec), 0, records([0, 1], [b"a", b"b"]))
     return str(tmp_path)
 
 

@@ -18,8 +18,8 @@ from chronik.cli.main import main
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
 from chronik.pipeline.spark.connect import running_server, stop_server
-from chronik.pipeline.tables.delta.table import DeltaCommitter
 from chronik.pipeline.tables.layout import Kind
+from chronik.pipeline.tables.opening import open_or_create
 from chronik.pipeline.tables.storage import table_uri
 from chronik.pipeline.tables.topic_table import TableSpec
 from chronik.testing import Broker
@@ -118,7 +118,7 @@ def fill(broker: Broker, root: str) -> None:
     from chronik.ids import format_id
 
     spec = TableSpec("orders", format_id(topic.topic_id), Kind.DECODED)
-    table = DeltaCommitter.open_or_create(table_uri(root, "orders"), spec)
+    table = open_or_create(table_uri(root, "orders"), spec)
     table.add_columns([pa.field("n", pa.int64()), pa.field("text", pa.string())])
 
 

@@ -22,7 +22,6 @@ from chronik.pipeline.query.snapshots import Unreadable
 from chronik.pipeline.query.sql import query
 from chronik.pipeline.query.views import NoSuchTopic, views
 from chronik.pipeline.tables.storage import table_uri
-from chronik.pipeline.upkeep.joining import compact
 from chronik.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -30,6 +29,7 @@ from chronik.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from chronik.testing import Broker
+from tests.pipeline.landing_rows import compact
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession

@@ -18,7 +18,7 @@ from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord, TopicPartition
 from chronik.pipeline.landing.running import run
 from chronik.pipeline.query.sql import query
-from chronik.pipeline.tables.delta.table import DeltaCommitter
+from chronik.pipeline.tables.opening import open_table
 from chronik.pipeline.tables.storage import table_uri
 from chronik.testing import Broker
 from tests.long import count
@@ -131,7 +131,7 @@ def landed_ends(root: str, topic: str) -> dict[int, int]:
     from chronik.pipeline.tables.topic_table import TableMissing
 
     try:
-        return DeltaCommitter(table_uri(root, topic)).next_offsets()
+        return open_table(table_uri(root, topic)).next_offsets()
     except TableMissing:
         return {}
 

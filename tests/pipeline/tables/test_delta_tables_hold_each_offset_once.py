@@ -13,8 +13,10 @@ import pytest
 from deltalake import DeltaTable
 
 from chronik.pipeline.tables.delta import table as delta
-from chronik.pipeline.tables.delta.table import DeltaCommitter
+from chronik.pipeline.tables.delta.handle import FAILURES_MAX
+from chronik.pipeline.tables.delta.table import DeltaTopicTable
 from chronik.pipeline.tables.layout import DECODING_RULES, Kind, Partitioning
+from chronik.pipeline.tables.opening import open_table
 from chronik.pipeline.tables.spans import CommitRefused, Landed, Span, SpansOverlap, still_to_land
 from chronik.pipeline.tables.topic_table import CommitFailed, Superseded, TableDiffers, TableMissing, TableSpec
 from tests.pipeline.landing_rows import SPEC, every, landed, offsets, opened
@@ -88,7 +90,7 @@ def test_a_commit_that_can_never_go_through_is_given_up(tmp_path: Path, monkeypa
     monkeypatch.setattr(DeltaTable, "create_write_transaction", fail)
     with pytest.raises(CommitFailed, match="no space left"):
         committer.commit([landed(tmp_path, Span(0, 0, 10))])
-    assert len(attempts) == delta.FAILURES_MAX
+    assert len(attempts) == FAILURES_MAX
 
 
 def test_a_commit_between_snapshot_and_commit_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +200,7 @@ def _names() -> tuple[str, str]:
 
 def test_opening_what_is_not_there_says_so(tmp_path: Path) -> None:
     with pytest.raises(TableMissing):
-        DeltaCommitter(str(tmp_path / "nothing"))
+        open_table(str(tmp_path / "nothing"))
 
 
 def test_a_table_that_forgets_transactions_is_refused(tmp_path: Path) -> None:
@@ -258,16 +260,16 @@ def test_a_newer_driver_comes_between_the_look_and_the_commit_of_an_older_one(
 ) -> None:
     older = opened(tmp_path)
     rules = DECODING_RULES
-    append = DeltaCommitter._append
+    append = DeltaTopicTable._append
 
-    def overtaken(committer: DeltaCommitter, *arguments: Any) -> None:
-        monkeypatch.setattr(DeltaCommitter, "_append", append)
+    def overtaken(committer: DeltaTopicTable, *arguments: Any) -> None:
+        monkeypatch.setattr(DeltaTopicTable, "_append", append)
         monkeypatch.setattr(delta, "DECODING_RULES", rules + 1)
         opened(tmp_path)
         monkeypatch.setattr(delta, "DECODING_RULES", rules)
         append(committer, *arguments)
 
-    monkeypatch.setattr(DeltaCommitter, "_append", overtaken)
+    monkeypatch.setattr(DeltaTopicTable, "_append", overtaken)
     with pytest.raises(TableDiffers, match="landed by a newer version"):
         older.commit([landed(tmp_path, Span(0, 0, 10))])
     monkeypatch.setattr(delta, "DECODING_RULES", rules + 1)

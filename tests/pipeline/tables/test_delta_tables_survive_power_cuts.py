@@ -10,13 +10,12 @@ import pyarrow as pa
 import pytest
 
 from chronik.pipeline.tables.delta import table as delta
-from chronik.pipeline.tables.delta.table import DeltaCommitter
-from chronik.pipeline.tables.delta.vacuuming import vacuum
 from chronik.pipeline.tables.layout import Kind, Partitioning
+from chronik.pipeline.tables.opening import open_table
 from chronik.pipeline.tables.spans import Span
-from chronik.pipeline.tables.topic_table import TableSpec, TableTorn
-from chronik.pipeline.upkeep.joining import compact
-from tests.pipeline.landing_rows import SPEC, every, landed, offsets, opened
+from chronik.pipeline.tables.topic_table import TableSpec, TableTorn, TopicTable
+from chronik.pipeline.upkeep.vacuum import vacuum
+from tests.pipeline.landing_rows import SPEC, compact, every, landed, offsets, opened
 
 
 @pytest.fixture
@@ -37,18 +36,18 @@ def entry(folder: Path, version: int) -> Path:
     return folder / "_delta_log" / f"{version:020}.json"
 
 
-def pieces(folder: Path, committer: DeltaCommitter, count: int) -> None:
+def pieces(folder: Path, committer: TopicTable, count: int) -> None:
     for start in range(0, 10 * count, 10):
         committer.commit([landed(folder, Span(0, start, start + 10))])
 
 
-def commits(folder: Path, committer: DeltaCommitter) -> dict[str, Callable[[], object]]:
+def commits(folder: Path, committer: TopicTable) -> dict[str, Callable[[], object]]:
     return {
         "data": lambda: committer.commit([landed(folder, Span(0, 20, 30))]),
         "numbered": lambda: committer.append_numbered((), "retries", 0),
         "columns": lambda: committer.add_columns([pa.field("new", pa.int64())]),
         "replace": lambda: compact(str(folder)),
-        "vacuum": lambda: vacuum(str(folder), keep_hours=0, pipeline_stopped=True),
+        "vacuum": lambda: vacuum(open_table(str(folder)), keep_hours=0, pipeline_stopped=True),
     }
 
 
@@ -115,7 +114,7 @@ def test_a_torn_entry_is_named_and_never_passed_over(
     unit = landed(tmp_path, Span(0, 10 * count, 10 * count + 10))
     uses: list[Callable[[], object]] = [
         lambda: opened(tmp_path),
-        lambda: DeltaCommitter(str(tmp_path)),
+        lambda: open_table(str(tmp_path)),
         committer.next_offsets,
         lambda: committer.commit([unit]),
         lambda: compact(str(tmp_path)),

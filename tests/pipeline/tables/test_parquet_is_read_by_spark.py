@@ -13,8 +13,7 @@ from chronik.pipeline.tables.storage import Storage
 from chronik.pipeline.tables.topic_table import TableSpec
 from chronik.pipeline.tables.values.inference import Object, infer_fields
 from chronik.pipeline.tables.values.shaping import shape
-from chronik.pipeline.upkeep.joining import compact
-from tests.pipeline.landing_rows import NOON_2024_05_01_MS, SPEC, batch, opened
+from tests.pipeline.landing_rows import NOON_2024_05_01_MS, SPEC, batch, compact, opened
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession

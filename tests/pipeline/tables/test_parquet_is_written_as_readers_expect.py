@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from chronik.errors import ConfigError
 from chronik.pipeline.records.columns import HEADERS_TYPE, Columns
-from chronik.pipeline.tables.delta.table import DeltaCommitter
+from chronik.pipeline.tables.files import scan
 from chronik.pipeline.tables.layout import (
     MS_OF_YEAR_10000,
     Kind,
@@ -27,8 +27,8 @@ from chronik.pipeline.tables.layout import (
     timestamps_ms_of,
     value_crcs,
 )
+from chronik.pipeline.tables.opening import open_or_create, open_table
 from chronik.pipeline.tables.parquet import PartitionedWriter
-from chronik.pipeline.tables.scanning import scan, table_files
 from chronik.pipeline.tables.spans import Landed, Span
 from chronik.pipeline.tables.storage import Storage, dead_letters_uri, local_folder, table_uri
 from chronik.pipeline.tables.topic_table import TableSpec
@@ -209,10 +209,10 @@ def test_a_table_is_local_unless_its_uri_says_otherwise() -> None:
 def test_a_folder_may_have_almost_any_name(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
     for uri in (str(folder), folder.as_uri()):
-        committer = DeltaCommitter.open_or_create(uri, SPEC)
+        committer = open_or_create(uri, SPEC)
         landed_from = committer.next_offsets().get(0, 0)
         committer.commit([landed(folder, Span(0, landed_from, landed_from + 3))])
-        assert sum(each.num_rows for each in scan(table_files(uri))) == landed_from + 3
+        assert sum(each.num_rows for each in scan(open_table(uri).files())) == landed_from + 3
     assert [each.name for each in tmp_path.iterdir()] == [name]
 
 
@@ -223,16 +223,16 @@ def test_a_folder_whose_name_delta_would_take_for_another_is_refused(tmp_path: P
     encoded = tmp_path / "%41"
     for uri in (str(encoded), encoded.as_uri(), str(encoded / "orders"), str(tmp_path / "link")):
         with pytest.raises(ConfigError, match=r"%41 in the name of a folder stands for 'A'"):
-            DeltaCommitter.open_or_create(uri, SPEC)
+            open_or_create(uri, SPEC)
     with pytest.raises(ConfigError, match=r"write %3F for \?"):
-        DeltaCommitter.open_or_create(f"file://{tmp_path}/why?", SPEC)
+        open_or_create(f"file://{tmp_path}/why?", SPEC)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["A", "link"], "nothing was made"
-    assert DeltaCommitter(f"file://{tmp_path}/%41").next_offsets() == {}, "a URL is decoded once"
+    assert open_table(f"file://{tmp_path}/%41").next_offsets() == {}, "a URL is decoded once"
 
 
 def test_files_go_where_delta_looks_when_the_table_is_given_as_a_uri(tmp_path: Path) -> None:
     uri = tmp_path.as_uri()
-    committer = DeltaCommitter.open_or_create(uri, SPEC)
+    committer = open_or_create(uri, SPEC)
     with PartitionedWriter(Storage(uri), RAW, ("_date",)) as writer:
         writer.write(batch(Span(0, 0, 3)))
     committer.commit([Landed((Span(0, 0, 3),), writer.files)])

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from chronik.cli.main import main
-from chronik.pipeline.tables.delta.vacuuming import VacuumRefused
 from chronik.pipeline.tables.layout import Kind
-from chronik.pipeline.tables.scanning import table_files
 from chronik.pipeline.tables.spans import Span
 from chronik.pipeline.tables.topic_table import TableMissing
 from chronik.pipeline.upkeep import compact as module
 from chronik.pipeline.upkeep.compact import Vacuuming, compact_tables
+from chronik.pipeline.upkeep.vacuum import VacuumRefused
 from tests.pipeline.landing_rows import every, offsets, rows
 from tests.pipeline.planted_rows import TOPIC, land, records, table_of
 
@@ -71,7 +70,7 @@ def test_joined_rows_stand_in_the_order_of_the_topic(tmp_path: Path) -> None:
         for partition in (2, 0, 1):
             land(table, partition, records(range(start, start + 10), [b"x"] * 10))
     compact_tables(str(tmp_path))
-    (file,) = table_files(table.uri).files
+    (file,) = table.files().files
     assert (file.partitions, file.offsets) == ((0, 2), (0, 59))
     found = rows(table.snapshot())
     positions = list(zip(found["_partition"].to_pylist(), found["_offset"].to_pylist(), strict=True))

@@ -14,31 +14,22 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, TableFeatures
 
-from chronik.pipeline.tables.delta.replacing import LiveFile, replace_files
-from chronik.pipeline.tables.delta.table import DeltaCommitter
-from chronik.pipeline.tables.delta.vacuuming import KEEP_HOURS_MIN, VacuumRefused, vacuum
+from chronik.pipeline.tables.files import LiveFile
 from chronik.pipeline.tables.in_flight import COMMIT_HOURS_MAX, ORPHAN_HOURS_MIN
 from chronik.pipeline.tables.layout import Kind, Partitioning, schema_of
+from chronik.pipeline.tables.opening import open_table
 from chronik.pipeline.tables.parquet import PartitionedWriter
-from chronik.pipeline.tables.scanning import table_files
 from chronik.pipeline.tables.spans import FilesGone, Landed, Span
 from chronik.pipeline.tables.storage import Storage
-from chronik.pipeline.tables.topic_table import TableDiffers, TableSpec
-from chronik.pipeline.upkeep.joining import (
-    Compacted,
-    Join,
-    commit_join,
-    compact,
-    groups_to_join,
-    join_files,
-    plan_joins,
-)
-from tests.pipeline.landing_rows import SPEC, batch, every, landed, offsets, opened, rows
+from chronik.pipeline.tables.topic_table import TableDiffers, TableSpec, TopicTable
+from chronik.pipeline.upkeep.compact import Compacted, Join, commit_join, groups_to_join, join_files, plan_joins
+from chronik.pipeline.upkeep.vacuum import KEEP_HOURS_MIN, VacuumRefused, vacuum
+from tests.pipeline.landing_rows import SPEC, batch, compact, every, landed, offsets, opened, rows
 
 HOUR_SECONDS = 3600
 
 
-def landed_in_pieces(folder: Path, committer: DeltaCommitter, pieces: int = 4) -> None:
+def landed_in_pieces(folder: Path, committer: TopicTable, pieces: int = 4) -> None:
     for start in range(0, 10 * pieces, 10):
         committer.commit([landed(folder, Span(0, start, start + 10))])
 
@@ -176,11 +167,10 @@ def test_files_that_another_replaces_while_the_answer_gets_lost_are_not_taken_fr
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: int
 ) -> None:
     """Ours are in the table, and then some or all of them are in its past: no file that a version names may go."""
-    uri = str(tmp_path)
     committer = opened(tmp_path)
     landed_in_pieces(tmp_path, committer, pieces=2)
-    before = table_files(uri)
-    written = [file for old in before.files for file in join_files(Join(before.of(old), 100))]
+    before = committer.files()
+    written = [file for old in before.files for file in join_files(Join(before.with_files(old), 100))]
     commit = DeltaTable.create_write_transaction
     commits = []
 
@@ -188,13 +178,14 @@ def test_files_that_another_replaces_while_the_answer_gets_lost_are_not_taken_fr
         commit(self, *arguments, **named)
         commits.append(1)
         if len(commits) == 1:
-            now = table_files(uri)
+            now = open_table(str(tmp_path)).files()
             for old in now.files[:others]:
-                assert replace_files(uri, [old], join_files(Join(now.of(old), 100)), rows_change=False)
+                joined = join_files(Join(now.with_files(old), 100))
+                assert open_table(str(tmp_path)).replace([old], joined, rows_change=False)
             raise OSError("connection reset")
 
     monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_and_lose_the_answer)
-    assert replace_files(uri, before.files, written, rows_change=True) == (others == 1)
+    assert committer.replace(before.files, written, rows_change=True) == (others == 1)
     assert len(commits) == 1 + others
     assert all((tmp_path / file.path).exists() for file in written)
     assert offsets(committer.snapshot()) == every(Span(0, 0, 20))
@@ -249,10 +240,10 @@ def test_orphans_go_when_they_are_old_and_files_in_flight_stay(tmp_path: Path) -
     age(orphan, ORPHAN_HOURS_MIN + 1)
     in_flight = landed(tmp_path, Span(0, 40, 50))
     age(tmp_path / in_flight.files[0].path, COMMIT_HOURS_MAX - 1)
-    listed = vacuum(str(tmp_path), keep_hours=KEEP_HOURS_MIN, dry_run=True)
+    listed = vacuum(open_table(str(tmp_path)), keep_hours=KEEP_HOURS_MIN, dry_run=True)
     assert [Path(path).name for path in listed] == [orphan.name]
     assert orphan.exists()
-    vacuum(str(tmp_path), keep_hours=KEEP_HOURS_MIN)
+    vacuum(open_table(str(tmp_path)), keep_hours=KEEP_HOURS_MIN)
     assert not orphan.exists()
     assert files(tmp_path) == committed | {tmp_path / in_flight.files[0].path}
     assert committer.commit([in_flight]).rows == 10
@@ -268,10 +259,10 @@ def test_a_file_so_old_that_vacuum_may_be_about_to_take_it_is_committed_no_more(
     age(tmp_path / late.files[0].path, COMMIT_HOURS_MAX + 1)
     with pytest.raises(FilesGone, match=r"1 of 1 files.*older than 12 h.*part-"):
         committer.commit([late])
-    (join,) = plan_joins(str(tmp_path))
+    (join,) = plan_joins(committer)
     joined = join_files(join)
     age(tmp_path / joined[0].path, COMMIT_HOURS_MAX + 1)
-    assert commit_join(join, joined) == Compacted()
+    assert commit_join(committer, join, joined) == Compacted()
     assert committer.snapshot() == before
     age(tmp_path / late.files[0].path, COMMIT_HOURS_MAX - 1)
     assert committer.commit([late]).rows == 10
@@ -289,11 +280,11 @@ def test_files_that_versions_have_replaced_go_earlier_than_orphans(tmp_path: Pat
     compact(str(tmp_path))
     for path in (*replaced, orphan):
         age(path, KEEP_HOURS_MIN + 1)
-    assert vacuum(str(tmp_path), keep_hours=KEEP_HOURS_MIN) == [], "versions of the last hour name them"
+    assert vacuum(open_table(str(tmp_path)), keep_hours=KEEP_HOURS_MIN) == [], "versions of the last hour name them"
     with_hours_gone(tmp_path, KEEP_HOURS_MIN + 1)
-    listed = vacuum(str(tmp_path), keep_hours=KEEP_HOURS_MIN, dry_run=True)
+    listed = vacuum(open_table(str(tmp_path)), keep_hours=KEEP_HOURS_MIN, dry_run=True)
     assert {tmp_path / path for path in listed} == replaced
-    assert len(vacuum(str(tmp_path), keep_hours=KEEP_HOURS_MIN)) == len(replaced)
+    assert len(vacuum(open_table(str(tmp_path)), keep_hours=KEEP_HOURS_MIN)) == len(replaced)
     assert orphan.exists()
     assert offsets(committer.snapshot()) == every(Span(0, 0, 40), Span(1, 0, 50))
 
@@ -313,7 +304,7 @@ def test_files_that_vacuum_took_before_their_commit_are_refused(tmp_path: Path) 
     landed_in_pieces(tmp_path, committer, pieces=2)
     taken, kept = landed(tmp_path, Span(0, 20, 30)), landed(tmp_path, Span(1, 0, 10))
     age(tmp_path / taken.files[0].path, ORPHAN_HOURS_MIN + 1)
-    vacuum(str(tmp_path), keep_hours=KEEP_HOURS_MIN)
+    vacuum(open_table(str(tmp_path)), keep_hours=KEEP_HOURS_MIN)
     before = committer.snapshot()
     with pytest.raises(FilesGone, match=r"1 of 2 files.*part-"):
         committer.commit([taken, kept])
@@ -328,11 +319,11 @@ def test_a_replacement_that_vacuum_took_leaves_the_files_that_are_there(tmp_path
     uri = str(tmp_path)
     committer = opened(tmp_path)
     landed_in_pieces(tmp_path, committer)
-    (join,) = plan_joins(uri)
+    (join,) = plan_joins(committer)
     written = join_files(join)
     age(tmp_path / written[0].path, ORPHAN_HOURS_MIN + 1)
-    vacuum(uri, keep_hours=KEEP_HOURS_MIN)
-    assert commit_join(join, written) == Compacted()
+    vacuum(open_table(uri), keep_hours=KEEP_HOURS_MIN)
+    assert commit_join(committer, join, written) == Compacted()
     assert offsets(committer.snapshot()) == every(Span(0, 0, 40))
     assert compact(uri).files_removed == 4
 
@@ -343,7 +334,7 @@ def test_what_is_in_the_table_already_may_have_been_replaced_and_taken_since(tmp
     committer.commit([unit])
     committer.commit([landed(tmp_path, Span(0, 10, 20))])
     compact(str(tmp_path))
-    vacuum(str(tmp_path), keep_hours=0, pipeline_stopped=True)
+    vacuum(open_table(str(tmp_path)), keep_hours=0, pipeline_stopped=True)
     assert not (tmp_path / unit.files[0].path).exists()
     assert committer.commit([unit]).present == (unit,)
 
@@ -352,9 +343,9 @@ def test_vacuum_under_an_hour_is_refused_while_a_pipeline_may_run(tmp_path: Path
     committer = opened(tmp_path)
     orphan = tmp_path / landed(tmp_path, Span(0, 0, 5)).files[0].path
     with pytest.raises(VacuumRefused, match="stop the pipeline"):
-        vacuum(str(tmp_path), keep_hours=0)
+        vacuum(open_table(str(tmp_path)), keep_hours=0)
     assert orphan.exists()
-    vacuum(str(tmp_path), keep_hours=0, pipeline_stopped=True)
+    vacuum(open_table(str(tmp_path)), keep_hours=0, pipeline_stopped=True)
     assert not orphan.exists()
     assert committer.snapshot().next_offsets == {}
 
@@ -363,7 +354,7 @@ def test_a_vacuum_after_compaction_leaves_the_rows(tmp_path: Path) -> None:
     committer = opened(tmp_path)
     landed_in_pieces(tmp_path, committer)
     compact(str(tmp_path))
-    removed = vacuum(str(tmp_path), keep_hours=0, pipeline_stopped=True)
+    removed = vacuum(open_table(str(tmp_path)), keep_hours=0, pipeline_stopped=True)
     assert len(removed) == 4
     assert len(files(tmp_path)) == 1
     assert committer.next_offsets() == {0: 40}

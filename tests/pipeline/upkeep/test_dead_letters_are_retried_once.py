@@ -15,16 +15,15 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from chronik.pipeline.tables.delta.table import DeltaCommitter
-from chronik.pipeline.tables.delta.vacuuming import KEEP_HOURS_MIN, vacuum
 from chronik.pipeline.tables.layout import Kind, Partitioning
+from chronik.pipeline.tables.opening import open_or_create, open_table
 from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
-from chronik.pipeline.tables.topic_table import TableDiffers, TableMissing, TableSpec
+from chronik.pipeline.tables.topic_table import TableDiffers, TableMissing, TableSpec, TopicTable
 from chronik.pipeline.upkeep import dead_letters
 from chronik.pipeline.upkeep.dead_letter_tasks import write_rows
 from chronik.pipeline.upkeep.dead_letters import Retried, list_letters, retry
-from chronik.pipeline.upkeep.joining import compact
-from tests.pipeline.landing_rows import offsets, rows
+from chronik.pipeline.upkeep.vacuum import KEEP_HOURS_MIN, vacuum
+from tests.pipeline.landing_rows import compact, offsets, rows
 from tests.pipeline.planted_rows import TOPIC, TOPIC_ID, WHY, land, records, table_of
 
 GOOD = {3: b'{"id":3,"new":{"deep":[1,null]}}', 5: b'{"id":"five"}', 7: b"{}"}
@@ -33,7 +32,7 @@ LANDED = [0, 1, 2, 6, 9]
 EVERYTHING = sorted([*LANDED, *GOOD, *BAD])
 
 
-def planted(root: Path, partitioning: Partitioning = Partitioning.DATE) -> tuple[DeltaCommitter, DeltaCommitter]:
+def planted(root: Path, partitioning: Partitioning = Partitioning.DATE) -> tuple[TopicTable, TopicTable]:
     """A table of ten records, half of them dead letters, three of which decode by now."""
     dead = table_of(root, Kind.DEAD_LETTERS, partitioning=partitioning)
     letters = sorted((GOOD | BAD).items())
@@ -50,7 +49,7 @@ def open_offsets(root: Path) -> list[int]:
     return [letter.offset for letter in listing.letters]
 
 
-def table_offsets(table: DeltaCommitter) -> list[int]:
+def table_offsets(table: TopicTable) -> list[int]:
     return [offset for _, offset in offsets(table.snapshot())]
 
 
@@ -142,7 +141,7 @@ def test_a_topic_without_a_table_is_not_one_without_letters(tmp_path: Path) -> N
 def test_letters_of_a_topic_that_was_deleted_do_not_go_to_its_successor(tmp_path: Path) -> None:
     land(table_of(tmp_path, Kind.DEAD_LETTERS), 0, records([0], [b"{}"]))
     successor = TableSpec(TOPIC, TOPIC_ID[:-1] + "g", Kind.DECODED)
-    DeltaCommitter.open_or_create(table_uri(str(tmp_path), TOPIC), successor)
+    open_or_create(table_uri(str(tmp_path), TOPIC), successor)
     with pytest.raises(TableDiffers, match="another topic"):
         retry(str(tmp_path))
 
@@ -150,7 +149,7 @@ def test_letters_of_a_topic_that_was_deleted_do_not_go_to_its_successor(tmp_path
 # Two at once
 
 
-@pytest.mark.parametrize("meeting", ["look", "write_rows", "without"])
+@pytest.mark.parametrize("meeting", ["look", "write_rows", "rewritten_without"])
 def test_two_retries_at_once_append_each_letter_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meeting: str
 ) -> None:
@@ -210,7 +209,7 @@ def test_landing_and_compaction_beside_a_retry_disturb_neither(tmp_path: Path) -
 KILLED = """
 import os, sys
 from chronik.pipeline.upkeep import dead_letters
-from chronik.pipeline.tables.delta.table import DeltaCommitter
+from chronik.pipeline.tables.delta.table import DeltaTopicTable
 
 place, root = sys.argv[1:]
 def die(*_, **__):
@@ -218,11 +217,11 @@ def die(*_, **__):
 if place == "before the rows are written":
     dead_letters.write_rows = die
 elif place == "before they are committed":
-    DeltaCommitter.append_numbered = die
+    DeltaTopicTable.append_numbered = die
 elif place == "before letters are taken away":
     dead_letters._Pair._take_away = die
 elif place == "before that is committed":
-    dead_letters.replace_files = die
+    DeltaTopicTable.replace = die
 elif place == "before it is noted":
     dead_letters._Pair._count_along = die
 dead_letters.retry(root)
@@ -249,8 +248,8 @@ def test_a_retry_that_is_killed_neither_loses_nor_doubles(tmp_path: Path, place:
     assert table_offsets(table) == sorted([*LANDED, *GOOD])
     assert open_offsets(tmp_path) == [4, 8]
     assert [offset for _, offset in offsets(dead.snapshot())] == [4, 8]
-    vacuum(table.uri, keep_hours=0, pipeline_stopped=True)
-    vacuum(dead_letters_uri(str(tmp_path), TOPIC), keep_hours=0, pipeline_stopped=True)
+    vacuum(table, keep_hours=0, pipeline_stopped=True)
+    vacuum(open_table(dead_letters_uri(str(tmp_path), TOPIC)), keep_hours=0, pipeline_stopped=True)
     assert sorted(table_offsets(table) + open_offsets(tmp_path)) == EVERYTHING
 
 
@@ -294,7 +293,7 @@ def test_rows_that_vacuum_took_before_their_commit_are_written_again(
         written.extend(Path(table.uri) / file.path for file in files)
         if len(written) == 1:
             os.utime(written[0], (0, 0))
-            vacuum(table.uri, keep_hours=KEEP_HOURS_MIN)
+            vacuum(table, keep_hours=KEEP_HOURS_MIN)
         return files
 
     monkeypatch.setattr(dead_letters, "write_rows", and_vacuumed)

@@ -14,18 +14,15 @@ from hypothesis import strategies as st
 
 from chronik.client.records import ConsumedRecord
 from chronik.pipeline.records.columns import Wanted, columns_of, records_of
-from chronik.pipeline.tables.delta.table import DeltaCommitter
 from chronik.pipeline.tables.layout import Kind
-from chronik.pipeline.tables.scanning import table_files
-from chronik.pipeline.tables.topic_table import TableMissing
-from chronik.pipeline.upkeep.joining import compact
+from chronik.pipeline.tables.topic_table import TableMissing, TopicTable
 from chronik.pipeline.upkeep.replay import Bound, ReplayFailed, ReplayRefused, names_warning, replay
 from chronik.pipeline.upkeep.replay_tasks import RowGroup, ordered_rows, windows
 from chronik.protocol.batch import HEADER_BYTES, parse_header
 from chronik.protocol.records import Record, encode_batch
 from chronik.testing import Broker
 from tests.long import count
-from tests.pipeline.landing_rows import NOON_2024_05_01_MS
+from tests.pipeline.landing_rows import NOON_2024_05_01_MS, compact
 from tests.pipeline.planted_rows import TOPIC, land, records, table_of
 
 pytestmark = pytest.mark.chronik_topic(partitions=3)
@@ -45,7 +42,7 @@ def values(broker: Broker, topic: str) -> dict[int, list[bytes | None]]:
     return {partition: [each.value for each in found] for partition, found in written(broker, topic).items()}
 
 
-def planted(root: Path, partitions: int = 3, rows: int = 40) -> DeltaCommitter:
+def planted(root: Path, partitions: int = 3, rows: int = 40) -> TopicTable:
     """Numbered records, landed in pieces, over several days and not in the order of time."""
     table = table_of(root, Kind.RAW)
     for start in range(0, rows, 10):
@@ -267,11 +264,11 @@ def test_a_decoded_table_gives_back_equal_values(
             assert without_nulls(json.loads(value)) == without_nulls(each)
 
 
-def _replayed(table: DeltaCommitter) -> list[list[bytes | None]]:
+def _replayed(table: TopicTable) -> list[list[bytes | None]]:
     from chronik.pipeline.tables.values.rebuilding import outgoing_rows
 
     end = table.next_offsets()[0]
-    return [outgoing_rows(rows).column("value").to_pylist() for rows in ordered_rows(table_files(table.uri), 0, 0, end)]
+    return [outgoing_rows(rows).column("value").to_pylist() for rows in ordered_rows(table.files(), 0, 0, end)]
 
 
 def test_decoded_values_and_their_keys_and_headers_come_back(

@@ -27,10 +27,11 @@ from chronik.pipeline.audit.report import Report
 from chronik.pipeline.audit.rows.compare import LandedTable, beyond_the_log, compare_table, landed_table, require_root
 from chronik.pipeline.audit.standing import Partition
 from chronik.pipeline.audit.state import compare_disks, compare_running
-from chronik.pipeline.landing.settings import ENABLED, absolute_root
+from chronik.pipeline.landing.settings import ENABLED
 from chronik.pipeline.reading.segment_files import segments_of
 from chronik.pipeline.spark.masters import chosen_master
 from chronik.pipeline.spark.tasks import Item, Result, Tasks, in_this_process, on_spark
+from chronik.pipeline.tables.storage import absolute_root
 from chronik.protocol.messages.metadata import MetadataResponsePartition
 
 if TYPE_CHECKING:

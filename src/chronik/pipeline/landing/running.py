@@ -16,13 +16,13 @@ from chronik.pipeline.landing.settings import (
     INTERVAL_SECONDS,
     ROUND_RECORDS_MAX,
     LandingSettings,
-    absolute_root,
     default_group,
     wishes,
 )
 from chronik.pipeline.spark.masters import chosen_master
 from chronik.pipeline.spark.tasks import SparkJobs
 from chronik.pipeline.tables.parquet import CODEC
+from chronik.pipeline.tables.storage import absolute_root
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

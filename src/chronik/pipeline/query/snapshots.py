@@ -10,11 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-from deltalake.exceptions import DeltaError
 
 from chronik.client.cluster import UNKNOWN_TOPIC_SECONDS_MAX, Cluster, raise_for
 from chronik.client.records import TopicPartition
@@ -23,8 +21,8 @@ from chronik.ids import format_id
 from chronik.pipeline.reading.options import IsolationLevel
 from chronik.pipeline.reading.positions import Positions
 from chronik.pipeline.reading.ranges import OffsetRange
-from chronik.pipeline.tables.delta.table import DeltaCommitter
 from chronik.pipeline.tables.layout import Kind, schema_of
+from chronik.pipeline.tables.opening import open_table, table_names
 from chronik.pipeline.tables.storage import DEAD_LETTERS_SUFFIX, local_folder, table_uri
 from chronik.pipeline.tables.topic_table import Snapshot, TableError, TableMissing, TableSpec
 from chronik.protocol.errors import ErrorCode, KafkaError
@@ -159,14 +157,14 @@ class Snapshots:
     def _landed(self, topic: str) -> Landed | TableError | None:
         uri = table_uri(self._table_root, topic)
         try:
-            committer = DeltaCommitter(uri)
-            return Landed(uri, committer.spec, committer.snapshot())
+            table = open_table(uri)
+            return Landed(uri, table.spec, table.snapshot())
         except TableMissing:
             return None
         except TableError as error:
             return error
-        except (DeltaError, OSError) as error:
-            return TableError(f"{uri}: {str(error).splitlines()[0]}")  # delta-rs adds a backtrace
+        except OSError as error:
+            return TableError(f"{uri}: {str(error).splitlines()[0]}")
 
     def _described(self, topics: list[str]) -> dict[str, MetadataResponseTopic]:
         """As brokers know them, after the time in which they may still learn of them."""
@@ -211,8 +209,4 @@ def _tables_in(root: str) -> set[str]:
     folder = local_folder(root)
     if folder is None or not folder.is_dir():
         return set()
-    return {each.name for each in folder.iterdir() if _is_table(each)}
-
-
-def _is_table(folder: Path) -> bool:
-    return not folder.name.endswith(DEAD_LETTERS_SUFFIX) and (folder / "_delta_log").is_dir()
+    return {name for name in table_names(root) if not name.endswith(DEAD_LETTERS_SUFFIX)}

@@ -28,7 +28,7 @@ from chronik.pipeline.query.frames import files_listed_by_the_driver, frame
 from chronik.pipeline.query.names import AmbiguousName, Half, Names, View, columns_named, plain
 from chronik.pipeline.query.snapshots import Snapshots, TopicSnapshot, Unreadable
 from chronik.pipeline.reading.options import IsolationLevel, ReadSettings
-from chronik.pipeline.tables.storage import local_folder
+from chronik.pipeline.tables.storage import absolute_root
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +79,7 @@ def _views(
 ) -> Views:
     settings = _settings(bootstrap)
     with Cluster(bootstrap, client_id=CLIENT_ID) as cluster:
-        snapshots = Snapshots(cluster, _absolute(table_root))
+        snapshots = Snapshots(cluster, absolute_root(table_root))
         known = snapshots.topics()
         wanted = list(dict.fromkeys(topics)) if topics is not None else [each for each in known if each[:2] != "__"]
         if missing := sorted(set(wanted) - set(known)):
@@ -113,7 +113,7 @@ def views_for(
     that it names. Views that were made for an earlier statement are gone: a name that this one hides (in a string, in a
     view of its own) would be answered from then. Raises AmbiguousName, ClientError, KafkaError."""
     with Cluster(bootstrap, client_id=CLIENT_ID) as cluster:
-        snapshots = Snapshots(cluster, _absolute(table_root))
+        snapshots = Snapshots(cluster, absolute_root(table_root))
         names = Names(snapshots.topics())
         named = names.named_in(statement, also)
         _forget_earlier(spark, {view.name.casefold() for view in named.views})
@@ -183,9 +183,3 @@ def _make(
 
 def _settings(bootstrap: str) -> ReadSettings:
     return ReadSettings(bootstrap, IsolationLevel.READ_COMMITTED)
-
-
-def _absolute(table_root: str) -> str:
-    """Tasks, and a Connect server, run in folders of their own."""
-    folder = local_folder(table_root)
-    return table_root if folder is None else str(folder.absolute())

@@ -1,4 +1,7 @@
-"""Which tables there are under a root."""
+"""The door to tables: by their place, or by the root that they are under. Which format a table has is known here alone.
+
+Delta is the one that there is.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,19 @@ from collections.abc import Mapping
 from pyarrow import fs
 
 from chronik.pipeline.tables.delta.commit_log import LOG_FOLDER
+from chronik.pipeline.tables.delta.table import DeltaTopicTable
 from chronik.pipeline.tables.storage import DEAD_LETTERS_SUFFIX, Storage
+from chronik.pipeline.tables.topic_table import TableSpec, TopicTable
+
+
+def open_table(uri: str, storage_options: Mapping[str, str] | None = None) -> TopicTable:
+    """A table that is there. Raises TableMissing, TableTorn, TableError, ConfigError."""
+    return DeltaTopicTable(uri, storage_options)
+
+
+def open_or_create(uri: str, spec: TableSpec, storage_options: Mapping[str, str] | None = None) -> TopicTable:
+    """Raises TableDiffers when the table that is there is not for this."""
+    return DeltaTopicTable.open_or_create(uri, spec, storage_options)
 
 
 def table_names(root: str, storage_options: Mapping[str, str] | None = None) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,11 @@ def table_uri(root: str, topic: str) -> str:
 
 def dead_letters_uri(root: str, topic: str) -> str:
     return table_uri(root, topic) + DEAD_LETTERS_SUFFIX
+
+
+def absolute_root(root: str) -> str:
+    """Tasks, and a Connect server, run elsewhere: what is relative here is nothing there."""
+    return os.path.abspath(root) if "://" not in root else root
 
 
 def local_folder(uri: str) -> Path | None:
@@ -95,6 +100,12 @@ class Storage:
                 self.filesystem.delete_file(path)
         else:
             (self._folder / path).unlink(missing_ok=True)
+
+    def discard(self, paths: Iterable[str]) -> None:
+        """Takes back files that no version of the table names. What cannot be removed is left for vacuum."""
+        for path in paths:
+            with suppress(OSError):
+                self.remove(path)
 
 
 def make_folder(folder: Path) -> None:

@@ -1,6 +1,7 @@
-"""What the pipeline needs of a table format.
+"""What the pipeline needs of a table format. Whoever uses a table has a `TopicTable`, and gets it from `opening`.
 
-Delta is the one there is (`delta.DeltaCommitter`). Iceberg is missing: its offsets would go into snapshot properties.
+Delta is the one format there is (the room `delta`). Another one has to keep a topic's offsets in the commits of its
+rows: in Iceberg they would be properties of a snapshot.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from typing import Protocol
 import pyarrow as pa
 
 from chronik.errors import ChronikError
+from chronik.pipeline.tables.files import FrozenTable, LiveFile, TableFiles
 from chronik.pipeline.tables.layout import Kind, Partitioning
 from chronik.pipeline.tables.spans import Landed, WrittenFile
+from chronik.pipeline.tables.storage import Storage
 from chronik.pipeline.tables.values.growth import Evolved
 
 
@@ -61,8 +64,15 @@ class Snapshot:
     next_offsets: dict[int, int]
     """By partition; those that never landed are not in it."""
     file_uris: tuple[str, ...]
-    schema: pa.Schema
-    partition_by: tuple[str, ...]
+    frozen: FrozenTable
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.frozen.schema
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        return self.frozen.partition_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +87,34 @@ class Committed:
     """What was left out, because its records were there."""
 
 
-class Committer(Protocol):
-    """One table, one writer's view of it. Any number of them, anywhere, may work on the same table at the same time."""
+class TopicTable(Protocol):
+    """One table, one user's view of it. Any number of them, anywhere, may work on the same table at the same time; each
+    thread has its own. Every method looks at the table afresh, and raises TableMissing when it is gone."""
 
-    uri: str
-    spec: TableSpec
+    @property
+    def uri(self) -> str: ...
+
+    @property
+    def storage(self) -> Storage: ...
+
+    @property
+    def spec(self) -> TableSpec:
+        """Raises TableDiffers when the table is not of a topic. What concerns offsets does so, too."""
+
+    # What it holds
 
     def snapshot(self) -> Snapshot: ...
 
     def next_offsets(self) -> dict[int, int]:
         """As in a snapshot, without listing the files."""
+
+    def frozen(self) -> FrozenTable:
+        """Where it is and which columns it has by now: what a task needs to write to it."""
+
+    def files(self) -> TableFiles:
+        """All of them, as it is now. Raises TableDiffers when they do not hold just their rows."""
+
+    # What is added
 
     def commit(self, landed: Sequence[Landed]) -> Committed:
         """All files and next offsets, or none. Raises CommitRefused, CommitFailed."""
@@ -100,3 +128,14 @@ class Committer(Protocol):
 
     def add_columns(self, fields: Sequence[pa.Field]) -> Evolved:
         """Adds those that can be added; the answer's schema is the one to decode against. Raises CommitFailed."""
+
+    # How it is kept tidy
+
+    def replace(self, removed: Sequence[LiveFile], written: Sequence[WrittenFile], *, rows_change: bool) -> bool:
+        """Whether the table has the new files instead of the old ones. Not so when another took one of these away, or a
+        vacuum one of the new ones for an orphan (then the new ones are gone, all of them), nor for sure when the answer
+        got lost: look again. `rows_change`: for readers that follow the table's changes. Raises CommitFailed."""
+
+    def remove_unused(self, hours: int, *, orphans: bool, dry_run: bool = False) -> list[str]:
+        """Removes files that no version of these hours names any more, and those that none ever did if `orphans` are
+        meant too. Returns their paths."""

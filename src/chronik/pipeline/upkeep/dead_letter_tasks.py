@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from chronik.pipeline.records.columns import Columns
-from chronik.pipeline.tables.delta.replacing import LiveFile
+from chronik.pipeline.tables.files import FrozenTable, LiveFile, TableFiles, scan, whole_rows
 from chronik.pipeline.tables.layout import (
     HEADERS,
     KEY,
@@ -23,31 +23,19 @@ from chronik.pipeline.tables.layout import (
     own_columns,
     timestamps_ms_of,
 )
-from chronik.pipeline.tables.parquet import PartitionedWriter
-from chronik.pipeline.tables.scanning import Positions, TableFiles, are_among, count_of, positions_in, scan
+from chronik.pipeline.tables.offset_sets import OffsetSets, are_among, count_of, offsets_in
 from chronik.pipeline.tables.spans import WrittenFile
 from chronik.pipeline.tables.values.growth import plan_columns
 from chronik.pipeline.tables.values.inference import infer_fields
 from chronik.pipeline.tables.values.json_rows import ROWS_AT_ONCE, DecodedRows, decode_rows
-from chronik.pipeline.upkeep.joining import with_constants
 
 POSITION = [PARTITION, OFFSET]
 RECORD = [*POSITION, TIMESTAMP, TIMESTAMP_MS, KEY, HEADERS, VALUE]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """The table that letters are to go to, frozen."""
-
-    table: TableFiles
-    """Without files: those are looked at by other tasks."""
-    next_offsets: Mapping[int, int]
-    """Only letters below are tried: landing is done with them, whatever its rules will be."""
-
-
-@dataclass(frozen=True, slots=True)
 class Looked:
-    decodable: Positions
+    decodable: OffsetSets
     failing: int
     waiting: int
     """Not below the table's next offset."""
@@ -63,55 +51,53 @@ class Rewritten:
     written: tuple[WrittenFile, ...] = ()
 
 
-def look(target: Target, letters: TableFiles) -> Looked:
-    """Which letters decode by today's rules."""
+def look(table: FrozenTable, next_offsets: Mapping[int, int], letters: TableFiles) -> Looked:
+    """Which letters decode by today's rules. Only those below the next offsets of the table that they are to go to are
+    tried: landing is done with them, whatever its rules will be."""
     found: list[pa.RecordBatch] = []
     tried = waiting = 0
     fields: tuple[pa.Field, ...] = ()
-    schema = target.table.schema
+    schema = table.schema
     for batch in _letters(letters):
-        below = _are_below(batch, target.next_offsets)
+        below = _are_below(batch, next_offsets)
         waiting += int((~below).sum())
         tried += int(below.sum())
         for decoded in _decoded(batch.filter(pa.array(below)), schema):
             found.append(_position(decoded))
             fields += plan_columns(schema, infer_fields(decoded.rescued)).added
-    decodable = positions_in(iter(found))
+    decodable = offsets_in(found)
     return Looked(decodable, tried - count_of(decodable), waiting, fields)
 
 
-def positions_of(letters: TableFiles) -> Positions:
-    return positions_in(scan(letters, POSITION))
+def offsets_of(letters: TableFiles) -> OffsetSets:
+    return offsets_in(scan(letters, POSITION))
 
 
-def present(positions: Positions, table: TableFiles) -> Positions:
+def present(wanted: OffsetSets, table: TableFiles) -> OffsetSets:
     """Which of these the table has."""
-    batches = (batch.filter(pa.array(are_among(batch, positions))) for batch in scan(table, POSITION))
-    return positions_in(batches)
+    return offsets_in(batch.filter(pa.array(are_among(batch, wanted))) for batch in scan(table, POSITION))
 
 
-def write_rows(target: Target, chosen: Positions, letters: TableFiles) -> tuple[WrittenFile, ...]:
+def write_rows(table: FrozenTable, chosen: OffsetSets, letters: TableFiles) -> tuple[WrittenFile, ...]:
     """Rows of the chosen letters as files of the table, which are in it with a commit."""
-    table = target.table
-    with PartitionedWriter(table.storage, table.schema, table.partition_by) as writer:
+    with table.writer() as writer:
         for batch in _letters(letters):
             for decoded in _decoded(batch.filter(pa.array(are_among(batch, chosen))), table.schema):
                 writer.write(batch_of(decoded.rows, table.schema))
     return writer.files
 
 
-def without(positions: Positions, letters: TableFiles) -> Rewritten:
+def rewritten_without(settled: OffsetSets, letters: TableFiles) -> Rewritten:
     """One file of dead letters, written anew without these."""
     (file,) = letters.files
-    removed = sum(int(are_among(batch, positions).sum()) for batch in scan(letters, POSITION))
+    removed = sum(int(are_among(batch, settled).sum()) for batch in scan(letters, POSITION))
     if not removed:
         return Rewritten(file, 0)
-    constants = dict(zip(letters.partition_by, file.values, strict=True))
-    with PartitionedWriter(letters.storage, letters.schema, letters.partition_by) as writer:
-        for batch in scan(letters):
-            kept = batch.filter(pa.array(~are_among(batch, positions)))
+    with letters.writer() as writer:
+        for batch in whole_rows(letters):
+            kept = batch.filter(pa.array(~are_among(batch, settled)))
             if kept.num_rows:
-                writer.write(with_constants(kept, letters.schema, constants))
+                writer.write(kept)
     return Rewritten(file, removed, writer.files)
 
 

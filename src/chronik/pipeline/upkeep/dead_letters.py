@@ -24,8 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chronik.pipeline.spark.tasks import Tasks, in_this_process
-from chronik.pipeline.tables.delta.replacing import LiveFile, replace_files
-from chronik.pipeline.tables.delta.table import DeltaCommitter
+from chronik.pipeline.tables.files import TableFiles, scan
 from chronik.pipeline.tables.layout import (
     ERROR,
     OFFSET,
@@ -36,29 +35,18 @@ from chronik.pipeline.tables.layout import (
     Kind,
     timestamps_ms_of,
 )
-from chronik.pipeline.tables.opening import topics_with_dead_letters
-from chronik.pipeline.tables.scanning import (
-    Positions,
-    TableFiles,
-    are_among,
-    count_of,
-    joined_positions,
-    positions_without,
-    scan,
-    table_files,
-    that_may_hold,
-)
+from chronik.pipeline.tables.offset_sets import OffsetSets, are_among, count_of, files_with_any, joined, without
+from chronik.pipeline.tables.opening import open_table, topics_with_dead_letters
 from chronik.pipeline.tables.spans import FilesGone, WrittenFile
-from chronik.pipeline.tables.storage import Storage, dead_letters_uri, table_uri
-from chronik.pipeline.tables.topic_table import Superseded, TableDiffers, TableMissing
+from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
+from chronik.pipeline.tables.topic_table import Superseded, TableDiffers, TableMissing, TopicTable
 from chronik.pipeline.upkeep.dead_letter_tasks import (
     Looked,
     Rewritten,
-    Target,
     look,
-    positions_of,
+    offsets_of,
     present,
-    without,
+    rewritten_without,
     write_rows,
 )
 
@@ -166,7 +154,7 @@ def _topics(root: str, topics: Sequence[str] | None, storage_options: Mapping[st
         return found
     for topic in topics:
         if topic not in found:
-            DeltaCommitter(table_uri(root, topic), storage_options)  # raises TableMissing
+            open_table(table_uri(root, topic), storage_options)  # raises TableMissing
     return [topic for topic in dict.fromkeys(topics) if topic in found]
 
 
@@ -176,14 +164,13 @@ class _Pair:
     def __init__(self, root: str, topic: str, tasks: Tasks, storage_options: Mapping[str, str] | None) -> None:
         self._topic = topic
         self._tasks = tasks
-        self._storage_options = storage_options
-        self._dead = DeltaCommitter(dead_letters_uri(root, topic), storage_options)
-        self._table = self._open_table(table_uri(root, topic))
+        self._dead = open_table(dead_letters_uri(root, topic), storage_options)
+        self._table = self._open_table(table_uri(root, topic), storage_options)
 
-    def _open_table(self, uri: str) -> DeltaCommitter | None:
+    def _open_table(self, uri: str, storage_options: Mapping[str, str] | None) -> TopicTable | None:
         """None when nothing has landed yet but dead letters. Raises TableDiffers."""
         try:
-            table = DeltaCommitter(uri, self._storage_options)
+            table = open_table(uri, storage_options)
         except TableMissing:
             return None
         if table.spec.kind is not Kind.DECODED:
@@ -195,8 +182,8 @@ class _Pair:
     # What is open
 
     def open_letters(self) -> Iterator[DeadLetter]:
-        letters = self._letters()
-        done = {} if self._table is None or self._behind() is None else self._in_table(self._positions(letters))
+        letters = self._dead.files()
+        done = {} if self._table is None or self._behind() is None else self._in_table(self._offsets(letters))
         for batch in scan(letters, [PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_MS, ERROR, VALUE]):
             yield from _letters_of(self._topic, batch.filter(pa.array(~are_among(batch, done))))
 
@@ -208,29 +195,24 @@ class _Pair:
         appended = self._table.next_number(RETRIES)
         return range(settled, appended) if settled < appended else None
 
-    def _letters(self) -> TableFiles:
-        return table_files(self._dead.uri, self._storage_options)
+    def _offsets(self, letters: TableFiles) -> OffsetSets:
+        return joined(self._tasks(offsets_of, [letters.with_files(file) for file in letters.files]))
 
-    def _positions(self, letters: TableFiles) -> Positions:
-        return joined_positions(self._tasks(positions_of, [letters.of(file) for file in letters.files]))
-
-    def _in_table(self, positions: Positions) -> Positions:
+    def _in_table(self, wanted: OffsetSets) -> OffsetSets:
         assert self._table is not None
-        table = table_files(self._table.uri, self._storage_options)
-        some = [table.of(file) for file in that_may_hold(table, positions)]
-        return joined_positions(self._tasks(partial(present, positions), some))
+        return joined(self._tasks(partial(present, wanted), files_with_any(self._table.files(), wanted)))
 
     # Another try
 
     def retry(self, files_per_round: int, progress: Callable[[int, int], None]) -> Retried:
         if self._table is None:
-            return Retried(self._topic, 0, 0, count_of(self._positions(self._letters())))
+            return Retried(self._topic, 0, 0, count_of(self._offsets(self._dead.files())))
         self._finish_interrupted()
-        letters = self._letters()
+        letters = self._dead.files()
         decoded = failing = waiting = 0
         for first in range(0, len(letters.files), files_per_round):
             some = letters.files[first : first + files_per_round]
-            rows, looked = self._retry_some(self._table, [letters.of(file) for file in some])
+            rows, looked = self._retry_some(self._table, [letters.with_files(file) for file in some])
             decoded += rows
             failing += sum(each.failing for each in looked)
             waiting += sum(each.waiting for each in looked)
@@ -240,25 +222,24 @@ class _Pair:
     def _finish_interrupted(self) -> None:
         behind = self._behind()
         if behind is not None:
-            self._take_away(self._in_table(self._positions(self._letters())))
+            self._take_away(self._in_table(self._offsets(self._dead.files())))
             for number in behind:
                 self._count_along(number)
 
-    def _retry_some(self, table: DeltaCommitter, letters: list[TableFiles]) -> tuple[int, list[Looked]]:
+    def _retry_some(self, table: TopicTable, letters: list[TableFiles]) -> tuple[int, list[Looked]]:
         """How many rows were appended, and what was found."""
         while True:
             number = table.next_number(RETRIES)
-            target = _target(table, self._storage_options)
-            looked = self._tasks(partial(look, target), letters)
-            decodable = joined_positions([each.decodable for each in looked])
+            snapshot = table.snapshot()
+            looked = self._tasks(partial(look, snapshot.frozen, snapshot.next_offsets), letters)
+            decodable = joined([each.decodable for each in looked])
             if not decodable:
                 return 0, looked
             wanted = [field for each in looked for field in each.wanted]
             if wanted:
                 table.add_columns(wanted)
-                target = _target(table, self._storage_options)
-            fresh = positions_without(decodable, self._in_table(decodable))
-            written = self._tasks(partial(write_rows, target, fresh), letters) if fresh else []
+            fresh = without(decodable, self._in_table(decodable))
+            written = self._tasks(partial(write_rows, table.frozen(), fresh), letters) if fresh else []
             files = [file for each in written for file in each]
             if not self._append(table, files, number):
                 continue
@@ -266,41 +247,33 @@ class _Pair:
             self._settle(number)
             return sum(file.rows for file in files), looked
 
-    def _append(self, table: DeltaCommitter, files: Sequence[WrittenFile], number: int) -> bool:
+    def _append(self, table: TopicTable, files: Sequence[WrittenFile], number: int) -> bool:
         """Whether the table has these files, as this number; otherwise they are gone."""
         try:
             table.append_numbered(files, RETRIES, number)
         except Superseded:
-            live = {file.path for file in table_files(table.uri, self._storage_options).files}
+            live = {file.path for file in table.files().files}
             if any(file.path in live for file in files):
                 return True  # it was us, and the answer got lost
-            self._remove(table, files)
-            return False
         except FilesGone:
-            self._remove(table, files)
-            return False
-        return True
+            pass
+        else:
+            return True
+        table.storage.discard(file.path for file in files)
+        return False
 
-    def _remove(self, table: DeltaCommitter, files: Sequence[WrittenFile]) -> None:
-        storage = Storage(table.uri, self._storage_options)
-        for file in files:
-            storage.remove(file.path)
-
-    def _take_away(self, positions: Positions) -> None:
+    def _take_away(self, settled: OffsetSets) -> None:
         """From the dead letters, wherever they are by now."""
-        while positions:
-            letters = self._letters()
-            some = [letters.of(file) for file in that_may_hold(letters, positions)]
-            rewritten = [each for each in self._tasks(partial(without, positions), some) if each.removed]
+        while settled:
+            some = files_with_any(self._dead.files(), settled)
+            rewritten = [each for each in self._tasks(partial(rewritten_without, settled), some) if each.removed]
             if not rewritten or self._replaced(rewritten):
                 return
 
     def _replaced(self, rewritten: Sequence[Rewritten]) -> bool:
         """Not if another (a compaction, a second retry) has replaced one of the files."""
-        removed: list[LiveFile] = [each.file for each in rewritten]
         written = [file for each in rewritten for file in each.written]
-        options = self._storage_options
-        return replace_files(self._dead.uri, removed, written, rows_change=True, storage_options=options)
+        return self._dead.replace([each.file for each in rewritten], written, rows_change=True)
 
     def _settle(self, number: int) -> None:
         """The letters of this retry are gone; perhaps not those of one before, which another was just about."""
@@ -312,13 +285,6 @@ class _Pair:
     def _count_along(self, number: int) -> None:
         with suppress(Superseded):  # another has said so
             self._dead.append_numbered((), RETRIES, number)
-
-
-def _target(table: DeltaCommitter, storage_options: Mapping[str, str] | None) -> Target:
-    snapshot = table.snapshot()
-    return Target(
-        TableFiles(table.uri, snapshot.schema, snapshot.partition_by, (), storage_options), snapshot.next_offsets
-    )
 
 
 def _letters_of(topic: str, batch: pa.RecordBatch) -> Iterator[DeadLetter]:

@@ -1,7 +1,7 @@
 """A table back into a topic: `chronik pipeline replay`.
 
 Records are written at least once, in the order of their offsets within each partition: what is retried after a failure
-may be there twice. Values, keys, headers and timestamps come back as `tables.rebuilding` says.
+may be there twice. Values, keys, headers and timestamps come back as `tables.values.rebuilding` says.
 
 The driver goes by rounds, each of which ends at known offsets. A replay that fails says what is left to do, in the
 words that a second one takes.
@@ -19,9 +19,9 @@ from chronik.errors import ChronikError
 from chronik.ids import format_id
 from chronik.pipeline import CLIENT_ID
 from chronik.pipeline.spark.tasks import TaskFailed, Tasks, in_this_process
-from chronik.pipeline.tables.delta.table import DeltaCommitter
+from chronik.pipeline.tables.files import TableFiles
 from chronik.pipeline.tables.layout import DATE
-from chronik.pipeline.tables.scanning import TableFiles, table_files
+from chronik.pipeline.tables.opening import open_table
 from chronik.pipeline.tables.storage import table_uri
 from chronik.pipeline.tables.topic_table import TableSpec
 from chronik.pipeline.upkeep.replay_tasks import (
@@ -129,12 +129,11 @@ def replay(
 
     Raises ReplayRefused, ReplayFailed, TableMissing, TableDiffers, ClientError, KafkaError.
     """
-    uri = table_uri(table_root, topic)
-    committer = DeltaCommitter(uri, storage_options)
-    next_offsets = committer.next_offsets()
-    table = table_files(uri, storage_options)
+    source = open_table(table_uri(table_root, topic), storage_options)
+    next_offsets = source.next_offsets()
+    table = source.files()
     with Cluster(bootstrap, client_id=CLIENT_ID) as cluster:
-        count = _target_partitions(cluster, to_topic, committer.spec, max(next_offsets, default=0) + 1, create)
+        count = _target_partitions(cluster, to_topic, source.spec, max(next_offsets, default=0) + 1, create)
     keep = not by_key and all(partition < count for partition in next_offsets)
     starts = dict.fromkeys(next_offsets, 0) if start == EVERYTHING else _offsets_at(start, table, next_offsets, tasks)
     ends = next_offsets if end == EVERYTHING else _offsets_at(end, table, next_offsets, tasks)
@@ -145,7 +144,7 @@ def replay(
     records = names_replaced = 0
     while rest.ranges:
         some = [
-            ReplayTask(_of_range(table, partition, low, high), partition, low, high, publish, keep)
+            ReplayTask(table.that_may_hold(partition, low, high), partition, low, high, publish, keep)
             for partition, (low, high) in first_round(rest, offsets_per_round).items()
         ]
         try:
@@ -181,7 +180,7 @@ def plan_ranges(
     ranges = {}
     for partition in starts.keys() & ends.keys():
         landed = next_offsets[partition]
-        first = min((file.offsets[0] for file in table.files if file.may_hold(partition, 0, landed)), default=landed)
+        first = min((file.offsets[0] for file in table.that_may_hold(partition, 0, landed).files), default=landed)
         start, end = max(first, starts[partition]), min(landed, ends[partition])
         if start < end:
             ranges[partition] = (start, end)
@@ -201,16 +200,12 @@ def _offsets_at(bound: Bound, table: TableFiles, next_offsets: Mapping[int, int]
     time_ms = (bound.time - EPOCH) // timedelta(milliseconds=1)
     files = [file for file in table.files if not _is_older(table, file.values, bound.time)]
     some = [files[first : first + FILES_PER_TASK] for first in range(0, len(files), FILES_PER_TASK)]
-    return lowest(tasks(first_offsets, [TimeTask(table.of(*each), time_ms) for each in some]))
+    return lowest(tasks(first_offsets, [TimeTask(table.with_files(*each), time_ms) for each in some]))
 
 
 def _is_older(table: TableFiles, values: Sequence[object], time: datetime) -> bool:
     day = dict(zip(table.partition_by, values, strict=True)).get(DATE)
     return day is not None and day < time.astimezone(UTC).date()  # type: ignore[operator]
-
-
-def _of_range(table: TableFiles, partition: int, start: int, end: int) -> TableFiles:
-    return table.of(*(file for file in table.files if file.may_hold(partition, start, end)))
 
 
 def first_round(rest: Rest, offsets_max: int) -> dict[int, tuple[int, int]]:

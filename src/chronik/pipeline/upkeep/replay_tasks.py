@@ -15,8 +15,8 @@ from chronik.client.cluster import Cluster
 from chronik.errors import ChronikError, invariant
 from chronik.limits import MIB
 from chronik.pipeline import CLIENT_ID
+from chronik.pipeline.tables.files import TableFiles, scan
 from chronik.pipeline.tables.layout import OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_MS, TIMESTAMP_TYPE
-from chronik.pipeline.tables.scanning import TableFiles, scan
 from chronik.pipeline.tables.values.rebuilding import columns_needed, outgoing_rows, with_names_replaced
 from chronik.pipeline.writing.publishing import Publisher, PublishSettings
 

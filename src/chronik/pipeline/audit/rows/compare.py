@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from deltalake.exceptions import DeltaError
-
 from chronik.client.records import TopicPartition
 from chronik.pipeline.audit.findings import Finding, Kind, first_line
 from chronik.pipeline.audit.folders import CannotLook
@@ -18,8 +16,8 @@ from chronik.pipeline.audit.rows.fields import field_names
 from chronik.pipeline.audit.rows.recorded import Copy
 from chronik.pipeline.audit.standing import Partition
 from chronik.pipeline.spark.tasks import Tasks
-from chronik.pipeline.tables.delta.table import DeltaCommitter
-from chronik.pipeline.tables.scanning import TableFiles, table_files
+from chronik.pipeline.tables.files import TableFiles
+from chronik.pipeline.tables.opening import open_table
 from chronik.pipeline.tables.storage import dead_letters_uri, local_folder, table_uri
 from chronik.pipeline.tables.topic_table import TableError, TableMissing
 
@@ -75,18 +73,18 @@ def landed_table(root: str, topic: str) -> LandedTable | None:
     except TableMissing:
         _refuse_leftovers(uri)
         return None
-    except (DeltaError, OSError, TableError) as error:
+    except (OSError, TableError) as error:
         told = first_line(error)
         raise CannotLook(told if told.startswith(uri) else f"{uri}: {told}") from error
 
 
 def _landed_table(root: str, topic: str, uri: str) -> LandedTable:
-    committer = DeltaCommitter(uri)
+    table = open_table(uri)
     for _ in range(LOOKS_MAX):
-        snapshot = committer.snapshot()
-        files = table_files(uri)
-        if committer.snapshot().version == snapshot.version:
-            spec = committer.spec
+        snapshot = table.snapshot()
+        files = table.files()
+        if table.snapshot().version == snapshot.version:
+            spec = table.spec
             return LandedTable(spec.topic, spec.topic_id, snapshot.next_offsets, files, _dead_letters(root, topic))
     raise CannotLook(f"{uri} changes too quickly to be looked at")
 
@@ -94,7 +92,7 @@ def _landed_table(root: str, topic: str, uri: str) -> LandedTable:
 def _dead_letters(root: str, topic: str) -> TableFiles | None:
     uri = dead_letters_uri(root, topic)
     try:
-        return table_files(uri)
+        return open_table(uri).files()
     except TableMissing:
         _refuse_leftovers(uri)
         return None
@@ -126,16 +124,12 @@ def row_slices(landed: LandedTable, partition: Partition, suspects: Suspects) ->
             end=last,
             copies=copies,
             is_compacted=partition.is_compacted,
-            table=_files_for(landed.table, partition.index, first, last if beyond is None else 2**62),
+            table=landed.table.that_may_hold(partition.index, first, last if beyond is None else 2**62),
             dead_letters=None
             if landed.dead_letters is None
-            else _files_for(landed.dead_letters, partition.index, first, last),
+            else landed.dead_letters.that_may_hold(partition.index, first, last),
             beyond=beyond,
         )
-
-
-def _files_for(table: TableFiles, partition: int, start: int, end: int) -> TableFiles:
-    return table.of(*(file for file in table.files if file.may_hold(partition, start, end)))
 
 
 def beyond_the_log(landed: LandedTable, partition: Partition) -> Finding | None:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from chronik.pipeline.audit.findings import Finding, Kind, first_line
 from chronik.pipeline.audit.rows.fields import FieldsCheck, field_names, unequal_rows
 from chronik.pipeline.audit.rows.recorded import ROWS, TIME, Copy, Log, read_log
-from chronik.pipeline.tables.delta.replacing import LiveFile
+from chronik.pipeline.tables.files import LiveFile, TableFiles, scan
 from chronik.pipeline.tables.layout import (
     HEADERS,
     KEY,
@@ -33,7 +33,6 @@ from chronik.pipeline.tables.layout import (
     timestamps_ms_of,
     value_crcs,
 )
-from chronik.pipeline.tables.scanning import TableFiles, scan
 
 FINDINGS_MAX: Final = 20
 """Of one stretch and kind."""
@@ -124,7 +123,7 @@ def _landed_by_file(table: TableFiles, where: Any) -> _Landed:
     for file in table.files:
         path = table.storage.full_path(file.path)
         try:
-            batches += _scanned(table.of(file), where)
+            batches += _scanned(table.with_files(file), where)
         except FileNotFoundError:
             unread.append(_Unread(file, path, "a file of the table is not there", is_gone=True))
         except UNREADABLE as error:
@@ -268,8 +267,8 @@ class _Comparison:
         if table is None:
             return []
         where = (pc.field(PARTITION) == self._slice.partition) & (pc.field(OFFSET) == offset)
-        likely = (file for file in table.files if file.may_hold(self._slice.partition, offset, offset + 1))
-        return [table.storage.full_path(file.path) for file in likely if _has_rows(table.of(file), where)]
+        likely = table.that_may_hold(self._slice.partition, offset, offset + 1).files
+        return [table.storage.full_path(file.path) for file in likely if _has_rows(table.with_files(file), where)]
 
 
 def _has_rows(table: TableFiles, where: Any) -> bool:

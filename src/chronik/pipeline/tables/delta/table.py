@@ -1,30 +1,39 @@
 """Delta tables through delta-rs: the topic's offsets stand in the table's transaction log, beside the files they cover.
 
 Each data commit carries one transaction `chronik/<topic id>/<partition>` per partition that moved, whose version is the
-next offset. Delta-rs would let a version go backwards, and excuses some conflicts. So every attempt looks at the table
-afresh, decides, and commits onto exactly the version that it looked at: when anybody else came between, it looks again.
-For the same reason an answer that got lost does no harm: the next attempt finds the ranges in the table.
+next offset. Delta-rs would let a version go backwards: so an attempt decides by the offsets of the very version that it
+commits onto (`handle`). For the same reason an answer that got lost does no harm: the next attempt finds the ranges in
+the table.
 """
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from functools import cached_property
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction, RemoveAction
 
-from chronik.pipeline.tables.delta.commit_log import check_entries, make_entry_durable
+from chronik.pipeline.tables.delta.commit_log import make_entry_durable
+from chronik.pipeline.tables.delta.handle import (
+    ON_THIS_VERSION,
+    Attempts,
+    Result,
+    as_table_error,
+    committed_durably,
+    live_files,
+    open_delta,
+    schema_of_delta,
+)
+from chronik.pipeline.tables.files import FrozenTable, LiveFile, TableFiles
 from chronik.pipeline.tables.in_flight import COMMIT_HOURS_MAX, lost_files
 from chronik.pipeline.tables.layout import DECODING_RULES, Kind, Partitioning, schema_of
 from chronik.pipeline.tables.spans import FilesGone, Landed, WrittenFile, choose
-from chronik.pipeline.tables.storage import Storage, check_place, local_folder, make_folder
+from chronik.pipeline.tables.storage import Storage, local_folder, make_folder
 from chronik.pipeline.tables.topic_table import (
-    CommitFailed,
     Committed,
     Snapshot,
     Superseded,
@@ -34,15 +43,6 @@ from chronik.pipeline.tables.topic_table import (
 )
 from chronik.pipeline.tables.values.growth import Evolved, plan_columns
 
-CONFLICTS_MAX = 100
-"""Attempts that lose to another commit: each means that somebody else got through, so only a crowd comes near it."""
-
-FAILURES_MAX = 3
-"""Attempts with any other error. Their outcome is unknown, and a fresh snapshot tells it; what fails three times (no
-permission, a full disk) would fail for ever."""
-
-PAUSE_SECONDS_MAX = 0.2
-
 CHECKPOINT_COMMITS = "20"
 """Every commit begins with a fresh look at the table, which reads the log from its last checkpoint on: with delta-rs's
 own 100 that comes to most of a commit's time."""
@@ -51,26 +51,22 @@ TOPIC, TOPIC_ID, KIND, PARTITIONING = "chronik.topic", "chronik.topic.id", "chro
 RULES = "chronik.decoding.rules"
 FORGETS_OFFSETS = "delta.setTransactionRetentionDuration"
 
-ON_THIS_VERSION = CommitProperties(max_commit_retries=0)
-"""Delta-rs commits after the very version that the handle has read, or fails."""
 
-Result = TypeVar("Result")
-
-
-class DeltaCommitter:
-    """See `Committer`. Not for several threads at once: each opens its own."""
+class DeltaTopicTable:
+    """A `TopicTable`, which says what its methods do."""
 
     def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None) -> None:
-        """Opens a table that is there. Raises TableMissing, TableDiffers."""
+        """Opens a table that is there. Raises TableMissing."""
         self.uri = uri
         self._storage_options = dict(storage_options) if storage_options else None
-        self._storage = Storage(uri, self._storage_options)
-        self.spec = _spec_of(self._fresh(), uri)
+        self.storage = Storage(uri, self._storage_options)
+        with as_table_error(uri):
+            self._configuration = self._fresh().metadata().configuration
 
     @classmethod
     def open_or_create(
         cls, uri: str, spec: TableSpec, storage_options: Mapping[str, str] | None = None
-    ) -> DeltaCommitter:
+    ) -> DeltaTopicTable:
         """Raises TableDiffers when the table that is there is not for this."""
         try:
             found = cls(uri, storage_options)
@@ -105,18 +101,45 @@ class DeltaCommitter:
             )
         return rules
 
+    @cached_property
+    def spec(self) -> TableSpec:
+        found = self._configuration
+        if FORGETS_OFFSETS in found:
+            raise TableDiffers(f"{self.uri} sets {FORGETS_OFFSETS}: it would forget up to where topics have landed")
+        if TOPIC_ID not in found:
+            raise TableDiffers(f"{self.uri} is a table, but not of a topic")
+        return TableSpec(found[TOPIC], found[TOPIC_ID], Kind(found[KIND]), Partitioning(found[PARTITIONING]))
+
+    # What it holds
+
     def snapshot(self) -> Snapshot:
-        table = self._fresh()
-        return Snapshot(
-            version=table.version(),
-            next_offsets=self._next_offsets(table),
-            file_uris=tuple(table.file_uris()),
-            schema=_arrow_schema(table),
-            partition_by=self.spec.partitioning.columns,
-        )
+        with as_table_error(self.uri):
+            table = self._fresh()
+            return Snapshot(
+                version=table.version(),
+                next_offsets=self._next_offsets(table),
+                file_uris=tuple(table.file_uris()),
+                frozen=self._frozen(table),
+            )
 
     def next_offsets(self) -> dict[int, int]:
-        return self._next_offsets(self._fresh())
+        with as_table_error(self.uri):
+            return self._next_offsets(self._fresh())
+
+    def frozen(self) -> FrozenTable:
+        with as_table_error(self.uri):
+            return self._frozen(self._fresh())
+
+    def files(self) -> TableFiles:
+        with as_table_error(self.uri):
+            table = self._fresh()
+            return self._frozen(table).with_files(*live_files(table))
+
+    def _frozen(self, table: DeltaTable) -> FrozenTable:
+        columns = tuple(table.metadata().partition_columns)
+        return FrozenTable(self.uri, schema_of_delta(table), columns, self._storage_options)
+
+    # What is added
 
     def commit(self, landed: Sequence[Landed]) -> Committed:
         # Dead letters are few: a table that had to be told of every span would get a commit for every batch without.
@@ -147,24 +170,74 @@ class DeltaCommitter:
         self._attempts(attempt)
 
     def next_number(self, sequence: str) -> int:
-        return self._next_number(self._fresh(), sequence)
+        with as_table_error(self.uri):
+            return self._next_number(self._fresh(), sequence)
 
     def add_columns(self, fields: Sequence[pa.Field]) -> Evolved:
         def attempt(table: DeltaTable) -> Evolved:
-            plan = plan_columns(_arrow_schema(table), fields)
+            plan = plan_columns(schema_of_delta(table), fields)
             if plan.added:
                 fields_added = [Field.from_arrow(field) for field in plan.added]
                 table.alter.add_columns(fields_added, commit_properties=ON_THIS_VERSION)
                 table = self._fresh()
-            return Evolved(_arrow_schema(table), plan.refused)
+            return Evolved(schema_of_delta(table), plan.refused)
 
         return self._attempts(attempt)
+
+    # How it is kept tidy
+
+    def replace(self, removed: Sequence[LiveFile], written: Sequence[WrittenFile], *, rows_change: bool) -> bool:
+        attempts = Attempts(self.uri)
+
+        def attempt(table: DeltaTable) -> None:
+            columns = table.metadata().partition_columns
+            actions = [_add_action(file, rows_change) for file in written]
+            actions += [_remove_action(file, columns, rows_change) for file in removed]
+            table.create_write_transaction(
+                actions,
+                mode="append",
+                schema=table.schema(),
+                partition_by=columns,
+                commit_properties=ON_THIS_VERSION,
+            )
+
+        while True:
+            with as_table_error(self.uri):
+                table = self._fresh()
+                live = {file.path for file in live_files(table)}
+            # A commit takes in all of them. If only some are left, another has replaced the rest since.
+            if any(file.path in live for file in written):
+                return True  # by an attempt whose answer got lost
+            forestalled = not all(file.path in live for file in removed)
+            if forestalled or lost_files(self.storage, written):
+                if not attempts.outcome_unknown:  # otherwise versions of the past may name them: left for vacuum
+                    self.storage.discard(file.path for file in written)
+                return False
+            try:
+                committed_durably(self.uri, table, attempt)
+                return True
+            except (CommitFailedError, DeltaError, OSError) as error:
+                attempts.after(error)
+
+    def remove_unused(self, hours: int, *, orphans: bool, dry_run: bool = False) -> list[str]:
+        with as_table_error(self.uri):
+            table = self._fresh()
+            listed = table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=orphans)
+            # As long as the log remembers files that were removed from the table, they are listed, there or not.
+            there = list(self.storage.modified_s(listed))
+            if there and not dry_run:
+                before = table.version()
+                table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=orphans)
+                # It says in the log that it begins and that it has ended.
+                for version in range(before + 1, self._fresh().version() + 1):
+                    make_entry_durable(self.uri, version)
+            return there
 
     # One attempt and its transactions
 
     def _append(self, table: DeltaTable, files: Sequence[WrittenFile], transactions: list[Transaction]) -> None:
         """Raises FilesGone."""
-        lost = lost_files(self._storage, files)
+        lost = lost_files(self.storage, files)
         if lost:
             told = f"{len(lost)} of {len(files)} files to commit are gone, or older than {COMMIT_HOURS_MAX} h"
             raise FilesGone(f"{self.uri}: {told}, {lost[0]} among them")
@@ -213,60 +286,15 @@ class DeltaCommitter:
     # Attempts
 
     def _attempts(self, attempt: Callable[[DeltaTable], Result]) -> Result:
-        attempts = Attempts()
+        attempts = Attempts(self.uri)
         while True:
             try:
                 return committed_durably(self.uri, self._fresh(), attempt)
             except (CommitFailedError, DeltaError, OSError) as error:
-                if not attempts.another(error):
-                    raise CommitFailed(f"{self.uri}: {error}") from error
+                attempts.after(error)
 
     def _fresh(self) -> DeltaTable:
-        """Raises TableMissing."""
         return open_delta(self.uri, self._storage_options)
-
-
-def committed_durably(uri: str, table: DeltaTable, attempt: Callable[[DeltaTable], Result]) -> Result:
-    """`attempt` commits once, onto the version that the table is at, or finds that there is nothing to commit."""
-    version = table.version()
-    make_entry_durable(uri, version)
-    result = attempt(table)
-    make_entry_durable(uri, version + 1)
-    return result
-
-
-class Attempts:
-    """How often a commit is tried."""
-
-    def __init__(self) -> None:
-        self._conflicts = self._failures = 0
-
-    @property
-    def outcome_unknown(self) -> bool:
-        """Whether one of them may have gone through although it failed. (Who lost to another knows that it did not.)"""
-        return self._failures > 0
-
-    def another(self, error: Exception) -> bool:
-        """Whether to look again after this, which is then after a short pause."""
-        if isinstance(error, CommitFailedError):
-            self._conflicts += 1
-        else:
-            self._failures += 1
-        if self._conflicts >= CONFLICTS_MAX or self._failures >= FAILURES_MAX:
-            return False
-        crowd = min(1.0, (self._conflicts + self._failures) / 10)
-        time.sleep(random.uniform(0, PAUSE_SECONDS_MAX * crowd))
-        return True
-
-
-def open_delta(uri: str, storage_options: Mapping[str, str] | None) -> DeltaTable:
-    """The table as it is now. Raises ConfigError, TableMissing, TableTorn."""
-    check_place(uri)
-    check_entries(uri)
-    try:
-        return DeltaTable(uri, storage_options=dict(storage_options) if storage_options else None)
-    except TableNotFoundError as error:
-        raise TableMissing(f"there is no table at {uri}") from error
 
 
 def _create(uri: str, spec: TableSpec, storage_options: Mapping[str, str] | None) -> None:
@@ -299,22 +327,14 @@ def _create(uri: str, spec: TableSpec, storage_options: Mapping[str, str] | None
     make_entry_durable(uri, 0)
 
 
-def _spec_of(table: DeltaTable, uri: str) -> TableSpec:
-    found = table.metadata().configuration
-    if FORGETS_OFFSETS in found:
-        raise TableDiffers(f"{uri} sets {FORGETS_OFFSETS}: it would forget up to where topics have landed")
-    if TOPIC_ID not in found:
-        raise TableDiffers(f"{uri} is a table, but not of a topic")
-    return TableSpec(found[TOPIC], found[TOPIC_ID], Kind(found[KIND]), Partitioning(found[PARTITIONING]))
-
-
 def _described(spec: TableSpec) -> str:
     return f"topic {spec.topic} ({spec.topic_id}), {spec.kind}, partitioned by {spec.partitioning}"
 
 
-def _arrow_schema(table: DeltaTable) -> pa.Schema:
-    return pa.schema(table.schema().to_arrow())
+def _add_action(file: WrittenFile, rows_change: bool = True) -> AddAction:
+    return AddAction(file.path, file.size_bytes, file.partition_values, file.modified_ms, rows_change, file.stats)
 
 
-def _add_action(file: WrittenFile) -> AddAction:
-    return AddAction(file.path, file.size_bytes, file.partition_values, file.modified_ms, True, file.stats)
+def _remove_action(file: LiveFile, columns: Sequence[str], rows_change: bool) -> RemoveAction:
+    values = {name: None if value is None else str(value) for name, value in zip(columns, file.values, strict=True)}
+    return RemoveAction(file.path, rows_change, int(time.time() * 1000), file.size_bytes, values)
