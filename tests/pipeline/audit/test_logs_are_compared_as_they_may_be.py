@@ -15,11 +15,11 @@ from chronik.files import RealFiles
 from chronik.log.config import LogConfig
 from chronik.log.names import LOG, offset_name, swap_name
 from chronik.log.offset_file import OffsetFile
-from chronik.pipeline.audit.findings import Kind
+from chronik.pipeline.audit.findings import Kind, Place
 from chronik.pipeline.audit.folders import agreed_end, epochs_of
 from chronik.pipeline.audit.logs import stretches, surviving
 from chronik.pipeline.audit.logs.compare import compare_logs
-from chronik.pipeline.audit.logs.walk import Batch, Place, Walk
+from chronik.pipeline.audit.logs.walk import Batch, Walk
 from chronik.pipeline.audit.standing import Partition, Replica
 from chronik.pipeline.spark.tasks import in_this_process
 from chronik.protocol.batch import parse_header
@@ -40,7 +40,7 @@ COMPACTED = LogConfig(
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks and slices so small that a short log has many."""
-    for module in ("digests", "stretches", "comparing"):
+    for module in ("digests", "stretches", "compare"):
         monkeypatch.setattr(f"chronik.pipeline.audit.logs.{module}.CHUNK_OFFSETS", 16)
     monkeypatch.setattr(stretches, "SLICE_BYTES", 900)
     monkeypatch.setattr(stretches, "BUNDLE_BYTES_MIN", 1000)

@@ -12,9 +12,9 @@ import pytest
 from deltalake import DeltaTable
 
 from chronik.log.config import LogConfig
-from chronik.pipeline.audit.findings import Finding, Kind
-from chronik.pipeline.audit.logs.records import records_of
-from chronik.pipeline.audit.logs.walk import Place, Walk
+from chronik.pipeline.audit.findings import Finding, Kind, Place
+from chronik.pipeline.audit.logs.records import readable_records
+from chronik.pipeline.audit.logs.walk import Walk
 from chronik.pipeline.audit.rows import compare as comparing
 from chronik.pipeline.audit.rows.compare import beyond_the_log, compare_table, landed_table
 from chronik.pipeline.records.columns import Columns
@@ -70,7 +70,7 @@ class Landing:
 
     def _records(self, start: int, end: int) -> list[Columns]:
         place = Place(TOPIC, 0, 1)
-        read = records_of(Walk(self._log, place, start, end), place, start, end)
+        read = readable_records(Walk(self._log, place, start, end), place, start, end)
         return [each for each in read if isinstance(each, Columns)]
 
     def _written(self, committer: TopicTable, rows: pa.Table, start: int, end: int) -> Landed:

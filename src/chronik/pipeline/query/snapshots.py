@@ -24,7 +24,7 @@ from chronik.pipeline.reading.ranges import OffsetRange
 from chronik.pipeline.tables.layout import Kind, schema_of
 from chronik.pipeline.tables.opening import open_table, table_names
 from chronik.pipeline.tables.storage import DEAD_LETTERS_SUFFIX, local_folder, table_uri
-from chronik.pipeline.tables.topic_table import Snapshot, TableError, TableMissing, TableSpec
+from chronik.pipeline.tables.topic_table import Snapshot, TableError, TableMissing
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.metadata import MetadataResponseTopic
 
@@ -48,18 +48,11 @@ class Unreadable(ChronikError):
 
 
 @dataclass(frozen=True, slots=True)
-class Landed:
-    uri: str
-    spec: TableSpec
-    snapshot: Snapshot
-
-
-@dataclass(frozen=True, slots=True)
 class TopicSnapshot:
     """A topic at one moment."""
 
     topic: str
-    landed: Landed | None
+    landed: Snapshot | None
     """None while nothing of it has landed."""
     tail: tuple[OffsetRange, ...]
     """What the table does not have: from exactly its next offsets to the ends that were seen."""
@@ -77,7 +70,7 @@ class TopicSnapshot:
     @property
     def schema(self) -> pa.Schema:
         """Of the rows of both halves. A topic that has no table yet looks as a raw one will."""
-        return schema_of(Kind.RAW) if self.landed is None else self.landed.snapshot.schema
+        return schema_of(Kind.RAW) if self.landed is None else self.landed.schema
 
 
 def tail_of(
@@ -154,11 +147,10 @@ class Snapshots:
                 taken[topic] = TopicSnapshot(topic, landed, (), str(error))
         return taken, has_gap
 
-    def _landed(self, topic: str) -> Landed | TableError | None:
+    def _landed(self, topic: str) -> Snapshot | TableError | None:
         uri = table_uri(self._table_root, topic)
         try:
-            table = open_table(uri)
-            return Landed(uri, table.spec, table.snapshot())
+            return open_table(uri).snapshot()
         except TableMissing:
             return None
         except TableError as error:
@@ -178,7 +170,7 @@ class Snapshots:
                 return here
             time.sleep(DESCRIBED_PAUSE_SECONDS)
 
-    def _tail(self, landed: Landed | None, topic: MetadataResponseTopic, name: str) -> list[OffsetRange]:
+    def _tail(self, landed: Snapshot | None, topic: MetadataResponseTopic, name: str) -> list[OffsetRange]:
         """Raises Unreadable, KafkaError."""
         raise_for(topic.error_code, f"topic {name}")
         if landed is not None and format_id(topic.topic_id) != landed.spec.topic_id:
@@ -191,7 +183,7 @@ class Snapshots:
             if each.leader_id < 0:
                 code = each.error_code or ErrorCode.LEADER_NOT_AVAILABLE
                 raise_for(code, str(TopicPartition(name, each.partition_index)))
-        next_offsets = {} if landed is None else landed.snapshot.next_offsets
+        next_offsets = {} if landed is None else landed.next_offsets
         earliest, latest = self._positions.earliest(partitions), self._positions.latest(partitions)
         return tail_of(partitions, next_offsets, earliest, latest)
 

@@ -37,7 +37,7 @@ RECORDS_PER_TASK: Final = 100_000
 """A task costs some 50 ms whatever it does, as much as reading some ten thousand records: a short tail is read by one,
 however many partitions it is spread over."""
 
-Tasks = tuple[tuple[OffsetRange, ...], ...]
+RangesByTask = tuple[tuple[OffsetRange, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,10 @@ class Tail:
     """Of the table."""
     names: tuple[str, ...]
     """The columns that are wanted, in this order."""
-    tasks: Tasks
+    tasks: RangesByTask
 
 
-def tasks_of(ranges: Iterable[OffsetRange], records_max: int = RECORDS_PER_TASK) -> Tasks:
+def tasks_of(ranges: Iterable[OffsetRange], records_max: int = RECORDS_PER_TASK) -> RangesByTask:
     """Long ranges cut, short ones put together."""
     tasks: list[list[OffsetRange]] = []
     size = records_max

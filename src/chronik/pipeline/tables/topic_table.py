@@ -61,10 +61,15 @@ class Snapshot:
     """One version of a table: these files hold the records below these offsets, and no other."""
 
     version: int
+    spec: TableSpec
     next_offsets: dict[int, int]
     """By partition; those that never landed are not in it."""
     file_uris: tuple[str, ...]
     frozen: FrozenTable
+
+    @property
+    def uri(self) -> str:
+        return self.frozen.uri
 
     @property
     def schema(self) -> pa.Schema:

@@ -3,15 +3,15 @@ once more where these differ."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from chronik.client.records import TopicPartition
-from chronik.pipeline.audit.findings import Finding
-from chronik.pipeline.audit.logs.comparing import differing_chunks, merged
+from chronik.pipeline.audit.findings import Finding, Kind
+from chronik.pipeline.audit.logs.digests import CHUNK_OFFSETS
 from chronik.pipeline.audit.logs.examining import Examined, examine_all
-from chronik.pipeline.audit.logs.narrowing import Chunk, Held, narrow
+from chronik.pipeline.audit.logs.narrowing import Chunk, narrow
 from chronik.pipeline.audit.logs.stretches import Stretch, bundles, rounds, stretches
 from chronik.pipeline.audit.logs.surviving import Compacted, compare_survivors
 from chronik.pipeline.audit.standing import Partition
@@ -79,15 +79,49 @@ def _narrowed(tasks: Tasks, partitions: Sequence[Partition], differing: Differin
     compacted: list[Compacted] = []
     for partition in partitions:
         chunks = differing.get(partition.source, [])
-        held = tuple(Held(each.node, each.folder, each.end) for each in partition.replicas)
         if not chunks:
             continue
         if partition.is_compacted:
-            compacted.append(Compacted(*partition.source, partition.leader, held, tuple(chunks)))
+            compacted.append(Compacted(*partition.source, partition.leader, partition.replicas, tuple(chunks)))
             continue
         for start, end in chunks[:CHUNKS_NARROWED_MAX]:
-            reaching = tuple(each for each in held if each.end > start)
+            reaching = tuple(each for each in partition.replicas if each.end > start)
             is_continued = start > partition.start
             plain.append(Chunk(*partition.source, partition.leader, start, end, reaching, is_continued))
     found = [finding for each in tasks(narrow, plain) for finding in each]
     return found + [finding for each in tasks(compare_survivors, compacted) for finding in each]
+
+
+# What several looks come to
+
+
+def differing_chunks(stretch: Stretch, examined: Sequence[Examined]) -> Iterator[tuple[int, int]]:
+    """Offsets [start, end) of which two replicas have different digests. One that was only read in part, since it ends
+    there or its start has moved, is looked at too: what both have of it may still be the same."""
+    for chunk in sorted({chunk for each in examined for chunk in each.digests}):
+        start, end = chunk * CHUNK_OFFSETS, (chunk + 1) * CHUNK_OFFSETS
+        digests = {each.digests.get(chunk) for each in examined if each.start < end and each.slice.end > start}
+        if len(digests) > 1:
+            yield max(start, stretch.start), min(end, stretch.end)
+
+
+def merged(own: Iterable[Finding], compared: Iterable[Finding]) -> list[Finding]:
+    """What is wrong with a replica by itself, and what is wrong with it beside others: each place is told once.
+
+    That the checksum of a batch is wrong is told by its replica, and which byte it is by the others."""
+    found = list(dict.fromkeys(own))
+    for finding in dict.fromkeys(compared):
+        number = next((number for number, each in enumerate(found) if _is_same(each, finding)), None)
+        if number is None:
+            found.append(finding)
+        elif found[number].kind is Kind.CHECKSUM and finding.position is not None:
+            says = f"{found[number].says}; byte {finding.position} is the first that differs from other nodes"
+            found[number] = replace(found[number], says=says, position=finding.position)
+    return found
+
+
+def _is_same(own: Finding, other: Finding) -> bool:
+    if (own.topic, own.partition, own.node) != (other.topic, other.partition, other.node) or other.offset is None:
+        return False
+    in_place = own.file == other.file and own.position is not None and own.position == other.position
+    return own.covers(other.offset) or in_place

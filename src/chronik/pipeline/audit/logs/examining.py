@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from chronik.pipeline.audit.findings import Finding
+from chronik.pipeline.audit.findings import Finding, Place
 from chronik.pipeline.audit.logs.digests import BatchDigests, Digests, RecordDigests
-from chronik.pipeline.audit.logs.records import records_of
-from chronik.pipeline.audit.logs.walk import Batch, Event, Place, Walk
+from chronik.pipeline.audit.logs.records import readable_records
+from chronik.pipeline.audit.logs.walk import Batch, Event, Walk
 
 FINDINGS_MAX: Final = 100
 """Of one stretch: where everything is wrong, the first hundred say so."""
@@ -118,7 +118,7 @@ def _of_records(walk: Walk, tally: _Tally) -> Digests:
                 tally.saw(event)
             yield event
 
-    for each in records_of(events(), walk.place, walk.start, walk.end):
+    for each in readable_records(events(), walk.place, walk.start, walk.end):
         if isinstance(each, Finding):
             tally.found(each)
         else:

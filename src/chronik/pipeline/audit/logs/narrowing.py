@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final, NamedTuple
 
-from chronik.pipeline.audit.findings import Finding, Kind
-from chronik.pipeline.audit.logs.walk import Batch, Place, Walk
+from chronik.pipeline.audit.findings import Finding, Kind, Place
+from chronik.pipeline.audit.logs.walk import Batch, Walk
+from chronik.pipeline.audit.standing import Replica
 from chronik.protocol.batch import HEADER_BYTES
 from chronik.protocol.errors import KafkaError
 from chronik.protocol.records import Record, decode_batch
@@ -41,14 +42,6 @@ _FIELDS: Final = (
 """Of a batch's header, by the position behind each."""
 
 
-class Held(NamedTuple):
-    """A replica, and up to where it is held to be the same as the others."""
-
-    node: int
-    folder: str
-    end: int
-
-
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Offsets of a partition of which the replicas do not hold the same."""
@@ -58,7 +51,7 @@ class Chunk:
     leader: int
     start: int
     end: int
-    replicas: tuple[Held, ...]
+    replicas: tuple[Replica, ...]
     is_continued: bool = False
     """The partition begins before it."""
 
@@ -105,7 +98,7 @@ def narrow(chunk: Chunk) -> list[Finding]:
     return findings
 
 
-def _kept(chunk: Chunk, replica: Held, end: int) -> tuple[int, dict[_Key, _Kept]]:
+def _kept(chunk: Chunk, replica: Replica, end: int) -> tuple[int, dict[_Key, _Kept]]:
     """Where the walk began, and what it met."""
     place = Place(chunk.topic, chunk.partition, replica.node)
     walk = Walk(

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from chronik.limits import MIB
-from chronik.pipeline.audit.findings import Finding, Kind
-from chronik.pipeline.audit.logs.walk import Batch, Event, Place
+from chronik.pipeline.audit.findings import Finding, Kind, Place
+from chronik.pipeline.audit.logs.walk import Batch, Event
 from chronik.pipeline.records.batches import StoredBatch
 from chronik.pipeline.records.columns import Columns
 from chronik.pipeline.records.decode import decode
@@ -17,7 +17,7 @@ GROUP_BYTES: Final = 4 * MIB
 """Batches that are decoded together: enough for the decoder to be fast, little enough to hold several times over."""
 
 
-def records_of(events: Iterable[Event], place: Place, start: int, end: int) -> Iterator[Columns | Finding]:
+def readable_records(events: Iterable[Event], place: Place, start: int, end: int) -> Iterator[Columns | Finding]:
     """The records from `start` to before `end`, in order, and the findings that come along.
 
     Of a batch whose checksum is wrong there are no records: what is wrong with it has been told. One whose checksum is

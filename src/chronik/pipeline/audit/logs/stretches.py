@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from chronik.limits import MIB
+from chronik.pipeline.audit.findings import Place
 from chronik.pipeline.audit.folders import size_of
 from chronik.pipeline.audit.logs.digests import CHUNK_OFFSETS
 from chronik.pipeline.audit.logs.examining import ReplicaSlice
-from chronik.pipeline.audit.logs.walk import Place
 from chronik.pipeline.audit.standing import Partition, Replica
 from chronik.pipeline.reading.segment_files import segments_of
 

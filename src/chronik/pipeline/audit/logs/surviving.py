@@ -15,10 +15,11 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from chronik.pipeline.audit.findings import Finding, Kind
-from chronik.pipeline.audit.logs.narrowing import Held, named
-from chronik.pipeline.audit.logs.records import records_of
-from chronik.pipeline.audit.logs.walk import Place, Walk
+from chronik.pipeline.audit.findings import Finding, Kind, Place
+from chronik.pipeline.audit.logs.narrowing import named
+from chronik.pipeline.audit.logs.records import readable_records
+from chronik.pipeline.audit.logs.walk import Walk
+from chronik.pipeline.audit.standing import Replica
 from chronik.pipeline.records.columns import Columns
 
 KEYS_MAX: Final = 2_000_000
@@ -37,7 +38,7 @@ class Compacted:
     topic: str
     partition: int
     leader: int
-    replicas: tuple[Held, ...]
+    replicas: tuple[Replica, ...]
     chunks: tuple[tuple[int, int], ...]
     """Stretches of offsets whose digests differ."""
 
@@ -77,14 +78,14 @@ def compare_survivors(task: Compacted) -> list[Finding]:
     return findings[:FINDINGS_MAX]
 
 
-def _columns(task: Compacted, replica: Held, start: int, end: int) -> tuple[Walk, Iterator[Columns]]:
+def _columns(task: Compacted, replica: Replica, start: int, end: int) -> tuple[Walk, Iterator[Columns]]:
     place = Place(task.topic, task.partition, replica.node)
     walk = Walk(replica.folder, place, start, end, is_compacted=True, is_final=False, must_reach_end=False)
-    read = records_of(walk, place, start, end)
+    read = readable_records(walk, place, start, end)
     return walk, (each for each in read if isinstance(each, Columns))
 
 
-def _records(task: Compacted, replica: Held, start: int, end: int) -> _Records:
+def _records(task: Compacted, replica: Replica, start: int, end: int) -> _Records:
     walk, columns = _columns(task, replica, start, end)
     parts = [(each.offset.to_numpy(), _contents(each), _keys(each), _droppable(each)) for each in columns]
     empty = np.empty(0, np.int64)

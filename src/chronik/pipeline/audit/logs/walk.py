@@ -10,50 +10,24 @@ asked for, since nothing is read beyond the end that was planned.
 
 from __future__ import annotations
 
-import os
-import struct
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from types import TracebackType
 from typing import Final, NamedTuple
 
-from chronik.limits import FRAME_BYTES_MAX
-from chronik.pipeline.audit.findings import Finding, Kind
+from chronik.pipeline.audit.findings import Finding, Kind, Place
 from chronik.pipeline.audit.folders import epochs_of, indexed_place, log_start_of
-from chronik.pipeline.reading.portions import PORTION_BYTES
+from chronik.pipeline.audit.logs.segment_reader import SegmentReader
 from chronik.pipeline.reading.segment_files import SegmentFile, segments_of
-from chronik.protocol.batch import (
-    HEADER_BYTES,
-    LENGTH_END,
-    MAGIC,
-    MAGIC_POSITION,
-    BatchHeader,
-    parse_header,
-    verify_crc,
-)
+from chronik.protocol.batch import BatchHeader, verify_crc
 from chronik.protocol.errors import CorruptRecords
 from chronik.protocol.records import decode_batch
-from chronik.protocol.varint import INT32_MAX
 
 LISTINGS_MAX: Final = 20
 """A file may go away between listing and opening it, when retention or compaction takes it. Not so often in a row."""
 
 PRODUCERS_MAX: Final = 10_000
 """Whose last batch is remembered; beyond it all are forgotten, and a doubled batch may be overlooked."""
-
-_PREFIX = struct.Struct(">qiib")  # base offset, length, leader epoch, magic
-_OFFSET = struct.Struct(">q")
-
-
-class Place(NamedTuple):
-    topic: str
-    partition: int
-    node: int
-
-    def finding(self, kind: Kind, says: str, **more: int | str | None) -> Finding:
-        return Finding(kind, says, self.topic, self.partition, self.node, **more)  # type: ignore[arg-type]
-
 
 class Batch(NamedTuple):
     header: BatchHeader
@@ -66,79 +40,6 @@ class Batch(NamedTuple):
 
 
 Event = Batch | Finding
-
-
-class _Reader:
-    """One file, a portion at a time."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._descriptor = os.open(path, os.O_RDONLY)
-        self.size = os.fstat(self._descriptor).st_size
-        self._start = 0
-        self._buffer = memoryview(b"")
-
-    def __enter__(self) -> _Reader:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        os.close(self._descriptor)
-
-    def view(self, position: int, size: int) -> memoryview:
-        """So many bytes, or as many as there are."""
-        first = position - self._start
-        if first < 0 or first + size > len(self._buffer):
-            self._buffer = memoryview(os.pread(self._descriptor, max(size, PORTION_BYTES), position))
-            self._start, first = position, 0
-        return self._buffer[first : first + size]
-
-    def header(self, position: int) -> BatchHeader | None:
-        """None when no whole batch can stand there."""
-        first = position - self._start
-        if first < 0 or first + HEADER_BYTES > len(self._buffer):
-            self.view(position, HEADER_BYTES)
-            first = 0
-            if len(self._buffer) < HEADER_BYTES:
-                return None
-        _, length, _, magic = _PREFIX.unpack_from(self._buffer, first)
-        size = length + LENGTH_END
-        if magic != MAGIC or not HEADER_BYTES <= size <= self.size - position or size > FRAME_BYTES_MAX:
-            return None
-        if first + size > len(self._buffer):
-            self.view(position, size)
-            first = 0
-        try:
-            return parse_header(self._buffer, first)
-        except CorruptRecords:
-            return None  # the file has become shorter
-
-    def is_room(self, position: int) -> bool:
-        """Behind the batches of a segment that is written to there may be zeros; and in the end there is nothing."""
-        return not any(self.view(position, LENGTH_END))
-
-    def next_good(self, position: int, due: int) -> int:
-        """Where the next batch stands whose checksum is right and whose offset may follow; else the file's end."""
-        while position < self.size:
-            view = bytes(self.view(position, PORTION_BYTES))
-            found = view.find(MAGIC, MAGIC_POSITION)
-            while 0 <= found <= len(view) - HEADER_BYTES + MAGIC_POSITION:
-                at = position + found - MAGIC_POSITION
-                if self._is_good(at, due):
-                    return at
-                found = view.find(MAGIC, found + 1)
-            if len(view) <= HEADER_BYTES:
-                break
-            position += len(view) - HEADER_BYTES + 1
-        return self.size
-
-    def _is_good(self, position: int, due: int) -> bool:
-        offset = _OFFSET.unpack_from(self.view(position, LENGTH_END))[0]
-        if not due <= offset <= due + INT32_MAX:
-            return False
-        header = self.header(position)
-        return header is not None and verify_crc(self.view(position, header.size), 0, header.size)
 
 
 @dataclass
@@ -194,7 +95,7 @@ class Walk:
         for segment, following in zip_longest(segments, segments[1:]):
             if self._ended or (segment.base_offset >= self.end and self.due >= self.end):
                 return
-            with _Reader(segment.path) as reader:
+            with SegmentReader(segment.path) as reader:
                 position, at = yield from self._file(reader, segment, following, at)
                 last = segment.path, position
         if self.due < self.end and not self._ended and self.is_final and self.must_reach_end:
@@ -214,7 +115,7 @@ class Walk:
     # One file
 
     def _file(
-        self, reader: _Reader, segment: SegmentFile, following: SegmentFile | None, at: int
+        self, reader: SegmentReader, segment: SegmentFile, following: SegmentFile | None, at: int
     ) -> Generator[Event, None, tuple[int, int]]:
         """`at` is the offset that is due where the file begins. Returns the position up to which it was read, and the
         offset that is due there. Batches below `self.due` were looked at by an earlier walk."""
@@ -243,7 +144,7 @@ class Walk:
                 self.due = max(self.due, at)
         return position, at
 
-    def _shortcut(self, reader: _Reader, segment: SegmentFile, at: int) -> tuple[int, int]:
+    def _shortcut(self, reader: SegmentReader, segment: SegmentFile, at: int) -> tuple[int, int]:
         """Past batches that an earlier walk has looked at, if the index knows the way. It is not believed: a batch with
         that offset has to stand there."""
         hint = indexed_place(segment, self.due) if at < self.due else None
@@ -256,18 +157,18 @@ class Walk:
         return self.is_continued and header.base_offset < self.start
 
     def _damage(
-        self, reader: _Reader, position: int, at: int, rest: int
+        self, reader: SegmentReader, position: int, at: int, rest: int
     ) -> Generator[Event, None, tuple[int, int]]:
         """Returns where it goes on, and with which offset."""
         found = reader.next_good(position + 1, at)
-        after = max(at, _offset_at(reader, found, rest))
+        after = max(at, reader.offset_at(found, rest))
         if after > self.due:
             yield self._unreadable(reader, position, max(at, self.due), found, after)
             self.due = min(after, max(self.end, self.due))
         return found, after
 
     def _batch(
-        self, reader: _Reader, segment: SegmentFile, position: int, header: BatchHeader, at: int, rest: int
+        self, reader: SegmentReader, segment: SegmentFile, position: int, header: BatchHeader, at: int, rest: int
     ) -> Generator[Event, None, tuple[int, int]]:
         """Returns where it goes on, and with which offset."""
         behind = position + header.size
@@ -293,13 +194,13 @@ class Walk:
         yield Batch(header, reader.path, position, data, is_good and not is_displaced)
         if is_displaced:
             return behind, at + header.last_offset_delta + 1
-        if is_good or _leads_on(reader, behind, header):
+        if is_good or reader.leads_on(behind, header):
             return behind, max(at, header.next_offset)
         found = reader.next_good(position + 1, at)
-        return found, max(at, _offset_at(reader, found, rest))
+        return found, max(at, reader.offset_at(found, rest))
 
     def _out_of_place(
-        self, reader: _Reader, position: int, header: BatchHeader, at: int
+        self, reader: SegmentReader, position: int, header: BatchHeader, at: int
     ) -> Finding | None:
         base, size = header.base_offset, header.last_offset_delta + 1
         if base == at:
@@ -316,7 +217,7 @@ class Walk:
         return self._missing(at, base, reader.path, position)
 
     def _checked(self, header: BatchHeader, data: memoryview, path: str, position: int) -> Iterator[Finding]:
-        """Of a batch whose bytes are right. Hardly ever there is anything: it costs little then."""
+        """What is wrong with a batch whose bytes are right. Mostly nothing is, and then this costs little."""
         count = header.last_offset_delta + 1
         if header.record_count != count and (not self.is_compacted or header.record_count > count):
             yield self._miscounted(header, data, path, position)
@@ -383,7 +284,7 @@ class Walk:
             Kind.MISSING_RECORDS, says, offset=first, end_offset=header.next_offset, file=path, position=position
         )
 
-    def _unreadable(self, reader: _Reader, position: int, at: int, found: int, after: int) -> Finding:
+    def _unreadable(self, reader: SegmentReader, position: int, at: int, found: int, after: int) -> Finding:
         says = f"where offset {at} is due there is no batch"
         if found < reader.size:
             says += f"; the next good one, with offset {after}, stands at byte {found}"
@@ -405,17 +306,6 @@ def log_end(folder: str, offset: int) -> int:
     for _ in walk:
         pass
     return walk.due
-
-
-def _leads_on(reader: _Reader, behind: int, header: BatchHeader) -> bool:
-    """Whether the header of a batch that is damaged somewhere leads to what follows."""
-    follower = reader.header(behind)
-    return reader.is_room(behind) if follower is None else follower.base_offset == header.next_offset
-
-
-def _offset_at(reader: _Reader, position: int, otherwise: int) -> int:
-    header = reader.header(position)
-    return otherwise if header is None else header.base_offset
 
 
 def _span(header: BatchHeader) -> str:

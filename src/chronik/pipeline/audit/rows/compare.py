@@ -13,7 +13,6 @@ from chronik.pipeline.audit.folders import CannotLook
 from chronik.pipeline.audit.logs.stretches import bundles
 from chronik.pipeline.audit.rows.examining import RowsCompared, RowsSlice, compare_all_rows
 from chronik.pipeline.audit.rows.fields import field_names
-from chronik.pipeline.audit.rows.recorded import Copy
 from chronik.pipeline.audit.standing import Partition
 from chronik.pipeline.spark.tasks import Tasks
 from chronik.pipeline.tables.files import TableFiles
@@ -84,7 +83,7 @@ def _landed_table(root: str, topic: str, uri: str) -> LandedTable:
         snapshot = table.snapshot()
         files = table.files()
         if table.snapshot().version == snapshot.version:
-            spec = table.spec
+            spec = snapshot.spec
             return LandedTable(spec.topic, spec.topic_id, snapshot.next_offsets, files, _dead_letters(root, topic))
     raise CannotLook(f"{uri} changes too quickly to be looked at")
 
@@ -107,9 +106,7 @@ def _refuse_leftovers(uri: str) -> None:
 
 def row_slices(landed: LandedTable, partition: Partition, suspects: Suspects) -> Iterator[RowsSlice]:
     """What is in the log and has landed."""
-    copies = tuple(
-        Copy(each.node, each.folder) for each in partition.references(suspects.get(partition.source, ()))
-    )
+    copies = tuple(partition.references(suspects.get(partition.source, ())))
     end = min(landed.next_offsets.get(partition.index, 0), partition.end)
     if not copies or partition.start >= end:
         return

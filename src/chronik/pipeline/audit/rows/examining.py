@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 
 from chronik.pipeline.audit.findings import Finding, Kind, first_line
 from chronik.pipeline.audit.rows.fields import FieldsCheck, field_names, unequal_rows
-from chronik.pipeline.audit.rows.recorded import ROWS, TIME, Copy, Log, read_log
+from chronik.pipeline.audit.rows.recorded import ROWS, TIME, Log, read_log
+from chronik.pipeline.audit.standing import Replica
 from chronik.pipeline.tables.files import LiveFile, TableFiles, scan
 from chronik.pipeline.tables.layout import (
     HEADERS,
@@ -55,7 +56,7 @@ class RowsSlice:
     partition: int
     start: int
     end: int
-    copies: tuple[Copy, ...]
+    copies: tuple[Replica, ...]
     """Of the log, the most trusted first. The others are read where it is damaged."""
     is_compacted: bool
     table: TableFiles

@@ -9,10 +9,11 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from chronik.pipeline.audit.findings import Finding
-from chronik.pipeline.audit.logs.records import records_of
-from chronik.pipeline.audit.logs.walk import Batch, Event, Place, Walk
+from chronik.pipeline.audit.findings import Finding, Place
+from chronik.pipeline.audit.logs.records import readable_records
+from chronik.pipeline.audit.logs.walk import Batch, Event, Walk
 from chronik.pipeline.audit.rows.fields import FieldsCheck
+from chronik.pipeline.audit.standing import Replica
 from chronik.pipeline.reading.segments import AbortedSpan, aborted_transactions
 from chronik.pipeline.records.columns import HEADERS_TYPE, Columns
 from chronik.pipeline.tables.layout import HEADERS, KEY, OFFSET, VALUE_CRC32C, value_crcs
@@ -27,13 +28,6 @@ ROWS: Final = pa.schema(
         pa.field(VALUE_CRC32C, pa.int64()),
     ]
 )
-
-
-class Copy(NamedTuple):
-    """A replica on a disk."""
-
-    node: int
-    folder: str
 
 
 class Stored(NamedTuple):
@@ -66,7 +60,7 @@ def read_log(
     partition: int,
     start: int,
     end: int,
-    copies: Sequence[Copy],
+    copies: Sequence[Replica],
     is_compacted: bool,
     fields: FieldsCheck | None = None,
 ) -> Log:
@@ -78,7 +72,7 @@ def read_log(
     return log
 
 
-def _with_gaps_filled(log: Log, stretch: _Stretch, copy: Copy, fields: FieldsCheck | None) -> Log:
+def _with_gaps_filled(log: Log, stretch: _Stretch, copy: Replica, fields: FieldsCheck | None) -> Log:
     rows, unreadable, batches = [log.rows], [], list(log.batches)
     for first, end in log.unreadable:
         found = _read(stretch._replace(start=max(first, stretch.start), end=min(end, stretch.end)), copy, fields)
@@ -88,7 +82,7 @@ def _with_gaps_filled(log: Log, stretch: _Stretch, copy: Copy, fields: FieldsChe
     return log._replace(rows=pa.concat_tables(rows).sort_by(OFFSET), unreadable=unreadable, batches=batches)
 
 
-def _read(stretch: _Stretch, copy: Copy, fields: FieldsCheck | None) -> Log:
+def _read(stretch: _Stretch, copy: Replica, fields: FieldsCheck | None) -> Log:
     place = Place(stretch.topic, stretch.partition, copy.node)
     walk = Walk(
         copy.folder, place, stretch.start, stretch.end, stretch.is_compacted, is_final=False, must_reach_end=False
@@ -96,7 +90,7 @@ def _read(stretch: _Stretch, copy: Copy, fields: FieldsCheck | None) -> Log:
     batches: list[Stored] = []
     rows: list[pa.RecordBatch] = []
     unreadable: list[tuple[int, int]] = []
-    for each in records_of(_visible(walk, stretch, copy, batches), place, stretch.start, stretch.end):
+    for each in readable_records(_visible(walk, stretch, copy, batches), place, stretch.start, stretch.end):
         if isinstance(each, Finding):
             if each.offset is not None:
                 unreadable.append((each.offset, each.end_offset or each.offset + 1))
@@ -112,7 +106,7 @@ def _as_rows(records: Columns) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=ROWS)
 
 
-def _visible(walk: Iterable[Event], stretch: _Stretch, copy: Copy, batches: list[Stored]) -> Iterator[Event]:
+def _visible(walk: Iterable[Event], stretch: _Stretch, copy: Replica, batches: list[Stored]) -> Iterator[Event]:
     """Without control batches, and without what aborted transactions wrote: neither lands."""
     aborted: tuple[AbortedSpan, ...] | None = None
     for event in walk:

@@ -117,6 +117,7 @@ class DeltaTopicTable:
             table = self._fresh()
             return Snapshot(
                 version=table.version(),
+                spec=self.spec,
                 next_offsets=self._next_offsets(table),
                 file_uris=tuple(table.file_uris()),
                 frozen=self._frozen(table),
