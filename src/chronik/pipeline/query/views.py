@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("chronik.pipeline")
 
 _MADE: Final[WeakKeyDictionary[SparkSession, dict[str, bool]]] = WeakKeyDictionary()
-"""The views of each session, in small letters, and whether they are for one statement only."""
+"""The views of each session, in lower case, and whether they are for one statement only."""
 
 
 class NoSuchTopic(ChronikError):

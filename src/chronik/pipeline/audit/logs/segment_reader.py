@@ -1,4 +1,4 @@
-"""One segment file as an audit reads it: a batch stands where a header can be; behind damage its checksum must match."""
+"""One segment file as an audit reads it: a batch is where a header can be; behind damage also its checksum is right."""
 
 from __future__ import annotations
 

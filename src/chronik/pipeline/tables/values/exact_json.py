@@ -49,12 +49,12 @@ TEXTS_AT_ONCE = 256
 BLANKS = b" \t\r\n"
 
 
-def that_need_care(texts: Sequence[bytes | None]) -> set[int]:
+def rows_needing_care(texts: Sequence[bytes | None]) -> set[int]:
     """Those that are not for the parser alone, but for `nests_too_deep` and `decode_exactly`. Rather too many: a text
     full of digits looks like a long number, too."""
     deep = {row for row, text in enumerate(texts) if text and len(text) > DEEP_BYTES_MIN and nests_too_deep(text)}
     starts = range(0, len(texts), TEXTS_AT_ONCE)
-    return deep.union(*(_that_may_be_inexact(texts[start : start + TEXTS_AT_ONCE], start) for start in starts))
+    return deep.union(*(_rows_maybe_inexact(texts[start : start + TEXTS_AT_ONCE], start) for start in starts))
 
 
 def nests_too_deep(text: bytes) -> bool:
@@ -65,7 +65,7 @@ def nests_too_deep(text: bytes) -> bool:
     return len(depths) > 0 and int(depths.max()) > NESTING_MAX
 
 
-def _that_may_be_inexact(texts: Sequence[bytes | None], first_row: int) -> set[int]:
+def _rows_maybe_inexact(texts: Sequence[bytes | None], first_row: int) -> set[int]:
     # Looking at many of them at once finds in most cases, at little cost, that there is nothing to look for.
     outlines = b" ".join([text or b"" for text in texts]).translate(OUTLINES)
     wanted = [number for number in (LONG_NUMBER, LOW_EXPONENT) if number in outlines]

@@ -1,4 +1,4 @@
-"""Rows of tables back into records: the way back from `columns.own_columns` and `shaping.shape`.
+"""Rows of tables back into records: the way back from `layout.own_columns` and `shaping.shape`.
 
 From a raw table a record comes back byte for byte: key, value, headers and timestamp, null and empty told apart. From a
 decoded one its value comes back equal: an object with the same fields, as JSON text of our own. Fields that were null

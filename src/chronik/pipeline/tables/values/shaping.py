@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from chronik.pipeline.tables.layout import RESCUED, RESERVED
-from chronik.pipeline.tables.values.exact_json import NESTING_MAX, decode_exactly, nests_too_deep, that_need_care
+from chronik.pipeline.tables.values.exact_json import NESTING_MAX, decode_exactly, nests_too_deep, rows_needing_care
 from chronik.pipeline.tables.values.inference import INT64_MAX, INT64_MIN, Object
 
 EXACT_IN_FLOAT_MAX = 2**53
@@ -39,7 +39,7 @@ class Shaped:
 def decode_json(values: Sequence[bytes | None]) -> Decoded:
     """Rows whose value is a JSON object, or none at all; the others are dead letters."""
     decode = msgspec.json.Decoder().decode
-    need_care = that_need_care(values)
+    need_care = rows_needing_care(values)
     objects: list[Object | None] = []
     errors: dict[int, str] = {}
     for row, value in enumerate(values):
