@@ -41,7 +41,7 @@ class Clock:
         return self.now
 
 
-def progress(cluster: Cluster, options: SourceOptions, clock: Clock | None = None) -> MicroBatches:
+def micro_batches(cluster: Cluster, options: SourceOptions, clock: Clock | None = None) -> MicroBatches:
     return MicroBatches(options, Positions(cluster, IsolationLevel.READ_UNCOMMITTED), clock or Clock())
 
 
@@ -59,7 +59,7 @@ def through_a_checkpoint(offset: dict[str, Any]) -> dict[str, Any]:
 def test_micro_batches_join_without_gap_or_overlap(
     chronik_broker: Broker, cluster: Cluster, chronik_topic: str
 ) -> None:
-    planned = progress(cluster, stream(chronik_broker, chronik_topic))
+    planned = micro_batches(cluster, stream(chronik_broker, chronik_topic))
     produce(cluster, chronik_topic, 7, 3)
     offset = planned.initial()
     ranges: list[OffsetRange] = []
@@ -76,7 +76,7 @@ def test_when_nothing_is_new_the_offset_stays_as_it_is(
     chronik_broker: Broker, cluster: Cluster, chronik_topic: str
 ) -> None:
     """Spark compares offsets as text: another text would be another micro-batch."""
-    planned = progress(cluster, stream(chronik_broker, chronik_topic))
+    planned = micro_batches(cluster, stream(chronik_broker, chronik_topic))
     produce(cluster, chronik_topic, 2, 0)
     end = planned.advance(planned.initial(), None)
     assert FROM in end
@@ -89,12 +89,12 @@ def test_the_first_micro_batch_is_the_same_when_it_is_run_again(
     """A stream that starts at the end would start at another end the second time."""
     options = stream(chronik_broker, chronik_topic, startingOffsets="latest")
     produce(cluster, chronik_topic, 5, 5)
-    before = progress(cluster, options)
+    before = micro_batches(cluster, options)
     start = before.initial()
     produce(cluster, chronik_topic, 2, 1)
     end = before.advance(start, None)
     produce(cluster, chronik_topic, 9, 9)
-    after = progress(cluster, options)
+    after = micro_batches(cluster, options)
     assert after.initial() != start
     assert ranges_of(after.initial(), through_a_checkpoint(end)) == ranges_of(start, end)
     assert ranges_of(start, end) == [
@@ -106,7 +106,7 @@ def test_the_first_micro_batch_is_the_same_when_it_is_run_again(
 def test_new_partitions_are_read_from_their_first_record(
     chronik_broker: Broker, cluster: Cluster, chronik_topic: str
 ) -> None:
-    planned = progress(cluster, stream(chronik_broker, chronik_topic))
+    planned = micro_batches(cluster, stream(chronik_broker, chronik_topic))
     produce(cluster, chronik_topic, 1, 1)
     offset = planned.advance(planned.initial(), None)
     create_partitions(cluster, chronik_topic, 3)
@@ -118,7 +118,7 @@ def test_new_partitions_are_read_from_their_first_record(
 def test_what_comes_after_available_now_is_left_for_the_next_run(
     chronik_broker: Broker, cluster: Cluster, chronik_topic: str
 ) -> None:
-    planned = progress(cluster, stream(chronik_broker, chronik_topic))
+    planned = micro_batches(cluster, stream(chronik_broker, chronik_topic))
     produce(cluster, chronik_topic, 3, 3)
     planned.stop_at_latest()
     produce(cluster, chronik_topic, 5, 0)
@@ -131,7 +131,7 @@ def test_too_few_records_wait_until_the_delay_is_over(
     chronik_broker: Broker, cluster: Cluster, chronik_topic: str
 ) -> None:
     clock = Clock()
-    planned = progress(cluster, stream(chronik_broker, chronik_topic, maxTriggerDelay="10s"), clock)
+    planned = micro_batches(cluster, stream(chronik_broker, chronik_topic, maxTriggerDelay="10s"), clock)
     start = planned.initial()
     produce(cluster, chronik_topic, 3, 1)
     assert planned.advance(start, None, records_min=5) == start
@@ -148,14 +148,14 @@ def test_partitions_that_are_gone_fail_the_stream_or_are_left_out(
     options = stream(chronik_broker, chronik_topic)
     options = replace(options, subscription=replace(options.subscription, topics=(), pattern=f"{chronik_topic}.*"))
     produce(cluster, other, 2)
-    planned = progress(cluster, options)
+    planned = micro_batches(cluster, options)
     offset = planned.advance(planned.initial(), None)
     assert TopicPartition(other, 0) in reached(offset)
     delete_topics(cluster, [other])
     with pytest.raises(DataLoss, match=f"{other}-0.*no longer exists"):
         planned.advance(offset, None)
     tolerant = replace(options, read=replace(options.read, fail_on_data_loss=False))
-    assert set(reached(progress(cluster, tolerant).advance(offset, None))) == {
+    assert set(reached(micro_batches(cluster, tolerant).advance(offset, None))) == {
         TopicPartition(chronik_topic, 0),
         TopicPartition(chronik_topic, 1),
     }
@@ -168,9 +168,9 @@ def test_a_partition_that_has_become_shorter_fails_the_stream_or_goes_on_there(
     produce(cluster, chronik_topic, 2, 2)
     further = {chronik_topic: {"0": 9, "1": 2}}
     with pytest.raises(DataLoss, match="offsets 2 to 8 cannot be read: the partition now ends at 2"):
-        progress(cluster, options).advance(further, None)
+        micro_batches(cluster, options).advance(further, None)
     tolerant = replace(options, read=replace(options.read, fail_on_data_loss=False))
-    end = progress(cluster, tolerant).advance(further, None)
+    end = micro_batches(cluster, tolerant).advance(further, None)
     assert reached(end)[TopicPartition(chronik_topic, 0)] == 2
     assert ranges_of(further, end) == []
 
@@ -179,7 +179,7 @@ def test_offsets_must_be_given_for_every_partition(
     chronik_broker: Broker, cluster: Cluster, chronik_topic: str
 ) -> None:
     given = json.dumps({chronik_topic: {"0": 1}})
-    planned = progress(cluster, stream(chronik_broker, chronik_topic, startingOffsets=given))
+    planned = micro_batches(cluster, stream(chronik_broker, chronik_topic, startingOffsets=given))
     with pytest.raises(OptionError, match=f"no {chronik_topic}-1"):
         planned.initial()
 
@@ -190,11 +190,11 @@ def test_a_stream_begins_at_offsets_or_times_as_it_is_told(
     timed = [OutgoingRecord(b"v", timestamp=1000 + 10 * number, partition=0) for number in range(5)]
     Producer(cluster).send(chronik_topic, timed)
     given = json.dumps({chronik_topic: {"0": -1, "1": -2}})
-    at_offsets = progress(cluster, stream(chronik_broker, chronik_topic, startingOffsets=given))
+    at_offsets = micro_batches(cluster, stream(chronik_broker, chronik_topic, startingOffsets=given))
     assert at_offsets.initial() == {chronik_topic: {"0": 5, "1": 0}}
     by_time = {"startingTimestamp": "1015", "startingOffsetsByTimestampStrategy": "latest"}
-    assert progress(cluster, stream(chronik_broker, chronik_topic, **by_time)).initial() == {
+    assert micro_batches(cluster, stream(chronik_broker, chronik_topic, **by_time)).initial() == {
         chronik_topic: {"0": 2, "1": 0}
     }
     with pytest.raises(OptionError, match="no record is that young"):
-        progress(cluster, stream(chronik_broker, chronik_topic, startingTimestamp="1015")).initial()
+        micro_batches(cluster, stream(chronik_broker, chronik_topic, startingTimestamp="1015")).initial()

@@ -28,6 +28,8 @@ from chronik.pipeline.spark.masters import LOCAL_MASTER, LOOPBACK, is_local
 from chronik.pipeline.spark.runtime import environment, settings
 
 WARM_DAEMON = "chronik.pipeline.query.warm_daemon"
+"""Spark runs it by this name, in a process of its own."""
+
 SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 START_SECONDS_MAX = 120.0

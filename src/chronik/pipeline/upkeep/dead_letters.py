@@ -154,7 +154,7 @@ def _topics(root: str, topics: Sequence[str] | None, storage_options: Mapping[st
         return found
     for topic in topics:
         if topic not in found:
-            open_table(table_uri(root, topic), storage_options)  # raises TableMissing
+            _ = open_table(table_uri(root, topic), storage_options).spec  # raises TableMissing, TableDiffers
     return [topic for topic in dict.fromkeys(topics) if topic in found]
 
 
@@ -165,9 +165,11 @@ class _Pair:
         self._topic = topic
         self._tasks = tasks
         self._dead = open_table(dead_letters_uri(root, topic), storage_options)
-        self._table = self._open_table(table_uri(root, topic), storage_options)
+        self._table = self._open_table(table_uri(root, topic), self._dead.spec.topic_id, storage_options)
 
-    def _open_table(self, uri: str, storage_options: Mapping[str, str] | None) -> TopicTable | None:
+    def _open_table(
+        self, uri: str, topic_id: str, storage_options: Mapping[str, str] | None
+    ) -> TopicTable | None:
         """None when nothing has landed yet but dead letters. Raises TableDiffers."""
         try:
             table = open_table(uri, storage_options)
@@ -175,7 +177,7 @@ class _Pair:
             return None
         if table.spec.kind is not Kind.DECODED:
             raise TableDiffers(f"{uri} takes any bytes: it has no dead letters")
-        if table.spec.topic_id != self._dead.spec.topic_id:
+        if table.spec.topic_id != topic_id:
             raise TableDiffers(f"{self._dead.uri} has letters of another topic than {uri}, which only has its name")
         return table
 
