@@ -75,7 +75,7 @@ class TopicLanding:
         self._opened: Tables | None = None
 
     def latest(self) -> Offsets:
-        """Where the topic ends for who reads what is committed. Raises ClientError or KafkaError."""
+        """Where the topic ends for a reader of committed records. Raises ClientError or KafkaError."""
         self.cluster.forget()
         return self._positions.latest(self.cluster.retrying(lambda: self.cluster.partitions(self.topic)))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """The user's cache for Chronik; under the temporary folder for who has no home to write to."""
+    """The user's cache for Chronik; under the temporary folder where there is no home to write to."""
     home = environment.get("XDG_CACHE_HOME")
     try:
         folder = (Path(home) if home else Path.home() / ".cache") / "chronik"

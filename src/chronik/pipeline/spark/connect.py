@@ -1,7 +1,7 @@
 """A Spark Connect server that stays: one cold start for many commands. Started once, found again, stopped on request.
 
-It listens on the loopback address alone, and only for who holds its token: whoever may send it a query may run code as
-the user who started it.
+It listens on the loopback address alone, and only to those who hold its token: whoever may send it a query may run code
+as the user who started it.
 """
 
 from __future__ import annotations
