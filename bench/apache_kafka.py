@@ -24,7 +24,7 @@ from chronik.client.cluster import Cluster
 from chronik.client.connection import Connection
 from chronik.client.errors import ClientError
 from chronik.config import Address
-from chronik.pipeline.java import find_java
+from chronik.pipeline.spark.java import find_java
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from chronik.testing.ports import HOST, ReservedPorts
 

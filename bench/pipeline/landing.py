@@ -26,7 +26,7 @@ from chronik.bench.errors import BenchFailed
 from chronik.bench.measures import MEGABYTE, MILLION
 from chronik.bench.rounds import in_turn
 from chronik.pipeline.landing.running import LOCAL_MASTER, run
-from chronik.pipeline.runtime import session
+from chronik.pipeline.spark.runtime import session
 from chronik.pipeline.tables.parquet import CODEC_LEVELS
 
 if TYPE_CHECKING:

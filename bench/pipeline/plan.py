@@ -16,7 +16,7 @@ from chronik.bench.errors import BenchFailed
 from chronik.bench.measures import MILLION
 from chronik.client.cluster import Cluster
 from chronik.client.offsets import latest_offsets
-from chronik.pipeline.publishing import Publisher, PublishSettings
+from chronik.pipeline.writing.publishing import Publisher, PublishSettings
 
 PARTITIONS: Final = 4
 ROWS_PER_CALL: Final = 50_000

@@ -16,8 +16,8 @@ from bench.cluster.figures import Figure
 from bench.pipeline.plan import Plan, Stopwatch, fill, millions
 from chronik.bench.errors import BenchFailed
 from chronik.pipeline.landing.running import run
-from chronik.pipeline.runtime import session
-from chronik.pipeline.sql import query
+from chronik.pipeline.query.sql import query
+from chronik.pipeline.spark.runtime import session
 
 TAIL_RECORDS: Final = 100_000
 SECONDS_MAX: Final = 300.0

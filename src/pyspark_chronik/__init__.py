@@ -3,7 +3,7 @@
     spark.read.format("chronik").option("bootstrap.servers", "localhost:9092").option("subscribe", "events").load()
 
 Every Python worker of Spark imports this module while it looks for data sources, so that it imports nothing else before
-it is used. The options stand in `chronik.pipeline.options` and `chronik.pipeline.sink`.
+it is used. The options stand in `chronik.pipeline.reading.options` and `chronik.pipeline.writing.sink`.
 """
 
 from __future__ import annotations
@@ -30,39 +30,39 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         return "chronik"
 
     def schema(self) -> str:
-        from chronik.pipeline.options import source_columns
-        from chronik.pipeline.schema import spark_schema
+        from chronik.pipeline.reading.options import source_columns
+        from chronik.pipeline.reading.schema import spark_schema
 
         return spark_schema(source_columns(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from chronik.pipeline.options import parse_source_options
-        from chronik.pipeline.source import ChronikReader
+        from chronik.pipeline.reading.options import parse_source_options
+        from chronik.pipeline.reading.source import ChronikReader
 
         self._check(schema)
         return ChronikReader(parse_source_options(self.options, streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from chronik.pipeline.options import parse_source_options
-        from chronik.pipeline.stream import ChronikStreamReader
+        from chronik.pipeline.reading.options import parse_source_options
+        from chronik.pipeline.reading.stream import ChronikStreamReader
 
         self._check(schema)
         return ChronikStreamReader(parse_source_options(self.options, streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from chronik.pipeline.sink import ChronikWriter, sink_settings
+        from chronik.pipeline.writing.sink import ChronikWriter, sink_settings
 
         return ChronikWriter(sink_settings(self.options, schema, overwrite=overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from chronik.pipeline.sink import ChronikStreamWriter, sink_settings
+        from chronik.pipeline.writing.sink import ChronikStreamWriter, sink_settings
 
         return ChronikStreamWriter(sink_settings(self.options, schema))
 
     def _check(self, schema: StructType) -> None:
         """A schema that the user gives instead of ours would be filled with the wrong columns, or fail in a task."""
         from chronik.pipeline.errors import SchemaError
-        from chronik.pipeline.options import source_columns
+        from chronik.pipeline.reading.options import source_columns
 
         if tuple(schema.fieldNames()) != source_columns(self.options):
             raise SchemaError("the columns of a topic are fixed: use the option `columns` to choose among them")

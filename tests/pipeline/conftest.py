@@ -20,7 +20,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    from chronik.pipeline.runtime import session
+    from chronik.pipeline.spark.runtime import session
     from tests.pipeline.jars import spark_conf
 
     with session("local[2]", **{"spark.sql.shuffle.partitions": "2"}, **spark_conf()) as spark:

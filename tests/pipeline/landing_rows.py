@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 
 import crc32c
@@ -11,26 +12,22 @@ import pyarrow.dataset as ds
 
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
-from chronik.pipeline.columns import HEADERS_TYPE, Columns
-from chronik.pipeline.tables.columns import Kind, Partitioning, batch_of, own_columns, schema_of
-from chronik.pipeline.tables.committer import Committer, Snapshot, TableSpec
-from chronik.pipeline.tables.delta import DeltaCommitter
+from chronik.pipeline.records.columns import HEADERS_TYPE, Columns
+from chronik.pipeline.tables.layout import Kind, Partitioning, batch_of, own_columns, schema_of
+from chronik.pipeline.tables.opening import open_or_create, open_table
 from chronik.pipeline.tables.parquet import PartitionedWriter
-from chronik.pipeline.tables.progress import Landed, Span
+from chronik.pipeline.tables.spans import Landed, Span
 from chronik.pipeline.tables.storage import Storage
+from chronik.pipeline.tables.topic_table import Snapshot, TableSpec, TopicTable
+from chronik.pipeline.upkeep.compact import Compacted, commit_join, join_files, plan_joins
 from chronik.testing import Broker
 
 SPEC = TableSpec("orders", "AAAAAAAAAAAAAAAAAAAAAQ")
 NOON_2024_05_01_MS = 1_714_564_800_000
 
 
-def as_committer(committer: DeltaCommitter) -> Committer:
-    """Whoever changes one of the two is told by the type checker."""
-    return committer
-
-
-def opened(folder: Path, spec: TableSpec = SPEC) -> DeltaCommitter:
-    return DeltaCommitter.open_or_create(str(folder), spec)
+def opened(folder: Path, spec: TableSpec = SPEC) -> TopicTable:
+    return open_or_create(str(folder), spec)
 
 
 def batch(span: Span, schema: pa.Schema | None = None, *, timestamps_ms: Sequence[int] | None = None) -> pa.RecordBatch:
@@ -110,9 +107,17 @@ def positions(*uris: str) -> list[Position]:
     """Of all rows of some tables. A row that is there twice is listed twice."""
     found: list[Position] = []
     for uri in uris:
-        snapshot = DeltaCommitter(uri).snapshot()
+        snapshot = open_table(uri).snapshot()
         if snapshot.file_uris:
             table = rows(snapshot)
             columns = (table[name].to_pylist() for name in ("_partition", "_offset", "_value_crc32c"))
             found += zip(*columns, strict=True)
     return sorted(found, key=lambda each: each[:2])
+
+
+def compact(uri: str, *, since: date | None = None) -> Compacted:
+    """One table, each new file a commit of its own."""
+    table, done = open_table(uri), Compacted()
+    for join in plan_joins(table, since=since):
+        done += commit_join(table, join, join_files(join))
+    return done

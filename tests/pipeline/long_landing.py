@@ -20,7 +20,7 @@ from pathlib import Path
 
 from chronik.client.admin import NewTopic, create_topics
 from chronik.client.cluster import Cluster as Client
-from chronik.pipeline.status import status
+from chronik.pipeline.journal.status import status
 from chronik.pipeline.tables.storage import table_uri
 from chronik.testing import Cluster
 from tests.pipeline.long_landing_parts import (

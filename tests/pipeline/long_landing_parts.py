@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from confluent_kafka import KafkaError, Producer
 
-from chronik.pipeline.tables.columns import OFFSET, PARTITION, VALUE_CRC32C
-from chronik.pipeline.tables.committer import TableMissing
-from chronik.pipeline.tables.delta import DeltaCommitter
+from chronik.pipeline.tables.layout import OFFSET, PARTITION, VALUE_CRC32C
+from chronik.pipeline.tables.opening import open_table
+from chronik.pipeline.tables.topic_table import TableMissing
 
 VALUE_BYTES = 100
 FLUSH_SECONDS_MAX = 300.0
@@ -203,19 +203,19 @@ class LandedTable:
     def rows_landed(self) -> int:
         """As the table's own offsets say: all partitions start at 0, and no offset is missing."""
         with suppress(TableMissing):
-            return sum(DeltaCommitter(self.uri).next_offsets().values())
+            return sum(open_table(self.uri).next_offsets().values())
         return 0
 
     def positions(self) -> Positions:
         """Of every row that a reader of the table sees."""
-        uris = list(DeltaCommitter(self.uri).snapshot().file_uris)
+        uris = list(open_table(self.uri).snapshot().file_uris)
         found = ds.dataset(uris, format="parquet").to_table(columns=[PARTITION, OFFSET, VALUE_CRC32C])
         columns = [found[name].cast(pa.int64()).to_numpy() for name in (PARTITION, OFFSET, VALUE_CRC32C)]
         return in_order(np.stack(columns, axis=1))
 
     def file_counts(self) -> tuple[int, int]:
         """Files of the table, and files that lost attempts have left beside it."""
-        named = len(DeltaCommitter(self.uri).snapshot().file_uris)
+        named = len(open_table(self.uri).snapshot().file_uris)
         return named, len(list(Path(self.uri).rglob("*.parquet"))) - named - len(_checkpoints(self.uri))
 
 

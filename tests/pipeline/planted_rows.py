@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from chronik.pipeline.columns import HEADERS_TYPE, Columns
-from chronik.pipeline.tables.columns import ERROR, VALUE, Kind, Partitioning, batch_of, own_columns
-from chronik.pipeline.tables.committer import TableSpec
-from chronik.pipeline.tables.decoding import decode_rows
-from chronik.pipeline.tables.delta import DeltaCommitter
-from chronik.pipeline.tables.inference import infer_fields
+from chronik.pipeline.records.columns import HEADERS_TYPE, Columns
+from chronik.pipeline.tables.layout import ERROR, VALUE, Kind, Partitioning, batch_of, own_columns
+from chronik.pipeline.tables.opening import open_or_create
 from chronik.pipeline.tables.parquet import PartitionedWriter
-from chronik.pipeline.tables.progress import Landed, Span
-from chronik.pipeline.tables.shaping import decode_json
+from chronik.pipeline.tables.spans import Landed, Span
 from chronik.pipeline.tables.storage import Storage, dead_letters_uri, table_uri
+from chronik.pipeline.tables.topic_table import TableSpec, TopicTable
+from chronik.pipeline.tables.values.inference import infer_fields
+from chronik.pipeline.tables.values.json_rows import decode_rows
+from chronik.pipeline.tables.values.shaping import decode_json
 from tests.pipeline.landing_rows import NOON_2024_05_01_MS
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -45,12 +45,12 @@ def records(
     )
 
 
-def table_of(root: Path, kind: Kind, *, partitioning: Partitioning = Partitioning.DATE) -> DeltaCommitter:
+def table_of(root: Path, kind: Kind, *, partitioning: Partitioning = Partitioning.DATE) -> TopicTable:
     uri = dead_letters_uri(str(root), TOPIC) if kind is Kind.DEAD_LETTERS else table_uri(str(root), TOPIC)
-    return DeltaCommitter.open_or_create(uri, TableSpec(TOPIC, TOPIC_ID, kind, partitioning))
+    return open_or_create(uri, TableSpec(TOPIC, TOPIC_ID, kind, partitioning))
 
 
-def land(committer: DeltaCommitter, partition: int, rows: Columns, *, end: int | None = None) -> None:
+def land(committer: TopicTable, partition: int, rows: Columns, *, end: int | None = None) -> None:
     """All rows in one commit, which ends after the last of them, or later."""
     offsets = rows.offset.to_pylist()
     span = Span(partition, committer.next_offsets().get(partition, offsets[0]), end or offsets[-1] + 1)

@@ -7,7 +7,7 @@ from typing import Any
 
 from chronik.client.cluster import Cluster
 from chronik.client.records import TopicPartition
-from chronik.pipeline.batches import Aborted, stored_batches
+from chronik.pipeline.records.batches import Aborted, stored_batches
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.fetch import (
     AbortedTransaction,

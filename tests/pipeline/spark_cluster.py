@@ -21,7 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from chronik.pipeline.runtime import LOOPBACK, environment
+from chronik.pipeline.spark.masters import LOOPBACK
+from chronik.pipeline.spark.runtime import environment
 from chronik.testing.ports import ReservedPorts
 
 READY_SECONDS_MAX = 240.0

@@ -98,7 +98,7 @@ def _write_through_a_crash(nodes: Cluster) -> int:
 
 
 def _show_pipeline(nodes: Cluster, tables: Path) -> None:
-    from chronik.pipeline.doctor import require
+    from chronik.pipeline.spark.doctor import require
 
     try:
         require("pyspark", "pyarrow", "deltalake")

@@ -9,10 +9,10 @@ from chronik.cli.demo_steps import note, step
 from chronik.cli.output import table
 from chronik.client.producer import Producer
 from chronik.errors import invariant
-from chronik.pipeline import runtime
 from chronik.pipeline.audit import audit
 from chronik.pipeline.landing import run
-from chronik.pipeline.sql import query
+from chronik.pipeline.query.sql import query
+from chronik.pipeline.spark import runtime
 from chronik.testing.cluster import Cluster
 
 AFTERWARDS = 1000

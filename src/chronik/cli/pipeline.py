@@ -44,7 +44,7 @@ def _add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_doctor(arguments: argparse.Namespace) -> int:
-    from chronik.pipeline.doctor import State, examine
+    from chronik.pipeline.spark.doctor import State, examine
 
     findings = list(
         examine(master=arguments.master, bootstrap=arguments.bootstrap_server, table_root=arguments.table_root)
@@ -77,8 +77,8 @@ def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_server_start(arguments: argparse.Namespace) -> int:
-    from chronik.pipeline.connect import ensure_server
-    from chronik.pipeline.doctor import require
+    from chronik.pipeline.spark.connect import ensure_server
+    from chronik.pipeline.spark.doctor import require
 
     require("pyspark", "grpcio")
     ensure_server(arguments.master)
@@ -86,7 +86,7 @@ def run_server_start(arguments: argparse.Namespace) -> int:
 
 
 def run_server_stop(arguments: argparse.Namespace) -> int:
-    from chronik.pipeline.connect import stop_server
+    from chronik.pipeline.spark.connect import stop_server
 
     stopped = stop_server()
     if arguments.json:
@@ -97,7 +97,7 @@ def run_server_stop(arguments: argparse.Namespace) -> int:
 
 
 def run_server_status(arguments: argparse.Namespace) -> int:
-    from chronik.pipeline.connect import running_server
+    from chronik.pipeline.spark.connect import running_server
 
     server = running_server()
     if arguments.json:

@@ -10,7 +10,7 @@ from chronik.cli.arguments import add_debug_argument, add_json_argument
 from chronik.cli.output import print_json
 
 if TYPE_CHECKING:
-    from chronik.pipeline.audit.logs import Progress
+    from chronik.pipeline.audit.logs.compare import Progress
 
 EXIT_COULD_NOT_LOOK = 2
 
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from chronik.pipeline.doctor import require
+    from chronik.pipeline.spark.doctor import require
 
     require("pyspark", "pyarrow", "deltalake")
     from chronik.client.cluster import parse_bootstrap
@@ -94,7 +94,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _bars() -> Progress:
     """A bar for the logs, then one for the tables; nothing where nobody looks."""
     from chronik.limits import MIB
-    from chronik.pipeline.bars import Bar
+    from chronik.pipeline.journal.bars import Bar
 
     bars: dict[str, Bar] = {}
 

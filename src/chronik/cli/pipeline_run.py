@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from chronik.cli.arguments import add_client_arguments, add_json_argument, positive, positive_seconds
 
 if TYPE_CHECKING:
-    from chronik.pipeline.landing.reporting import Reporter
+    from chronik.pipeline.journal.reporting import Reporter
 
 EXIT_OK = 0
 INTERVAL_SECONDS = 10.0
@@ -41,11 +41,12 @@ def add_arguments(actions: Any) -> None:
 
 
 def run_landing(arguments: argparse.Namespace) -> int:
-    from chronik.pipeline.doctor import require
+    from chronik.pipeline.spark.doctor import require
 
     require("pyspark", "deltalake", "pyarrow")
     from chronik.pipeline.landing.running import landing_session, run
-    from chronik.pipeline.landing.settings import ROUND_RECORDS_MAX, absolute_root, default_group
+    from chronik.pipeline.landing.settings import ROUND_RECORDS_MAX, default_group
+    from chronik.pipeline.tables.storage import absolute_root
 
     topics = arguments.topics
     pipeline = arguments.group or default_group(absolute_root(arguments.table_root))
@@ -73,9 +74,9 @@ def run_landing(arguments: argparse.Namespace) -> int:
 
 
 def _reporter(arguments: argparse.Namespace, pipeline: str) -> Reporter:
-    from chronik.pipeline.journal_reporter import JournalReporter
-    from chronik.pipeline.landing.console import ConsoleReporter, JsonReporter
-    from chronik.pipeline.landing.reporting import Reporters
+    from chronik.pipeline.journal.console import ConsoleReporter, JsonReporter
+    from chronik.pipeline.journal.reporter import JournalReporter
+    from chronik.pipeline.journal.reporting import Reporters
 
     journal = JournalReporter(arguments.bootstrap_server, pipeline)
     return Reporters(JsonReporter() if arguments.json else ConsoleReporter(), journal)

@@ -18,7 +18,7 @@ from chronik.client.cluster import DEFAULT_BOOTSTRAP
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from chronik.pipeline.bars import Bar
+    from chronik.pipeline.journal.bars import Bar
 
 FORMATS = ("table", "json", "csv")
 
@@ -63,8 +63,8 @@ def add_arguments(actions: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from chronik.pipeline.doctor import require
     from chronik.pipeline.query.tokens import statements
+    from chronik.pipeline.spark.doctor import require
 
     found = statements(_text(arguments))
     if not found:
@@ -108,9 +108,10 @@ def _times_are_utc() -> None:
 
 
 def _session(arguments: argparse.Namespace) -> SparkSession:
-    from chronik.pipeline.runtime import is_connect, session
+    from chronik.pipeline.spark.masters import chosen_master, is_connect
+    from chronik.pipeline.spark.runtime import session
 
-    master = arguments.master or os.environ.get("CHRONIK_SPARK_MASTER")
+    master = chosen_master(arguments.master)
     if master is not None and is_connect(master):
         return session(master, **{"spark.sql.session.timeZone": "UTC"})  # who started it may have thought otherwise
     url = None if arguments.no_server else _server_url(master)
@@ -119,8 +120,8 @@ def _session(arguments: argparse.Namespace) -> SparkSession:
 
 def _server_url(master: str | None) -> str | None:
     """Of a server that stays; None when there can be none, which only costs time."""
-    from chronik.pipeline.connect import ServerFailed, ensure_server, fitting_server
-    from chronik.pipeline.doctor import installed_version
+    from chronik.pipeline.spark.connect import ServerFailed, ensure_server, fitting_server
+    from chronik.pipeline.spark.doctor import installed_version
 
     if installed_version("grpcio") is None:
         print("without pyspark[connect] every query starts a Spark of its own", file=sys.stderr)
@@ -143,7 +144,7 @@ def _run(spark: SparkSession, statement: str, arguments: argparse.Namespace, *, 
     from pyspark.errors import PySparkException
 
     from chronik.pipeline.query.failures import SqlFailed, told
-    from chronik.pipeline.sql import query
+    from chronik.pipeline.query.sql import query
 
     try:
         frame = query(spark, statement, arguments.bootstrap_server, arguments.table_root, prune=prune)
@@ -169,7 +170,7 @@ def _print(frame: DataFrame, arguments: argparse.Namespace, out: TextIO) -> None
 @contextmanager
 def _progress_shown(spark: SparkSession) -> Iterator[None]:
     """On a terminal, how many of its tasks are done. A Connect server tells it, every two seconds."""
-    from chronik.pipeline.bars import Bar
+    from chronik.pipeline.journal.bars import Bar
 
     if not sys.stderr.isatty() or not type(spark).__module__.startswith("pyspark.sql.connect."):
         yield

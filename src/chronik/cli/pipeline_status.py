@@ -18,8 +18,8 @@ from chronik.protocol.errors import KafkaError
 from chronik.shown import unescaped
 
 if TYPE_CHECKING:
-    from chronik.pipeline.journal import Place
-    from chronik.pipeline.status import TopicStatus
+    from chronik.pipeline.journal.journal import Place
+    from chronik.pipeline.journal.status import TopicStatus
 
 EXIT_OK, EXIT_NEEDS_CARE = 0, 1
 
@@ -70,7 +70,7 @@ def run_status(arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace, cluster: Cluster) -> int:
-    from chronik.pipeline.status import ask_status
+    from chronik.pipeline.journal.status import ask_status
 
     found = ask_status(cluster, pipeline=arguments.pipeline, topics=arguments.topics or None)
     if arguments.json:
@@ -91,7 +91,7 @@ def described(topics: Sequence[TopicStatus]) -> str:
 
 
 def _row(topic: TopicStatus) -> tuple[str | int | None, ...]:
-    from chronik.pipeline.bars import span
+    from chronik.pipeline.journal.bars import span
 
     state = f"{topic.state}, to pause" if topic.pause_asked and topic.state != "paused" else topic.state
     return (
@@ -116,7 +116,7 @@ def _partition_rows(topics: Sequence[TopicStatus]) -> list[tuple[str | int | Non
 
 
 def _notes(topic: TopicStatus) -> list[str]:
-    from chronik.pipeline.bars import span
+    from chronik.pipeline.journal.bars import span
 
     notes = []
     if topic.is_silent:
@@ -133,14 +133,14 @@ def _notes(topic: TopicStatus) -> list[str]:
 
 
 def run_pause(arguments: argparse.Namespace) -> int:
-    from chronik.pipeline.status import pause
+    from chronik.pipeline.journal.status import pause
 
     told = pause(arguments.bootstrap_server, arguments.pipeline, arguments.topics, arguments.timeout)
     return _say_told(arguments, told, "pauses after the round that runs")
 
 
 def run_resume(arguments: argparse.Namespace) -> int:
-    from chronik.pipeline.status import resume
+    from chronik.pipeline.journal.status import resume
 
     told = resume(arguments.bootstrap_server, arguments.pipeline, arguments.topics, arguments.timeout)
     return _say_told(arguments, told, "goes on")
@@ -158,7 +158,7 @@ def _say_told(arguments: argparse.Namespace, told: Sequence[Place], what: str) -
 
 def _warn_of_a_stranger(arguments: argparse.Namespace) -> None:
     """A pipeline that was never heard of may be about to start; its name may also be wrong."""
-    from chronik.pipeline.status import reported_pipelines
+    from chronik.pipeline.journal.status import reported_pipelines
 
     if arguments.pipeline is None:
         return

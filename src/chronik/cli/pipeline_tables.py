@@ -14,8 +14,8 @@ from chronik.cli.output import print_json, table
 from chronik.protocol.compression import Codec
 
 if TYPE_CHECKING:
-    from chronik.pipeline.dlq import DeadLetter
-    from chronik.pipeline.replay import Bound, Rest
+    from chronik.pipeline.upkeep.dead_letters import DeadLetter
+    from chronik.pipeline.upkeep.replay import Bound, Rest
 
 EXIT_OK = 0
 
@@ -87,14 +87,14 @@ def _hours(text: str) -> int:
 
 
 def run_compact(arguments: argparse.Namespace) -> int:
-    from chronik.pipeline.doctor import require
+    from chronik.pipeline.spark.doctor import require
 
     require("pyspark", "deltalake", "pyarrow")
-    from chronik.pipeline.bars import Bar
-    from chronik.pipeline.compact import Vacuuming, compact_tables
-    from chronik.pipeline.landing.settings import absolute_root
-    from chronik.pipeline.tables.vacuuming import KEEP_HOURS
-    from chronik.pipeline.tasks import SparkOnDemand
+    from chronik.pipeline.journal.bars import Bar
+    from chronik.pipeline.spark.tasks import SparkOnDemand
+    from chronik.pipeline.tables.storage import absolute_root
+    from chronik.pipeline.upkeep.compact import Vacuuming, compact_tables
+    from chronik.pipeline.upkeep.vacuum import KEEP_HOURS
 
     hours = KEEP_HOURS if arguments.retention_hours is None else arguments.retention_hours
     with SparkOnDemand(arguments.master) as tasks, Bar("compact", unit="bytes") as bar:
@@ -163,21 +163,21 @@ def _time(text: str) -> datetime:
 
 
 def _bound(offset: Offsets | None, time: datetime | None) -> Bound:
-    from chronik.pipeline.replay import Bound
+    from chronik.pipeline.upkeep.replay import Bound
 
     everywhere = offset if isinstance(offset, int) else None
     return Bound(everywhere, offset if isinstance(offset, Mapping) else None, time)
 
 
 def run_replay(arguments: argparse.Namespace) -> int:
-    from chronik.pipeline.doctor import require
+    from chronik.pipeline.spark.doctor import require
 
     require("pyspark", "deltalake", "pyarrow")
-    from chronik.pipeline.bars import Bar
-    from chronik.pipeline.dlq import list_letters
-    from chronik.pipeline.landing.settings import absolute_root
-    from chronik.pipeline.replay import names_warning, replay
-    from chronik.pipeline.tasks import SparkOnDemand
+    from chronik.pipeline.journal.bars import Bar
+    from chronik.pipeline.spark.tasks import SparkOnDemand
+    from chronik.pipeline.tables.storage import absolute_root
+    from chronik.pipeline.upkeep.dead_letters import list_letters
+    from chronik.pipeline.upkeep.replay import names_warning, replay
 
     topic, target, root = arguments.topic, arguments.to_topic, absolute_root(arguments.table_root)
     left: Rest | None = None
@@ -235,10 +235,10 @@ def _add_list_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_list(arguments: argparse.Namespace) -> int:
-    from chronik.pipeline.doctor import require
+    from chronik.pipeline.spark.doctor import require
 
     require("deltalake", "pyarrow")
-    from chronik.pipeline.dlq import list_letters
+    from chronik.pipeline.upkeep.dead_letters import list_letters
 
     listing = list_letters(arguments.table_root, arguments.topics, limit=arguments.limit)
     if arguments.json:
@@ -283,13 +283,13 @@ def _add_retry_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_retry(arguments: argparse.Namespace) -> int:
-    from chronik.pipeline.doctor import require
+    from chronik.pipeline.spark.doctor import require
 
     require("pyspark", "deltalake", "pyarrow")
-    from chronik.pipeline.bars import Bar
-    from chronik.pipeline.dlq import retry
-    from chronik.pipeline.landing.settings import absolute_root
-    from chronik.pipeline.tasks import SparkOnDemand
+    from chronik.pipeline.journal.bars import Bar
+    from chronik.pipeline.spark.tasks import SparkOnDemand
+    from chronik.pipeline.tables.storage import absolute_root
+    from chronik.pipeline.upkeep.dead_letters import retry
 
     with SparkOnDemand(arguments.master) as tasks, Bar("retry", unit="files") as bar:
         done = retry(absolute_root(arguments.table_root), arguments.topics, tasks=tasks, progress=bar.reach)

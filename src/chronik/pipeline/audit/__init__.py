@@ -5,10 +5,8 @@
     report = audit(["node1/data", "node2/data", "node3/data"], bootstrap="127.0.0.1:9092", table_root="tables")
     print(report.text())
 
-`walk` goes over the batches of a replica and tells whatever is wrong with them alone; `digests` sums chunks of offsets
-up, so that replicas are compared by a few bytes; `narrowing` (of compacted partitions `surviving`) looks where they
-differ, and names the record; `rows` compares tables with the log; `state` and `groups` look at the metadata. `standing`
-knows what there is to look at, `planning` cuts it into tasks, `logs` and `tabling` have them run, `run` does it all.
+`standing` knows what there is to look at, `logs` compares replicas, `rows` compares tables with the log, `state` and
+`groups` look at the metadata, and `run` does it all.
 """
 
 from chronik.pipeline.audit.findings import Finding, Kind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class Kind(StrEnum):
@@ -81,3 +81,14 @@ class Finding:
 
     def covers(self, offset: int) -> bool:
         return self.offset is not None and self.offset <= offset < (self.end_offset or self.offset + 1)
+
+
+class Place(NamedTuple):
+    """A replica, as findings name it."""
+
+    topic: str
+    partition: int
+    node: int
+
+    def finding(self, kind: Kind, says: str, **more: int | str | None) -> Finding:
+        return Finding(kind, says, self.topic, self.partition, self.node, **more)  # type: ignore[arg-type]

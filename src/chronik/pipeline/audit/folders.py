@@ -24,8 +24,8 @@ from chronik.log.synced import SyncedOffsets
 from chronik.node.data_folder import SYNCED_OFFSETS_FILE
 from chronik.node.identity import IDENTITY_FILE, Identity
 from chronik.pipeline.audit.readonly import ReadOnlyFiles
-from chronik.pipeline.segment_files import SegmentFile, segments_of
-from chronik.pipeline.segments import TOPICS_FOLDER
+from chronik.pipeline.reading.segment_files import SegmentFile, segments_of
+from chronik.pipeline.reading.segments import TOPICS_FOLDER
 
 OPEN_FILES_MAX: Final = 4
 LOOKS_MAX: Final = 5

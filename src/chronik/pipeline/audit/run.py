@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,15 +21,17 @@ from chronik.pipeline.audit import groups as committed
 from chronik.pipeline.audit import standing
 from chronik.pipeline.audit.findings import Finding, Kind
 from chronik.pipeline.audit.folders import CannotLook, NodeFolder, node_folders, require_same, size_of
-from chronik.pipeline.audit.logs import Progress, compare_logs, in_silence
+from chronik.pipeline.audit.logs.compare import Progress, compare_logs, in_silence
+from chronik.pipeline.audit.logs.walk import log_end
 from chronik.pipeline.audit.report import Report
+from chronik.pipeline.audit.rows.compare import LandedTable, beyond_the_log, compare_table, landed_table, require_root
 from chronik.pipeline.audit.standing import Partition
 from chronik.pipeline.audit.state import compare_disks, compare_running
-from chronik.pipeline.audit.tabling import LandedTable, beyond_the_log, compare_table, landed_table, require_root
-from chronik.pipeline.audit.walk import log_end
-from chronik.pipeline.landing.settings import ENABLED, absolute_root
-from chronik.pipeline.segment_files import segments_of
-from chronik.pipeline.tasks import Item, Result, Tasks, in_this_process, on_spark
+from chronik.pipeline.landing.settings import ENABLED
+from chronik.pipeline.reading.segment_files import segments_of
+from chronik.pipeline.spark.masters import chosen_master
+from chronik.pipeline.spark.tasks import Item, Result, Tasks, in_this_process, on_spark
+from chronik.pipeline.tables.storage import absolute_root
 from chronik.protocol.messages.metadata import MetadataResponsePartition
 
 if TYPE_CHECKING:
@@ -99,9 +100,9 @@ def tasks_for(spark: SparkSession | None, master: str | None, size_bytes: int) -
     """On Spark, unless nobody has said on which, and a session would take longer to start than all of the work."""
     if spark is not None:
         return on_spark(spark)
-    if master is None and not os.environ.get("CHRONIK_SPARK_MASTER") and size_bytes < WITHOUT_SPARK_BYTES_MAX:
+    if chosen_master(master) is None and size_bytes < WITHOUT_SPARK_BYTES_MAX:
         return in_this_process
-    from chronik.pipeline.runtime import session
+    from chronik.pipeline.spark.runtime import session
 
     return on_spark(session(master))
 

@@ -5,8 +5,8 @@ what brokers have committed, lets the tasks of one Spark job fetch, decode and w
 these files together with the offsets behind them. Whoever dies in between leaves files that no version of a table
 names: the next round starts from the same offsets.
 
-`plan` decides what is read, `task` does it on executors, `spark_job` brings tasks there and their answers back, `topic`
-commits a topic's round, `driver` runs rounds, `reporting` is who is told.
+`running` has a session and a driver, `driver` runs rounds, `topic` plans and commits those of one topic, `plan` decides
+what is read, `task` does it on executors, and `letters` keeps dead letters and rows apart.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HOMES = {"Summary": "driver", "run": "running"}
 
 
 def __getattr__(name: str) -> object:
-    """Nothing is imported before it is used: who asks for progress needs no Spark, and tasks need no driver."""
+    """Nothing is imported before it is used: tasks, and who asks for settings, need no driver."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -15,16 +15,15 @@ from dataclasses import dataclass
 from chronik.client.cluster import Cluster
 from chronik.client.errors import ClientError
 from chronik.errors import ChronikError, ConfigError
-from chronik.pipeline.landing.errors import LandingFailed, RecordsGone
-from chronik.pipeline.landing.reporting import Reporter, State, TopicReport
+from chronik.pipeline.journal.reporting import Reporter, State, TopicReport
+from chronik.pipeline.landing.plan import RecordsGone
 from chronik.pipeline.landing.settings import LandingSettings
-from chronik.pipeline.landing.spark_job import SparkJobs
-from chronik.pipeline.landing.task import Task
+from chronik.pipeline.landing.task import Task, run_task
 from chronik.pipeline.landing.topic import Round, RoundDone, TopicLanding
 from chronik.pipeline.landing.topics import enabled_topics
-from chronik.pipeline.ranges import Offsets
-from chronik.pipeline.tables.committer import TableDiffers
-from chronik.pipeline.tasks import TaskFailed
+from chronik.pipeline.reading.ranges import Offsets
+from chronik.pipeline.spark.tasks import SparkJobs, TaskFailed
+from chronik.pipeline.tables.topic_table import TableDiffers
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("chronik.pipeline")
@@ -37,6 +36,10 @@ FAILURES_MAX_ONCE = 4
 
 LASTING = (ConfigError, RecordsGone, TableDiffers)
 """Not worth another try: only somebody can change it."""
+
+
+class LandingFailed(ChronikError):
+    """Some topics did not land; the message names them and says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +190,7 @@ class Driver:
 
     def _ran_job(self, tallies: list[_Tally]) -> bool:
         try:
-            outcomes = iter(self._jobs.run([task for tally in tallies for task in _tasks(tally)]))
+            outcomes = iter(self._jobs.run(run_task, [task for tally in tallies for task in _tasks(tally)]))
         except TaskFailed as error:
             if len(tallies) == 1:
                 tallies[0].error = error

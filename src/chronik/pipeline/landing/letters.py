@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from chronik.pipeline.tables.columns import OFFSET, PARTITION
-from chronik.pipeline.tables.committer import Superseded
-from chronik.pipeline.tables.delta import DeltaCommitter
-from chronik.pipeline.tables.progress import CommitRefused, Landed, WrittenFile
-from chronik.pipeline.tables.scanning import Positions, positions_in, scan, table_files
+from chronik.pipeline.tables.files import scan
+from chronik.pipeline.tables.layout import OFFSET, PARTITION
+from chronik.pipeline.tables.offset_sets import OffsetSets, offsets_in
+from chronik.pipeline.tables.spans import CommitRefused, Landed, WrittenFile
+from chronik.pipeline.tables.topic_table import Superseded, TopicTable
 
 LATE = "late"
 """The sequence that commits of late letters are numbered in."""
@@ -32,13 +32,11 @@ class Letters:
     next_offsets: dict[int, int]
     late_number: int
     """Of the next commit of late letters."""
-    ahead: Positions
+    ahead: OffsetSets
     """Letters that the table's rows have not come to."""
 
 
-def letters_now(
-    dead: DeltaCommitter, table_next_offsets: Mapping[int, int], storage_options: Mapping[str, str] | None
-) -> Letters:
+def letters_now(dead: TopicTable, table_next_offsets: Mapping[int, int]) -> Letters:
     # The letters last: whatever is committed meanwhile is noticed, for the number or the offsets have moved then.
     late_number = dead.next_number(LATE)
     next_offsets = dead.next_offsets()
@@ -47,19 +45,17 @@ def letters_now(
         for partition, end in next_offsets.items()
         if table_next_offsets.get(partition, 0) < end
     }
-    return Letters(next_offsets, late_number, _positions_within(dead.uri, ahead, storage_options) if ahead else {})
+    return Letters(next_offsets, late_number, _offsets_within(dead, ahead) if ahead else {})
 
 
-def _positions_within(
-    uri: str, wanted: Mapping[int, range], storage_options: Mapping[str, str] | None
-) -> Positions:
-    table = table_files(uri, storage_options)
+def _offsets_within(dead: TopicTable, wanted: Mapping[int, range]) -> OffsetSets:
+    table = dead.files()
     some = [
         file
         for file in table.files
         if any(file.may_hold(partition, offsets.start, offsets.stop) for partition, offsets in wanted.items())
     ]
-    found = positions_in(scan(table.of(*some), [PARTITION, OFFSET]))
+    found = offsets_in(scan(table.with_files(*some), [PARTITION, OFFSET]))
     return {
         partition: found[partition][(found[partition] >= offsets.start) & (found[partition] < offsets.stop)]
         for partition, offsets in wanted.items()
@@ -68,7 +64,7 @@ def _positions_within(
 
 
 def commit_letters(
-    dead: DeltaCommitter,
+    dead: TopicTable,
     planned: Letters,
     partitions: Iterable[int],
     landed: Sequence[Landed],

@@ -5,15 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from chronik.pipeline.landing.errors import PartitionShorter, RecordsGone
-from chronik.pipeline.ranges import Offsets, limited
-from chronik.pipeline.tables.progress import Span
+from chronik.errors import ChronikError
+from chronik.pipeline.reading.ranges import Offsets, limited
+from chronik.pipeline.tables.spans import Span
 
 TASK_RECORDS_MIN = 20_000
 """Fewer are not worth another task: they would take less time than starting it, and make another small file."""
 
 Bundle = tuple[Span, ...]
 """What one task reads and writes together."""
+
+
+class RecordsGone(ChronikError):
+    """Records that the table does not have yet are gone from the topic."""
+
+
+class PartitionShorter(ChronikError):
+    """A partition ends before the table does: a new leader may not know yet how far it is, or records were lost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from chronik.client.cluster import DEFAULT_BOOTSTRAP, Cluster
 from chronik.errors import ConfigError
-from chronik.pipeline.journal_reporter import JournalReporter
+from chronik.pipeline import CLIENT_ID
+from chronik.pipeline.journal.reporter import JournalReporter
+from chronik.pipeline.journal.reporting import Reporter
 from chronik.pipeline.landing.driver import Driver, Summary
-from chronik.pipeline.landing.reporting import Reporter
 from chronik.pipeline.landing.settings import (
     INTERVAL_SECONDS,
     ROUND_RECORDS_MAX,
     LandingSettings,
-    absolute_root,
     default_group,
     wishes,
 )
-from chronik.pipeline.landing.spark_job import SparkJobs
-from chronik.pipeline.reading import CLIENT_ID
+from chronik.pipeline.spark.masters import chosen_master
+from chronik.pipeline.spark.tasks import SparkJobs
 from chronik.pipeline.tables.parquet import CODEC
+from chronik.pipeline.tables.storage import absolute_root
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,6 +94,6 @@ def run(
 
 def landing_session(master: str | None = None) -> SparkSession:
     """Raises JavaMissing, PySparkMissing."""
-    from chronik.pipeline.runtime import session
+    from chronik.pipeline.spark.runtime import session
 
-    return session(master or os.environ.get("CHRONIK_SPARK_MASTER") or LOCAL_MASTER)
+    return session(chosen_master(master) or LOCAL_MASTER)

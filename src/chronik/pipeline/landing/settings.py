@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,9 +9,8 @@ from enum import StrEnum
 from typing import TypeVar
 
 from chronik.errors import ConfigError
-from chronik.pipeline.tables.columns import Kind, Partitioning
+from chronik.pipeline.tables.layout import Kind, Partitioning
 from chronik.pipeline.tables.parquet import CODEC
-from chronik.pipeline.tables.storage import local_folder
 
 GROUP_PREFIX = "chronik-pipeline-"
 
@@ -95,11 +93,6 @@ def _choice(choices: type[Choice], text: str, name: str) -> Choice:
         return choices(text.strip().lower())
     except ValueError:
         raise ConfigError(f"{name} = {text!r}: expected {' or '.join(choices)}") from None
-
-
-def absolute_root(root: str) -> str:
-    """Tasks run elsewhere: what is relative here is nothing there."""
-    return os.path.abspath(root) if local_folder(root) is not None and "://" not in root else root
 
 
 def default_group(root: str) -> str:

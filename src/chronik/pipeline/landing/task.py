@@ -18,20 +18,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chronik.errors import ChronikError
-from chronik.pipeline.columns import Columns, Wanted
 from chronik.pipeline.landing import failpoints
-from chronik.pipeline.landing.gaps import read_past_gaps
-from chronik.pipeline.landing.growth import Growth
 from chronik.pipeline.landing.plan import Bundle
-from chronik.pipeline.options import ReadSettings
-from chronik.pipeline.ranges import OffsetRange
-from chronik.pipeline.reading import read_columns
-from chronik.pipeline.tables.columns import OFFSET, PARTITION, Kind, Partitioning, batch_of, own_columns
-from chronik.pipeline.tables.decoding import DecodedRows, decode_records
-from chronik.pipeline.tables.parquet import PartitionedWriter
-from chronik.pipeline.tables.progress import Landed, WrittenFile, still_to_land
-from chronik.pipeline.tables.scanning import Positions
-from chronik.pipeline.tables.storage import Storage
+from chronik.pipeline.reading.options import ReadSettings
+from chronik.pipeline.reading.ranges import OffsetRange
+from chronik.pipeline.reading.reader import read_columns, read_past_gaps
+from chronik.pipeline.records.columns import Columns, Wanted
+from chronik.pipeline.tables.files import FrozenTable
+from chronik.pipeline.tables.layout import OFFSET, PARTITION, batch_of, own_columns
+from chronik.pipeline.tables.offset_sets import OffsetSets
+from chronik.pipeline.tables.parquet import CODEC
+from chronik.pipeline.tables.spans import Landed, WrittenFile, still_to_land
+from chronik.pipeline.tables.values.growth import Growth
+from chronik.pipeline.tables.values.json_rows import DecodedRows, decode_records
 
 logger = logging.getLogger("chronik.pipeline")
 
@@ -39,37 +38,23 @@ WARNINGS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """A table as a task sees it: frozen, whoever adds columns meanwhile."""
-
-    uri: str
-    kind: Kind
-    partitioning: Partitioning
-    schema: pa.Schema
-    codec: str
-    storage_options: Mapping[str, str] | None = None
-
-    def writer(self) -> PartitionedWriter:
-        storage = Storage(self.uri, self.storage_options)
-        return PartitionedWriter(storage, self.schema, self.partitioning.columns, codec=self.codec)
-
-
-@dataclass(frozen=True, slots=True)
 class Task:
     topic: str
     spans: Bundle
     read: ReadSettings
-    target: Target
-    dead_letters: Target | None = None
+    table: FrozenTable
+    dead_letters: FrozenTable | None = None
     """None for a table that takes any bytes."""
     dead_next_offsets: Mapping[int, int] = field(default_factory=dict)
     """Below, letters are committed already, by a round that did not come to its end."""
-    letters_ahead: Positions = field(default_factory=dict)
+    letters_ahead: OffsetSets = field(default_factory=dict)
     """Those letters: their records are neither rows nor letters once more."""
     allow_data_loss: bool = False
     """Otherwise records that retention has taken fail the task."""
     may_ask_for_columns: bool = True
     """Otherwise fields without a column are rescued."""
+    codec: str = CODEC
+    """Of the files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +77,8 @@ def run_task(task: Task) -> Outcome:
     """Never raises: a topic that cannot be read must not fail the job that lands others too."""
     with _warnings_heard() as warnings:
         try:
-            with _no_cycles_sought():
-                outcome = _land_raw(task) if task.target.kind is Kind.RAW else _land_decoded(task)
+            with _without_garbage_collection():
+                outcome = _land_raw(task) if task.dead_letters is None else _land_decoded(task, task.dead_letters)
         except ChronikError as error:
             outcome = Outcome(error=str(error))
         except Exception as error:
@@ -105,15 +90,15 @@ def run_task(task: Task) -> Outcome:
 def _records(task: Task) -> Iterator[tuple[int, Columns]]:
     for span in task.spans:
         target = OffsetRange(task.topic, span.partition, span.start, span.end)
-        read = read_past_gaps(target, task.read) if task.allow_data_loss else read_columns(target, task.read, Wanted())
-        for records in read:
+        read = read_past_gaps if task.allow_data_loss else read_columns
+        for records in read(target, task.read, Wanted()):
             yield span.partition, records
 
 
 def _land_raw(task: Task) -> Outcome:
     failpoints.reached(failpoints.BEFORE_FILES)
-    schema = task.target.schema
-    with task.target.writer() as writer:
+    schema = task.table.schema
+    with task.table.writer(codec=task.codec) as writer:
         for partition, records in _records(task):
             writer.write(batch_of(own_columns(partition, records, schema.names), schema))
     failpoints.reached(failpoints.AFTER_FILES)
@@ -124,12 +109,12 @@ class _FieldsFound(Exception):
     """There are fields without a column: what is written so far is not to be kept."""
 
 
-def _land_decoded(task: Task) -> Outcome:
+def _land_decoded(task: Task, letters: FrozenTable) -> Outcome:
     failpoints.reached(failpoints.BEFORE_FILES)
-    growth = Growth(task.target.schema)
+    growth = Growth(task.table.schema)
     portions = _decoded(task, growth)
     try:
-        outcome = _write_decoded(task, portions, growth)
+        outcome = _write_decoded(task, letters, portions, growth)
     except _FieldsFound:
         # The rest is only looked through, to the end: so a second attempt finds every column that it needs.
         for portion in portions:
@@ -139,10 +124,15 @@ def _land_decoded(task: Task) -> Outcome:
     return outcome
 
 
-def _write_decoded(task: Task, portions: Iterator[DecodedRows], growth: Growth) -> Outcome:
-    assert task.dead_letters is not None, "a decoded table has dead letters"
-    schema, letters = task.target.schema, task.dead_letters
-    with task.target.writer() as writer, letters.writer() as dead_writer, letters.writer() as late_writer:
+def _write_decoded(
+    task: Task, letters: FrozenTable, portions: Iterator[DecodedRows], growth: Growth
+) -> Outcome:
+    schema, codec = task.table.schema, task.codec
+    with (
+        task.table.writer(codec=codec) as writer,
+        letters.writer(codec=codec) as dead_writer,
+        letters.writer(codec=codec) as late_writer,
+    ):
         for portion in portions:
             if task.may_ask_for_columns:
                 growth.learn(portion.rescued)
@@ -180,7 +170,7 @@ def _are_below(letters: pa.RecordBatch, next_offsets: Mapping[int, int]) -> pa.B
 
 
 @contextmanager
-def _no_cycles_sought() -> Iterator[None]:
+def _without_garbage_collection() -> Iterator[None]:
     """Decoded values are trees, thousands at a time: looking for cycles among them takes a third of a task's time."""
     was_enabled = gc.isenabled()
     gc.disable()

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -25,21 +24,21 @@ from chronik.client.groups import commit_offsets
 from chronik.client.records import TopicPartition
 from chronik.errors import ChronikError
 from chronik.pipeline.landing import failpoints
-from chronik.pipeline.landing.growth import joined_fields
 from chronik.pipeline.landing.letters import Letters, LettersMoved, commit_letters, letters_now
 from chronik.pipeline.landing.plan import Plan, bundles, plan_round
 from chronik.pipeline.landing.settings import DEFAULTS, LandingSettings, Wishes, wishes_of
-from chronik.pipeline.landing.task import Outcome, Target, Task
+from chronik.pipeline.landing.task import Outcome, Task
 from chronik.pipeline.landing.topics import TopicNow, look_up, topic_id_now
-from chronik.pipeline.options import IsolationLevel, ReadSettings
-from chronik.pipeline.positions import Positions
-from chronik.pipeline.ranges import Offsets
-from chronik.pipeline.tables.columns import Kind
-from chronik.pipeline.tables.committer import TableDiffers, TableMissing, TableSpec
-from chronik.pipeline.tables.delta import DeltaCommitter
-from chronik.pipeline.tables.progress import CommitRefused, FilesGone, Landed, WrittenFile
-from chronik.pipeline.tables.storage import Storage, dead_letters_uri, table_uri
-from chronik.pipeline.tasks import TaskFailed
+from chronik.pipeline.reading.options import IsolationLevel, ReadSettings
+from chronik.pipeline.reading.positions import Positions
+from chronik.pipeline.reading.ranges import Offsets
+from chronik.pipeline.spark.tasks import TaskFailed
+from chronik.pipeline.tables.layout import Kind
+from chronik.pipeline.tables.opening import open_or_create, open_table
+from chronik.pipeline.tables.spans import CommitRefused, FilesGone, Landed, WrittenFile
+from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
+from chronik.pipeline.tables.topic_table import TableDiffers, TableMissing, TableSpec, TopicTable
+from chronik.pipeline.tables.values.growth import joined_fields
 from chronik.protocol.errors import KafkaError
 
 logger = logging.getLogger("chronik.pipeline")
@@ -76,7 +75,7 @@ class TopicLanding:
         self._opened: Tables | None = None
 
     def latest(self) -> Offsets:
-        """Where the topic ends for who reads what is committed. Raises ClientError or KafkaError."""
+        """Where the topic ends for a reader of committed records. Raises ClientError or KafkaError."""
         self.cluster.forget()
         return self._positions.latest(self.cluster.retrying(lambda: self.cluster.partitions(self.topic)))
 
@@ -104,8 +103,8 @@ class TopicLanding:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    data: DeltaCommitter
-    dead_letters: DeltaCommitter | None
+    data: TopicTable
+    dead_letters: TopicTable | None
 
 
 def open_tables(settings: LandingSettings, now: TopicNow) -> Tables:
@@ -113,7 +112,7 @@ def open_tables(settings: LandingSettings, now: TopicNow) -> Tables:
     uri, options = table_uri(settings.table_root, now.name), settings.storage_options
     asked = settings.wishes.before(wishes_of(now.configs))
     try:
-        found = DeltaCommitter(uri, options).spec
+        found = open_table(uri, options).spec
         _refuse_another_topic(uri, found, now)
         asked = asked.before(Wishes(found.kind, found.partitioning))
     except TableMissing:
@@ -122,12 +121,12 @@ def open_tables(settings: LandingSettings, now: TopicNow) -> Tables:
     assert asked.kind is not None
     assert asked.partitioning is not None
     spec = TableSpec(now.name, now.topic_id, asked.kind, asked.partitioning)
-    data = DeltaCommitter.open_or_create(uri, spec, options)
+    data = open_or_create(uri, spec, options)
     if spec.kind is Kind.RAW:
         return Tables(data, None)
     dead_spec = TableSpec(now.name, now.topic_id, Kind.DEAD_LETTERS)
     dead_uri = dead_letters_uri(settings.table_root, now.name)
-    return Tables(data, DeltaCommitter.open_or_create(dead_uri, dead_spec, options))
+    return Tables(data, open_or_create(dead_uri, dead_spec, options))
 
 
 def _refuse_another_topic(uri: str, found: TableSpec, now: TopicNow) -> None:
@@ -159,25 +158,23 @@ class Round:
     def _planned(self, plan: Plan, tasks_max: int) -> list[Task]:
         settings, tables = self.landing.settings, self._tables
         read = ReadSettings(settings.bootstrap, isolation=IsolationLevel.READ_COMMITTED)
-        target, allow_data_loss = self._target(tables.data), settings.allow_data_loss
-        first = Task(self.landing.topic, (), read, target, allow_data_loss=allow_data_loss)
+        first = Task(
+            self.landing.topic,
+            (),
+            read,
+            tables.data.frozen(),
+            allow_data_loss=settings.allow_data_loss,
+            codec=settings.codec,
+        )
         if tables.dead_letters is not None:
-            dead, options = tables.dead_letters, settings.storage_options
-            letters = self._letters = letters_now(dead, self.landing.next_offsets, options)
+            letters = self._letters = letters_now(tables.dead_letters, self.landing.next_offsets)
             first = replace(
                 first,
-                dead_letters=self._target(dead),
+                dead_letters=tables.dead_letters.frozen(),
                 dead_next_offsets=letters.next_offsets,
                 letters_ahead=letters.ahead,
             )
         return [replace(first, spans=bundle) for bundle in bundles(plan.spans, tasks_max)]
-
-    def _target(self, committer: DeltaCommitter) -> Target:
-        settings, spec = self.landing.settings, committer.spec
-        schema = committer.add_columns(()).schema  # none: the schema as it is
-        return Target(
-            committer.uri, spec.kind, spec.partitioning, schema, settings.codec, settings.storage_options
-        )
 
     def take(self, outcomes: Sequence[Outcome]) -> None:
         """The answers to `tasks`. Those that need columns are to run again. Raises TaskFailed, CommitFailed."""
@@ -195,7 +192,7 @@ class Round:
             self.tasks = [
                 replace(
                     task,
-                    target=replace(task.target, schema=schema),
+                    table=replace(task.table, schema=schema),
                     may_ask_for_columns=self._growths < GROWTHS_MAX,
                 )
                 for task in wanting
@@ -221,7 +218,7 @@ class Round:
             committed = self._tables.data.commit(landed)
         except CommitRefused as refused:
             # Never CommitFailed: only who was refused knows that no version names these files. (Letters it may name.)
-            self._remove(self._tables.data, (file for each in landed for file in each.files))
+            _discard(self._tables.data, (file for each in landed for file in each.files))
             if isinstance(refused, FilesGone):
                 self._warnings.append(f"{refused}: they are written again")
             return self._superseded(str(refused))
@@ -278,17 +275,9 @@ class Round:
         landed = [each.landed for each in self._outcomes if each.landed is not None]
         dead = [each.dead for each in self._outcomes if each.dead is not None]
         late = [file for each in self._outcomes for file in each.late]
-        self._remove(self._tables.data, (file for each in landed for file in each.files))
-        self._remove(self._tables.dead_letters, (*late, *(file for each in dead for file in each.files)))
-
-    def _remove(self, committer: DeltaCommitter | None, files: Iterable[WrittenFile]) -> None:
-        """Those that no version of the table names. What cannot be removed is left for vacuum."""
-        if committer is None:
-            return
-        storage = Storage(committer.uri, self.landing.settings.storage_options)
-        for file in files:
-            with suppress(OSError):
-                storage.remove(file.path)
+        _discard(self._tables.data, (file for each in landed for file in each.files))
+        if self._tables.dead_letters is not None:
+            _discard(self._tables.dead_letters, (*late, *(file for each in dead for file in each.files)))
 
     def _tell_group(self) -> None:
         """So that tools that show lag see it. Nothing is ever read from there: not being able to is no failure."""
@@ -298,3 +287,7 @@ class Round:
             commit_offsets(self.landing.cluster, group, offsets)
         except (ClientError, KafkaError) as error:
             self._warnings.append(f"group {group} is not told how far the table is: {error}")
+
+
+def _discard(table: TopicTable, files: Iterable[WrittenFile]) -> None:
+    table.storage.discard(file.path for file in files)

@@ -2,5 +2,5 @@
 
 `tokens` and `names` find out which topics a statement is about, `snapshots` fixes where the landed rows end and where
 the tail does, `tail` reads the tail in tasks, `frames` makes both halves DataFrames, `failures` says in one line why
-Spark refused. `chronik.pipeline.views` and `chronik.pipeline.sql` are what people call.
+Spark refused. `views` and `sql` are what people call; `warm_daemon` is where Spark's workers come from.
 """

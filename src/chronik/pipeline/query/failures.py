@@ -19,7 +19,7 @@ ADVICE: Final = re.compile(
 )
 """Of catalogs, schemas and settings, which views of topics have none of."""
 
-LETTERS_MAX: Final = 600
+CHARACTERS_MAX: Final = 600
 """Spark lists every column that a name may have meant."""
 
 
@@ -50,4 +50,4 @@ def _first_paragraph(message: str) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= LETTERS_MAX else f"{text[: LETTERS_MAX - 1]}…"
+    return text if len(text) <= CHARACTERS_MAX else f"{text[: CHARACTERS_MAX - 1]}…"

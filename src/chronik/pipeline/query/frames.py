@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from chronik.pipeline.options import ReadSettings
 from chronik.pipeline.query.names import Half
-from chronik.pipeline.query.snapshots import Landed, TopicSnapshot, Unreadable
+from chronik.pipeline.query.snapshots import TopicSnapshot, Unreadable
 from chronik.pipeline.query.tail import Tail, tail_frame, tasks_of
-from chronik.pipeline.tables.columns import PARTITION
+from chronik.pipeline.reading.options import ReadSettings
+from chronik.pipeline.tables.layout import PARTITION
 from chronik.pipeline.tables.storage import local_folder
+from chronik.pipeline.tables.topic_table import Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,13 +64,13 @@ def _cold(spark: SparkSession, snapshot: TopicSnapshot, names: Sequence[str]) ->
     return rows.select([f"`{name}`" for name in names])
 
 
-def _paths(landed: Landed) -> list[str]:
-    """As Spark takes them, who decodes nothing. Delta-rs writes some letters of a folder's name as in a URL."""
+def _paths(landed: Snapshot) -> list[str]:
+    """As Spark takes them, who decodes nothing. Delta-rs writes some characters of a folder's name as in a URL."""
     folder = local_folder(landed.uri)
     if folder is None:
-        return list(landed.snapshot.file_uris)
-    depth = len(landed.snapshot.partition_by) + 1
-    return [str(folder.joinpath(*uri.split("/")[-depth:])) for uri in landed.snapshot.file_uris]
+        return list(landed.file_uris)
+    depth = len(landed.partition_by) + 1
+    return [str(folder.joinpath(*uri.split("/")[-depth:])) for uri in landed.file_uris]
 
 
 @contextlib.contextmanager
@@ -77,11 +78,11 @@ def files_listed_by_the_driver(spark: SparkSession, snapshot: TopicSnapshot) -> 
     """While a view is made. From 33 files on Spark looks at each in a task of its own, which takes longer than a local
     disk by far (59 files: 0.9 s instead of 0.1 s). An object store is better asked by many at once."""
     landed = snapshot.landed
-    if landed is None or len(landed.snapshot.file_uris) <= FILES_LISTED_BY_DRIVER or local_folder(landed.uri) is None:
+    if landed is None or len(landed.file_uris) <= FILES_LISTED_BY_DRIVER or local_folder(landed.uri) is None:
         yield
         return
     before = spark.conf.get(LISTING_THRESHOLD)
-    spark.conf.set(LISTING_THRESHOLD, str(len(landed.snapshot.file_uris)))
+    spark.conf.set(LISTING_THRESHOLD, str(len(landed.file_uris)))
     try:
         yield
     finally:
@@ -89,7 +90,7 @@ def files_listed_by_the_driver(spark: SparkSession, snapshot: TopicSnapshot) -> 
 
 
 def _has_files(snapshot: TopicSnapshot) -> bool:
-    return snapshot.landed is not None and bool(snapshot.landed.snapshot.file_uris)
+    return snapshot.landed is not None and bool(snapshot.landed.file_uris)
 
 
 def _selected(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:

@@ -10,23 +10,21 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-from deltalake.exceptions import DeltaError
 
 from chronik.client.cluster import UNKNOWN_TOPIC_SECONDS_MAX, Cluster, raise_for
 from chronik.client.records import TopicPartition
 from chronik.errors import ChronikError
 from chronik.ids import format_id
-from chronik.pipeline.options import IsolationLevel
-from chronik.pipeline.positions import Positions
-from chronik.pipeline.ranges import OffsetRange
-from chronik.pipeline.tables.columns import Kind, schema_of
-from chronik.pipeline.tables.committer import Snapshot, TableError, TableMissing, TableSpec
-from chronik.pipeline.tables.delta import DeltaCommitter
+from chronik.pipeline.reading.options import IsolationLevel
+from chronik.pipeline.reading.positions import Positions
+from chronik.pipeline.reading.ranges import OffsetRange
+from chronik.pipeline.tables.layout import Kind, schema_of
+from chronik.pipeline.tables.opening import open_table, table_names
 from chronik.pipeline.tables.storage import DEAD_LETTERS_SUFFIX, local_folder, table_uri
+from chronik.pipeline.tables.topic_table import Snapshot, TableError, TableMissing
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.metadata import MetadataResponseTopic
 
@@ -50,18 +48,11 @@ class Unreadable(ChronikError):
 
 
 @dataclass(frozen=True, slots=True)
-class Landed:
-    uri: str
-    spec: TableSpec
-    snapshot: Snapshot
-
-
-@dataclass(frozen=True, slots=True)
 class TopicSnapshot:
     """A topic at one moment."""
 
     topic: str
-    landed: Landed | None
+    landed: Snapshot | None
     """None while nothing of it has landed."""
     tail: tuple[OffsetRange, ...]
     """What the table does not have: from exactly its next offsets to the ends that were seen."""
@@ -79,7 +70,7 @@ class TopicSnapshot:
     @property
     def schema(self) -> pa.Schema:
         """Of the rows of both halves. A topic that has no table yet looks as a raw one will."""
-        return schema_of(Kind.RAW) if self.landed is None else self.landed.snapshot.schema
+        return schema_of(Kind.RAW) if self.landed is None else self.landed.schema
 
 
 def tail_of(
@@ -156,17 +147,16 @@ class Snapshots:
                 taken[topic] = TopicSnapshot(topic, landed, (), str(error))
         return taken, has_gap
 
-    def _landed(self, topic: str) -> Landed | TableError | None:
+    def _landed(self, topic: str) -> Snapshot | TableError | None:
         uri = table_uri(self._table_root, topic)
         try:
-            committer = DeltaCommitter(uri)
-            return Landed(uri, committer.spec, committer.snapshot())
+            return open_table(uri).snapshot()
         except TableMissing:
             return None
         except TableError as error:
             return error
-        except (DeltaError, OSError) as error:
-            return TableError(f"{uri}: {str(error).splitlines()[0]}")  # delta-rs adds a backtrace
+        except OSError as error:
+            return TableError(f"{uri}: {str(error).splitlines()[0]}")
 
     def _described(self, topics: list[str]) -> dict[str, MetadataResponseTopic]:
         """As brokers know them, after the time in which they may still learn of them."""
@@ -180,7 +170,7 @@ class Snapshots:
                 return here
             time.sleep(DESCRIBED_PAUSE_SECONDS)
 
-    def _tail(self, landed: Landed | None, topic: MetadataResponseTopic, name: str) -> list[OffsetRange]:
+    def _tail(self, landed: Snapshot | None, topic: MetadataResponseTopic, name: str) -> list[OffsetRange]:
         """Raises Unreadable, KafkaError."""
         raise_for(topic.error_code, f"topic {name}")
         if landed is not None and format_id(topic.topic_id) != landed.spec.topic_id:
@@ -193,7 +183,7 @@ class Snapshots:
             if each.leader_id < 0:
                 code = each.error_code or ErrorCode.LEADER_NOT_AVAILABLE
                 raise_for(code, str(TopicPartition(name, each.partition_index)))
-        next_offsets = {} if landed is None else landed.snapshot.next_offsets
+        next_offsets = {} if landed is None else landed.next_offsets
         earliest, latest = self._positions.earliest(partitions), self._positions.latest(partitions)
         return tail_of(partitions, next_offsets, earliest, latest)
 
@@ -211,8 +201,4 @@ def _tables_in(root: str) -> set[str]:
     folder = local_folder(root)
     if folder is None or not folder.is_dir():
         return set()
-    return {each.name for each in folder.iterdir() if _is_table(each)}
-
-
-def _is_table(folder: Path) -> bool:
-    return not folder.name.endswith(DEAD_LETTERS_SUFFIX) and (folder / "_delta_log").is_dir()
+    return {name for name in table_names(root) if not name.endswith(DEAD_LETTERS_SUFFIX)}

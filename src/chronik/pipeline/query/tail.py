@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from chronik.pipeline.columns import Wanted
-from chronik.pipeline.options import ReadSettings
-from chronik.pipeline.ranges import OffsetRange, split
-from chronik.pipeline.reading import read_columns
-from chronik.pipeline.tables.columns import (
+from chronik.pipeline.reading.options import ReadSettings
+from chronik.pipeline.reading.ranges import OffsetRange, split
+from chronik.pipeline.reading.reader import read_columns
+from chronik.pipeline.records.columns import Wanted
+from chronik.pipeline.tables.layout import (
     HEADERS,
     KEY,
     OFFSET,
@@ -28,7 +28,7 @@ from chronik.pipeline.tables.columns import (
     batch_of,
     own_columns,
 )
-from chronik.pipeline.tables.decoding import ROWS_AT_ONCE, decode_rows
+from chronik.pipeline.tables.values.json_rows import ROWS_AT_ONCE, decode_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +37,7 @@ RECORDS_PER_TASK: Final = 100_000
 """A task costs some 50 ms whatever it does, as much as reading some ten thousand records: a short tail is read by one,
 however many partitions it is spread over."""
 
-Tasks = tuple[tuple[OffsetRange, ...], ...]
+RangesByTask = tuple[tuple[OffsetRange, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,10 @@ class Tail:
     """Of the table."""
     names: tuple[str, ...]
     """The columns that are wanted, in this order."""
-    tasks: Tasks
+    tasks: RangesByTask
 
 
-def tasks_of(ranges: Iterable[OffsetRange], records_max: int = RECORDS_PER_TASK) -> Tasks:
+def tasks_of(ranges: Iterable[OffsetRange], records_max: int = RECORDS_PER_TASK) -> RangesByTask:
     """Long ranges cut, short ones put together."""
     tasks: list[list[OffsetRange]] = []
     size = records_max

@@ -53,7 +53,7 @@ def lexemes(statement: str) -> Iterator[Lexeme]:
     position = 0
     while position < len(statement):
         match = _LEXEME.match(statement, position)
-        assert match is not None, "any letter is a symbol at least"
+        assert match is not None, "any character is a symbol at least"
         position = match.end()
         if match["comment"] is not None:
             position = _end_of_comment(statement, position)

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Sequence
 
-from chronik.pipeline.tables.progress import WrittenFile
+from chronik.pipeline.tables.spans import WrittenFile
 from chronik.pipeline.tables.storage import Storage
 
 COMMIT_HOURS_MAX = 12

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from chronik.errors import ConfigError
 DEAD_LETTERS_SUFFIX = "~dead_letters"
 """No topic's name has a `~`, so the dead letters of one topic are never the table of another."""
 
-ENCODED_LETTER = re.compile("%[0-9A-Fa-f]{2}")
+ENCODED_CHARACTER = re.compile("%[0-9A-Fa-f]{2}")
 
 
 def table_uri(root: str, topic: str) -> str:
@@ -27,6 +27,11 @@ def table_uri(root: str, topic: str) -> str:
 
 def dead_letters_uri(root: str, topic: str) -> str:
     return table_uri(root, topic) + DEAD_LETTERS_SUFFIX
+
+
+def absolute_root(root: str) -> str:
+    """Tasks, and a Connect server, run elsewhere: what is relative here is nothing there."""
+    return os.path.abspath(root) if "://" not in root else root
 
 
 def local_folder(uri: str) -> Path | None:
@@ -44,7 +49,7 @@ def check_place(uri: str) -> None:
         return
     if "://" in uri and ("?" in uri or "#" in uri):
         raise ConfigError(f"{uri}: in the URL of a folder, write %3F for ? and %23 for #")
-    encoded = ENCODED_LETTER.search(os.path.realpath(folder))
+    encoded = ENCODED_CHARACTER.search(os.path.realpath(folder))
     if encoded is not None:
         told = f"{encoded[0]} in the name of a folder stands for {unquote(encoded[0])!r} to readers of Delta tables"
         raise ConfigError(f"{folder}: {told}: choose another")
@@ -95,6 +100,12 @@ class Storage:
                 self.filesystem.delete_file(path)
         else:
             (self._folder / path).unlink(missing_ok=True)
+
+    def discard(self, paths: Iterable[str]) -> None:
+        """Takes back files that no version of the table names. What cannot be removed is left for vacuum."""
+        for path in paths:
+            with suppress(OSError):
+                self.remove(path)
 
 
 def make_folder(folder: Path) -> None:

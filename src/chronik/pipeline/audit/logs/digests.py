@@ -1,0 +1,96 @@
+"""Chunks of offsets, each summed up in a few bytes: equal digests are equal records, whoever has read them and where.
+
+A chunk is `CHUNK_OFFSETS` consecutive offsets, counted from 0. Of a plain log its digest covers the batches that begin
+in it, byte for byte, leader epochs included. Replicas compact each for itself, so of a compacted log it covers the
+records that are left, in whatever batches they stand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from chronik.pipeline.audit.logs.walk import Batch
+from chronik.pipeline.records.columns import Columns
+
+CHUNK_OFFSETS: Final = 16_384
+"""Small enough to look at again in no time where digests differ; 16 bytes for each are nothing to send around."""
+
+DIGEST_BYTES: Final = 16
+
+Digests = dict[int, bytes]
+"""By the number of the chunk."""
+
+
+class BatchDigests:
+    def __init__(self, start: int) -> None:
+        self._start = start
+        self._hashes: dict[int, Any] = {}
+
+    def add(self, batch: Batch) -> None:
+        chunk = max(batch.header.base_offset, self._start) // CHUNK_OFFSETS
+        known = self._hashes.get(chunk)
+        if known is None:
+            known = self._hashes[chunk] = hashlib.sha256()
+        known.update(batch.data)
+
+    def digests(self) -> Digests:
+        return {chunk: each.digest()[:DIGEST_BYTES] for chunk, each in self._hashes.items()}
+
+
+class RecordDigests:
+    """Each column is a stream of its own, so that it does not matter how the records were cut into pieces."""
+
+    def __init__(self) -> None:
+        self._hashes: dict[int, list[Any]] = {}
+
+    def add(self, records: Columns) -> None:
+        offsets = records.offset.to_numpy()
+        chunks = offsets // CHUNK_OFFSETS
+        for chunk in np.unique(chunks):
+            first, end = np.searchsorted(chunks, (chunk, chunk + 1))
+            within = (None if each is None else each.slice(first, end - first) for each in records)
+            self._add(int(chunk), Columns(*within))
+
+    def _add(self, chunk: int, records: Columns) -> None:
+        streams = [piece for column in records if column is not None for piece in _streams(column)]
+        hashes = self._hashes.get(chunk)
+        if hashes is None:
+            hashes = self._hashes[chunk] = [hashlib.sha256() for _ in streams]
+        for each, stream in zip(hashes, streams, strict=True):
+            each.update(stream)
+
+    def digests(self) -> Digests:
+        return {
+            chunk: hashlib.sha256(b"".join(each.digest() for each in hashes)).digest()[:DIGEST_BYTES]
+            for chunk, hashes in self._hashes.items()
+        }
+
+
+def _streams(column: pa.Array) -> list[bytes | memoryview]:
+    """The bytes of a column, as streams that can be continued: lengths (-1 for null) and contents, or numbers."""
+    if pa.types.is_list(column.type):
+        # Few records have headers: they are written out one by one.
+        return [b"".join(f"{each!r};".encode() for each in column.to_pylist())]
+    if not pa.types.is_binary(column.type):
+        return [_bytes(column.to_numpy())]
+    lengths = np.diff(np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1])
+    if column.null_count:
+        lengths = np.where(column.is_null().to_numpy(zero_copy_only=False), -1, lengths)
+    return [_bytes(lengths.astype(np.int32)), _contents(column)]
+
+
+def _bytes(numbers: npt.NDArray[Any]) -> memoryview:
+    return np.ascontiguousarray(numbers).data.cast("B")
+
+
+def _contents(column: pa.Array) -> memoryview:
+    _, ends, data = column.buffers()
+    if data is None or ends is None:
+        return memoryview(b"")
+    bounds = np.frombuffer(ends, np.int32)
+    return memoryview(data)[bounds[column.offset] : bounds[column.offset + len(column)]]

@@ -1,0 +1,1 @@
+"""Tables beside the log: every record has its row, every row its record, and they agree."""

@@ -1,0 +1,307 @@
+"""The options of the source and the sink: those of Spark's own Kafka source under the same names, and a few of ours.
+
+    bootstrap.servers              or kafka.bootstrap.servers: HOST:PORT, several with commas
+    subscribe | subscribePattern | assign                            which partitions are read: exactly one of them
+    startingOffsets, startingOffsetsByTimestamp, startingTimestamp   where reading begins; the last named here wins
+    endingOffsets, endingOffsetsByTimestamp, endingTimestamp         where it ends (batch queries only)
+    startingOffsetsByTimestampStrategy       what if no record is that young: error or latest
+    maxOffsetsPerTrigger, minOffsetsPerTrigger, maxTriggerDelay      the size of a micro-batch
+    minPartitions, maxRecordsPerPartition    cut ranges so that more tasks read them
+    failOnDataLoss                 whether records that are gone fail the query (default) or are passed over
+    includeHeaders                 whether there is a column `headers`
+    kafkaConsumer.pollTimeoutMs    how long a task waits for records that should be there
+    columns                        names of the columns that are wanted: the others are not even decoded
+    isolationLevel                 or kafka.isolation.level: read_uncommitted (default, as in Kafka) or read_committed
+    groupId                        or kafka.group.id: where a stream commits how far it is, so that lag tools see it
+    transport, segmentDirs         fetch (default), or segments: read the brokers' data folders themselves
+
+Names are matched whatever their case, as Spark does.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Any, Final
+
+from chronik.client.offsets import EARLIEST, LATEST
+from chronik.client.records import TopicPartition
+from chronik.pipeline.errors import OptionError
+from chronik.pipeline.reading.ranges import Offsets, offsets_from_json
+
+COLUMN_NAMES: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+
+POLL_TIMEOUT_MS: Final = 120_000
+"""Spark's default, which is the time it gives a task to answer anything."""
+
+MAX_TRIGGER_DELAY_S: Final = 15 * 60.0
+
+SEGMENT_DIRS_SEPARATOR: Final = ","
+
+_UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+class IsolationLevel(IntEnum):
+    """The numbers are those of Kafka's protocol."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+class Transport(StrEnum):
+    FETCH = "fetch"
+    SEGMENTS = "segments"
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """Exactly one of the three is set."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    partitions: tuple[TopicPartition, ...] = ()
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Where reading begins or ends: one thing for all partitions, or something for each."""
+
+    special: int | None = None
+    """EARLIEST or LATEST."""
+    offsets: tuple[tuple[TopicPartition, int], ...] | None = None
+    """By partition; EARLIEST and LATEST are allowed here too."""
+    timestamp_ms: int | None = None
+    timestamps_ms: tuple[tuple[TopicPartition, int], ...] | None = None
+
+
+@dataclass(frozen=True)
+class ReadSettings:
+    """What a task needs to read its range, wherever it runs."""
+
+    bootstrap: str
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+    fail_on_data_loss: bool = True
+    poll_timeout_s: float = POLL_TIMEOUT_MS / 1000
+    columns: tuple[str, ...] = COLUMN_NAMES[:-1]
+    transport: Transport = Transport.FETCH
+    segment_dirs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    read: ReadSettings
+    subscription: Subscription
+    starting: Bound
+    ending: Bound | None
+    """None for a stream, which has no end."""
+    latest_if_no_timestamp: bool
+    records_per_trigger_max: int | None
+    records_per_trigger_min: int | None
+    trigger_delay_s_max: float
+    partitions_min: int | None
+    records_per_partition_max: int | None
+    group: str | None
+
+
+class _Given:
+    """Options as given, each under its name in lower case."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = {name.lower(): value for name, value in options.items()}
+
+    def text(self, *names: str) -> str | None:
+        """The value of the first of these names that is given."""
+        return next((self._options[name.lower()] for name in names if name.lower() in self._options), None)
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self.text(name)
+        if value is None:
+            return default
+        if value.lower() not in ("true", "false"):
+            raise OptionError(f"{name} = {value!r}: expected true or false")
+        return value.lower() == "true"
+
+    def number(self, name: str, minimum: int = 1) -> int | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            number = int(value)
+        except ValueError:
+            number = minimum - 1
+        if number < minimum:
+            raise OptionError(f"{name} = {value!r}: expected a whole number from {minimum} on")
+        return number
+
+    def json(self, name: str, shape: str) -> Any:
+        value = self.text(name)
+        try:
+            return None if value is None else json.loads(value)
+        except ValueError:
+            raise OptionError(f"{name} = {value!r}: expected JSON like {shape}") from None
+
+    def choice(self, default: str, allowed: tuple[str, ...], *names: str) -> str:
+        value = self.text(*names) or default
+        if value.lower() not in allowed:
+            raise OptionError(f"{names[0]} = {value!r}: expected {' or '.join(allowed)}")
+        return value.lower()
+
+    def names(self) -> list[str]:
+        return sorted(self._options)
+
+
+def source_columns(options: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns that a query of these options has. Raises OptionError."""
+    given = _Given(options)
+    named = given.text("columns")
+    if named is None:
+        return COLUMN_NAMES if given.flag("includeHeaders", False) else COLUMN_NAMES[:-1]
+    by_lower = {name.lower(): name for name in COLUMN_NAMES}
+    wanted = [part.strip() for part in named.split(",") if part.strip()]
+    unknown = [name for name in wanted if name.lower() not in by_lower]
+    if unknown or not wanted:
+        raise OptionError(f"columns = {named!r}: expected some of {', '.join(COLUMN_NAMES)}")
+    return tuple(dict.fromkeys(by_lower[name.lower()] for name in wanted))
+
+
+def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+    """Raises OptionError, which names the option and what is expected of it."""
+    given = _Given(options)
+    _refuse_what_is_not_served(given)
+    starting = _bound(given, "starting", "latest" if streaming else "earliest")
+    if not streaming and LATEST in (starting.special, *(offset for _, offset in starting.offsets or ())):
+        raise OptionError("startingOffsets = latest: a batch query would read nothing")
+    return SourceOptions(
+        read=_read_settings(given, source_columns(options)),
+        subscription=_subscription(given),
+        starting=starting,
+        ending=_ending(given, streaming),
+        latest_if_no_timestamp=given.choice("error", ("error", "latest"), "startingOffsetsByTimestampStrategy")
+        == "latest",
+        records_per_trigger_max=given.number("maxOffsetsPerTrigger"),
+        records_per_trigger_min=given.number("minOffsetsPerTrigger"),
+        trigger_delay_s_max=_duration_s(given, "maxTriggerDelay", MAX_TRIGGER_DELAY_S),
+        partitions_min=given.number("minPartitions"),
+        records_per_partition_max=given.number("maxRecordsPerPartition"),
+        group=given.text("groupId", "kafka.group.id"),
+    )
+
+
+def bootstrap_servers(options: Mapping[str, str]) -> str:
+    """Raises OptionError when there are none."""
+    servers = _Given(options).text("bootstrap.servers", "kafka.bootstrap.servers")
+    if not servers:
+        raise OptionError("bootstrap.servers is missing: HOST:PORT of a broker, or several with commas")
+    return servers
+
+
+def _read_settings(given: _Given, columns: tuple[str, ...]) -> ReadSettings:
+    level = given.choice(
+        "read_uncommitted", ("read_uncommitted", "read_committed"), "isolationLevel", "kafka.isolation.level"
+    )
+    transport = Transport(given.choice("fetch", tuple(Transport), "transport"))
+    dirs = tuple(part.strip() for part in (given.text("segmentDirs") or "").split(SEGMENT_DIRS_SEPARATOR) if part)
+    if transport is Transport.SEGMENTS and not dirs:
+        raise OptionError("segmentDirs is missing: transport = segments reads the data folders named there")
+    return ReadSettings(
+        bootstrap=bootstrap_servers(given._options),
+        isolation=IsolationLevel[level.upper()],
+        fail_on_data_loss=given.flag("failOnDataLoss", True),
+        poll_timeout_s=(given.number("kafkaConsumer.pollTimeoutMs") or POLL_TIMEOUT_MS) / 1000,
+        columns=columns,
+        transport=transport,
+        segment_dirs=dirs,
+    )
+
+
+def _subscription(given: _Given) -> Subscription:
+    names = ("subscribe", "subscribePattern", "assign")
+    if sum(given.text(name) is not None for name in names) != 1:
+        raise OptionError("which topics? Give exactly one of subscribe, subscribePattern and assign")
+    if (listed := given.text("subscribe")) is not None:
+        topics = tuple(part.strip() for part in listed.split(",") if part.strip())
+        if not topics:
+            raise OptionError("subscribe names no topic")
+        return Subscription(topics=topics)
+    if (pattern := given.text("subscribePattern")) is not None:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise OptionError(f"subscribePattern = {pattern!r}: {error}") from None
+        return Subscription(pattern=pattern)
+    return Subscription(partitions=_assigned(given))
+
+
+def _assigned(given: _Given) -> tuple[TopicPartition, ...]:
+    shape = '{"topic": [0, 1]}'
+    assigned = given.json("assign", shape)
+    if not isinstance(assigned, dict) or not assigned:
+        raise OptionError(f"assign: expected JSON like {shape}")
+    partitions = []
+    for topic, indexes in assigned.items():
+        if not isinstance(indexes, list) or not all(type(index) is int and index >= 0 for index in indexes):
+            raise OptionError(f"assign: topic {topic!r} has {indexes!r}, expected JSON like {shape}")
+        partitions += [TopicPartition(topic, index) for index in indexes]
+    return tuple(partitions)
+
+
+def _ending(given: _Given, streaming: bool) -> Bound | None:
+    if not streaming:
+        bound = _bound(given, "ending", "latest")
+        if EARLIEST in (bound.special, *(offset for _, offset in bound.offsets or ())):
+            raise OptionError("endingOffsets = earliest: the query would read nothing")
+        return bound
+    for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
+        if given.text(name) is not None:
+            raise OptionError(f"{name} is for batch queries: a stream has no end")
+    return None
+
+
+def _bound(given: _Given, side: str, default: str) -> Bound:
+    if given.text(f"{side}Timestamp") is not None:
+        return Bound(timestamp_ms=given.number(f"{side}Timestamp", 0))
+    name = f"{side}OffsetsByTimestamp"
+    if given.text(name) is not None:
+        return Bound(timestamps_ms=_by_partition(given, name, 0))
+    name = f"{side}Offsets"
+    text = (given.text(name) or default).strip()
+    if text.lower() in ("earliest", "latest"):
+        return Bound(special=EARLIEST if text.lower() == "earliest" else LATEST)
+    return Bound(offsets=_by_partition(given, name, EARLIEST))
+
+
+def _by_partition(given: _Given, name: str, minimum: int) -> tuple[tuple[TopicPartition, int], ...]:
+    shape = '{"topic": {"0": 23}}'
+    found = given.json(name, shape)
+    try:
+        if not isinstance(found, dict):
+            raise ValueError(f"expected JSON like {shape}")
+        offsets: Offsets = offsets_from_json(found)
+        if min(offsets.values(), default=minimum) < minimum:
+            raise ValueError(f"{min(offsets.values())} is below {minimum}")
+    except ValueError as error:
+        raise OptionError(f"{name}: {error}") from None
+    return tuple(offsets.items())
+
+
+def _duration_s(given: _Given, name: str, default: float) -> float:
+    text = given.text(name)
+    if text is None:
+        return default
+    match = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
+    if match is None or (match[2] or "ms") not in _UNITS_S:
+        raise OptionError(f"{name} = {text!r}: expected something like 30s or 15m")
+    return int(match[1]) * _UNITS_S[match[2] or "ms"]
+
+
+def _refuse_what_is_not_served(given: _Given) -> None:
+    """An option that would change what is read or who may read it must not be dropped in silence."""
+    protocol = given.text("kafka.security.protocol")
+    if protocol is not None and protocol.upper() != "PLAINTEXT":
+        raise OptionError(f"kafka.security.protocol = {protocol}: only PLAINTEXT is spoken")
+    for name in given.names():
+        if name.startswith(("kafka.sasl.", "kafka.ssl.")):
+            raise OptionError(f"{name}: only plain connections are spoken")

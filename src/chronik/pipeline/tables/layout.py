@@ -1,0 +1,137 @@
+"""The columns of our tables. Those of ours start with `_`, so that `date` and `hour` stay people's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from enum import StrEnum
+from itertools import pairwise
+
+import crc32c
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from chronik.pipeline.records.columns import HEADERS_TYPE, Columns
+
+PARTITION, OFFSET = "_partition", "_offset"
+TIMESTAMP, TIMESTAMP_MS = "_timestamp", "_timestamp_ms"
+KEY, VALUE, HEADERS, VALUE_CRC32C = "_key", "_value", "_headers", "_value_crc32c"
+RESCUED, ERROR = "_rescued", "_error"
+DATE, HOUR = "_date", "_hour"
+
+RESERVED = frozenset(
+    {
+        PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_MS, KEY, VALUE, HEADERS, VALUE_CRC32C, RESCUED, ERROR, DATE, HOUR,
+        "_metadata",  # Spark's, on every file
+        "_change_type", "_commit_version", "_commit_timestamp",  # Delta's, in change feeds
+    }
+)  # fmt: skip
+"""What a field of a value cannot be called."""
+
+TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
+
+DECODING_RULES = 1
+"""Raised whenever another record becomes a dead letter, or a field another column's value, than before: two drivers
+that differ in that must not land into one table at once."""
+
+MS_PER_HOUR = 3_600_000
+MS_PER_DAY = 24 * MS_PER_HOUR
+MS_OF_YEAR_10000 = 253_402_300_800_000
+"""Timestamps of records are any 64-bit number. Delta, Spark and Python agree on what a date is only between 1970 and
+9999."""
+
+
+class Kind(StrEnum):
+    RAW = "raw"
+    """Key, value and headers as bytes."""
+    DECODED = "decoded"
+    """The fields of the value as columns, added as they turn up; what has no column is JSON text in `_rescued`."""
+    DEAD_LETTERS = "dead_letters"
+    """As raw, with the reason why it could not be decoded."""
+
+
+class Partitioning(StrEnum):
+    DATE = "date"
+    HOUR = "hour"
+    NONE = "none"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return {"date": (DATE,), "hour": (DATE, HOUR), "none": ()}[self.value]
+
+
+def schema_of(kind: Kind, partitioning: Partitioning = Partitioning.DATE) -> pa.Schema:
+    """What a new table starts with."""
+    fields = [
+        pa.field(PARTITION, pa.int32()),
+        pa.field(OFFSET, pa.int64()),
+        pa.field(TIMESTAMP, TIMESTAMP_TYPE),
+        pa.field(TIMESTAMP_MS, pa.int64()),
+        pa.field(KEY, pa.binary()),
+        pa.field(HEADERS, HEADERS_TYPE),
+        pa.field(VALUE_CRC32C, pa.int64()),
+        pa.field(DATE, pa.date32()),
+    ]
+    if partitioning is Partitioning.HOUR:
+        fields.append(pa.field(HOUR, pa.int32()))
+    fields += {
+        Kind.RAW: [pa.field(VALUE, pa.binary())],
+        Kind.DECODED: [pa.field(RESCUED, pa.string())],
+        Kind.DEAD_LETTERS: [pa.field(VALUE, pa.binary()), pa.field(ERROR, pa.string())],
+    }[kind]
+    return pa.schema(fields)
+
+
+def own_columns(partition: int, records: Columns, names: Container[str] | None = None) -> dict[str, pa.Array]:
+    """Every column of ours that follows from a record itself, `_value` and `_hour` included: a table takes those that
+    its schema has. Only those of `names` if they are given; the records were decoded with what these need."""
+    timestamps_ms = records.timestamp_ms
+    valid = pc.and_(pc.greater_equal(timestamps_ms, 0), pc.less(timestamps_ms, MS_OF_YEAR_10000))
+    ms = pc.if_else(valid, timestamps_ms, pa.scalar(None, pa.int64()))
+    makers: dict[str, Callable[[], pa.Array]] = {
+        PARTITION: lambda: pa.repeat(pa.scalar(partition, pa.int32()), len(records)),
+        OFFSET: lambda: records.offset,
+        TIMESTAMP: lambda: pc.multiply(ms, 1000).cast(TIMESTAMP_TYPE),
+        # Only what `_timestamp` cannot say (-1 is Kafka's "none"): together they give back the record's own.
+        TIMESTAMP_MS: lambda: pc.if_else(valid, pa.scalar(None, pa.int64()), timestamps_ms),
+        KEY: lambda: records.key,
+        HEADERS: lambda: records.headers,
+        VALUE_CRC32C: lambda: value_crcs(records.value),
+        DATE: lambda: pc.divide(ms, MS_PER_DAY).cast(pa.int32()).cast(pa.date32()),
+        HOUR: lambda: _hour_of_day(ms),
+        VALUE: lambda: records.value,
+    }
+    return {name: make() for name, make in makers.items() if names is None or name in names}
+
+
+def timestamps_ms_of(table: pa.Table) -> pa.ChunkedArray:
+    """The timestamps as the records had them, back from `_timestamp` and `_timestamp_ms`."""
+    ms = pc.divide(table[TIMESTAMP].cast(pa.int64()), 1000)
+    return pc.coalesce(table[TIMESTAMP_MS], ms)
+
+
+def _hour_of_day(ms: pa.Array) -> pa.Array:
+    hours = pc.divide(ms, MS_PER_HOUR)
+    return pc.subtract(hours, pc.multiply(pc.divide(hours, 24), 24)).cast(pa.int32())
+
+
+def value_crcs(values: pa.Array) -> pa.Array:
+    """CRC-32C of each value, null where there is none: what an audit compares rows and log by, decoded or not."""
+    if len(values) == 0:
+        return pa.array([], pa.int64())
+    large = pa.types.is_large_binary(values.type)
+    _, ends_buffer, data = values.buffers()
+    ends = np.frombuffer(ends_buffer, np.int64 if large else np.int32)
+    ends = ends[values.offset : values.offset + len(values) + 1].tolist()
+    view = memoryview(data) if data is not None else memoryview(b"")
+    crc = crc32c.crc32c
+    crcs = np.fromiter((crc(view[start:end]) for start, end in pairwise(ends)), np.int64, len(values))
+    return pa.array(crcs, mask=values.is_null().to_numpy(zero_copy_only=False))
+
+
+def batch_of(columns: dict[str, pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+    """A batch in the table's own order. A column that is not given is null: the schema grew since it was decoded."""
+    rows = len(columns[OFFSET])
+    arrays = [columns[field.name] if field.name in columns else pa.nulls(rows, field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+

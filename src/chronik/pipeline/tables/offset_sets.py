@@ -1,0 +1,71 @@
+"""Records by their positions: which of them are in a table, among some others, or left over. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from chronik.pipeline.tables.files import TableFiles
+from chronik.pipeline.tables.layout import OFFSET, PARTITION
+
+OffsetSets = dict[int, npt.NDArray[np.int64]]
+"""By partition of the topic: offsets, ascending."""
+
+
+def offsets_in(batches: Iterable[pa.RecordBatch]) -> OffsetSets:
+    """Of every row; an offset that comes twice is there once."""
+    found: dict[int, list[npt.NDArray[np.int64]]] = {}
+    for batch in batches:
+        partitions, offsets = batch.column(PARTITION).to_numpy(), batch.column(OFFSET).to_numpy()
+        for partition in np.unique(partitions):
+            found.setdefault(int(partition), []).append(offsets[partitions == partition])
+    return {partition: np.unique(np.concatenate(parts)) for partition, parts in found.items()}
+
+
+def joined(several: Sequence[OffsetSets]) -> OffsetSets:
+    partitions = sorted({partition for each in several for partition in each})
+    return {
+        partition: np.unique(np.concatenate([each[partition] for each in several if partition in each]))
+        for partition in partitions
+    }
+
+
+def without(sets: OffsetSets, others: OffsetSets) -> OffsetSets:
+    """Partitions of which nothing is left are not in it."""
+    empty = np.empty(0, np.int64)
+    left = {
+        partition: np.setdiff1d(offsets, others.get(partition, empty), assume_unique=True)
+        for partition, offsets in sets.items()
+    }
+    return {partition: offsets for partition, offsets in left.items() if len(offsets)}
+
+
+def count_of(sets: OffsetSets) -> int:
+    return sum(map(len, sets.values()))
+
+
+def are_among(batch: pa.RecordBatch, sets: OffsetSets) -> npt.NDArray[np.bool_]:
+    """For each row whether it is one of these."""
+    partitions, offsets = batch.column(PARTITION).to_numpy(), batch.column(OFFSET).to_numpy()
+    found = np.zeros(batch.num_rows, np.bool_)
+    for partition in np.unique(partitions):
+        wanted = sets.get(int(partition))
+        if wanted is not None:
+            rows = partitions == partition
+            found[rows] = np.isin(offsets[rows], wanted)
+    return found
+
+
+def files_with_any(table: TableFiles, sets: OffsetSets) -> list[TableFiles]:
+    """Each file by itself whose statistics do not rule out that it holds one of these."""
+    return [
+        table.with_files(file)
+        for file in table.files
+        if any(
+            len(offsets) and file.may_hold(partition, int(offsets[0]), int(offsets[-1]) + 1)
+            for partition, offsets in sets.items()
+        )
+    ]

@@ -1,0 +1,1 @@
+"""Tables looked after: files joined and taken away, dead letters tried again, rows put back into topics."""

@@ -1,0 +1,128 @@
+"""Columns of rows to partitions, acknowledged by all replicas in sync; what is retried here is written once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from chronik.client.cluster import Cluster, raise_for
+from chronik.client.errors import ApiNotSupported
+from chronik.client.offsets import by_leader, by_topic
+from chronik.client.producer import ALL_IN_SYNC
+from chronik.client.records import TopicPartition
+from chronik.clock import Clock, SystemClock
+from chronik.pipeline.records.encode import encode_columns
+from chronik.protocol.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, next_sequence
+from chronik.protocol.compression import Codec
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from chronik.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+
+WRITTEN: Final = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+"""A duplicate is what an attempt before has written, whose answer was lost."""
+
+
+class OutgoingRows(NamedTuple):
+    """As many as fit into one batch, at least one."""
+
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+    headers: pa.BinaryArray | None = None
+    """As `encode_headers` gives them; None when no row has any."""
+    timestamps_ms: pa.Int64Array | None = None
+    """None for the time of sending."""
+
+
+class _Identity(NamedTuple):
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+
+
+class BatchProducer:
+    """An idempotent producer, new with each instance."""
+
+    def __init__(self, cluster: Cluster, codec: Codec, clock: Clock | None = None) -> None:
+        self._cluster = cluster
+        self._codec = codec
+        self._clock = clock or SystemClock()
+        self._identity: _Identity | None = None
+        self._sequences: dict[TopicPartition, int] = {}
+
+    def send(self, rows: Mapping[TopicPartition, OutgoingRows]) -> None:
+        """One batch for each partition, one request for each broker; returns when all are acknowledged.
+
+        Raises ClientError or KafkaError; then some of the batches may have been written.
+        """
+        if self._identity is None:
+            self._identity = self._cluster.retrying(self._identify)
+        unwritten = {partition: self._encoded(partition, each) for partition, each in rows.items()}
+        try:
+            self._cluster.retrying(lambda: self._produce(unwritten))
+        except BaseException:
+            # Whether the brokers have these sequences is unknown: a new identity starts counting from the beginning.
+            self._identity = None
+            self._sequences.clear()
+            raise
+        for partition, each in rows.items():
+            self._sequences[partition] = next_sequence(self._sequences.get(partition, 0), len(each.keys))
+
+    def _encoded(self, partition: TopicPartition, rows: OutgoingRows) -> bytes:
+        assert self._identity is not None
+        idempotent = self._identity.producer_id != NO_PRODUCER_ID
+        return encode_columns(
+            rows.keys,
+            rows.values,
+            np.full(len(rows.keys), self._clock.now_ms(), np.int64)
+            if rows.timestamps_ms is None
+            else rows.timestamps_ms.to_numpy(),
+            headers=rows.headers,
+            codec=self._codec,
+            producer_id=self._identity.producer_id,
+            producer_epoch=self._identity.producer_epoch,
+            base_sequence=self._sequences.get(partition, 0) if idempotent else NO_SEQUENCE,
+        )
+
+    def _produce(self, unwritten: dict[TopicPartition, bytes]) -> None:
+        """Takes out what is acknowledged, so that only the rest is sent again. Raises the first refusal."""
+        refusal: KafkaError | None = None
+        for leader_id, partitions in by_leader(self._cluster, list(unwritten)).items():
+            request = ProduceRequest(
+                acks=ALL_IN_SYNC,
+                timeout_ms=int(self._cluster.timeout_s * 1000),
+                topic_data=[
+                    TopicProduceData(
+                        name=topic,
+                        partition_data=[
+                            PartitionProduceData(index=index, records=unwritten[TopicPartition(topic, index)])
+                            for index in indexes
+                        ],
+                    )
+                    for topic, indexes in by_topic(partitions).items()
+                ],
+            )
+            response = self._cluster.broker(leader_id).request(request, ProduceResponse)
+            for topic in response.responses:
+                for answer in topic.partition_responses:
+                    partition = TopicPartition(topic.name, answer.index)
+                    if answer.error_code in WRITTEN:
+                        unwritten.pop(partition, None)
+                        continue
+                    try:
+                        raise_for(answer.error_code, str(partition), answer.error_message)
+                    except KafkaError as error:
+                        refusal = refusal or error
+        if refusal is not None:
+            raise refusal
+
+    def _identify(self) -> _Identity:
+        try:
+            response = self._cluster.any_broker().request(
+                InitProducerIdRequest(transactional_id=None), InitProducerIdResponse
+            )
+        except ApiNotSupported:
+            return _Identity()  # a broker older than idempotent producers
+        raise_for(response.error_code, "producer id")
+        return _Identity(response.producer_id, response.producer_epoch)

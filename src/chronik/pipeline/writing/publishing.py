@@ -1,0 +1,134 @@
+"""Arrow rows to records of topics: what a task of the sink, or of a replay, does.
+
+A row has columns `value`, and, if wanted, `key`, `headers`, `topic`, `partition` and `timestamp_ms` (which is never
+null; without it, the time of sending). Rows with a key go where all Kafka clients would put them; rows without one go
+to one partition per batch of rows, each batch to the next.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from chronik.client.cluster import Cluster
+from chronik.client.records import TopicPartition
+from chronik.limits import MIB
+from chronik.pipeline.errors import SchemaError
+from chronik.pipeline.records.columns import HEADERS_TYPE
+from chronik.pipeline.records.encode import batch_slices, encode_headers
+from chronik.pipeline.writing.partitioner import partitions_of_keys
+from chronik.pipeline.writing.producing import BatchProducer, OutgoingRows
+from chronik.protocol.compression import Codec
+
+REQUEST_BYTES: Final = 8 * MIB
+"""From here on a request is sent, before it has a batch for every partition: far below what brokers accept."""
+
+
+@dataclass(frozen=True)
+class PublishSettings:
+    bootstrap: str
+    topic: str | None = None
+    """None: each row names its own."""
+    codec: Codec = Codec.NONE
+
+
+class Publisher:
+    """Every record is acknowledged by all replicas in sync when `publish` returns.
+
+    The producer's identity is new with each publisher: what it sends again itself is written once, but a task that
+    Spark runs a second time writes its rows a second time (at least once).
+    """
+
+    def __init__(self, cluster: Cluster, settings: PublishSettings) -> None:
+        self._cluster = cluster
+        self._topic = settings.topic
+        self._producer = BatchProducer(cluster, settings.codec)
+        # Tasks are many and may be short: if all began with partition 0, it would get everything.
+        self._turn = random.randrange(2**31)
+
+    def publish(self, rows: pa.RecordBatch) -> int:
+        """How many records were written. Raises SchemaError, ClientError or KafkaError."""
+        waiting: dict[TopicPartition, Iterator[OutgoingRows]] = {}
+        for topic, chosen in self._by_topic(rows):
+            waiting |= self._by_partition(topic, chosen)
+        # One batch of each partition at a time: the next one's place in the partition is behind it.
+        while waiting:
+            request: dict[TopicPartition, OutgoingRows] = {}
+            request_bytes = 0
+            for partition in list(waiting):
+                batch = next(waiting[partition], None)
+                if batch is None:
+                    del waiting[partition]
+                    continue
+                request[partition] = batch
+                request_bytes += batch.keys.nbytes + batch.values.nbytes
+                if request_bytes >= REQUEST_BYTES:
+                    self._producer.send(request)
+                    request, request_bytes = {}, 0
+            if request:
+                self._producer.send(request)
+        return int(rows.num_rows)
+
+    def _by_topic(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        if not rows.num_rows:
+            return
+        if self._topic is not None:
+            yield self._topic, rows
+            return
+        topics = _column(rows, "topic", pa.string())
+        if topics is None or topics.null_count:
+            raise SchemaError("a row without a topic, and no option `topic`")
+        encoded = topics.dictionary_encode()
+        names = encoded.dictionary.to_pylist()
+        indices = encoded.indices.to_numpy()
+        for number, name in enumerate(names):
+            yield name, rows if len(names) == 1 else rows.take(pa.array(np.flatnonzero(indices == number)))
+
+    def _by_partition(self, topic: str, rows: pa.RecordBatch) -> dict[TopicPartition, Iterator[OutgoingRows]]:
+        nothing = pa.nulls(rows.num_rows, pa.binary())
+        keys = _column(rows, "key", pa.binary())  # text is its UTF-8
+        values = _column(rows, "value", pa.binary())
+        headers = _column(rows, "headers", HEADERS_TYPE)
+        partitions = self._partitions(topic, rows, keys)
+        whole = OutgoingRows(
+            nothing if keys is None else keys,
+            nothing if values is None else values,
+            None if headers is None or headers.null_count == len(headers) else encode_headers(headers),
+            _column(rows, "timestamp_ms", pa.int64()),
+        )
+        order = np.argsort(partitions, kind="stable")
+        indexes, firsts = np.unique(partitions[order], return_index=True)
+        return {
+            TopicPartition(topic, int(index)): _batches(whole, pa.array(chosen))
+            for index, chosen in zip(indexes, np.split(order, firsts[1:]), strict=True)
+        }
+
+    def _partitions(self, topic: str, rows: pa.RecordBatch, keys: pa.Array | None) -> npt.NDArray[np.int64]:
+        count = len(self._cluster.retrying(lambda: self._cluster.partitions(topic, create=True)))
+        self._turn += 1
+        chosen = np.full(rows.num_rows, self._turn % count, np.int64)
+        if keys is not None:
+            keyed = keys.is_valid().to_numpy(zero_copy_only=False)
+            chosen = np.where(keyed, partitions_of_keys(keys, count), chosen)
+        named = _column(rows, "partition", pa.int32())
+        if named is not None and named.null_count < len(named):
+            given = named.is_valid().to_numpy(zero_copy_only=False)
+            chosen = np.where(given, named.fill_null(0).to_numpy(), chosen)
+        return chosen
+
+
+def _batches(whole: OutgoingRows, chosen: pa.Array) -> Iterator[OutgoingRows]:
+    rows = OutgoingRows(*(None if column is None else column.take(chosen) for column in whole))
+    for part in batch_slices(rows.keys, rows.values, rows.headers):
+        yield OutgoingRows(*(None if column is None else column[part] for column in rows))
+
+
+def _column(rows: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array | None:
+    index = rows.schema.get_field_index(name)
+    return None if index < 0 else rows.column(index).cast(kind)

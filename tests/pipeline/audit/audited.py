@@ -1,0 +1,135 @@
+"""Logs on disk to audit: written by the log itself, copied as replicas are, and then damaged in known places."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from chronik.clock import ManualClock
+from chronik.files import FileCache, RealFiles
+from chronik.log.config import LogConfig
+from chronik.log.partition import PartitionLog
+from chronik.pipeline.audit.findings import Finding
+from chronik.pipeline.audit.logs.compare import LogsCompared, compare_logs
+from chronik.pipeline.audit.standing import Partition, Replica
+from chronik.pipeline.spark.tasks import in_this_process
+from chronik.protocol.batch import iter_batches
+from chronik.protocol.records import Record, encode_batch
+
+NOW_MS = 1_714_564_800_000
+TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+NODES = (1, 2, 3)
+
+
+class Written:
+    """A log that is being written; everything is on disk after `close`."""
+
+    def __init__(self, folder: Path, config: LogConfig | None = None) -> None:
+        files = RealFiles(folder)
+        self.config = config or LogConfig()
+        self.clock = ManualClock(NOW_MS)
+        self.log = PartitionLog.open(
+            files, FileCache(files), ".", self.config, self.clock, lower_recovery_point=lambda offset: None
+        )
+        self._sequence = 0
+
+    def batch(self, *records: tuple[bytes | None, bytes | None], epoch: int = 0, producer_id: int = -1) -> None:
+        """Records as (key, value)."""
+        data = bytearray(
+            encode_batch(
+                [Record(number, self.clock.now_ms(), key, value) for number, (key, value) in enumerate(records)],
+                producer_id=producer_id,
+                producer_epoch=0 if producer_id >= 0 else -1,
+                base_sequence=self._sequence if producer_id >= 0 else -1,
+            )
+        )
+        self._sequence += len(records)
+        self.log.append(data, [header for _, header in iter_batches(data)], epoch)
+        self.log.sync()
+
+    def batches(self, count: int, size: int = 10, epoch: int = 0) -> None:
+        for _ in range(count):
+            first = self.log.log_end_offset
+            self.batch(*((b"key %d" % each, b"value %d" % (first + each)) for each in range(size)), epoch=epoch)
+
+    def compact(self) -> None:
+        """Also what is in the active segment."""
+        if self.log._segments.all[-1].size:
+            self.log.roll()
+        self.settle()
+        compaction = self.log.begin_compaction(self.clock.now_ms())
+        assert compaction is not None
+        compaction.run()
+        assert self.log.complete_compaction(compaction)
+        self.settle()
+
+    def settle(self) -> None:
+        while self.log.needs_sync:
+            self.log.sync()
+
+    def close(self) -> int:
+        end = self.log.log_end_offset
+        self.log.close()
+        return end
+
+
+@dataclass
+class Copies:
+    """The replicas of one partition, node 1 the leader."""
+
+    folders: dict[int, Path]
+    end: int
+    start: int = 0
+    is_compacted: bool = False
+
+    def partition(self) -> Partition:
+        return Partition(
+            topic="orders",
+            topic_id=TOPIC_ID,
+            index=0,
+            leader=1,
+            start=self.start,
+            end=self.end,
+            is_compacted=self.is_compacted,
+            replicas=tuple(Replica(node, str(folder), self.end, True) for node, folder in self.folders.items()),
+            unseen=(),
+        )
+
+    def compared(self) -> LogsCompared:
+        return compare_logs(in_this_process, [self.partition()])
+
+    def findings(self) -> list[Finding]:
+        return self.compared().findings
+
+    def files(self, node: int) -> list[Path]:
+        return sorted(self.folders[node].glob("*.log"))
+
+    def with_end(self, node: int, end: int) -> Partition:
+        """As if that node were out of sync, and the same as the others up to there."""
+        partition = self.partition()
+        replicas = tuple(
+            replace(each, end=end, is_in_sync=False) if each.node == node else each for each in partition.replicas
+        )
+        return replace(partition, replicas=replicas)
+
+
+def copies(folder: Path, written: Written, *, is_compacted: bool = False) -> Copies:
+    """Closes the log, which lies in `folder / "1"`, and copies it."""
+    end = written.close()
+    folders = {node: folder / str(node) for node in NODES}
+    for node in NODES[1:]:
+        shutil.copytree(folders[1], folders[node])
+    return Copies(folders, end, is_compacted=is_compacted)
+
+
+def batches_in(path: Path) -> list[tuple[int, int, int]]:
+    """(position, size, base offset) of each."""
+    data = path.read_bytes()
+    return [(position, header.size, header.base_offset) for position, header in iter_batches(data)]
+
+
+def flip(path: Path, position: int, mask: int = 0x01) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= mask
+    path.write_bytes(data)

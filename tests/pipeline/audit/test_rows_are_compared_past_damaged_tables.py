@@ -1,0 +1,284 @@
+"""A table that is damaged, or not there, is named; whatever else can be looked at is looked at all the same."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from chronik.cli.main import main
+from chronik.client.producer import Producer
+from chronik.client.records import OutgoingRecord
+from chronik.ids import format_id
+from chronik.pipeline.audit import CannotLook, Kind, Report, audit
+from chronik.pipeline.audit.rows import compare as comparing
+from chronik.pipeline.audit.rows.compare import compare_table, landed_table
+from chronik.pipeline.landing.settings import ENABLED
+from chronik.pipeline.spark.tasks import in_this_process
+from chronik.pipeline.tables.layout import Kind as TableKind
+from chronik.pipeline.tables.opening import open_or_create, open_table
+from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
+from chronik.pipeline.tables.topic_table import TableSpec
+from chronik.testing import Broker
+from chronik.testing.plugin import BrokerFactory
+from tests.pipeline.audit.audited import flip
+from tests.pipeline.audit.test_rows_are_compared_with_the_log import TOPIC, World
+from tests.pipeline.landing_rows import compact
+from tests.pipeline.planted_rows import land, records
+
+
+@pytest.fixture(params=[250_000, 25])
+def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A table of two files, as one slice and as several that share files."""
+    monkeypatch.setattr(comparing, "ROWS_PER_SLICE", request.param)
+    made = World(tmp_path)
+    made.landing.land(0, 60)
+    made.landing.land(60, 120)
+    assert len(made.landing.files()) == 2
+    return made
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def flip_in_a_page(path: Path) -> None:
+    flip(path, path.stat().st_size // 4, 0xFF)
+
+
+def flip_in_a_page_header(path: Path) -> None:
+    flip(path, 6, 0xFF)
+
+
+DAMAGES = [remove, cut, empty, flip_in_a_page, flip_in_a_page_header]
+
+
+def file_of(world: World, offset: int) -> Path:
+    landed = landed_table(world.landing.root, TOPIC)
+    assert landed is not None
+    (file,) = (file for file in landed.table.files if file.may_hold(0, offset, offset + 1))
+    return Path(landed.table.storage.full_path(file.path))
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_file_of_a_table_that_cannot_be_read_is_named_once(world: World, damage: Callable[[Path], None]) -> None:
+    path = file_of(world, 0)
+    damage(path)
+    findings, rows = world.compared()
+    assert [(each.kind, each.topic, each.file) for each in findings] == [(Kind.TABLE_FILE, TOPIC, str(path))]
+    assert rows >= 60
+    assert "\n" not in findings[0].says
+
+
+def test_what_else_is_wrong_with_a_table_is_told_beside_its_damaged_file(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.landing.land(0, 60)
+    world.landing.land(60, 120, leave_out=77, twice=99)
+    path = file_of(world, 0)
+    remove(path)
+    assert sorted(world.found(), key=str) == [
+        (Kind.DUPLICATE_ROW, 99),
+        (Kind.LOST_ROW, 77),
+        (Kind.TABLE_FILE, None),
+    ]
+
+
+def test_a_file_of_dead_letters_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    world = World(tmp_path, TableKind.DECODED)
+    world.landing.land(0, 120)
+    (path,) = Path(dead_letters_uri(world.landing.root, TOPIC)).rglob("*.parquet")
+    cut(path)
+    (found,), _ = world.compared()
+    assert (found.kind, found.file) == (Kind.TABLE_FILE, str(path))
+
+
+def test_a_file_that_is_missing_is_named_also_while_the_table_moves_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look is at a later version than the one before."""
+    uri = table_uri(world.landing.root, TOPIC)
+    remove(path := file_of(world, 0))
+    before = landed_table(world.landing.root, TOPIC)
+    assert before is not None
+
+    def moving(root: str, topic: str) -> comparing.LandedTable | None:
+        open_table(uri).append_numbered([], "moves", len(moves))
+        moves.append(topic)
+        return landed_table(root, topic)
+
+    moves: list[str] = []
+    monkeypatch.setattr(comparing, "landed_table", moving)
+    findings, _ = compare_table(in_this_process, world.landing.root, before, [world.held.partition()])
+    assert [(each.kind, each.file) for each in findings] == [(Kind.TABLE_FILE, str(path))]
+    assert moves
+
+
+def test_files_that_were_joined_meanwhile_are_not_taken_for_missing(world: World) -> None:
+    before = landed_table(world.landing.root, TOPIC)
+    assert before is not None
+    compact(table_uri(world.landing.root, TOPIC))
+    remove(Path(before.table.storage.full_path(before.table.files[0].path)))
+    compared = compare_table(in_this_process, world.landing.root, before, [world.held.partition()])
+    assert compared == ([], 120)
+
+
+# With a broker
+
+
+TOPICS = ("orders", "payments")
+
+
+class Site:
+    """A broker with two topics, both of which have landed."""
+
+    def __init__(self, broker: Broker, root: Path) -> None:
+        self.broker, self.root = broker, str(root)
+        for topic in TOPICS:
+            broker.create_topic(topic, 1)
+            self.send(topic)
+            self.land(topic)
+
+    def send(self, topic: str) -> None:
+        with self.broker.cluster() as client:
+            Producer(client).send(topic, [OutgoingRecord(b"%d" % number, b"key") for number in range(20)])
+
+    def land(self, topic: str) -> None:
+        """In two files."""
+        with self.broker.cluster() as client:
+            spec = TableSpec(topic, format_id(client.topic(topic).topic_id), TableKind.RAW)
+        table = open_or_create(table_uri(self.root, topic), spec)
+        landing = self.broker.records(topic)
+        for part in (landing[:10], landing[10:]):
+            offsets, times = [each.offset for each in part], [each.timestamp for each in part]
+            values = [each.value for each in part]
+            land(table, 0, records(offsets, values, keys=[each.key for each in part], timestamps_ms=times))
+
+    def log(self, topic: str) -> list[Path]:
+        return sorted(Path(table_uri(self.root, topic), "_delta_log").glob("*.json"))
+
+    def audited(
+        self, root: str | None = None, *, topics: list[str] | None = None, running: bool = True
+    ) -> Report:
+        return audit(
+            [self.broker.data_dir],
+            bootstrap=self.broker.bootstrap if running else None,
+            table_root=root or self.root,
+            topics=topics,
+            tasks=in_this_process,
+        )
+
+
+@pytest.fixture
+def site(chronik_broker_factory: BrokerFactory, tmp_path: Path) -> Site:
+    return Site(chronik_broker_factory(), tmp_path / "tables")
+
+
+def test_a_damaged_file_of_one_table_keeps_nothing_else_from_being_looked_at(site: Site) -> None:
+    assert site.audited().is_clean
+    path = next(Path(table_uri(site.root, "orders")).rglob("*.parquet"))
+    cut(path)
+    remove(gone := next(Path(table_uri(site.root, "payments")).rglob("*.parquet")))
+    report = site.audited()
+    assert {(each.kind, each.topic, each.file) for each in report.findings} == {
+        (Kind.TABLE_FILE, "orders", str(path)),
+        (Kind.TABLE_FILE, "payments", str(gone)),
+    }
+    assert (report.exit_code, report.tables, report.unseen) == (1, 2, [])
+    assert "WRONG  20 rows of 2 tables equal their records: 2 findings" in report.text()
+
+
+def test_a_table_that_cannot_be_opened_is_told_and_the_others_are_looked_at(site: Site) -> None:
+    cut_short = site.log("orders")[-1]
+    cut_short.write_bytes(cut_short.read_bytes()[:50])
+    report = site.audited()
+    (told,) = report.unseen
+    assert told.startswith(table_uri(site.root, "orders"))
+    assert "\n" not in told
+    assert (report.exit_code, report.findings, report.tables, report.rows) == (2, [], 1, 20)
+    remove(next(Path(table_uri(site.root, "payments")).rglob("*.parquet")))
+    report = site.audited()
+    assert (report.exit_code, report.unseen) == (1, [told])
+    assert [(each.kind, each.topic) for each in report.findings] == [(Kind.TABLE_FILE, "payments")]
+
+
+def test_a_table_that_breaks_while_it_is_looked_at_is_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was found in it is looked at once more, and by then it cannot be opened."""
+    remove(next(Path(table_uri(site.root, "orders")).rglob("*.parquet")))
+    opened: list[str] = []
+
+    def breaking(root: str, topic: str) -> comparing.LandedTable | None:
+        opened.append(topic)
+        cut(site.log("orders")[-1])
+        return landed_table(root, topic)
+
+    monkeypatch.setattr(comparing, "landed_table", breaking)
+    report = site.audited()
+    assert opened == ["orders"]
+    assert (report.exit_code, report.findings, len(report.unseen), report.tables) == (2, [], 1, 1)
+
+
+# Tables that are not there
+
+
+def test_a_root_that_is_not_there_cannot_be_looked_at(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    mistyped = f"{site.root}x"
+    with pytest.raises(CannotLook, match="there is no folder"):
+        site.audited(mistyped)
+    folder, bootstrap = str(site.broker.data_dir), site.broker.bootstrap
+    assert main(["pipeline", "audit", "--data-dir", folder, "-b", bootstrap, "--table-root", mistyped]) == 2
+    assert capsys.readouterr().err == f"chronik: there is no folder {mistyped}\n"
+
+
+def test_a_root_without_a_table_of_any_topic_is_not_clean(site: Site, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(table_uri(site.root, "orders"), other / "something else")
+    report = site.audited(str(other))
+    assert (report.exit_code, report.unseen) == (2, [f"{other} has no table of any of the topics"])
+    assert "equal their records" not in report.text()
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_a_topic_that_lands_and_has_records_must_have_a_table(site: Site, running: bool) -> None:
+    site.broker.create_topic("landing", 1, {ENABLED: "true"})
+    site.broker.create_topic("plain", 1)
+    site.broker.create_topic("new", 1, {ENABLED: "true"})
+    assert site.audited().is_clean
+    site.send("plain")
+    assert site.audited().is_clean
+    site.send("landing")
+    if not running:
+        site.broker.stop()
+    report = site.audited(running=running)
+    assert (report.exit_code, report.tables, report.rows) == (2, 2, 40)
+    assert report.unseen == [f"{site.root} has no table of landing, which has {ENABLED}=true and records"]
+
+
+def test_a_topic_that_was_asked_for_must_have_a_table(site: Site) -> None:
+    assert site.audited(topics=["orders"]).is_clean
+    site.broker.create_topic("plain", 1)
+    report = site.audited(topics=["orders", "plain"])
+    assert (report.exit_code, report.tables) == (2, 1)
+    assert report.unseen == [f"{site.root} has no table of plain, which was asked for"]
+
+
+@pytest.mark.parametrize("leftover", ["empty", "no folder"])
+def test_files_of_a_table_that_has_lost_its_log_are_not_taken_for_no_table(site: Site, leftover: str) -> None:
+    uri = table_uri(site.root, "orders")
+    if leftover == "empty":
+        for path in site.log("orders"):
+            path.unlink()
+    else:
+        shutil.rmtree(Path(uri, "_delta_log"))
+    report = site.audited()
+    assert (report.exit_code, report.tables, report.findings) == (2, 1, [])
+    assert report.unseen == [f"{uri} has Parquet files, and no log that says which of them are the table's"]

@@ -1,0 +1,75 @@
+"""Topics come and go while an audit plans: those that stay are looked at."""
+
+from __future__ import annotations
+
+import pytest
+
+from chronik.client.admin import delete_topics, list_topics
+from chronik.client.cluster import Cluster
+from chronik.client.producer import Producer
+from chronik.client.records import OutgoingRecord
+from chronik.pipeline.audit import audit, standing
+from chronik.pipeline.spark.tasks import in_this_process
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.metadata import MetadataResponseTopic
+from chronik.testing import Broker
+from chronik.testing.plugin import BrokerFactory
+
+
+@pytest.fixture
+def broker(chronik_broker_factory: BrokerFactory) -> Broker:
+    started = chronik_broker_factory()
+    started.create_topic("stays", 2)
+    with started.cluster() as client:
+        Producer(client).send("stays", [OutgoingRecord(b"%d" % number, b"%d" % number) for number in range(100)])
+    return started
+
+
+class Deleting:
+    """Lists topics; as soon as they are listed, the next of `doomed` is deleted."""
+
+    def __init__(self, broker: Broker, doomed: list[str]) -> None:
+        self.doomed, self.looks = doomed, 0
+        for name in doomed:
+            broker.create_topic(name, 2)
+
+    def __call__(self, cluster: Cluster) -> list[MetadataResponseTopic]:
+        self.looks += 1
+        found = list_topics(cluster)
+        if self.doomed:
+            delete_topics(cluster, [self.doomed.pop()])
+        return found
+
+
+def test_topics_that_are_deleted_while_they_are_planned_are_left_out(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deleting = Deleting(broker, ["one", "another"])
+    monkeypatch.setattr(standing, "list_topics", deleting)
+    report = audit([broker.data_dir], bootstrap=broker.bootstrap, tasks=in_this_process)
+    assert deleting.looks == 3
+    assert report.is_clean, report.text()
+    assert (report.topics, report.partitions, report.records) == (1, 2, 100)
+
+
+def test_what_is_not_known_when_its_configs_are_asked_for_is_listed_again(broker: Broker) -> None:
+    broker.fail("DescribeConfigs", "UNKNOWN_TOPIC_OR_PARTITION", times=1)
+    report = audit([broker.data_dir], bootstrap=broker.bootstrap, tasks=in_this_process)
+    assert report.is_clean, report.text()
+    assert report.records == 100
+
+
+def test_planning_does_not_begin_again_for_ever(broker: Broker) -> None:
+    broker.fail("DescribeConfigs", "UNKNOWN_TOPIC_OR_PARTITION", times=None)
+    with pytest.raises(KafkaError) as raised:
+        audit([broker.data_dir], bootstrap=broker.bootstrap, tasks=in_this_process)
+    assert raised.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    asked = [each for each in broker.last_requests(100) if each.api == "DescribeConfigs"]
+    assert len(asked) == standing.LOOKS_MAX
+
+
+def test_other_answers_of_brokers_end_it_at_once(broker: Broker) -> None:
+    broker.fail("DescribeConfigs", "TOPIC_AUTHORIZATION_FAILED", times=1)
+    with pytest.raises(KafkaError) as raised:
+        audit([broker.data_dir], bootstrap=broker.bootstrap, tasks=in_this_process)
+    assert raised.value.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED

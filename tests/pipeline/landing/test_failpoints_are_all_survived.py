@@ -1,0 +1,127 @@
+"""`chronik pipeline run` dies at every point where it can, in local mode: each record is in its table once.
+
+Each death leaves the work to the run after it, which knows the tables and nothing else: there is no checkpoint to lose,
+and even the group is another one. After every run the tables hold exactly what their offsets say, compared with the
+producer's own journal by partition, offset and CRC.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chronik.client.records import OutgoingRecord
+from chronik.pipeline.landing import failpoints
+from chronik.pipeline.landing.settings import FORMAT
+from chronik.pipeline.tables.opening import open_table
+from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
+from chronik.pipeline.tables.topic_table import TableMissing
+from chronik.testing import Broker
+from tests.long import count
+from tests.pipeline.landing_rows import JournalledTopic, positions
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+RECORDS = count(50_000, 200_000)
+PARTITIONS = 3
+RUN_SECONDS_MAX = 300
+
+RUNS = (
+    (failpoints.BEFORE_FILES, failpoints.SCHEMA_CHANGE),
+    (failpoints.AFTER_FILES, failpoints.SPARK_COMMIT),
+    (failpoints.DEAD_LETTER_COMMIT,),
+    (failpoints.DATA_COMMIT,),
+    (f"{failpoints.GROUP_COMMIT}:2",),  # of the second topic
+    (),
+)
+WORKER_DIED = "Python worker exited unexpectedly"
+
+
+@pytest.fixture
+def topics(chronik_broker: Broker, chronik_topic: str) -> dict[str, JournalledTopic]:
+    names = {kind: f"{chronik_topic}-{kind}" for kind in ("json", "raw")}  # they land in this order
+    for kind, name in names.items():
+        chronik_broker.create_topic(name, PARTITIONS, {FORMAT: kind})
+    return {kind: JournalledTopic(chronik_broker, name) for kind, name in names.items()}
+
+
+def portion(turn: int, size: int) -> list[OutgoingRecord]:
+    """JSON with a field that is new in each turn, a few tombstones, and some that is none."""
+    records = []
+    for number in range(size):
+        value: bytes | None = json.dumps({"n": number, f"new_in_{turn}": number / 2}).encode()
+        if number % 97 == 0:
+            value = b"not JSON %d" % number
+        elif number % 89 == 0:
+            value = None
+        records.append(OutgoingRecord(value, key=b"%d" % number, partition=number % PARTITIONS))
+    return records
+
+
+def run(broker: Broker, root: Path, names: list[str], turn: int, points: tuple[str, ...]) -> tuple[int, str]:
+    arguments = ["--once", "-b", broker.bootstrap, "--table-root", str(root), "--topics", ",".join(names)]
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "chronik", "pipeline", "run", *arguments, "--group", f"turn-{turn}"],
+        env=os.environ | {failpoints.VARIABLE: ",".join(points)},
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECONDS_MAX,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+def check(root: Path, topic: JournalledTopic) -> int:
+    """What is in the tables is what their offsets say, once. Returns how many records that are."""
+    uri, dead_uri = table_uri(str(root), topic.name), dead_letters_uri(str(root), topic.name)
+    try:
+        committer = open_table(uri)
+    except TableMissing:
+        return 0
+    ends = committer.next_offsets()
+    truth = sorted((each for each in topic.journal if each[1] < ends.get(each[0], 0)), key=_place)
+    good = positions(uri)
+    assert len(set(good)) == len(good)
+    dead = positions(dead_uri) if Path(dead_uri).exists() else []
+    assert len(set(dead)) == len(dead)
+    # Dead letters are committed first: a run that died has left some that are ahead of the rows.
+    assert sorted(good + [each for each in dead if each[1] < ends.get(each[0], 0)], key=_place) == truth
+    assert not set(good) & set(dead)
+    assert set(dead) <= set(topic.journal)
+    return len(truth)
+
+
+def _place(position: tuple[int, int, int | None]) -> tuple[int, int]:
+    return position[:2]
+
+
+def parquet_files(root: Path, topic: JournalledTopic) -> tuple[int, int]:
+    """In the folder, and in the table."""
+    uri = table_uri(str(root), topic.name)
+    return len(list(Path(uri).rglob("*.parquet"))), len(open_table(uri).snapshot().file_uris)
+
+
+def test_each_record_lands_once_whatever_point_the_run_dies_at(
+    chronik_broker: Broker, topics: dict[str, JournalledTopic], tmp_path: Path
+) -> None:
+    size = RECORDS // len(RUNS) // len(topics) + 1
+    names = [topic.name for topic in topics.values()]
+    for turn, points in enumerate(RUNS):
+        for topic in topics.values():
+            topic.send(portion(turn, size))
+        code, said = run(chronik_broker, tmp_path, names, turn, points)
+        assert code == (failpoints.EXIT_CODE if points else 0), said
+        assert (WORKER_DIED in said) == any(point in failpoints.IN_TASKS for point in points), said
+        landed = [check(tmp_path, topic) for topic in topics.values()]
+        if failpoints.AFTER_FILES in points:
+            written, named = parquet_files(tmp_path, topics["raw"])
+            assert written > named == 0, "what was written before the death is no part of the table"
+    assert landed == [len(topic.journal) for topic in topics.values()]
+    assert sum(landed) >= RECORDS
+    dead = positions(dead_letters_uri(str(tmp_path), topics["json"].name))
+    assert len(dead) == len(RUNS) * len(range(0, size, 97))

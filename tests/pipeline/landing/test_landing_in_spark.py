@@ -1,0 +1,407 @@
+"""Topics land in tables by real Spark jobs from a real broker: rows, columns, dead letters, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from chronik.client.admin import NewTopic, create_partitions, create_topics, delete_topics
+from chronik.client.cluster import Cluster
+from chronik.client.groups import committed_offsets
+from chronik.client.records import OutgoingRecord, TopicPartition
+from chronik.pipeline.journal.reporting import NoReporter, State, TopicReport
+from chronik.pipeline.landing import run
+from chronik.pipeline.landing.driver import LandingFailed
+from chronik.pipeline.landing.plan import TASK_RECORDS_MIN
+from chronik.pipeline.landing.settings import ENABLED, FORMAT, PARTITION_BY, LandingSettings, Wishes
+from chronik.pipeline.landing.task import run_task
+from chronik.pipeline.landing.topic import Round, TopicLanding
+from chronik.pipeline.tables.layout import Kind
+from chronik.pipeline.tables.opening import open_table
+from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
+from chronik.pipeline.tables.topic_table import TopicTable
+from chronik.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from chronik.testing import Broker
+from tests.pipeline.landing_rows import JournalledTopic, positions, rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from chronik.pipeline.landing import Summary
+
+pytestmark = pytest.mark.chronik_topic(partitions=3)
+
+NOON_MS = 1_714_564_800_000
+DAY_MS = 86_400_000
+
+STOP_SECONDS_MAX = 120.0
+
+
+class Heard(NoReporter):
+    def __init__(self, paused: tuple[str, ...] = ()) -> None:
+        self.reports: list[TopicReport] = []
+        self._paused = paused
+
+    def report(self, report: TopicReport) -> None:
+        self.reports.append(report)
+
+    def paused(self, topic: str) -> bool:
+        return topic in self._paused
+
+    def last(self, topic: str) -> TopicReport:
+        return [each for each in self.reports_of(topic) if each.state is not State.STOPPED][-1]
+
+    def has_told(self, topic: str, next_offsets: Mapping[int, int]) -> bool:
+        return any(report.next_offsets == next_offsets for report in self.reports_of(topic))
+
+    def reports_of(self, topic: str) -> list[TopicReport]:
+        return [each for each in self.reports if each.topic == topic]
+
+
+class Landing:
+    """Lands into a folder of the test's own."""
+
+    def __init__(self, spark: SparkSession, broker: Broker, folder: Path) -> None:
+        self._spark, self._broker, self.root = spark, broker, str(folder)
+
+    def __call__(self, *topics: str, heard: Heard | None = None, **options: Any) -> Summary:
+        return run(
+            self._broker.bootstrap,
+            self.root,
+            topics or None,
+            once=True,
+            spark=self._spark,
+            reporter=heard or Heard(),
+            **options,
+        )
+
+    def committer(self, topic: str) -> TopicTable:
+        return open_table(table_uri(self.root, topic))
+
+    def table(self, topic: str) -> pa.Table:
+        return rows(self.committer(topic).snapshot()).sort_by([("_partition", "ascending"), ("_offset", "ascending")])
+
+    def dead_letters(self, topic: str) -> pa.Table:
+        snapshot = open_table(dead_letters_uri(self.root, topic)).snapshot()
+        return rows(snapshot).sort_by([("_partition", "ascending"), ("_offset", "ascending")])
+
+
+@pytest.fixture
+def landing(spark: SparkSession, chronik_broker: Broker, tmp_path: Path) -> Landing:
+    return Landing(spark, chronik_broker, tmp_path)
+
+
+@pytest.fixture
+def topic(chronik_broker: Broker, chronik_topic: str) -> JournalledTopic:
+    return JournalledTopic(chronik_broker, chronik_topic)
+
+
+@pytest.fixture
+def cluster(chronik_broker: Broker) -> Iterator[Cluster]:
+    with chronik_broker.cluster() as cluster:
+        yield cluster
+
+
+def raw(number: int) -> OutgoingRecord:
+    """With and without key, value and headers; over three days, and some at no time at all."""
+    return OutgoingRecord(
+        value=None if number % 11 == 0 else b"value %d" % number,
+        key=None if number % 7 == 0 else b"key %d" % number,
+        headers=(("a", b"%d" % number), ("b", None)) if number % 5 == 0 else (),
+        timestamp=-1 if number % 13 == 0 else NOON_MS + number // 3 % 3 * DAY_MS,
+        partition=number % 3,
+    )
+
+
+def sent_json(value: Any, partition: int = 0, key: bytes | None = None) -> OutgoingRecord:
+    text = value if isinstance(value, bytes) or value is None else json.dumps(value).encode()
+    return OutgoingRecord(text, key=key, partition=partition, timestamp=NOON_MS)
+
+
+def test_a_raw_table_holds_every_record_as_it_is(
+    landing: Landing, topic: JournalledTopic, chronik_broker: Broker, cluster: Cluster
+) -> None:
+    count = 3 * TASK_RECORDS_MIN  # enough for several tasks
+    topic.send([raw(number) for number in range(count)])
+    heard = Heard()
+    summary = landing(topic.name, heard=heard, group=f"{topic.name}-group")
+    assert summary.rows == {topic.name: count}
+    table = landing.table(topic.name)
+    truth = chronik_broker.records(topic.name)
+    assert table["_offset"].to_pylist() == [record.offset for record in truth]
+    assert table["_partition"].to_pylist() == [record.partition for record in truth]
+    assert table["_key"].to_pylist() == [record.key for record in truth]
+    assert table["_value"].to_pylist() == [record.value for record in truth]
+    headers = [tuple((each["key"], each["value"]) for each in row or ()) for row in table["_headers"].to_pylist()]
+    assert headers == [record.headers for record in truth]
+    assert len(set(table["_date"].to_pylist())) == 4
+    files = landing.committer(topic.name).snapshot().file_uris
+    assert len(files) == 2 * 4, "two tasks, each a file for every day"
+    ends = dict.fromkeys(range(3), count // 3)
+    assert landing.committer(topic.name).next_offsets() == ends
+    told = committed_offsets(cluster, f"{topic.name}-group")
+    assert {each.partition: found.offset for each, found in told.items()} == ends
+    report = heard.last(topic.name)
+    assert (report.state, report.lag, report.round_rows) == (State.WAITING, 0, count)
+    assert report.high_watermarks == ends
+
+
+def test_later_rounds_continue_new_partitions_join_and_nothing_lands_twice(
+    landing: Landing, topic: JournalledTopic, cluster: Cluster
+) -> None:
+    topic.send([raw(number) for number in range(100)])
+    heard = Heard()
+    landing(topic.name, round_records_max=40, heard=heard)
+    rounds = [report.round_rows for report in heard.reports if report.state is not State.STOPPED]
+    assert sum(rounds) == 100
+    assert max(rounds) <= 40
+    create_partitions(cluster, topic.name, 4)
+    topic.send([raw(number) for number in range(30)])
+    topic.send([OutgoingRecord(b"new", partition=3)])
+    # Whoever continues knows the table alone: another group, and no state of the run before.
+    assert landing(topic.name, group="another").rows == {topic.name: 31}
+    assert landing(topic.name).rows == {topic.name: 0}
+    assert positions(table_uri(landing.root, topic.name)) == sorted(topic.journal, key=lambda each: each[:2])
+
+
+def test_json_fields_become_columns_that_grow_and_nothing_is_lost(landing: Landing, topic: JournalledTopic) -> None:
+    topic.send([sent_json({"id": 1, "price": 2}), sent_json({"id": 2, "price": 2.5}, 1), sent_json(None, 2, b"gone")])
+    landing(topic.name, format="json")
+    assert landing.committer(topic.name).snapshot().schema.field("price").type == pa.float64()
+    topic.send(
+        [
+            sent_json({"id": 3, "price": 1, "at": {"city": "Ulm"}}),  # a new field
+            sent_json({"id": "four", "price": 1}),  # a type conflict
+            sent_json({"ID": 5, "price": 1}),  # a name clash
+            sent_json({"id": 6, "_offset": 9, "a b": 1}),  # names that cannot be columns
+            sent_json({"id": 7, "at": {"city": "Bonn", "zip": 53111}}, 1),  # a field within a field
+        ]
+    )
+    heard = Heard()
+    landing(topic.name, heard=heard)  # the table says that it is decoded
+    names = ("id", "price", "at", "_rescued")
+    found = [tuple(row[name] for name in names) for row in landing.table(topic.name).to_pylist()]
+    assert found == [
+        (1, 2.0, None, None),
+        (3, 1.0, {"city": "Ulm", "zip": None}, None),
+        (None, 1.0, None, '{"id":"four"}'),
+        (None, 1.0, None, '{"ID":5}'),
+        (6, None, None, '{"_offset":9,"a b":1}'),
+        (2, 2.5, None, None),
+        (7, None, {"city": "Bonn", "zip": 53111}, None),
+        (None, None, None, None),
+    ]
+    assert positions(table_uri(landing.root, topic.name)) == sorted(topic.journal, key=lambda each: each[:2])
+    version = landing.committer(topic.name).snapshot().version
+    assert version == 4, "created, columns, rows, columns, rows"
+
+
+def test_what_cannot_be_decoded_is_a_dead_letter_with_bytes_position_and_reason(
+    landing: Landing, topic: JournalledTopic
+) -> None:
+    bad: Mapping[bytes, str] = {b"{": "truncated", b"[1]": "a list", b"null": "null", b'{"a":"\xff"}': "", b"": ""}
+    topic.send([record for value in bad for record in (sent_json({"a": "b"}), sent_json(value))])
+    summary = landing(topic.name, format="json", partition_by="hour")
+    assert (summary.rows[topic.name], summary.dead_letters[topic.name]) == (5, 5)
+    dead = landing.dead_letters(topic.name).to_pylist()
+    assert [row["_value"] for row in dead] == list(bad)
+    assert [row["_offset"] for row in dead] == [1, 3, 5, 7, 9]
+    for row, reason in zip(dead, bad.values(), strict=True):
+        assert row["_error"]
+        assert reason in row["_error"]
+    both = positions(table_uri(landing.root, topic.name), dead_letters_uri(landing.root, topic.name))
+    assert both == topic.journal
+
+
+def test_dead_letters_of_a_round_that_did_not_end_are_there_once(landing: Landing, topic: JournalledTopic) -> None:
+    topic.send([sent_json(b"bad %d" % number if number % 2 else {"a": number}) for number in range(10)])
+    landing(topic.name, format="json")
+    # As if the driver had died between the two commits: the rows go, the dead letters stay.
+    shutil.rmtree(table_uri(landing.root, topic.name))
+    topic.send([sent_json(b"bad %d" % number if number % 2 else {"a": number}) for number in range(10)])
+    assert landing(topic.name, format="json").dead_letters == {topic.name: 5}
+    both = positions(table_uri(landing.root, topic.name), dead_letters_uri(landing.root, topic.name))
+    assert both == topic.journal
+
+
+def test_two_drivers_at_once_neither_lose_nor_double_a_row(
+    landing: Landing, topic: JournalledTopic, chronik_broker: Broker
+) -> None:
+    total = 6
+    stop = threading.Event()
+    failures: list[BaseException] = []
+
+    def drive() -> None:
+        try:
+            while not stop.is_set():
+                landing(topic.name, format="json")
+            landing(topic.name, format="json")
+        except BaseException as error:
+            failures.append(error)
+
+    drivers = [threading.Thread(target=drive) for _ in range(2)]
+    topic.send([sent_json({"start": True}, partition) for partition in range(3)])
+    for driver in drivers:
+        driver.start()
+    for turn in range(total):
+        records = [
+            sent_json(b"bad" if number % 10 == 0 else {"n": number, f"new{turn}": 1}, number % 3)
+            for number in range(300)
+        ]
+        topic.send(records)
+    stop.set()
+    for driver in drivers:
+        driver.join(300)
+    assert not failures
+    assert not any(driver.is_alive() for driver in drivers)
+    both = positions(table_uri(landing.root, topic.name), dead_letters_uri(landing.root, topic.name))
+    assert both == sorted(topic.journal, key=lambda each: each[:2])
+    assert len(both) == 3 + 300 * total
+
+
+@pytest.mark.parametrize("records_of_the_slower", [6, 12])
+def test_a_round_that_another_driver_overtook_is_dropped_and_planned_again(
+    landing: Landing, topic: JournalledTopic, cluster: Cluster, records_of_the_slower: int
+) -> None:
+    """The slower of the two has read the same records, or more than that."""
+    bad_and_good = [sent_json(b"bad" if number % 3 == 0 else {"n": number}) for number in range(6)]
+    settings = LandingSettings(topic.broker.bootstrap, landing.root, wishes=Wishes(Kind.DECODED), group="overtaken")
+    topic.send(bad_and_good)
+    quick, slow = (TopicLanding(topic.name, settings, cluster) for _ in range(2))
+    first = prepared(quick)
+    if records_of_the_slower > 6:
+        topic.send(bad_and_good)
+    second = prepared(slow)
+    assert first.commit().rows == 4
+    done = second.commit()
+    assert done.rows == 0
+    assert done.superseded
+    while not (again := prepared(slow)).complete or again.commit().superseded:
+        pass
+    both = positions(table_uri(landing.root, topic.name), dead_letters_uri(landing.root, topic.name))
+    assert both == topic.journal
+    assert len(both) == records_of_the_slower
+
+
+def prepared(landing: TopicLanding) -> Round:
+    """A round that has only to be committed. Its tasks ran here: it is not about Spark."""
+    round = landing.plan(tasks_max=2)
+    while round.tasks:
+        round.take([run_task(task) for task in round.tasks])
+    return round
+
+
+def test_a_pipeline_lands_topics_as_they_come_until_it_is_stopped(
+    landing: Landing, chronik_broker: Broker, chronik_topic: str, spark: SparkSession
+) -> None:
+    stop, heard = threading.Event(), Heard()
+    thread = threading.Thread(
+        target=lambda: run(
+            chronik_broker.bootstrap, landing.root, interval_s=0.1, spark=spark, reporter=heard, stop=stop
+        )
+    )
+    thread.start()
+    try:
+        name = f"{chronik_topic}-late"
+        chronik_broker.create_topic(name, 1, {ENABLED: "true"})
+        late = JournalledTopic(chronik_broker, name)
+        for number in range(3):
+            late.send([OutgoingRecord(b"%d" % number, partition=0)])
+            wait_until(lambda end=number + 1: heard.has_told(name, {0: end}))  # type: ignore[misc]
+    finally:
+        stop.set()
+        thread.join(STOP_SECONDS_MAX)
+    assert not thread.is_alive()
+    assert positions(table_uri(landing.root, name)) == late.journal
+    assert chronik_topic not in {report.topic for report in heard.reports}
+    assert heard.reports_of(name)[-1].state is State.STOPPED
+
+
+def wait_until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + STOP_SECONDS_MAX
+    while not done():
+        assert time.monotonic() < deadline, "not in time"
+        time.sleep(0.05)
+
+
+def test_a_topic_that_fails_is_told_and_does_not_stop_the_others(landing: Landing, topic: JournalledTopic) -> None:
+    topic.send([raw(number) for number in range(9)])
+    heard = Heard()
+    with pytest.raises(LandingFailed, match="nowhere: UNKNOWN_TOPIC_OR_PARTITION"):
+        landing("nowhere", topic.name, heard=heard)
+    assert heard.last("nowhere").state is State.FAILING
+    assert "nowhere" in (heard.last("nowhere").last_error or "")
+    assert heard.last(topic.name).state is State.WAITING
+    assert len(positions(table_uri(landing.root, topic.name))) == 9
+
+
+def test_a_paused_topic_does_not_land(landing: Landing, topic: JournalledTopic) -> None:
+    topic.send([raw(1)])
+    heard = Heard(paused=(topic.name,))
+    assert landing(topic.name, heard=heard).rows == {topic.name: 0}
+    assert heard.last(topic.name).state is State.PAUSED
+    assert landing(topic.name).rows == {topic.name: 1}
+
+
+def test_records_that_retention_took_before_they_landed_are_named(
+    landing: Landing, topic: JournalledTopic, cluster: Cluster
+) -> None:
+    topic.send([OutgoingRecord(b"v", partition=0) for _ in range(4)])
+    landing(topic.name)
+    topic.send([OutgoingRecord(b"v", partition=0) for _ in range(6)])
+    partition = DeleteRecordsPartition(partition_index=0, offset=7)
+    request = DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic(name=topic.name, partitions=[partition])], timeout_ms=10_000
+    )
+    cluster.leader(TopicPartition(topic.name, 0)).request(request, DeleteRecordsResponse)
+    with pytest.raises(LandingFailed, match="offsets 4 to 6 are gone"):
+        landing(topic.name)
+    heard = Heard()
+    assert landing(topic.name, allow_data_loss=True, heard=heard).rows == {topic.name: 3}
+    assert any("offsets 4 to 6" in warning for report in heard.reports for warning in report.warnings)
+    offsets = [offset for _, offset, _ in positions(table_uri(landing.root, topic.name))]
+    assert offsets == [0, 1, 2, 3, 7, 8, 9]
+    assert landing.committer(topic.name).next_offsets() == {0: 10}
+
+
+def test_a_topic_that_was_created_again_does_not_go_into_the_old_table(
+    landing: Landing, topic: JournalledTopic, cluster: Cluster
+) -> None:
+    topic.send([raw(number) for number in range(9)])
+    landing(topic.name)
+    delete_topics(cluster, [topic.name])
+    create_topics(cluster, [NewTopic(topic.name, 3)])
+    topic.send([raw(number) for number in range(30)])
+    with pytest.raises(LandingFailed, match="was deleted and created again"):
+        landing(topic.name)
+    assert len(positions(table_uri(landing.root, topic.name))) == 9
+
+
+def test_a_table_of_another_kind_is_left_alone(landing: Landing, topic: JournalledTopic) -> None:
+    topic.send([raw(1)])
+    landing(topic.name, format="raw", partition_by="none")
+    with pytest.raises(LandingFailed, match=r"raw, partitioned by none, not for .* decoded, partitioned by none"):
+        landing(topic.name, format="json")
+
+
+def test_topics_that_say_so_land_as_they_say(landing: Landing, chronik_broker: Broker, chronik_topic: str) -> None:
+    name = f"{chronik_topic}-json"
+    chronik_broker.create_topic(name, 1, {ENABLED: "true", FORMAT: "json", PARTITION_BY: "hour"})
+    JournalledTopic(chronik_broker, name).send([sent_json({"a": 1})])
+    summary = landing()
+    assert summary.rows[name] == 1
+    assert chronik_topic not in summary.rows
+    assert {"a", "_hour"} <= set(landing.table(name).column_names)

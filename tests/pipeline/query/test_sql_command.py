@@ -1,0 +1,194 @@
+"""`chronik pipeline sql` as people call it: a server that stays, rows in three formats, errors in one line."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from chronik.cli.main import main
+from chronik.client.producer import Producer
+from chronik.client.records import OutgoingRecord
+from chronik.pipeline.spark.connect import running_server, stop_server
+from chronik.pipeline.tables.layout import Kind
+from chronik.pipeline.tables.opening import open_or_create
+from chronik.pipeline.tables.storage import table_uri
+from chronik.pipeline.tables.topic_table import TableSpec
+from chronik.testing import Broker
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+SECONDS_MAX = 300.0
+NOON_MS = 1_714_564_800_000
+
+IN_ONE_PROCESS = """
+import contextlib, io, json, sys
+from chronik.cli.main import main
+for words in json.load(sys.stdin):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(words)
+    print(json.dumps([code, out.getvalue(), err.getvalue()]), flush=True)
+"""
+"""Of several commands each for itself, all but the first second would be spent importing PySpark."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+
+class Shell:
+    def __init__(self, broker: Broker, folder: Path) -> None:
+        self._common = ["-b", broker.bootstrap, "--table-root", "tables"]
+        self._folder = folder
+        self._environment = os.environ | {"XDG_CACHE_HOME": str(folder)}
+
+    def sql(self, *words: str) -> Ran:
+        command = [sys.executable, "-m", "chronik", *self._words(words)]
+        ran = self._run(command, None)
+        return Ran(ran.returncode, ran.stdout, ran.stderr)
+
+    def sql_each(self, *commands: tuple[str, ...]) -> list[Ran]:
+        ran = self._run([sys.executable, "-c", IN_ONE_PROCESS], json.dumps([self._words(each) for each in commands]))
+        assert ran.returncode == 0, ran.stderr
+        return [Ran(*json.loads(line)) for line in ran.stdout.splitlines()]
+
+    def _words(self, words: tuple[str, ...]) -> list[str]:
+        return ["pipeline", "sql", *words, *self._common]
+
+    def _run(self, command: list[str], given: str | None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command,
+            input=given,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=self._folder,
+            env=self._environment,
+            timeout=SECONDS_MAX,
+        )
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def shell(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    """A topic of three records of which nothing has landed in its decoded table yet, and a Spark that was started by
+    the first query over them."""
+    folder = tmp_path_factory.mktemp("sql")
+    fill(broker, str(folder / "tables"))
+    shell = Shell(broker, folder)
+    try:
+        first = shell.sql("SELECT count(*) AS orders FROM orders")
+        assert (first.code, first.out) == (0, "orders\n     3\n"), first.err
+        assert first.err.startswith("starting a Spark that stays")
+        assert len(first.err.splitlines()) == 1
+        yield shell
+    finally:
+        stop_server(folder / "chronik" / "connect")
+
+
+def fill(broker: Broker, root: str) -> None:
+    broker.create_topic("orders")
+    values = [{"n": 1, "text": "a,b"}, {"n": 2, "text": None}, {"n": 3, "text": "ü" * 100}]
+    with broker.cluster() as cluster:
+        records = [
+            OutgoingRecord(json.dumps(value).encode(), key=b"k", timestamp=NOON_MS + number)
+            for number, value in enumerate(values)
+        ]
+        Producer(cluster).send("orders", records)
+        (topic,) = cluster.metadata(["orders"]).topics
+    import pyarrow as pa
+
+    from chronik.ids import format_id
+
+    spec = TableSpec("orders", format_id(topic.topic_id), Kind.DECODED)
+    table = open_or_create(table_uri(root, "orders"), spec)
+    table.add_columns([pa.field("n", pa.int64()), pa.field("text", pa.string())])
+
+
+def test_the_server_that_was_started_answers_the_next_query_too(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "two.sql").write_text("SELECT max(n) AS n FROM orders; -- the largest\nSELECT 'x;y' AS t;")
+    ran = shell.sql("--file", str(tmp_path / "two.sql"))
+    assert (ran.code, ran.out, ran.err) == (0, "n\n3\nt\nx;y\n", "")
+
+
+def test_a_file_may_make_views_of_its_own(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "own.sql").write_text(
+        "CREATE TEMP VIEW large AS SELECT n FROM orders WHERE n > 1; SELECT 1 AS one; SELECT count(*) AS n FROM large;"
+        " EXECUTE IMMEDIATE 'SELECT min(n) AS n FROM orders';"
+    )
+    ran = shell.sql("--file", str(tmp_path / "own.sql"), "--format", "csv")
+    assert (ran.code, ran.out.split(), ran.err) == (0, ["one", "1", "n", "2", "n", "1"], "")
+
+
+def test_rows_come_as_a_table_as_json_or_as_csv(shell: Shell) -> None:
+    statement = "SELECT n, text, _key, _timestamp FROM orders ORDER BY n"
+    cut, json_lines, comma_separated = shell.sql_each(
+        (statement, "--rows", "2"), (statement, "--json"), (statement, "--format", "csv")
+    )
+    assert cut.out.splitlines() == [
+        "n  text  _key  _timestamp",
+        "1  a,b   k     2024-05-01T12:00:00Z",
+        "2  -     k     2024-05-01T12:00:00.001000Z",
+    ]
+    assert cut.err == "the first 2 rows; --rows N shows more, --format csv or json all\n"
+    first, *_, last = map(json.loads, json_lines.out.splitlines())
+    assert first == {"n": 1, "text": "a,b", "_key": "k", "_timestamp": "2024-05-01T12:00:00Z"}
+    assert (last["n"], last["text"]) == (3, "ü" * 100)
+    headings, *rows = csv.reader(StringIO(comma_separated.out))
+    assert headings == ["n", "text", "_key", "_timestamp"]
+    assert [row[:2] for row in rows] == [["1", "a,b"], ["2", ""], ["3", "ü" * 100]]
+    assert json_lines.err == comma_separated.err == ""
+
+
+def test_what_is_wrong_is_told_in_one_line(shell: Shell) -> None:
+    said = {
+        "SELEC 1": r"[PARSE_SYNTAX_ERROR]",
+        "SELECT count(*) FROM nobody": "[TABLE_OR_VIEW_NOT_FOUND] The table or view `nobody` cannot be found",
+        "SELECT m FROM orders": "[UNRESOLVED_COLUMN.WITH_SUGGESTION]",
+        "SELECT 1 / (n - 1) FROM orders": "[DIVIDE_BY_ZERO]",
+    }
+    for ran, expected in zip(shell.sql_each(*((each,) for each in said)), said.values(), strict=True):
+        assert (ran.code, ran.out) == (1, "")
+        assert ran.err.startswith(f"chronik: {expected}")
+        assert len(ran.err.splitlines()) == 1
+        if "UNRESOLVED" in expected:
+            assert "`text`" in ran.err, "columns that the statement does not name are suggested"
+
+
+def test_any_connect_server_will_do(shell: Shell, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = shell._folder / "chronik" / "connect"
+    server = running_server(folder)
+    assert server is not None
+    ran = shell.sql("SELECT sum(n) FROM orders_hot", "--master", server.url, "--timing")
+    assert (ran.code, ran.out.split()) == (0, ["sum(n)", "6"]), ran.err
+    assert "to get a Spark" in ran.err
+
+
+def test_a_file_that_is_no_text_is_told_in_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "latin.sql").write_bytes("SELECT 'Größe'".encode("latin-1"))
+    assert main(["pipeline", "sql", "--file", str(tmp_path / "latin.sql")]) == 1
+    said = capsys.readouterr().err
+    assert said == f"chronik: --file {tmp_path / 'latin.sql'}: not UTF-8 (byte 10)\n"
+
+
+def test_no_statement_or_two_are_refused_before_anything_starts(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["pipeline", "sql"], ["pipeline", "sql", "SELECT 1", "--file", "x"], ["pipeline", "sql", " ; -- x"]):
+        assert main(words) == 1
+        assert "statement" in capsys.readouterr().err

@@ -1,0 +1,330 @@
+"""Topics as views in a real Spark: landed rows and the live tail of a real broker, as one."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from chronik.client.admin import delete_topics
+from chronik.client.cluster import Cluster
+from chronik.client.producer import Producer
+from chronik.client.records import OutgoingRecord, TopicPartition
+from chronik.pipeline.landing.running import run
+from chronik.pipeline.query.failures import told
+from chronik.pipeline.query.snapshots import Unreadable
+from chronik.pipeline.query.sql import query
+from chronik.pipeline.query.views import NoSuchTopic, views
+from chronik.pipeline.tables.storage import table_uri
+from chronik.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from chronik.testing import Broker
+from tests.pipeline.landing_rows import compact
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
+
+pytestmark = pytest.mark.chronik_topic(partitions=2)
+
+DAY_MS = 86_400_000
+NOON_MS = 1_714_564_800_000
+"""Of 1 May 2024."""
+
+OWN = ["_partition", "_offset", "_timestamp", "_timestamp_ms", "_key", "_headers", "_value_crc32c", "_date"]
+
+
+@pytest.fixture
+def cluster(chronik_broker: Broker) -> Iterator[Cluster]:
+    with chronik_broker.cluster() as cluster:
+        yield cluster
+
+
+class Sql:
+    """Statements over one topic, `T` in them, and its landing."""
+
+    def __init__(self, spark: SparkSession, broker: Broker, cluster: Cluster, topic: str, root: Path) -> None:
+        self.spark, self.broker, self.cluster, self.topic = spark, broker, cluster, topic
+        self.root = str(root)
+
+    def rows(self, statement: str, *, prune: bool = False) -> list[Row]:
+        statement = re.sub(r"\bT(|_cold|_hot)\b", rf"`{self.topic}\1`", statement)
+        found: list[Row] = query(self.spark, statement, self.broker.bootstrap, self.root, prune=prune).collect()
+        return found
+
+    def offsets(self, name: str) -> list[tuple[int, int]]:
+        return sorted(tuple(row) for row in self.rows(f"SELECT _partition, _offset FROM {name}"))
+
+    def send(self, *values: bytes | None, partition: int = 0, timestamp: int | None = None) -> None:
+        records = [
+            OutgoingRecord(
+                value,
+                key=b"key %d" % number,
+                headers=(("h", b"%d" % number),) if number % 2 else (),
+                timestamp=NOON_MS + number if timestamp is None else timestamp,
+                partition=partition,
+            )
+            for number, value in enumerate(values)
+        ]
+        Producer(self.cluster).send(self.topic, records)
+
+    def land(self, format: str = "raw") -> None:
+        run(self.broker.bootstrap, self.root, [self.topic], once=True, format=format, spark=self.spark)
+
+    def delete_before(self, offset: int) -> None:
+        """As retention does."""
+        partitions = [DeleteRecordsPartition(partition_index=0, offset=offset)]
+        request = DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name=self.topic, partitions=partitions)], timeout_ms=10_000
+        )
+        self.cluster.leader(TopicPartition(self.topic, 0)).request(request, DeleteRecordsResponse)
+
+    def folders(self) -> Path:
+        return Path(table_uri(self.root, self.topic))
+
+
+@pytest.fixture
+def sql(spark: SparkSession, chronik_broker: Broker, cluster: Cluster, chronik_topic: str, tmp_path: Path) -> Sql:
+    return Sql(spark, chronik_broker, cluster, chronik_topic, tmp_path / "tables [1] {of} mine")
+
+
+def documents(*numbers: int, **more: Any) -> list[bytes]:
+    return [json.dumps({"n": number, **more}).encode() for number in numbers]
+
+
+def plain(rows: list[Row]) -> list[dict[str, Any]]:
+    return [row.asDict(recursive=True) for row in rows]
+
+
+def test_a_row_of_a_raw_topic_is_the_same_before_and_after_it_landed(sql: Sql) -> None:
+    sql.send(b"a", None, b"\xff")
+    sql.send(b"b", partition=1, timestamp=-1)
+    statement = "SELECT * FROM T ORDER BY _partition, _offset"
+    hot = sql.rows(statement)
+    assert hot[0].__fields__ == [*OWN, "_value"]
+    assert [row["_value"] and bytes(row["_value"]) for row in hot] == [b"a", None, b"\xff", b"b"]
+    assert [row["_timestamp_ms"] for row in hot] == [None, None, None, -1]
+    assert sql.offsets("T_cold") == []
+    sql.land()
+    assert sql.offsets("T_cold") == sql.offsets("T") == [(0, 0), (0, 1), (0, 2), (1, 0)]
+    assert sql.offsets("T_hot") == []
+    assert plain(sql.rows(statement)) == plain(hot)
+    sql.send(b"c")
+    assert sql.offsets("T_hot") == [(0, 3)]
+    assert sql.offsets("T") == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0)]
+
+
+def test_a_row_of_a_decoded_topic_is_the_same_before_and_after_it_landed(sql: Sql) -> None:
+    sql.send(*documents(0, 1, text="x", user={"id": 1}))
+    sql.land("json")
+    sql.send(*documents(2, user={"id": "two"}), b"no JSON", None, b'{"n": 2.5, "text": "y"}')
+    statement = "SELECT * FROM T ORDER BY _partition, _offset"
+    before = sql.rows(statement)
+    assert [row["n"] for row in before] == [0, 1, 2, None, None]
+    assert [row["_offset"] for row in before] == [0, 1, 2, 4, 5], "what cannot be decoded is no row"
+    assert [row["_rescued"] for row in before] == [None, None, '{"user":{"id":"two"}}', None, '{"n":2.5}']
+    assert sql.offsets("T_hot") == [(0, 2), (0, 4), (0, 5)]
+    sql.land("json")
+    assert sql.offsets("T_hot") == []
+    assert plain(sql.rows(statement)) == plain(before)
+
+
+def test_a_field_that_has_no_column_yet_is_in_rescued_until_it_lands(sql: Sql) -> None:
+    sql.send(*documents(0))
+    sql.land("json")
+    sql.send(*documents(1, color="red"))
+    hot = [tuple(row) for row in sql.rows("SELECT n, _rescued FROM T ORDER BY n")]
+    assert hot == [(0, None), (1, '{"color":"red"}')]
+    sql.land("json")
+    cold = [tuple(row) for row in sql.rows("SELECT n, color, _rescued FROM T ORDER BY n")]
+    assert cold == [(0, None, None), (1, "red", None)]
+
+
+def test_columns_that_are_not_named_change_nothing_but_the_work(sql: Sql) -> None:
+    sql.send(*documents(0, 1, text="x"))
+    sql.land("json")
+    sql.send(*documents(2, 3, text="y", more=1), b"no JSON")
+    for statement in (
+        "SELECT count(*) FROM T",
+        "SELECT sum(n), max(text) FROM T",
+        "SELECT n, _rescued FROM T ORDER BY n",
+        "SELECT _value_crc32c, _key, _headers, _date FROM T ORDER BY _offset",
+        "SELECT count(*) FROM (SELECT DISTINCT * FROM T)",
+    ):
+        rows = sql.rows(statement, prune=True)
+        assert rows
+        assert plain(rows) == plain(sql.rows(statement)), statement
+
+
+def test_filters_and_columns_reach_the_files_and_the_tail(sql: Sql) -> None:
+    sql.send(*documents(0, 1, text="x"))
+    sql.land("json")
+    sql.send(*documents(2, text="y"))
+    statement = "SELECT sum(n) FROM T WHERE n > 0 AND _date = DATE '2024-05-01'"
+    (row,) = sql.rows(f"EXPLAIN {statement}", prune=True)
+    plan = row[0]
+    assert "ReadSchema: struct<n:bigint>" in plan
+    assert "GreaterThan(n,0)" in plan[plan.index("PushedFilters") :]
+    assert "_date" in plan[plan.index("PartitionFilters") : plan.index("PushedFilters")]
+    (tail,) = [line for line in plan.splitlines() if "MapInArrow" in line]
+    assert "n#" in tail
+    assert "text#" not in tail
+    assert sql.rows(statement)[0][0] == 3
+
+
+def test_a_root_that_is_given_as_a_url_is_decoded_once(sql: Sql, tmp_path: Path) -> None:
+    sql.root = (tmp_path / "100% [mine]").as_uri()
+    sql.send(b"a", b"b")
+    sql.land()
+    sql.send(b"c")
+    rows = sql.rows("SELECT _date, _value FROM T ORDER BY _offset")
+    assert [bytes(row["_value"]) for row in rows] == [b"a", b"b", b"c"]
+    assert {row["_date"].day for row in rows} == {1}
+    assert [each.name for each in tmp_path.iterdir()] == ["100% [mine]"]
+
+
+@pytest.mark.parametrize("partitioning", ["hour", "none"])
+def test_tables_of_any_partitioning_are_read(sql: Sql, partitioning: str) -> None:
+    sql.send(b"a", timestamp=NOON_MS)
+    sql.send(b"b", timestamp=NOON_MS + DAY_MS)
+    sql.send(b"c", timestamp=-1)
+    run(sql.broker.bootstrap, sql.root, [sql.topic], once=True, partition_by=partitioning, spark=sql.spark)
+    sql.send(b"d", timestamp=NOON_MS)
+    rows = sql.rows("SELECT * FROM T ORDER BY _offset")
+    assert [bytes(row["_value"]) for row in rows] == [b"a", b"b", b"c", b"d"]
+    assert [row["_date"] and row["_date"].day for row in rows] == [1, 2, None, 1]
+    if partitioning == "hour":
+        assert [row["_hour"] for row in rows] == [12, 12, None, 12]
+
+
+def test_views_are_one_snapshot_whatever_lands_and_arrives_afterwards(sql: Sql) -> None:
+    sql.send(b"a", b"b")
+    sql.land()
+    sql.send(b"c")
+    made = views(sql.spark, sql.broker.bootstrap, sql.root, [sql.topic])
+    assert made.refused == {}
+    folded = sql.topic.replace("-", "_")
+    assert set(made.names) == {name + half for name in (sql.topic, folded) for half in ("", "_cold", "_hot")}
+    sql.send(b"d")
+    sql.land()
+    compact(str(sql.folders()))
+    expected = {folded: [b"a", b"b", b"c"], f"{folded}_cold": [b"a", b"b"], f"`{sql.topic}_hot`": [b"c"]}
+    for name, values in expected.items():
+        rows = sql.spark.sql(f"SELECT _value FROM {name} ORDER BY _offset").collect()
+        assert [bytes(row[0]) for row in rows] == values
+    with pytest.raises(NoSuchTopic, match="neither a topic nor a table nobody"):
+        views(sql.spark, sql.broker.bootstrap, sql.root, ["nobody"])
+
+
+def test_what_retention_took_before_it_landed_fails_the_query_and_not_that_of_what_landed(sql: Sql) -> None:
+    sql.send(b"a", b"b")
+    sql.land()
+    sql.send(b"c", b"d", b"e")
+    sql.delete_before(4)
+    for name in ("T", "T_hot"):
+        with pytest.raises(Unreadable, match="-0: offsets 2 to 3 are gone"):
+            sql.offsets(name)
+    assert sql.offsets("T_cold") == [(0, 0), (0, 1)]
+    made = views(sql.spark, sql.broker.bootstrap, sql.root)
+    assert f"{sql.topic}_cold" in made.names
+    assert sql.topic not in made.names
+    assert "offsets 2 to 3 are gone" in made.refused[sql.topic]
+
+
+def test_what_retention_takes_between_the_plan_and_the_reading_is_named(sql: Sql) -> None:
+    from pyspark.errors import PySparkException
+
+    sql.send(b"a", b"b", b"c")
+    planned = query(sql.spark, f"SELECT * FROM `{sql.topic}`", sql.broker.bootstrap, sql.root)
+    sql.delete_before(2)
+    with pytest.raises(PySparkException) as raised:
+        planned.collect()
+    assert told(str(raised.value)).startswith(f"{sql.topic}-0: offsets 0 to 1 cannot be read")
+
+
+def test_a_column_that_is_called_as_a_topic_which_cannot_be_read_does_no_harm(sql: Sql, tmp_path: Path) -> None:
+    broken = sql.topic.replace("-", "_")
+    sql.broker.create_topic(broken)
+    write_deltalake(str(tmp_path / "of another"), pa.table({"a": [1]}))
+    Path(sql.root).mkdir()
+    (tmp_path / "of another").rename(table_uri(sql.root, broken))
+    sql.send(b"a")
+    assert sql.rows(f"SELECT _offset AS {broken} FROM T")[0][broken] == 0
+    for half in ("", "_cold", "_hot"):
+        with pytest.raises(Unreadable, match="is a table, but not of a topic"):
+            sql.rows(f"SELECT count(*) FROM {broken}{half}")
+
+
+def test_what_retention_took_after_it_landed_is_no_gap(sql: Sql) -> None:
+    sql.send(b"a", b"b")
+    sql.land()
+    sql.send(b"c")
+    sql.delete_before(2)
+    assert sql.offsets("T") == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_a_topic_that_was_created_again_is_not_mixed_with_the_old_ones_table(sql: Sql) -> None:
+    sql.send(b"a", b"b")
+    sql.land()
+    delete_topics(sql.cluster, [sql.topic])
+    assert sql.offsets("T") == sql.offsets("T_cold") == [(0, 0), (0, 1)], "a table without a topic is what landed"
+    assert sql.offsets("T_hot") == []
+    sql.broker.create_topic(sql.topic)
+    sql.send(b"new")
+    with pytest.raises(Unreadable, match="deleted and created again"):
+        sql.offsets("T")
+    assert sql.offsets("T_cold") == [(0, 0), (0, 1)]
+
+
+def test_a_topic_that_a_statement_hides_is_as_it_is_now(sql: Sql) -> None:
+    """In a string, or in a view that somebody made: an earlier statement's snapshot is not taken for it."""
+    sql.send(b"a", b"b")
+    assert sql.rows("SELECT count(*) FROM T")[0][0] == 2
+    sql.spark.sql(f"CREATE TEMP VIEW mine AS SELECT _offset FROM `{sql.topic}`")
+    try:
+        for number, statement in enumerate(
+            [
+                f"SELECT count(*) FROM IDENTIFIER('`{sql.topic}`')",
+                f"EXECUTE IMMEDIATE 'SELECT count(*) FROM `{sql.topic}`'",
+                "SELECT count(*) FROM mine",
+                "SELECT (SELECT count(*) FROM mine) + 0 * (SELECT count(*) FROM T)",
+            ],
+            start=3,
+        ):
+            sql.send(b"more")
+            assert sql.rows(statement)[0][0] == number, statement
+    finally:
+        sql.spark.catalog.dropTempView("mine")
+
+
+def test_a_table_whose_topic_is_gone_is_told_to_be_only_that(sql: Sql, caplog: pytest.LogCaptureFixture) -> None:
+    sql.send(b"a")
+    sql.land()
+    delete_topics(sql.cluster, [sql.topic])
+    caplog.clear()
+    assert sql.offsets("T_cold") == [(0, 0)]
+    assert caplog.messages == []
+    assert sql.offsets("T") == [(0, 0)]
+    assert caplog.messages == [f"no broker knows {sql.topic}: only what has landed"]
+
+
+def test_topics_are_joined_and_a_statement_may_do_without_any(sql: Sql) -> None:
+    other = f"{sql.topic}.other"
+    sql.broker.create_topic(other)
+    sql.send(b"a", b"b")
+    Producer(sql.cluster).send(other, [OutgoingRecord(b"x"), OutgoingRecord(b"y"), OutgoingRecord(b"z")])
+    folded = other.replace("-", "_").replace(".", "_")
+    (row,) = sql.rows(f"SELECT count(*) FROM T JOIN {folded} USING (_offset)")
+    assert row[0] == 2
+    assert sql.rows("SELECT 'orders', 1 + 1")[0][1] == 2
+    listed = {row["tableName"] for row in sql.rows("SHOW TABLES")}
+    assert {sql.topic, f"{sql.topic}_hot", other, folded} <= listed

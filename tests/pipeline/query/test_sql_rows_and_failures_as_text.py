@@ -1,0 +1,106 @@
+"""Rows of a query as people and programs read them, and errors of Spark in one line."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from io import StringIO
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from chronik.cli.row_formats import CELL_LETTERS_MAX, write_csv, write_json, write_table
+from chronik.pipeline.query.failures import CHARACTERS_MAX, told
+
+NAMES = ["n", "text", "bytes", "time", "more"]
+ROW: list[Any] = [1, "a\nb", b"key", datetime(2024, 5, 1, 12, 0, 0, 5000), [{"x": b"\xff"}, None]]
+
+
+def test_json_has_a_line_for_each_row() -> None:
+    out = StringIO()
+    write_json(NAMES, [ROW, [None] * 5], out)
+    first, second = map(json.loads, out.getvalue().splitlines())
+    assert first == {
+        "n": 1,
+        "text": "a\nb",
+        "bytes": "key",
+        "time": "2024-05-01T12:00:00.005000Z",
+        "more": [{"x": "/w=="}, None],
+    }
+    assert second == dict.fromkeys(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (float("nan"), '"nan"'),
+        (float("-inf"), '"-inf"'),
+        (Decimal("1.50"), '"1.50"'),
+        (date(2024, 5, 1), '"2024-05-01"'),
+        (datetime(2024, 5, 1, tzinfo=UTC), '"2024-05-01T00:00:00+00:00"'),
+        ({b"k": 1}, '{"k": 1}'),
+        (True, "true"),
+    ],
+)
+def test_values_that_json_has_no_word_for_are_texts(value: Any, text: str) -> None:
+    out = StringIO()
+    write_json(["v"], [[value]], out)
+    assert out.getvalue() == f'{{"v": {text}}}\n'
+
+
+def test_csv_quotes_what_needs_it_and_leaves_nulls_empty() -> None:
+    out = StringIO()
+    write_csv(NAMES, [ROW, [None, True, b"", None, {"a": 1.5}]], out)
+    assert out.getvalue() == (
+        "n,text,bytes,time,more\n"
+        '1,"a\nb",key,2024-05-01T12:00:00.005000Z,"[{""x"": ""/w==""}, null]"\n'
+        ',true,,,"{""a"": 1.5}"\n'
+    )
+
+
+def test_a_table_is_cut_in_both_directions() -> None:
+    out = StringIO()
+    assert not write_table(["n", "text"], [[number, "x" * 200] for number in range(5)], out, 2)
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 3
+    assert lines[2] == "1  " + "x" * (CELL_LETTERS_MAX - 1) + "…"
+    assert write_table(["n"], [[1], [2]], StringIO(), 2)
+
+
+def test_what_spark_says_is_told_in_one_line() -> None:
+    said = (
+        "[TABLE_OR_VIEW_NOT_FOUND] The table or view `nope` cannot be found. Verify the spelling and correctness of the"
+        " schema and catalog.\nIf you did not qualify the name with a schema, verify it.\n"
+        "To tolerate the error on drop use DROP VIEW IF EXISTS. SQLSTATE: 42P01; line 1 pos 14;\n'Project [*]\n+- 'X\n"
+    )
+    assert told(said) == "[TABLE_OR_VIEW_NOT_FOUND] The table or view `nope` cannot be found; line 1 pos 14"
+    said = "\n[PARSE_SYNTAX_ERROR] Syntax error at or near 'selec'. SQLSTATE: 42601 (line 1, pos 0)\n\n== SQL ==\nx"
+    assert told(said) == "[PARSE_SYNTAX_ERROR] Syntax error at or near 'selec'. (line 1, pos 0)"
+
+
+def test_what_failed_in_a_task_is_told_without_its_traceback() -> None:
+    said = (
+        "An exception was thrown from the Python worker: Traceback (most recent call last):\n"
+        '  File "reading.py", line 1, in read\n'
+        "chronik.pipeline.errors.DataLoss: orders-0: offsets 2 to 5 cannot be read\n"
+    )
+    assert told(said) == "orders-0: offsets 2 to 5 cannot be read"
+    said = "Job aborted:\nTraceback (most recent call last):\nZeroDivisionError: division by zero\n\n\tat org.apache"
+    assert told(said) == "ZeroDivisionError: division by zero"
+    assert told("") == "Spark gave no reason"
+    assert len(told("x" * 10_000)) == CHARACTERS_MAX
+
+
+def test_tasks_that_are_done_move_a_bar() -> None:
+    from chronik.cli.pipeline_sql import _to_bar
+    from chronik.pipeline.journal.bars import Bar
+
+    bar = Bar("query", unit="tasks", stream=StringIO())
+    told_by_server = _to_bar(bar)
+    told_by_server(None, 0, None, False)
+    assert (bar.done, bar.total) == (0, None)
+    stages = [SimpleNamespace(num_tasks=8, num_completed_tasks=8), SimpleNamespace(num_tasks=4, num_completed_tasks=1)]
+    told_by_server(stages, 2, "an operation", False)
+    assert (bar.done, bar.total) == (9, 12)

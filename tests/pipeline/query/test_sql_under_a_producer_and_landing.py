@@ -1,0 +1,150 @@
+"""Queries while records arrive and land: every offset up to some end once and no other, and the end is between the high
+watermarks before and after."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chronik.client.offsets import latest_offsets
+from chronik.client.producer import Producer
+from chronik.client.records import OutgoingRecord, TopicPartition
+from chronik.pipeline.landing.running import run
+from chronik.pipeline.query.sql import query
+from chronik.pipeline.tables.opening import open_table
+from chronik.pipeline.tables.storage import table_uri
+from chronik.testing import Broker
+from tests.long import count
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+QUERIES = count(25, 100)
+PARTITIONS = 3
+RECORDS_PER_SEND = 50
+RECORDS_PER_SECOND = 2000
+"""Enough that something arrives between any two looks, few enough that the queries stay short."""
+
+LANDING_SECONDS = 0.3
+FIRST_LANDING_SECONDS_MAX = 120.0
+
+RAW, DECODED = "clicks", "orders"
+
+
+@contextmanager
+def in_background(work: Callable[[threading.Event], object]) -> Iterator[None]:
+    """What fails there fails the test."""
+    stop = threading.Event()
+    failures: list[BaseException] = []
+
+    def run_it() -> None:
+        try:
+            work(stop)
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run_it, daemon=True)
+    thread.start()
+    try:
+        yield
+        assert thread.is_alive(), f"it ended before the queries did: {failures}"
+    finally:
+        stop.set()
+        thread.join(60)
+    assert not failures
+
+
+def produce(broker: Broker, stop: threading.Event) -> None:
+    number = 0
+    with broker.cluster() as cluster:
+        producer = Producer(cluster)
+        while not stop.wait(RECORDS_PER_SEND / RECORDS_PER_SECOND):
+            for topic in (RAW, DECODED):
+                records = [
+                    OutgoingRecord(b'{"n":%d}' % each, partition=each % PARTITIONS)
+                    for each in range(number, number + RECORDS_PER_SEND)
+                ]
+                producer.send(topic, records)
+            number += RECORDS_PER_SEND
+
+
+def land(spark: SparkSession, broker: Broker, root: str, stop: threading.Event) -> None:
+    run(broker.bootstrap, root, spark=spark, interval_s=LANDING_SECONDS, stop=stop)
+
+
+def test_queries_see_every_offset_once_while_records_arrive_and_land(
+    spark: SparkSession,
+    chronik_broker_factory: Callable[..., Broker],
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+) -> None:
+    broker, root = chronik_broker_factory(), str(tmp_path)
+    for topic, format in ((RAW, "raw"), (DECODED, "json")):
+        configs = {"columnar.enabled": "true", "columnar.format": format}
+        broker.create_topic(topic, partitions=PARTITIONS, configs=configs)
+    seconds, ends_landed, with_both_halves = [], set(), 0
+    with (
+        in_background(lambda stop: produce(broker, stop)),
+        in_background(lambda stop: land(spark, broker, root, stop)),
+    ):
+        for topic in (RAW, DECODED):
+            wait_until_landed(root, topic)
+        for number in range(QUERIES):
+            topic = (RAW, DECODED)[number % 2]
+            before = ends(broker, topic)
+            began = time.monotonic()
+            found = offsets_of(spark, broker, root, topic)
+            seconds.append(time.monotonic() - began)
+            after, landed = ends(broker, topic), landed_ends(root, topic)
+            for partition in range(PARTITIONS):
+                offsets = found[partition]
+                assert np.array_equal(offsets, np.arange(len(offsets))), f"query {number}, {topic}-{partition}"
+                assert before[partition] <= len(offsets) <= after[partition], f"query {number}, {topic}-{partition}"
+            ends_landed.add((topic, tuple(sorted(landed.items()))))
+            with_both_halves += any(len(found[each]) > landed.get(each, 0) > 0 for each in range(PARTITIONS))
+    rows = sum(map(len, found.values()))
+    record_property(
+        "summary",
+        f"{QUERIES} queries under a producer and landing: median {statistics.median(seconds):.2f} s,"
+        f" longest {max(seconds):.2f} s; {len(ends_landed)} ends of tables seen, the last query over {rows:,} rows,"
+        f" {with_both_halves} certainly over both halves",
+    )
+    assert len(ends_landed) >= QUERIES // 10, "nothing landed meanwhile"
+    assert with_both_halves >= QUERIES // 10, "the tail was always empty"
+
+
+def wait_until_landed(root: str, topic: str) -> None:
+    deadline = time.monotonic() + FIRST_LANDING_SECONDS_MAX
+    while len(landed_ends(root, topic)) < PARTITIONS:
+        assert time.monotonic() < deadline, f"{topic} does not land"
+        time.sleep(0.1)
+
+
+def landed_ends(root: str, topic: str) -> dict[int, int]:
+    from chronik.pipeline.tables.topic_table import TableMissing
+
+    try:
+        return open_table(table_uri(root, topic)).next_offsets()
+    except TableMissing:
+        return {}
+
+
+def ends(broker: Broker, topic: str) -> dict[int, int]:
+    with broker.cluster() as cluster:
+        found = latest_offsets(cluster, [TopicPartition(topic, each) for each in range(PARTITIONS)])
+    return {each.partition: offset for each, offset in found.items()}
+
+
+def offsets_of(spark: SparkSession, broker: Broker, root: str, topic: str) -> dict[int, np.ndarray]:
+    """Of each partition what a query gives, sorted."""
+    table = query(spark, f"SELECT _partition, _offset FROM {topic}", broker.bootstrap, root).toArrow()
+    partitions, offsets = table["_partition"].to_numpy(), table["_offset"].to_numpy()
+    assert set(partitions.tolist()) == set(range(PARTITIONS))
+    return {each: np.sort(offsets[partitions == each]) for each in range(PARTITIONS)}
