@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from chronik.api import create_partitions, delete_topics
-from chronik.api.context import Context, Services
+from chronik.api.shared.context import Context, Services
 from chronik.exchange import Peer
 from chronik.metadata.names import OFFSETS_TOPIC
 from chronik.protocol.errors import ErrorCode

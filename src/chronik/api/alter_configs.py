@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
+from chronik.admin.second_look import with_second_look
 from chronik.api.config_resources import NAMED_TWICE, change_configs, each_once
-from chronik.api.context import Context, Services
-from chronik.api.long_answers import Pace
-from chronik.controller.second_look import with_second_look
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.long_answers import Pace
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.alter_configs import (
     AlterConfigsRequest,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from chronik.api.context import Context, Services
-from chronik.controller.partitions import NamedPartition, WantedReplicas, reassign
+from chronik.admin.partitions import NamedPartition, WantedReplicas, reassign
+from chronik.api.shared.context import Context, Services
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from chronik.api.context import Context, Services
+from chronik.api.shared.context import Context, Services
 from chronik.protocol.apis import APIS
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.api_versions import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from chronik import log_levels
-from chronik.api.context import Services
+from chronik.api.shared.context import Services
 from chronik.configs.checks import anything
 from chronik.configs.keys import ConfigKey, ConfigType
 from chronik.configs.resolver import ConfigEntry, ConfigSource

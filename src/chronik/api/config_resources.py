@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import Protocol, TypeVar
 
-from chronik.api.context import Services
+from chronik.api.shared.context import Services
 from chronik.configs.checking import check_broker_configs, check_topic_config
 from chronik.metadata.commands import CLUSTER_DEFAULT, UpdateBrokerConfig, UpdateGroupConfig, UpdateTopicConfig
 from chronik.metadata.records import Topic

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from chronik.api.context import Context, Services
+from chronik.api.shared.context import Context, Services
 from chronik.protocol.codec import encode_element
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse

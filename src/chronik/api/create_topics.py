@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from chronik.api.context import Context, Services
-from chronik.controller.topics import TopicRequest
+from chronik.admin.topics import TopicRequest
+from chronik.api.shared.context import Context, Services
 from chronik.metadata.commands import CreateTopic
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.create_topics import (

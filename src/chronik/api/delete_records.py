@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from chronik.api.context import Context, Services
-from chronik.api.long_answers import in_pieces
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.long_answers import in_pieces
 from chronik.broker.replica import Replica
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.delete_records import (

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from chronik.api.admission import refuse_system_topic
-from chronik.api.context import Context, Services
-from chronik.api.long_answers import in_pieces
-from chronik.controller.second_look import with_second_look
+from chronik.admin.second_look import with_second_look
+from chronik.api.shared.admission import refuse_system_topic
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.long_answers import in_pieces
 from chronik.ids import ZERO_ID
 from chronik.metadata.records import Topic
 from chronik.protocol.errors import ErrorCode, KafkaError

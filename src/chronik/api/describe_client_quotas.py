@@ -5,7 +5,7 @@ Missing: AlterClientQuotas, which is not among the APIs of this node, since noth
 
 from __future__ import annotations
 
-from chronik.api.context import Context, Services
+from chronik.api.shared.context import Context, Services
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from chronik.api import operations
-from chronik.api.context import Context, Services
+from chronik.api.shared import operations
+from chronik.api.shared.context import Context, Services
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.describe_cluster import (
     DescribeClusterBroker,

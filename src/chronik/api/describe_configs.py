@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from chronik.api.broker_loggers import describe_levels, refuse_other_nodes
 from chronik.api.config_resources import ResourceType, broker_named, topic_named, unknown_resource
-from chronik.api.context import Context, Services
-from chronik.api.long_answers import Elements, Long, at_once_or_in_slices
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.long_answers import Elements, Long, at_once_or_in_slices
 from chronik.configs.resolver import ConfigEntry, ConfigSource, Synonym
 from chronik.metadata.commands import CLUSTER_DEFAULT
 from chronik.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC

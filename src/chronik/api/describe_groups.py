@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Generator
 
-from chronik.api import operations
-from chronik.api.context import Context, Services
-from chronik.api.long_answers import Elements, Long, at_once_or_in_slices
+from chronik.api.shared import operations
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.long_answers import Elements, Long, at_once_or_in_slices
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.describe_groups import (
     DescribedGroup,

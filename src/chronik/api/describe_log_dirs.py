@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Awaitable, Generator
 
-from chronik.api.context import Context, Services
-from chronik.api.long_answers import Long, at_once_or_in_slices
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.long_answers import Long, at_once_or_in_slices
 from chronik.broker.replica import Replica
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.describe_log_dirs import (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from chronik.api.context import Context, Services
+from chronik.api.shared.context import Context, Services
 from chronik.controller.quorum import TIME_UNKNOWN, Quorum, QuorumMember, describe_quorum
 from chronik.metadata.image import Image
 from chronik.protocol.errors import ErrorCode, KafkaError

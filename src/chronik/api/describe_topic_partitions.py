@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Generator
 
-from chronik.api import operations
-from chronik.api.context import Context, Services
-from chronik.api.leaders import gone_brokers, named_leader
-from chronik.api.long_answers import Long, at_once_or_in_slices
+from chronik.api.shared import operations
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.leaders import gone_brokers, named_leader
+from chronik.api.shared.long_answers import Long, at_once_or_in_slices
 from chronik.limits import PARTITIONS_PER_PAGE_MAX
 from chronik.metadata.names import name_fault
 from chronik.metadata.records import Topic

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from chronik.api.context import Context, Services
-from chronik.controller.partitions import NamedPartition, Outcome, elect, in_need_of_election
+from chronik.admin.partitions import NamedPartition, Outcome, elect, in_need_of_election
+from chronik.api.shared.context import Context, Services
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.elect_leaders import (
     ElectLeadersRequest,

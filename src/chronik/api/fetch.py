@@ -11,9 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Iterator, Mapping
 from typing import Any
 
-from chronik.api.admission import CONFIRM_SECONDS
-from chronik.api.context import Context, Services
-from chronik.api.fetch_look import (
+from chronik.api.fetching.look import (
     FIRST_VERSION_WITH_ENDPOINTS,
     FIRST_VERSION_WITH_TOPIC_IDS,
     UNTOLD,
@@ -23,9 +21,11 @@ from chronik.api.fetch_look import (
     lost,
     nothing,
 )
-from chronik.api.leaders import brokers_of
-from chronik.api.long_answers import in_pieces
-from chronik.api.old_fetches import with_message_sets
+from chronik.api.fetching.message_sets import with_message_sets
+from chronik.api.shared.admission import CONFIRM_SECONDS
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.leaders import brokers_of
+from chronik.api.shared.long_answers import in_pieces
 from chronik.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchPartition, FetchSession
 from chronik.broker.purgatory import RecordsArrived
 from chronik.exchange import Disconnect, Outbox

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chronik.api.context import Context, Services
+from chronik.api.shared.context import Context, Services
 from chronik.groups import requests
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from functools import partial
 
+from chronik.admin.second_look import with_second_look
 from chronik.api.broker_loggers import change_levels, refuse_other_nodes
 from chronik.api.config_resources import (
     NAMED_TWICE,
@@ -14,11 +15,10 @@ from chronik.api.config_resources import (
     each_once,
     topic_named,
 )
-from chronik.api.context import Context, Services
-from chronik.api.long_answers import Pace
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.long_answers import Pace
 from chronik.configs.keys import TOPIC_KEYS, ConfigType
 from chronik.configs.known import broker_key
-from chronik.controller.second_look import with_second_look
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from chronik.api.context import Context, Services
+from chronik.api.shared.context import Context, Services
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chronik.api.config_resources import ResourceType
-from chronik.api.context import Context, Services
+from chronik.api.shared.context import Context, Services
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.list_config_resources import (
     CLIENT_METRICS,

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Coroutine, Iterable
 from functools import partial
 
-from chronik.api.context import Context, Services
-from chronik.api.long_answers import Long, Pace
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.long_answers import Long, Pace
 from chronik.broker.replica import Replica
 from chronik.log.times import TimedBatch, TimedOffset, first_in, first_or_start
 from chronik.protocol.budget import Budget

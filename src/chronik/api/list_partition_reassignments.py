@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Generator, Iterator
 
-from chronik.api.context import Context, Services
-from chronik.api.long_answers import Long, at_once_or_in_slices
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.long_answers import Long, at_once_or_in_slices
 from chronik.metadata.image import Image
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.list_partition_reassignments import (

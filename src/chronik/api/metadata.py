@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Collection, Generator
 from typing import Final
 
-from chronik.api import operations
-from chronik.api.context import Context, Services
-from chronik.api.leaders import gone_brokers, named_leader
-from chronik.api.long_answers import Elements, Long, at_once_or_in_slices, once
-from chronik.api.topic_bytes import Form
+from chronik.api.shared import operations
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.leaders import gone_brokers, named_leader
+from chronik.api.shared.long_answers import Elements, Long, at_once_or_in_slices, once
+from chronik.api.shared.topic_bytes import Form
 from chronik.exchange import Disconnect
 from chronik.ids import ZERO_ID
 from chronik.metadata.image import Image

@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
-from chronik.api.context import Context, Services
-from chronik.api.long_answers import Pace, in_pieces
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.long_answers import Pace, in_pieces
 from chronik.groups import requests
 from chronik.metadata.commands import OffsetToCommit
 from chronik.metadata.names import OFFSETS_TOPIC

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, cast
 
-from chronik.api.admission import CONFIRM_SECONDS
-from chronik.api.context import Context, Pipelined, Services
-from chronik.api.leaders import brokers_of, partition_of
+from chronik.api.shared.admission import CONFIRM_SECONDS
+from chronik.api.shared.context import Context, Pipelined, Services
+from chronik.api.shared.leaders import brokers_of, partition_of
 from chronik.broker.incoming import BudgetOf, Incoming, IncomingRules, accept_produced
 from chronik.broker.purgatory import Commits
 from chronik.broker.replica import Replica

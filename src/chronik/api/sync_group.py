@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chronik.api.context import Context, Services
+from chronik.api.shared.context import Context, Services
 from chronik.groups.requests import SyncRequest
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse

@@ -10,8 +10,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from chronik.api.context import Services
-from chronik.api.router import Interceptor, Router
+from chronik.admin.topics import TopicController
+from chronik.api.routing.router import Interceptor, Router
+from chronik.api.shared.context import Services
 from chronik.broker.fetch_sessions import FetchSessions
 from chronik.broker.flusher import Flusher
 from chronik.broker.housekeeping import Housekeeping
@@ -21,7 +22,6 @@ from chronik.broker.replicas import Replicas
 from chronik.clock import Clock, SystemClock
 from chronik.config import Address, NodeConfig
 from chronik.configs.resolver import ConfigResolver
-from chronik.controller.topics import TopicController
 from chronik.errors import reason_of
 from chronik.files import FileCache
 from chronik.groups.config import GroupConfig

@@ -7,9 +7,9 @@ from typing import cast
 
 import pytest
 
+from chronik.admin.topics import REPLANS_MAX, TopicController, TopicRequest
 from chronik.clock import SystemClock
 from chronik.configs.resolver import ConfigResolver
-from chronik.controller.topics import REPLANS_MAX, TopicController, TopicRequest
 from chronik.metadata.commands import BrokerStatus, Command, CreateTopic, UpdateBrokerStatus
 from chronik.metadata.image import Image
 from chronik.metadata.records import Result

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from chronik.api import api_versions
-from chronik.api.admission import CONFIRM_SECONDS, CONFIRMED_READS, FENCED, UNCONFIRMED
-from chronik.api.context import Context, Pipelined, Services
-from chronik.api.handlers import HANDLERS, Answer, Outcome
-from chronik.api.held_answers import HeldAnswers
-from chronik.api.long_answers import Long
+from chronik.api.routing.handlers import HANDLERS, Answer, Outcome
+from chronik.api.routing.held_answers import HeldAnswers
+from chronik.api.shared.admission import CONFIRM_SECONDS, CONFIRMED_READS, FENCED, UNCONFIRMED
+from chronik.api.shared.context import Context, Pipelined, Services
+from chronik.api.shared.long_answers import Long
 from chronik.errors import StorageFailed
 from chronik.exchange import Disconnect, Hurry, Peer, Pending
 from chronik.exchange import Response as ResponseFrame

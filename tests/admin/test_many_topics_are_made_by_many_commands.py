@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
+from chronik.admin.topics import PARTITIONS_PER_PROPOSAL, TopicController, TopicRequest
 from chronik.clock import SystemClock
 from chronik.configs.resolver import ConfigResolver
-from chronik.controller.topics import PARTITIONS_PER_PROPOSAL, TopicController, TopicRequest
 from chronik.metadata.commands import Command, CreateTopic, CreateTopics
 from chronik.metadata.image import Image
 from chronik.metadata.records import Result

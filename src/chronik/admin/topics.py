@@ -6,11 +6,11 @@ import random
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from chronik.admin.second_look import BY_THE_IMAGE, look_again
 from chronik.clock import Clock
 from chronik.configs.checking import check_topic_config
 from chronik.configs.resolver import ConfigResolver
 from chronik.controller.placement import Place, place_replicas
-from chronik.controller.second_look import BY_THE_IMAGE, look_again
 from chronik.ids import new_id
 from chronik.limits import PARTITIONS_PER_REQUEST_MAX, TOPIC_PARTITIONS_MAX
 from chronik.metadata.commands import (

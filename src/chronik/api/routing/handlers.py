@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from chronik.api.context import Context, Pipelined, Services
-from chronik.api.long_answers import Long
+from chronik.api.shared.context import Context, Pipelined, Services
+from chronik.api.shared.long_answers import Long
 from chronik.protocol.apis import APIS
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.schema import Response

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from chronik.api.context import Services
+from chronik.api.shared.context import Services
 from chronik.metadata.names import SYSTEM_TOPICS
 from chronik.protocol.apis import APIS
 from chronik.protocol.errors import ErrorCode, KafkaError
