@@ -1,4 +1,4 @@
-"""AlterConfigs, versions 0 to 2: replaces all configs of a topic or broker; what is not named gets its default."""
+"""AlterConfigs: replaces all configs of a topic or broker; what is not named gets its default."""
 
 from __future__ import annotations
 
@@ -26,12 +26,6 @@ async def handle(services: Services, request: AlterConfigsRequest, context: Cont
             await _alter(services, resource, request.validate_only) if is_alone else _result(resource, NAMED_TWICE)
         )
     return AlterConfigsResponse(responses=responses)
-
-
-def failure(request: AlterConfigsRequest, code: ErrorCode) -> AlterConfigsResponse:
-    return AlterConfigsResponse(
-        responses=[_result(resource, KafkaError(code)) for resource in request.resources]
-    )
 
 
 def _result(resource: AlterConfigsResource, error: KafkaError | None = None) -> AlterConfigsResourceResponse:

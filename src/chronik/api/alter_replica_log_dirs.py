@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs, versions 0 to 2: a node has one data folder, so a replica is there or cannot go there."""
+"""AlterReplicaLogDirs: a node has one data folder, so a replica is there or cannot go there."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def handle(services: Services, request: AlterReplicaLogDirsRequest, context: Con
 
 
 def failure(request: AlterReplicaLogDirsRequest, code: ErrorCode) -> AlterReplicaLogDirsResponse:
+    """The answer names topics, the request folders with topics in them."""
     outcomes: dict[str, dict[int, ErrorCode]] = {}
     for folder in request.dirs:
         for topic in folder.topics:

@@ -1,4 +1,4 @@
-"""CreatePartitions, versions 0 to 3: a topic gets more partitions, placed by the broker or as given."""
+"""CreatePartitions: a topic gets more partitions, placed by the broker or as given."""
 
 from __future__ import annotations
 
@@ -33,15 +33,6 @@ async def handle(services: Services, request: CreatePartitionsRequest, context: 
             result.error_code, result.error_message = error.code, error.message
         results[topic.name] = result
     return CreatePartitionsResponse(results=list(results.values()))
-
-
-def failure(request: CreatePartitionsRequest, code: ErrorCode) -> CreatePartitionsResponse:
-    return CreatePartitionsResponse(
-        results=[
-            CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=code.message)
-            for topic in request.topics
-        ]
-    )
 
 
 async def _create(services: Services, topic: CreatePartitionsTopic, validate_only: bool) -> None:

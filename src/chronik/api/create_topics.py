@@ -1,4 +1,4 @@
-"""CreateTopics, versions 0 to 7: with defaults, manual assignments, configs, and validation without effect."""
+"""CreateTopics: with defaults, manual assignments, configs, and validation without effect."""
 
 from __future__ import annotations
 
@@ -37,10 +37,6 @@ async def handle(services: Services, request: CreateTopicsRequest, context: Cont
         else:
             results[wanted.name] = _created(services, outcome)
     return CreateTopicsResponse(topics=[results[name] for name in named])
-
-
-def failure(request: CreateTopicsRequest, code: ErrorCode) -> CreateTopicsResponse:
-    return CreateTopicsResponse(topics=[_failed(topic.name, KafkaError(code)) for topic in request.topics])
 
 
 def _topic_request(topic: CreatableTopic) -> TopicRequest:

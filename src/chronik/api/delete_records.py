@@ -1,4 +1,4 @@
-"""DeleteRecords, versions 0 to 2: moves the start of a log up to an offset; -1 stands for the high watermark.
+"""DeleteRecords: moves the start of a log up to an offset; -1 stands for the high watermark.
 
 Answered when every replica that is alive has let go of what is before it.
 """
@@ -38,17 +38,6 @@ async def handle(services: Services, request: DeleteRecordsRequest, context: Con
         for ((name, _), _), result in zip(some, results, strict=True):
             topics.setdefault(name, DeleteRecordsTopicResult(name=name)).partitions.append(result)
     return DeleteRecordsResponse(topics=list(topics.values()))
-
-
-def failure(request: DeleteRecordsRequest, code: ErrorCode) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                name=topic.name, partitions=[_failed(partition, code) for partition in topic.partitions]
-            )
-            for topic in request.topics
-        ]
-    )
 
 
 def _failed(partition: DeleteRecordsPartition, code: ErrorCode) -> DeleteRecordsPartitionResult:

@@ -1,4 +1,4 @@
-"""DeleteTopics, versions 0 to 6: by name, and from 6 on also by id."""
+"""DeleteTopics: by name, and from 6 on also by id."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from chronik.api.shared.long_answers import in_pieces
 from chronik.ids import ZERO_ID
 from chronik.metadata.records import Topic
 from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.failures import failed
 from chronik.protocol.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -38,14 +39,8 @@ async def handle(services: Services, request: DeleteTopicsRequest, context: Cont
 
 
 def failure(request: DeleteTopicsRequest, code: ErrorCode) -> DeleteTopicsResponse:
-    return DeleteTopicsResponse(
-        responses=[
-            DeletableTopicResult(
-                name=wanted.name, topic_id=wanted.topic_id, error_code=code, error_message=code.message
-            )
-            for wanted in _wanted(request)
-        ]
-    )
+    """Topics are in one of two fields, as the version has it."""
+    return failed(DeleteTopicsResponse, DeleteTopicsRequest(topics=_wanted(request)), code)
 
 
 def _wanted(request: DeleteTopicsRequest) -> list[DeleteTopicState]:

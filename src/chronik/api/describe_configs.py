@@ -1,4 +1,4 @@
-"""DescribeConfigs, versions 0 to 4: values with their source, synonyms, type and documentation."""
+"""DescribeConfigs: values with their source, synonyms, type and documentation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chronik.api.shared.long_answers import Elements, Long, at_once_or_in_slices
 from chronik.configs.resolver import ConfigEntry, ConfigSource, Synonym
 from chronik.metadata.commands import CLUSTER_DEFAULT
 from chronik.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.errors import KafkaError
 from chronik.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -64,13 +64,6 @@ def _each_once(resources: list[DescribeConfigsResource]) -> Iterator[tuple[Descr
         if not resource.configuration_keys:
             in_full.add(name)
     return ((resource, set() if name in in_full else keys[name]) for name, resource in first.items())
-
-
-def failure(request: DescribeConfigsRequest, code: ErrorCode) -> DescribeConfigsResponse:
-    response = DescribeConfigsResponse(results=[_result(resource) for resource in request.resources])
-    for result in response.results:
-        result.error_code, result.error_message = code, code.message
-    return response
 
 
 def _result(resource: DescribeConfigsResource) -> DescribeConfigsResult:

@@ -1,4 +1,4 @@
-"""DescribeLogDirs, versions 0 to 5: how much of the data folder each partition takes."""
+"""DescribeLogDirs: how much of the data folder each partition takes."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ def _answer(
 
 
 def failure(request: DescribeLogDirsRequest, code: ErrorCode) -> DescribeLogDirsResponse:
+    """Early versions have an error of a folder only, and requests name topics, not folders."""
     return DescribeLogDirsResponse(error_code=code, results=[DescribeLogDirsResult(error_code=code)])
 
 

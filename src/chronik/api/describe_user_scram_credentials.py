@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials, version 0: no user has any, since there is no SCRAM here.
+"""DescribeUserScramCredentials: no user has any, since there is no SCRAM here.
 
 Missing: AlterUserScramCredentials, which is not among the APIs of this node.
 """
@@ -33,10 +33,6 @@ def _answer(
         response.results.append(_unknown(name, times))
         yield
     return response
-
-
-def failure(request: DescribeUserScramCredentialsRequest, code: ErrorCode) -> DescribeUserScramCredentialsResponse:
-    return DescribeUserScramCredentialsResponse(error_code=code, error_message=code.message)
 
 
 def _unknown(name: str, times: int) -> DescribedScramUser:

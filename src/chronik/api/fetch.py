@@ -1,4 +1,4 @@
-"""Fetch, versions 0 to 18.
+"""Fetch: records of partitions.
 
 Answers at once when there is enough to say, and otherwise when there is, or when the client's patience ends. Sessions
 (7 and newer) keep what a client wants between requests.
@@ -19,7 +19,6 @@ from chronik.api.fetching.look import (
     is_cut_off,
     look,
     lost,
-    nothing,
 )
 from chronik.api.fetching.message_sets import with_message_sets
 from chronik.api.shared.admission import CONFIRM_SECONDS
@@ -38,6 +37,7 @@ from chronik.limits import (
 )
 from chronik.metadata.records import Topic
 from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.failures import failed
 from chronik.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -58,7 +58,7 @@ def handle(
     """At once if there is enough: then the answer is on its way, and counts, before the next one is read."""
     if request.replica_id >= 0 or request.replica_state.replica_id >= 0:
         # A stranger that claims to be a follower could move the high watermark.
-        return failure(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return failed(FetchResponse, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     _check_count(request)
     wanted = _wanted(request, context.version)
     try:
@@ -71,20 +71,6 @@ def handle(
     if context.version < FIRST_VERSION_WITH_BATCHES:
         return with_message_sets(services, fetching.begin, wanted, context.version)
     return fetching.begin()
-
-
-def failure(request: FetchRequest, code: ErrorCode) -> FetchResponse:
-    return FetchResponse(
-        error_code=code,
-        responses=[
-            FetchableTopicResponse(
-                topic=topic.topic,
-                topic_id=topic.topic_id,
-                partitions=[nothing(partition.partition, code) for partition in topic.partitions],
-            )
-            for topic in request.topics
-        ],
-    )
 
 
 def _session(

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs, versions 0 to 1: sets, deletes, appends to and subtracts from single config keys."""
+"""IncrementalAlterConfigs: sets, deletes, appends to and subtracts from single config keys."""
 
 from __future__ import annotations
 
@@ -46,12 +46,6 @@ async def handle(
             await _alter(services, resource, request.validate_only) if is_alone else _result(resource, NAMED_TWICE)
         )
     return IncrementalAlterConfigsResponse(responses=responses)
-
-
-def failure(request: IncrementalAlterConfigsRequest, code: ErrorCode) -> IncrementalAlterConfigsResponse:
-    return IncrementalAlterConfigsResponse(
-        responses=[_result(resource, KafkaError(code)) for resource in request.resources]
-    )
 
 
 def _result(resource: AlterConfigsResource, error: KafkaError | None = None) -> AlterConfigsResourceResponse:

@@ -1,4 +1,4 @@
-"""LeaveGroup, versions 0 to 5: one member, or from 3 on several, also by instance id."""
+"""LeaveGroup: one member, or from 3 on several, also by instance id."""
 
 from __future__ import annotations
 
@@ -31,7 +31,3 @@ async def handle(services: Services, request: LeaveGroupRequest, context: Contex
             for member in result.members
         ],
     )
-
-
-def failure(request: LeaveGroupRequest, code: ErrorCode) -> LeaveGroupResponse:
-    return LeaveGroupResponse(error_code=code)

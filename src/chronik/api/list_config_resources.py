@@ -1,10 +1,11 @@
-"""ListConfigResources, versions 0 and 1: topics, brokers, their loggers, and groups that have configs of their own."""
+"""ListConfigResources: topics, brokers, their loggers, and groups that have configs of their own."""
 
 from __future__ import annotations
 
 from chronik.api.config_resources import ResourceType
 from chronik.api.shared.context import Context, Services
 from chronik.protocol.errors import ErrorCode
+from chronik.protocol.failures import failed
 from chronik.protocol.messages.list_config_resources import (
     CLIENT_METRICS,
     ConfigResource,
@@ -16,7 +17,8 @@ from chronik.protocol.messages.list_config_resources import (
 def handle(services: Services, request: ListConfigResourcesRequest, context: Context) -> ListConfigResourcesResponse:
     wanted = {CLIENT_METRICS} if context.version == 0 else set(request.resource_types or ResourceType)
     if not wanted.issubset(ResourceType):
-        return failure(request, ErrorCode.UNSUPPORTED_VERSION)  # Kafka's answer to kinds that it does not know
+        # Kafka's answer to kinds that it does not know
+        return failed(ListConfigResourcesResponse, request, ErrorCode.UNSUPPORTED_VERSION)
     brokers = [str(broker) for broker in services.image.brokers]
     names: dict[ResourceType, list[str]] = {
         ResourceType.TOPIC: list(services.image.topics),
@@ -32,7 +34,3 @@ def handle(services: Services, request: ListConfigResourcesRequest, context: Con
             for name in found
         ]
     )
-
-
-def failure(request: ListConfigResourcesRequest, code: ErrorCode) -> ListConfigResourcesResponse:
-    return ListConfigResourcesResponse(error_code=code)

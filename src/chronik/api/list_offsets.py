@@ -1,4 +1,4 @@
-"""ListOffsets, versions 0 to 11: the earliest offset, the next one, that of the newest record, or the first at a time.
+"""ListOffsets: the earliest offset, the next one, that of the newest record, or the first at a time.
 
 Nothing is tiered here: the earliest local offset is the earliest, and there is no latest tiered one.
 Version 0 answers a list of offsets, newest first, as it did when segments were all a broker could tell.
@@ -59,17 +59,6 @@ def _response(request: ListOffsetsRequest, answers: Iterable[ListOffsetsPartitio
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(name=topic.name, partitions=[next(in_order) for _ in topic.partitions])
-            for topic in request.topics
-        ]
-    )
-
-
-def failure(request: ListOffsetsRequest, code: ErrorCode) -> ListOffsetsResponse:
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name, partitions=[_failed(partition, code) for partition in topic.partitions]
-            )
             for topic in request.topics
         ]
     )

@@ -1,4 +1,4 @@
-"""OffsetFetch, versions 0 to 10: a group's committed positions with their metadata.
+"""OffsetFetch: a group's committed positions with their metadata.
 
 Up to version 7 for one group, from 8 on for many; null topics ask for all. Version 10 names topics by id.
 
@@ -57,16 +57,6 @@ async def handle(services: Services, request: OffsetFetchRequest, context: Conte
     group = _answer(services, wanted[0], result, by_id=False)
     response = _for_one_group(group, request)
     return Long(response) if len(result.offsets) > OFFSETS_ENCODED_AT_ONCE_MAX else response
-
-
-def failure(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
-    old_style = OffsetFetchResponseGroup(error_code=code)
-    response = _for_one_group(old_style, request)
-    response.error_code = code
-    response.groups = [
-        OffsetFetchResponseGroup(group_id=group.group_id, error_code=code) for group in request.groups
-    ]
-    return response
 
 
 def _each_once(groups: Sequence[OffsetFetchRequestGroup], version: int) -> list[OffsetFetchRequestGroup]:

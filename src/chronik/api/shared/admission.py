@@ -12,57 +12,34 @@ from typing import Final
 
 from chronik.api.shared.context import Services
 from chronik.metadata.names import SYSTEM_TOPICS
-from chronik.protocol.apis import APIS
+from chronik.protocol.apis import APIS, Asked
 from chronik.protocol.errors import ErrorCode, KafkaError
 
-_DATA = {"ListOffsets", "OffsetForLeaderEpoch", "DeleteRecords"}
-"""And Produce and Fetch, which see to it themselves: one has to know what it refused, the other may wait."""
-_COORDINATION = {
-    "FindCoordinator",
-    "JoinGroup",
-    "SyncGroup",
-    "Heartbeat",
-    "LeaveGroup",
-    "OffsetCommit",
-    "DescribeGroups",
-    "ListGroups",
-    "DeleteGroups",
-    "OffsetDelete",
-}
-_COORDINATION_READS = {"FindCoordinator", "DescribeGroups", "ListGroups"}
-_METADATA_READS = {
-    "Metadata",
-    "DescribeCluster",
-    "DescribeTopicPartitions",
-    "DescribeConfigs",
-    "ListConfigResources",
-    "ListPartitionReassignments",
-}
-
-_WHEN_FENCED = (
-    dict.fromkeys(_DATA, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    | dict.fromkeys(_COORDINATION, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+_WHEN_FENCED: Final = {
+    Asked.LEADER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    Asked.COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    Asked.GROUP_STATE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     # Any node will do, so there is nothing to look for: producers just ask again, where the other makes some give up.
-    | {"InitProducerId": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
-)
+    Asked.PRODUCER_IDS: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+}
 
-FENCED = {api.key: _WHEN_FENCED[api.name] for api in APIS.values() if api.name in _WHEN_FENCED}
+FENCED: Final = {api.key: _WHEN_FENCED[api.asked] for api in APIS.values() if api.asked in _WHEN_FENCED}
 """What a fenced broker answers: clients then look elsewhere. Metadata and ApiVersions it still answers, and OffsetFetch
 if a majority confirms that it knows of every commit."""
 
-_WHEN_UNCONFIRMED = (
-    dict.fromkeys(_DATA, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    | dict.fromkeys(_COORDINATION_READS, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+_WHEN_UNCONFIRMED: Final = {
+    Asked.LEADER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    Asked.GROUP_STATE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     # Every node tells offsets. Of all that could be said, this alone has every client ask again.
-    | {"OffsetFetch": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
-)
+    Asked.OFFSETS: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+}
 
-UNCONFIRMED = {api.key: _WHEN_UNCONFIRMED[api.name] for api in APIS.values() if api.name in _WHEN_UNCONFIRMED}
-"""What is answered when no majority confirms that the image is fresh: clients look elsewhere, or ask again. The other
-reads are answered all the same, unless `read_quorum` forbids it, by a node that may be behind and says no more than it
-knows (`Context.may_be_behind`)."""
+UNCONFIRMED: Final = {api.key: _WHEN_UNCONFIRMED[api.asked] for api in APIS.values() if api.asked in _WHEN_UNCONFIRMED}
+"""What is answered when no majority confirms that the image is fresh: clients look elsewhere, or ask again. What is
+asked of the metadata is answered all the same, unless `read_quorum` forbids it, by a node that may be behind and says
+no more than it knows (`Context.may_be_behind`)."""
 
-CONFIRMED_READS = frozenset(api.key for api in APIS.values() if api.name in {*_WHEN_UNCONFIRMED, *_METADATA_READS})
+CONFIRMED_READS: Final = frozenset({*UNCONFIRMED, *(api.key for api in APIS.values() if api.asked is Asked.METADATA)})
 """Where the image is shared, these are answered after a majority has confirmed that it is fresh."""
 
 CONFIRM_SECONDS: Final = 3.0
