@@ -1,4 +1,4 @@
-"""ElectLeaders: preferred leaders, and from 1 on unclean ones for partitions that have none."""
+"""ElectLeaders: preferred leaders, and from version 1 on unclean ones for partitions that have none."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import IntEnum
 from chronik.admin.partitions import NamedPartition, Outcome, elect, in_need_of_election
 from chronik.api.shared.context import Context, Services
 from chronik.protocol.errors import ErrorCode
-from chronik.protocol.failures import failed
+from chronik.protocol.failures import failed, told
 from chronik.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -41,8 +41,6 @@ def _named(request: ElectLeadersRequest) -> list[NamedPartition] | None:
 def _response(wanted: list[NamedPartition], outcomes: list[Outcome]) -> ElectLeadersResponse:
     topics: dict[str, ReplicaElectionResult] = {}
     for named, error in zip(wanted, outcomes, strict=True):
-        result = PartitionResult(partition_id=named.partition)
-        if error is not None:
-            result.error_code, result.error_message = error.code, error.message
+        result = PartitionResult(partition_id=named.partition, **told(error))
         topics.setdefault(named.topic, ReplicaElectionResult(topic=named.topic)).partition_result.append(result)
     return ElectLeadersResponse(replica_election_results=list(topics.values()))

@@ -24,7 +24,6 @@ from chronik.api.fetching.message_sets import with_message_sets
 from chronik.api.shared.admission import CONFIRM_SECONDS
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.leaders import brokers_of
-from chronik.api.shared.long_answers import in_pieces
 from chronik.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchPartition, FetchSession
 from chronik.broker.purgatory import RecordsArrived
 from chronik.exchange import Disconnect, Outbox
@@ -36,6 +35,7 @@ from chronik.limits import (
     RESPONSES_BYTES_MAX,
 )
 from chronik.metadata.records import Topic
+from chronik.metadata.slices import in_pieces
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.failures import failed
 from chronik.protocol.messages.fetch import (

@@ -1,4 +1,4 @@
-"""LeaveGroup: one member, or from 3 on several, also by instance id."""
+"""LeaveGroup: one member, or from version 3 on several, also by instance id."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chronik.api.config_resources import ResourceType
+from chronik.admin.configs import ConfigAdmin, ResourceType
 from chronik.api.shared.context import Context, Services
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.failures import failed
@@ -19,18 +19,12 @@ def handle(services: Services, request: ListConfigResourcesRequest, context: Con
     if not wanted.issubset(ResourceType):
         # Kafka's answer to kinds that it does not know
         return failed(ListConfigResourcesResponse, request, ErrorCode.UNSUPPORTED_VERSION)
-    brokers = [str(broker) for broker in services.image.brokers]
-    names: dict[ResourceType, list[str]] = {
-        ResourceType.TOPIC: list(services.image.topics),
-        ResourceType.BROKER: brokers,
-        ResourceType.BROKER_LOGGER: brokers,
-        ResourceType.GROUP: list(services.image.group_configs),
-    }
+    found = ConfigAdmin(services.config, services.store, services.configs).resources()
     return ListConfigResourcesResponse(
         config_resources=[
             ConfigResource(resource_name=name, resource_type=kind)
-            for kind, found in names.items()
+            for kind, names in found.items()
             if kind in wanted
-            for name in found
+            for name in names
         ]
     )

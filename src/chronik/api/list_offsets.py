@@ -11,9 +11,10 @@ from collections.abc import Coroutine, Iterable
 from functools import partial
 
 from chronik.api.shared.context import Context, Services
-from chronik.api.shared.long_answers import Long, Pace
+from chronik.api.shared.long_answers import Long
 from chronik.broker.replica import Replica
 from chronik.log.times import TimedBatch, TimedOffset, first_in, first_or_start
+from chronik.metadata.slices import Pace
 from chronik.protocol.budget import Budget
 from chronik.protocol.errors import ErrorCode, KafkaError, RecordsTooLarge
 from chronik.protocol.messages.list_offsets import (

@@ -9,10 +9,10 @@ import logging
 from collections.abc import Collection
 
 from chronik.api.shared.context import Context, Services
-from chronik.api.shared.long_answers import Pace, in_pieces
 from chronik.groups import requests
 from chronik.metadata.commands import OffsetToCommit
 from chronik.metadata.names import OFFSETS_TOPIC
+from chronik.metadata.slices import Pace, in_pieces
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.offset_commit import (
     OffsetCommitRequest,

@@ -13,10 +13,10 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Final
 
 from chronik.api.shared.context import Context, Services
-from chronik.api.shared.long_answers import Elements, Long, Pace, at_once_or_in_slices
+from chronik.api.shared.long_answers import Elements, Long, at_once_or_in_slices
 from chronik.groups.offsets import all_fetched
 from chronik.groups.requests import FetchedOffset, OffsetFetchResult, TopicPartition
-from chronik.metadata.slices import in_slices
+from chronik.metadata.slices import Pace, in_slices
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.offset_fetch import (
     OffsetFetchRequest,

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from chronik.api.shared.context import Services
-from chronik.metadata.names import SYSTEM_TOPICS
 from chronik.protocol.apis import APIS, Asked
-from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.errors import ErrorCode
 
 _WHEN_FENCED: Final = {
     Asked.LEADER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -45,11 +43,3 @@ CONFIRMED_READS: Final = frozenset({*UNCONFIRMED, *(api.key for api in APIS.valu
 CONFIRM_SECONDS: Final = 3.0
 """For a majority to do so. A round trip between nodes, usually, and an election at worst; on a line of 1.2 s each way
 it takes 2.4 s."""
-
-
-def refuse_system_topic(services: Services, name: str) -> None:
-    """Raises KafkaError for a topic that a cluster goes by. The epoch of a group's partition tells the commands of its
-    coordinators apart: were groups to fall into other partitions, or epochs to begin anew with a new topic, those of a
-    coordinator that was replaced could be taken for its successor's."""
-    if name in SYSTEM_TOPICS and not services.coordinators.stands_alone:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is the cluster's own, and stays as it is")

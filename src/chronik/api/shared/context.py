@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from chronik.admin.topics import TopicController
+from chronik.admin.topics import TopicAdmin
 from chronik.api.shared.topic_bytes import TopicBytes
 from chronik.broker.fetch_sessions import FetchSessions
 from chronik.broker.openings import Openings
@@ -31,7 +31,7 @@ class Services:
     clock: Clock
     store: MetadataStore
     configs: ConfigResolver
-    topics: TopicController
+    topics: TopicAdmin
     replicas: Replicas
     groups: GroupCoordinator
     fetch_sessions: FetchSessions
