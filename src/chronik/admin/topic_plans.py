@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from chronik.clock import Clock
 from chronik.configs.checking import check_topic_config
@@ -24,14 +25,13 @@ DEFAULT = -1
 Replicas = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TopicRequest:
+class TopicRequest(msgspec.Struct, frozen=True):
     name: str
     partition_count: int = DEFAULT
     replication_factor: int = DEFAULT
-    assignments: Mapping[int, Replicas] = field(default_factory=dict)
+    assignments: Mapping[int, Replicas] = msgspec.field(default_factory=dict)
     """Replicas by partition, where the client wants to place them itself."""
-    configs: Mapping[str, str | None] = field(default_factory=dict)
+    configs: Mapping[str, str | None] = msgspec.field(default_factory=dict)
 
 
 class TopicPlanner:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from chronik.admin.second_look import BY_THE_IMAGE, look_again, with_second_look
 from chronik.admin.topic_plans import Replicas, TopicPlanner, TopicRequest
@@ -31,8 +30,7 @@ TopicKey = str | bytes
 """A topic's name or its id."""
 
 
-@dataclass(frozen=True, slots=True)
-class Enlargement:
+class Enlargement(NamedTuple):
     name: str
     total: int
     """How many partitions it shall have in the end."""

@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from importlib import import_module
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chronik.errors import invariant
-from chronik.protocol.permissions import Need, parse_needs
 from chronik.protocol.schema import Request, Response, Versions
+
+if TYPE_CHECKING:
+    from chronik.protocol.permissions import Need
 
 
 class Asked(Enum):
@@ -47,9 +49,16 @@ class Api(NamedTuple):
     versions: Versions
     flexible: Versions
     asked: Asked
-    needs: tuple[Need, ...]
+    permissions: str
     """What a client must be allowed, on those resources that its request names. As in Kafka's documentation: not every
     request needs all of them, and some need one or the other."""
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """The same, for who decides about it."""
+        from chronik.protocol.permissions import parse_needs  # a node starts without
+
+        return parse_needs(self.permissions)
 
     @property
     def min_version(self) -> int:
@@ -65,14 +74,14 @@ class Api(NamedTuple):
         return self.flexible.first
 
 
-def _api(name: str, asked: Asked, needs: str) -> Api:
+def _api(name: str, asked: Asked, permissions: str) -> Api:
     module = "".join(f"_{character.lower()}" if character.isupper() else character for character in name)[1:]
     messages = import_module(f"chronik.protocol.messages.{module}")
     request, response = getattr(messages, f"{name}Request"), getattr(messages, f"{name}Response")
     schema = request.__schema__
     invariant(schema[2:] == response.__schema__[2:], f"{name}'s request and response differ in key or versions")
     key, versions, flexible = schema[2:]
-    return Api(key, name, module, request, response, versions, flexible, asked, parse_needs(needs))
+    return Api(key, name, module, request, response, versions, flexible, asked, permissions)
 
 
 _APIS: Final = (

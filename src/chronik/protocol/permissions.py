@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import cache
 from typing import Final, NamedTuple
 
 
@@ -34,6 +35,7 @@ class Need(NamedTuple):
 _WORDS: Final = {each.name.title().replace("_", ""): each for each in (*Operation, *ResourceType)}
 
 
+@cache
 def parse_needs(text: str) -> tuple[Need, ...]:
     """Reads "Read Group, Write TransactionalId": operations, and on what. Raises KeyError for any other word."""
     pairs = (pair.split() for pair in text.split(",") if pair)
