@@ -19,6 +19,7 @@ FLOORS = (
     {"console"},
     {"server"},
     {"api", "replication"},
+    {"admin"},
     {"groups", "controller", "broker", "client"},
     {"configs"},
     {"metadata"},

@@ -14,9 +14,9 @@ from typing import Any, cast
 import pytest
 
 from chronik.api import fetch
-from chronik.api.context import Services
 from chronik.api.fetch import _Fetching
-from chronik.api.router import Router
+from chronik.api.routing.router import Router
+from chronik.api.shared.context import Services
 from chronik.broker.fetch_sessions import FetchSessions
 from chronik.broker.purgatory import RecordsArrived
 from chronik.broker.replica import Replica

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.api.handlers import HANDLERS
+from chronik.api.routing.handlers import HANDLERS
 from chronik.protocol.apis import APIS
 from chronik.protocol.codec import encode_response
 from chronik.protocol.errors import ErrorCode

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from chronik.api import held_answers
-from chronik.api.context import Services
-from chronik.api.held_answers import HeldAnswers
-from chronik.api.router import Router
+from chronik.api.routing import held_answers
+from chronik.api.routing.held_answers import HeldAnswers
+from chronik.api.routing.router import Router
+from chronik.api.shared.context import Services
 from chronik.exchange import Disconnect, Outbox, Peer, Pending, Response
 from chronik.limits import (
     ANSWER_HELD_SECONDS_MAX,

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from chronik.api import produce
-from chronik.api.context import Context, Pipelined, Services
+from chronik.api.shared.context import Context, Pipelined, Services
 from chronik.broker.incoming import accept_produced
 from chronik.broker.openings import Openings
 from chronik.broker.refusals import RefusedBatches

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from chronik.api.context import Services
-from chronik.api.router import Router
+from chronik.api.routing.router import Router
+from chronik.api.shared.context import Services
 from chronik.broker.fetch_sessions import FetchSessions
 from chronik.broker.refusals import RefusedBatches
 from chronik.config import NodeConfig

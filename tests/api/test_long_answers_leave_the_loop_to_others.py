@@ -7,10 +7,11 @@ from collections.abc import Generator
 
 import pytest
 
-from chronik.api import long_answers
-from chronik.api.long_answers import Elements, Long, Pace, at_once_or_in_slices, in_pieces
+from chronik.api.shared import long_answers
+from chronik.api.shared.long_answers import Elements, Long, at_once_or_in_slices
 from chronik.limits import ANSWER_BYTES_MAX, DECODED_AT_ONCE_BYTES_MAX
 from chronik.metadata import slices
+from chronik.metadata.slices import Pace, in_pieces
 from chronik.protocol.codec import RequestHeader, encode_element, encode_request
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.metadata import (

@@ -7,9 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from chronik.api import long_answers, metadata
-from chronik.api.context import Context, Services
-from chronik.api.topic_bytes import TopicBytes
+from chronik.api import metadata
+from chronik.api.shared import long_answers
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.topic_bytes import TopicBytes
 from chronik.exchange import Peer
 from chronik.metadata.commands import (
     BrokerStatus,
@@ -146,7 +147,7 @@ def test_offsets_and_watermarks_do_not_count(cluster: Cluster) -> None:
 
 
 def test_no_more_bytes_are_kept_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chronik.api.topic_bytes.KEPT_BYTES_MAX", 100)
+    monkeypatch.setattr("chronik.api.shared.topic_bytes.KEPT_BYTES_MAX", 100)
     kept = TopicBytes()
     for number in range(20):
         assert kept.get(bytes([number]), (1, False), lambda: bytes(30)) == bytes(30)

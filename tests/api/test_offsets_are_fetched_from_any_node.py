@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from chronik.api import offset_fetch
-from chronik.api.admission import FENCED
-from chronik.api.context import Services
-from chronik.api.router import Router
+from chronik.api.routing.router import Router
+from chronik.api.shared.admission import FENCED
+from chronik.api.shared.context import Services
 from chronik.exchange import Outbox, Peer, Pending
 from chronik.protocol.apis import APIS
 from chronik.protocol.codec import RequestHeader, decode_response, encode_request

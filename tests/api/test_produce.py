@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from chronik.api import produce
-from chronik.api.context import Context, Pipelined, Services
+from chronik.api.shared.context import Context, Pipelined, Services
 from chronik.broker.incoming import Incoming, IncomingRules
 from chronik.broker.openings import Openings
 from chronik.broker.refusals import RefusedBatches

@@ -10,11 +10,11 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from chronik.api.admission import CONFIRM_SECONDS
-from chronik.api.context import Services
 from chronik.api.metadata import LEFT_ALONE_SECONDS
-from chronik.api.router import Router
-from chronik.api.topic_bytes import TopicBytes
+from chronik.api.routing.router import Router
+from chronik.api.shared.admission import CONFIRM_SECONDS
+from chronik.api.shared.context import Services
+from chronik.api.shared.topic_bytes import TopicBytes
 from chronik.clock import ManualClock
 from chronik.exchange import Disconnect, Outbox, Peer, Pending
 from chronik.metadata.commands import BrokerStatus, DeleteTopic, UpdateBrokerStatus

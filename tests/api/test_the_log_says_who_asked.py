@@ -9,8 +9,8 @@ from typing import cast
 
 import pytest
 
-from chronik.api.context import Services
-from chronik.api.router import Router
+from chronik.api.routing.router import Router
+from chronik.api.shared.context import Services
 from chronik.exchange import Outbox, Peer
 from chronik.protocol.codec import RequestHeader, encode_request
 from chronik.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chronik.api import long_answers
+from chronik.api.shared import long_answers
 from chronik.config import load_config
 from chronik.exchange import Peer, Pending, Response
 from chronik.node.node import Node

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from chronik.api import produce
-from chronik.api.context import Context, Pipelined, Services
+from chronik.api.shared.context import Context, Pipelined, Services
 from chronik.broker.flusher import Flushable, Flusher
 from chronik.broker.openings import Openings
 from chronik.broker.refusals import RefusedBatches

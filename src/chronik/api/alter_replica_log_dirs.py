@@ -1,8 +1,10 @@
-"""AlterReplicaLogDirs, versions 0 to 2: a node has one data folder, so a replica is there or cannot go there."""
+"""AlterReplicaLogDirs: a node has one data folder, so a replica is there or cannot go there."""
 
 from __future__ import annotations
 
-from chronik.api.context import Context, Services
+from chronik.admin.log_dirs import refusal_of_move
+from chronik.admin.partitions import NamedPartition
+from chronik.api.shared.context import Context, Services
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -16,27 +18,24 @@ def handle(services: Services, request: AlterReplicaLogDirsRequest, context: Con
     own_folder = str(services.config.data_dir.absolute())  # as DescribeLogDirs names it
     outcomes: dict[str, dict[int, ErrorCode]] = {}
     for folder in request.dirs:
-        is_own = folder.path == own_folder
         for topic in folder.topics:
             outcome = outcomes.setdefault(topic.name, {})
             for index in topic.partitions:
-                outcome[index] = _outcome(services, topic.name, index) if is_own else ErrorCode.LOG_DIR_NOT_FOUND
+                if folder.path == own_folder:
+                    named = NamedPartition(topic.name, index)
+                    outcome[index] = refusal_of_move(services.store, services.replicas, named)
+                else:
+                    outcome[index] = ErrorCode.LOG_DIR_NOT_FOUND
     return _response(outcomes)
 
 
 def failure(request: AlterReplicaLogDirsRequest, code: ErrorCode) -> AlterReplicaLogDirsResponse:
+    """The answer names topics, the request folders with topics in them."""
     outcomes: dict[str, dict[int, ErrorCode]] = {}
     for folder in request.dirs:
         for topic in folder.topics:
             outcomes.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions, code))
     return _response(outcomes)
-
-
-def _outcome(services: Services, name: str, index: int) -> ErrorCode:
-    topic = services.image.topics.get(name)
-    if topic is None or not 0 <= index < len(topic.partitions):
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return ErrorCode.NONE if services.replicas.get(name, index) is not None else ErrorCode.REPLICA_NOT_AVAILABLE
 
 
 def _response(outcomes: dict[str, dict[int, ErrorCode]]) -> AlterReplicaLogDirsResponse:

@@ -1,4 +1,4 @@
-"""ApiVersions, versions 0 to 4: what this node speaks, as declared by the messages themselves, and what it can do.
+"""ApiVersions: what this node speaks, as declared by the messages themselves, and what it can do.
 
 Of Kafka's features only `metadata.version` is told, from which tools take the release that a node is like. The others
 switch on what is not built here: transactions of version 2, new kinds of groups, eligible leader replicas.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from chronik.api.context import Context, Services
+from chronik.api.shared.context import Context, Services
 from chronik.protocol.apis import APIS
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.api_versions import (
@@ -47,11 +47,12 @@ def handle(services: Services, request: ApiVersionsRequest, context: Context) ->
     return response
 
 
-def failure(request: ApiVersionsRequest | None, code: ErrorCode) -> ApiVersionsResponse:
+def failure(request: ApiVersionsRequest, code: ErrorCode) -> ApiVersionsResponse:
+    """With what is spoken, so that the client can choose again."""
     return ApiVersionsResponse(
         error_code=code,
         api_keys=[
             ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
-            for api in sorted(APIS.values(), key=lambda api: api.key)
+            for api in APIS.values()
         ],
     )

@@ -1,10 +1,10 @@
-"""CreateAcls, versions 0 to 3: nobody would heed them, so none are taken."""
+"""CreateAcls: nobody would heed them, so none are taken."""
 
 from __future__ import annotations
 
 from typing import cast
 
-from chronik.api.context import Context, Services
+from chronik.api.shared.context import Context, Services
 from chronik.protocol.codec import encode_element
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
@@ -17,8 +17,3 @@ def handle(services: Services, request: CreateAclsRequest, context: Context) -> 
     # Encoded once, however many are asked for: a request may hold a quarter of a million.
     encoded = encode_element(CreateAclsResponse, result, context.version)
     return CreateAclsResponse(results=cast("list[AclCreationResult]", [encoded] * len(request.creations)))
-
-
-def failure(request: CreateAclsRequest, code: ErrorCode) -> CreateAclsResponse:
-    result = AclCreationResult(error_code=code, error_message=code.message)
-    return CreateAclsResponse(results=[result] * len(request.creations))

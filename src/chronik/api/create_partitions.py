@@ -1,15 +1,10 @@
-"""CreatePartitions, versions 0 to 3: a topic gets more partitions, placed by the broker or as given."""
+"""CreatePartitions: a topic gets more partitions, placed by the broker or as given."""
 
 from __future__ import annotations
 
-from collections import Counter
-from functools import partial
-
-from chronik.api.admission import refuse_system_topic
-from chronik.api.context import Context, Services
-from chronik.api.long_answers import Pace
-from chronik.controller.second_look import with_second_look
-from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.admin.topics import Enlargement
+from chronik.api.shared.context import Context, Services
+from chronik.protocol.failures import told
 from chronik.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -19,32 +14,12 @@ from chronik.protocol.messages.create_partitions import (
 
 
 async def handle(services: Services, request: CreatePartitionsRequest, context: Context) -> CreatePartitionsResponse:
-    named = Counter(topic.name for topic in request.topics)
-    results = {}
-    pace = Pace()
-    for topic in request.topics:
-        await pace.breathe()
-        result = CreatePartitionsTopicResult(name=topic.name)
-        try:
-            if named[topic.name] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate topic name: {topic.name}")
-            await with_second_look(services.store, partial(_create, services, topic, request.validate_only))
-        except KafkaError as error:
-            result.error_code, result.error_message = error.code, error.message
-        results[topic.name] = result
-    return CreatePartitionsResponse(results=list(results.values()))
-
-
-def failure(request: CreatePartitionsRequest, code: ErrorCode) -> CreatePartitionsResponse:
+    outcomes = await services.topics.enlarge(list(map(_wanted, request.topics)), validate_only=request.validate_only)
     return CreatePartitionsResponse(
-        results=[
-            CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=code.message)
-            for topic in request.topics
-        ]
+        results=[CreatePartitionsTopicResult(name=name, **told(error)) for name, error in outcomes.items()]
     )
 
 
-async def _create(services: Services, topic: CreatePartitionsTopic, validate_only: bool) -> None:
-    refuse_system_topic(services, topic.name)
+def _wanted(topic: CreatePartitionsTopic) -> Enlargement:
     given = None if topic.assignments is None else [tuple(each.broker_ids) for each in topic.assignments]
-    await services.topics.add_partitions(topic.name, topic.count, given, validate_only=validate_only)
+    return Enlargement(topic.name, topic.count, given)

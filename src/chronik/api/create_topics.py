@@ -1,13 +1,14 @@
-"""CreateTopics, versions 0 to 7: with defaults, manual assignments, configs, and validation without effect."""
+"""CreateTopics: with defaults, manual assignments, configs, and validation without effect."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from chronik.api.context import Context, Services
-from chronik.controller.topics import TopicRequest
+from chronik.admin.topic_plans import TopicRequest
+from chronik.api.shared.context import Context, Services
 from chronik.metadata.commands import CreateTopic
 from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.failures import told
 from chronik.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -15,8 +16,6 @@ from chronik.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-
-SENSITIVE_NEVER = False
 
 
 async def handle(services: Services, request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
@@ -29,18 +28,11 @@ async def handle(services: Services, request: CreateTopicsRequest, context: Cont
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate topic name: {topic.name}")
             accepted.append(_topic_request(topic))
         except KafkaError as error:
-            results[topic.name] = _failed(topic.name, error)
+            results[topic.name] = _result(services, topic.name, error)
     outcomes = await services.topics.create(accepted, validate_only=request.validate_only)
     for wanted, outcome in zip(accepted, outcomes, strict=True):
-        if isinstance(outcome, KafkaError):
-            results[wanted.name] = _failed(wanted.name, outcome)
-        else:
-            results[wanted.name] = _created(services, outcome)
+        results[wanted.name] = _result(services, wanted.name, outcome)
     return CreateTopicsResponse(topics=[results[name] for name in named])
-
-
-def failure(request: CreateTopicsRequest, code: ErrorCode) -> CreateTopicsResponse:
-    return CreateTopicsResponse(topics=[_failed(topic.name, KafkaError(code)) for topic in request.topics])
 
 
 def _topic_request(topic: CreatableTopic) -> TopicRequest:
@@ -53,25 +45,23 @@ def _topic_request(topic: CreatableTopic) -> TopicRequest:
     return TopicRequest(topic.name, topic.num_partitions, topic.replication_factor, assignments, configs)
 
 
-def _failed(name: str, error: KafkaError) -> CreatableTopicResult:
-    return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message, configs=[])
-
-
-def _created(services: Services, command: CreateTopic) -> CreatableTopicResult:
+def _result(services: Services, name: str, outcome: CreateTopic | KafkaError) -> CreatableTopicResult:
+    if isinstance(outcome, KafkaError):
+        return CreatableTopicResult(name=name, **told(outcome))
     return CreatableTopicResult(
-        name=command.name,
-        topic_id=command.topic_id,
+        name=name,
+        topic_id=outcome.topic_id,
         error_message=None,
-        num_partitions=len(command.partitions),
-        replication_factor=len(command.partitions[0].replicas),
+        num_partitions=len(outcome.partitions),
+        replication_factor=len(outcome.partitions[0].replicas),
         configs=[
             CreatableTopicConfigs(
                 name=entry.key.name,
                 value=entry.value,
                 read_only=entry.read_only,
                 config_source=entry.source,
-                is_sensitive=SENSITIVE_NEVER,
+                is_sensitive=entry.key.sensitive,
             )
-            for entry in services.configs.describe_topic(command.configs)
+            for entry in services.configs.describe_topic(outcome.configs)
         ],
     )

@@ -1,10 +1,10 @@
-"""DeleteAcls, versions 0 to 3: there are none."""
+"""DeleteAcls: there are none."""
 
 from __future__ import annotations
 
 from typing import cast
 
-from chronik.api.context import Context, Services
+from chronik.api.shared.context import Context, Services
 from chronik.protocol.codec import encode_element
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
@@ -17,8 +17,3 @@ def handle(services: Services, request: DeleteAclsRequest, context: Context) -> 
     # Encoded once, however many are asked for: a request may hold a quarter of a million.
     encoded = encode_element(DeleteAclsResponse, result, context.version)
     return DeleteAclsResponse(filter_results=cast("list[DeleteAclsFilterResult]", [encoded] * len(request.filters)))
-
-
-def failure(request: DeleteAclsRequest, code: ErrorCode) -> DeleteAclsResponse:
-    result = DeleteAclsFilterResult(error_code=code, error_message=code.message)
-    return DeleteAclsResponse(filter_results=[result] * len(request.filters))

@@ -1,9 +1,8 @@
-"""DeleteGroups, versions 0 to 2: groups without members go, and their offsets with them."""
+"""DeleteGroups: groups without members go, and their offsets with them."""
 
 from __future__ import annotations
 
-from chronik.api.context import Context, Services
-from chronik.protocol.errors import ErrorCode
+from chronik.api.shared.context import Context, Services
 from chronik.protocol.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -15,10 +14,4 @@ async def handle(services: Services, request: DeleteGroupsRequest, context: Cont
     errors = await services.groups.delete(request.groups_names)
     return DeleteGroupsResponse(
         results=[DeletableGroupResult(group_id=group_id, error_code=code) for group_id, code in errors.items()]
-    )
-
-
-def failure(request: DeleteGroupsRequest, code: ErrorCode) -> DeleteGroupsResponse:
-    return DeleteGroupsResponse(
-        results=[DeletableGroupResult(group_id=group_id, error_code=code) for group_id in request.groups_names]
     )

@@ -1,17 +1,13 @@
-"""DeleteTopics, versions 0 to 6: by name, and from 6 on also by id."""
+"""DeleteTopics: by name, and from version 6 on also by id."""
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
-
-from chronik.api.admission import refuse_system_topic
-from chronik.api.context import Context, Services
-from chronik.api.long_answers import in_pieces
-from chronik.controller.second_look import with_second_look
+from chronik.admin.topics import TopicKey
+from chronik.api.shared.context import Context, Services
 from chronik.ids import ZERO_ID
 from chronik.metadata.records import Topic
 from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.failures import failed, told
 from chronik.protocol.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -21,60 +17,40 @@ from chronik.protocol.messages.delete_topics import (
 
 FIRST_VERSION_WITH_DELETION_DISABLED = 3
 
+MISNAMED = KafkaError(ErrorCode.INVALID_REQUEST, "A topic is named either by its name or by its id")
+
 
 async def handle(services: Services, request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
-    if not services.configs.broker_flag("delete.topic.enable"):
+    if not services.topics.may_be_deleted:
         known = context.version >= FIRST_VERSION_WITH_DELETION_DISABLED
         return failure(request, ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST)
-    named = Counter((wanted.name, wanted.topic_id) for wanted in _wanted(request))
-    responses = []
-    for some in in_pieces(list(named.items())):
-        deletions = (
-            _delete(services, DeleteTopicState(name=name, topic_id=topic_id), once=count == 1)
-            for (name, topic_id), count in some
-        )
-        responses += await asyncio.gather(*deletions)
-    return DeleteTopicsResponse(responses=responses)
+    wanted = [(each.name, each.topic_id) for each in _wanted(request)]
+    keys = {each: _key(*each) for each in wanted}
+    outcomes = await services.topics.delete([key for each in wanted if (key := keys[each]) is not None])
+    return DeleteTopicsResponse(
+        responses=[
+            _result(name, topic_id, MISNAMED if key is None else outcomes[key])
+            for (name, topic_id), key in keys.items()
+        ]
+    )
 
 
 def failure(request: DeleteTopicsRequest, code: ErrorCode) -> DeleteTopicsResponse:
-    return DeleteTopicsResponse(
-        responses=[
-            DeletableTopicResult(
-                name=wanted.name, topic_id=wanted.topic_id, error_code=code, error_message=code.message
-            )
-            for wanted in _wanted(request)
-        ]
-    )
+    """Topics are in one of two fields, as the version has it."""
+    return failed(DeleteTopicsResponse, DeleteTopicsRequest(topics=_wanted(request)), code)
 
 
 def _wanted(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
     return request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
 
 
-async def _delete(services: Services, wanted: DeleteTopicState, *, once: bool) -> DeletableTopicResult:
-    result = DeletableTopicResult(name=wanted.name, topic_id=wanted.topic_id)
-    try:
-        if not once:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic is named twice")
-        if (wanted.name is None) == (wanted.topic_id == ZERO_ID):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic is named either by its name or by its id")
-        topic = await with_second_look(services.store, lambda: _delete_found(services, wanted))
-        result.name, result.topic_id = topic.name, topic.id
-    except KafkaError as error:
-        result.error_code, result.error_message = error.code, error.message
-    return result
+def _key(name: str | None, topic_id: bytes) -> TopicKey | None:
+    if topic_id == ZERO_ID:
+        return name
+    return topic_id if name is None else None
 
 
-async def _delete_found(services: Services, wanted: DeleteTopicState) -> Topic:
-    if wanted.name is not None:
-        topic = services.image.topics.get(wanted.name)
-        if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    else:
-        topic = services.image.topics_by_id.get(wanted.topic_id)
-        if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-    refuse_system_topic(services, topic.name)
-    await services.topics.delete(topic)
-    return topic
+def _result(name: str | None, topic_id: bytes, outcome: Topic | KafkaError) -> DeletableTopicResult:
+    if isinstance(outcome, Topic):
+        return DeletableTopicResult(name=outcome.name, topic_id=outcome.id)
+    return DeletableTopicResult(name=name, topic_id=topic_id, **told(outcome))

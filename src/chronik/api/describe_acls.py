@@ -1,8 +1,8 @@
-"""DescribeAcls, versions 0 to 3: there is no authorizer, so there are no ACLs, and Kafka's words for that."""
+"""DescribeAcls: there is no authorizer, so there are no ACLs, and Kafka's words for that."""
 
 from __future__ import annotations
 
-from chronik.api.context import Context, Services
+from chronik.api.shared.context import Context, Services
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
@@ -11,7 +11,3 @@ NO_AUTHORIZER = "No Authorizer is configured on the broker"
 
 def handle(services: Services, request: DescribeAclsRequest, context: Context) -> DescribeAclsResponse:
     return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-
-
-def failure(request: DescribeAclsRequest, code: ErrorCode) -> DescribeAclsResponse:
-    return DescribeAclsResponse(error_code=code, error_message=code.message)

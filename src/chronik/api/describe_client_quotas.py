@@ -1,11 +1,11 @@
-"""DescribeClientQuotas, versions 0 and 1: no quotas are set. Those of replication are configs of topics and brokers.
+"""DescribeClientQuotas: no quotas are set. Those of replication are configs of topics and brokers.
 
 Missing: AlterClientQuotas, which is not among the APIs of this node, since nothing here would keep to a quota.
 """
 
 from __future__ import annotations
 
-from chronik.api.context import Context, Services
+from chronik.api.shared.context import Context, Services
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
@@ -24,15 +24,11 @@ def handle(services: Services, request: DescribeClientQuotasRequest, context: Co
         _check(request.components)
     except KafkaError as error:
         return _refused(error)
-    return DescribeClientQuotasResponse()
-
-
-def failure(request: DescribeClientQuotasRequest, code: ErrorCode) -> DescribeClientQuotasResponse:
-    return _refused(KafkaError(code))
+    return DescribeClientQuotasResponse(entries=[])
 
 
 def _refused(error: KafkaError) -> DescribeClientQuotasResponse:
-    return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
+    return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message)
 
 
 def _check(components: list[QuotaComponent]) -> None:

@@ -1,15 +1,16 @@
-"""DescribeCluster, versions 0 to 2. The controllers (endpoint type 2) do not listen to clients."""
+"""DescribeCluster: the brokers and the controller. Controllers (endpoint type 2) do not listen to clients."""
 
 from __future__ import annotations
 
-from chronik.api import operations
-from chronik.api.context import Context, Services
+from chronik.api.shared.context import Context, Services
 from chronik.protocol.errors import ErrorCode
+from chronik.protocol.failures import failed
 from chronik.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from chronik.protocol.permissions import ALL_ON_CLUSTER
 
 BROKERS = 1
 
@@ -19,7 +20,7 @@ CUT_OFF = "This broker is cut off from the others: what it knows of them is old.
 
 def handle(services: Services, request: DescribeClusterRequest, context: Context) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS:
-        return failure(request, ErrorCode.MISMATCHED_ENDPOINT_TYPE)
+        return failed(DescribeClusterResponse, request, ErrorCode.MISMATCHED_ENDPOINT_TYPE)
     response = DescribeClusterResponse(
         cluster_id=services.image.cluster_id,
         controller_id=services.controller_id(),
@@ -27,7 +28,7 @@ def handle(services: Services, request: DescribeClusterRequest, context: Context
         error_message=CUT_OFF if services.is_fenced() else None,
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = operations.ON_CLUSTER
+        response.cluster_authorized_operations = ALL_ON_CLUSTER
     return response
 
 
@@ -44,9 +45,3 @@ def _brokers(services: Services) -> list[DescribeClusterBroker]:
         )
         for _, broker in sorted(services.image.brokers.items())
     ]
-
-
-def failure(request: DescribeClusterRequest, code: ErrorCode) -> DescribeClusterResponse:
-    return DescribeClusterResponse(
-        error_code=code, error_message=code.message, endpoint_type=request.endpoint_type
-    )

@@ -1,12 +1,11 @@
-"""DescribeGroups, versions 0 to 6: state, protocol and members of groups. A missing one is Dead, as in Kafka."""
+"""DescribeGroups: state, protocol and members of groups. A missing one is Dead, as in Kafka."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Generator
 
-from chronik.api import operations
-from chronik.api.context import Context, Services
-from chronik.api.long_answers import Elements, Long, at_once_or_in_slices
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.long_answers import Elements, Long, at_once_or_in_slices
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -14,6 +13,7 @@ from chronik.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from chronik.protocol.permissions import ALL_ON_GROUP
 
 FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 6
 
@@ -41,15 +41,6 @@ def _answer(
     return DescribeGroupsResponse(groups=groups.as_array_of(DescribedGroup))
 
 
-def failure(request: DescribeGroupsRequest, code: ErrorCode) -> DescribeGroupsResponse:
-    return DescribeGroupsResponse(
-        groups=[
-            DescribedGroup(group_id=group_id, error_code=code, error_message=code.message)
-            for group_id in request.groups
-        ]
-    )
-
-
 def _describe(services: Services, group_id: str, request: DescribeGroupsRequest, version: int) -> DescribedGroup:
     found = services.groups.describe(group_id)
     error = found.error
@@ -75,5 +66,5 @@ def _describe(services: Services, group_id: str, request: DescribeGroupsRequest,
         ],
     )
     if request.include_authorized_operations:
-        answer.authorized_operations = operations.ON_GROUP
+        answer.authorized_operations = ALL_ON_GROUP
     return answer

@@ -1,13 +1,13 @@
-"""DescribeQuorum, versions 0 to 2. The quorum has one partition, which is not among the topics that clients can read.
+"""DescribeQuorum: who agrees on the metadata log, which has one partition and is no topic that clients can read.
 
-Answered by any node, with what the leader says. When replicas were last heard is told by this node's clock.
+Any node answers, with what the leader says. When replicas were last heard is told by this node's clock.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from chronik.api.context import Context, Services
+from chronik.api.shared.context import Context, Services
 from chronik.controller.quorum import TIME_UNKNOWN, Quorum, QuorumMember, describe_quorum
 from chronik.metadata.image import Image
 from chronik.protocol.errors import ErrorCode, KafkaError
@@ -44,10 +44,6 @@ async def handle(services: Services, request: DescribeQuorumRequest, context: Co
         answers = [_partition(topic.topic_name, part.partition_index, found, now_ms) for part in topic.partitions]
         response.topics.append(QuorumTopicData(topic_name=topic.topic_name, partitions=answers))
     return response
-
-
-def failure(request: DescribeQuorumRequest, code: ErrorCode) -> DescribeQuorumResponse:
-    return DescribeQuorumResponse(error_code=code, error_message=code.message)
 
 
 def _partition(topic: str, index: int, found: Quorum | KafkaError | None, now_ms: int) -> QuorumPartitionData:

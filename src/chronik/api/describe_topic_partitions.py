@@ -1,13 +1,12 @@
-"""DescribeTopicPartitions, version 0: topics page by page, for clusters whose Metadata would not fit one answer."""
+"""DescribeTopicPartitions: topics page by page, for clusters whose Metadata would not fit one answer."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Generator
 
-from chronik.api import operations
-from chronik.api.context import Context, Services
-from chronik.api.leaders import gone_brokers, named_leader
-from chronik.api.long_answers import Long, at_once_or_in_slices
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.leaders import gone_brokers, named_leader
+from chronik.api.shared.long_answers import Long, at_once_or_in_slices
 from chronik.limits import PARTITIONS_PER_PAGE_MAX
 from chronik.metadata.names import name_fault
 from chronik.metadata.records import Topic
@@ -19,6 +18,7 @@ from chronik.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from chronik.protocol.permissions import ALL_ON_TOPIC
 
 
 def handle(
@@ -64,12 +64,6 @@ def _page(
     return response
 
 
-def failure(request: DescribeTopicPartitionsRequest, code: ErrorCode) -> DescribeTopicPartitionsResponse:
-    return DescribeTopicPartitionsResponse(
-        topics=[DescribeTopicPartitionsResponseTopic(name=topic.name, error_code=code) for topic in request.topics]
-    )
-
-
 def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
     legal = name_fault(name) is None
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -83,7 +77,7 @@ def _topic(services: Services, topic: Topic, first: int, room: int) -> DescribeT
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.internal,
-        topic_authorized_operations=operations.ON_TOPIC,
+        topic_authorized_operations=ALL_ON_TOPIC,
         partitions=[
             DescribeTopicPartitionsResponsePartition(
                 error_code=error,

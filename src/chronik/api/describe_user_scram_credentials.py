@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials, version 0: no user has any, since there is no SCRAM here.
+"""DescribeUserScramCredentials: no user has any, since there is no SCRAM here.
 
 Missing: AlterUserScramCredentials, which is not among the APIs of this node.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Generator
 
-from chronik.api.context import Context, Services
-from chronik.api.long_answers import Long, at_once_or_in_slices
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.long_answers import Long, at_once_or_in_slices
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.describe_user_scram_credentials import (
     DescribedScramUser,
@@ -33,10 +33,6 @@ def _answer(
         response.results.append(_unknown(name, times))
         yield
     return response
-
-
-def failure(request: DescribeUserScramCredentialsRequest, code: ErrorCode) -> DescribeUserScramCredentialsResponse:
-    return DescribeUserScramCredentialsResponse(error_code=code, error_message=code.message)
 
 
 def _unknown(name: str, times: int) -> DescribedScramUser:

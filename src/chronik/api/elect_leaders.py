@@ -1,12 +1,13 @@
-"""ElectLeaders, versions 0 to 2: preferred leaders, and from 1 on unclean ones for partitions that have none."""
+"""ElectLeaders: preferred leaders, and from version 1 on unclean ones for partitions that have none."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 
-from chronik.api.context import Context, Services
-from chronik.controller.partitions import NamedPartition, Outcome, elect, in_need_of_election
+from chronik.admin.partitions import NamedPartition, Outcome, elect, in_need_of_election
+from chronik.api.shared.context import Context, Services
 from chronik.protocol.errors import ErrorCode
+from chronik.protocol.failures import failed, told
 from chronik.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -22,23 +23,12 @@ class ElectionType(IntEnum):
 
 async def handle(services: Services, request: ElectLeadersRequest, context: Context) -> ElectLeadersResponse:
     if request.election_type not in list(ElectionType):
-        return failure(request, ErrorCode.INVALID_REQUEST)
+        return failed(ElectLeadersResponse, request, ErrorCode.INVALID_REQUEST)
     unclean = request.election_type == ElectionType.UNCLEAN
     wanted = _named(request)
     if wanted is None:  # of all partitions, only those that need it are spoken of
         wanted = list(in_need_of_election(services.image, unclean=unclean))
     return _response(wanted, await elect(services.store, wanted, unclean=unclean))
-
-
-def failure(request: ElectLeadersRequest, code: ErrorCode) -> ElectLeadersResponse:
-    response = ElectLeadersResponse(error_code=code)
-    for topic in request.topic_partitions or ():
-        results = [
-            PartitionResult(partition_id=index, error_code=code, error_message=code.message)
-            for index in topic.partitions
-        ]
-        response.replica_election_results.append(ReplicaElectionResult(topic=topic.topic, partition_result=results))
-    return response
 
 
 def _named(request: ElectLeadersRequest) -> list[NamedPartition] | None:
@@ -51,8 +41,6 @@ def _named(request: ElectLeadersRequest) -> list[NamedPartition] | None:
 def _response(wanted: list[NamedPartition], outcomes: list[Outcome]) -> ElectLeadersResponse:
     topics: dict[str, ReplicaElectionResult] = {}
     for named, error in zip(wanted, outcomes, strict=True):
-        result = PartitionResult(partition_id=named.partition)
-        if error is not None:
-            result.error_code, result.error_message = error.code, error.message
+        result = PartitionResult(partition_id=named.partition, **told(error))
         topics.setdefault(named.topic, ReplicaElectionResult(topic=named.topic)).partition_result.append(result)
     return ElectLeadersResponse(replica_election_results=list(topics.values()))

@@ -1,4 +1,4 @@
-"""Fetch, versions 0 to 18.
+"""Fetch: records of partitions.
 
 Answers at once when there is enough to say, and otherwise when there is, or when the client's patience ends. Sessions
 (7 and newer) keep what a client wants between requests.
@@ -11,9 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Iterator, Mapping
 from typing import Any
 
-from chronik.api.admission import CONFIRM_SECONDS
-from chronik.api.context import Context, Services
-from chronik.api.fetch_look import (
+from chronik.api.fetching.look import (
     FIRST_VERSION_WITH_ENDPOINTS,
     FIRST_VERSION_WITH_TOPIC_IDS,
     UNTOLD,
@@ -21,11 +19,11 @@ from chronik.api.fetch_look import (
     is_cut_off,
     look,
     lost,
-    nothing,
 )
-from chronik.api.leaders import brokers_of
-from chronik.api.long_answers import in_pieces
-from chronik.api.old_fetches import with_message_sets
+from chronik.api.fetching.message_sets import with_message_sets
+from chronik.api.shared.admission import CONFIRM_SECONDS
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.leaders import brokers_of
 from chronik.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchPartition, FetchSession
 from chronik.broker.purgatory import RecordsArrived
 from chronik.exchange import Disconnect, Outbox
@@ -37,7 +35,9 @@ from chronik.limits import (
     RESPONSES_BYTES_MAX,
 )
 from chronik.metadata.records import Topic
+from chronik.metadata.slices import in_pieces
 from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.failures import failed
 from chronik.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -58,7 +58,7 @@ def handle(
     """At once if there is enough: then the answer is on its way, and counts, before the next one is read."""
     if request.replica_id >= 0 or request.replica_state.replica_id >= 0:
         # A stranger that claims to be a follower could move the high watermark.
-        return failure(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return failed(FetchResponse, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     _check_count(request)
     wanted = _wanted(request, context.version)
     try:
@@ -71,20 +71,6 @@ def handle(
     if context.version < FIRST_VERSION_WITH_BATCHES:
         return with_message_sets(services, fetching.begin, wanted, context.version)
     return fetching.begin()
-
-
-def failure(request: FetchRequest, code: ErrorCode) -> FetchResponse:
-    return FetchResponse(
-        error_code=code,
-        responses=[
-            FetchableTopicResponse(
-                topic=topic.topic,
-                topic_id=topic.topic_id,
-                partitions=[nothing(partition.partition, code) for partition in topic.partitions],
-            )
-            for topic in request.topics
-        ],
-    )
 
 
 def _session(

@@ -1,4 +1,4 @@
-"""FindCoordinator, versions 0 to 6: who coordinates a group.
+"""FindCoordinator: who coordinates a group.
 
 Missing: transaction coordinators and share groups. Transactions are refused with an error that every client gives up
 on at once: librdkafka would look for a coordinator again and again after any other.
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Generator
 from enum import IntEnum
 
-from chronik.api.context import Context, Services
-from chronik.api.long_answers import Long, at_once_or_in_slices
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.long_answers import Long, at_once_or_in_slices
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -39,12 +39,6 @@ def _answer(
         found.append(_find(services, key, request.key_type))
         yield
     return _response(found, many)
-
-
-def failure(request: FindCoordinatorRequest, code: ErrorCode) -> FindCoordinatorResponse:
-    many = bool(request.coordinator_keys)
-    keys = request.coordinator_keys if many else [request.key]
-    return _response([_failed(key, code, code.message) for key in keys], many)
 
 
 def _find(services: Services, key: str, key_type: int) -> Coordinator:

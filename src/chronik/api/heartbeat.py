@@ -1,10 +1,9 @@
-"""Heartbeat, versions 0 to 4: a member is alive, and learns of a rebalance."""
+"""Heartbeat: a member is alive, and learns of a rebalance."""
 
 from __future__ import annotations
 
-from chronik.api.context import Context, Services
+from chronik.api.shared.context import Context, Services
 from chronik.groups import requests
-from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
@@ -17,8 +16,4 @@ async def handle(services: Services, request: HeartbeatRequest, context: Context
             group_instance_id=request.group_instance_id,
         )
     )
-    return HeartbeatResponse(error_code=code)
-
-
-def failure(request: HeartbeatRequest, code: ErrorCode) -> HeartbeatResponse:
     return HeartbeatResponse(error_code=code)

@@ -1,4 +1,4 @@
-"""InitProducerId, versions 0 to 5: an id for an idempotent producer, or the next epoch of the one it has.
+"""InitProducerId: an id for an idempotent producer, or the next epoch of the one it has.
 
 Missing: transactional ids, which are refused as FindCoordinator refuses them.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 
-from chronik.api.context import Context, Services
+from chronik.api.shared.context import Context, Services
 from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.failures import failed
 from chronik.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 logger = logging.getLogger("chronik.api")
@@ -19,7 +20,7 @@ NO_EPOCH = -1
 
 async def handle(services: Services, request: InitProducerIdRequest, context: Context) -> InitProducerIdResponse:
     if request.transactional_id is not None:
-        return failure(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return failed(InitProducerIdResponse, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     # As in Kafka, a producer without a transactional id gets a fresh id even when it names the one it had: nothing
     # would stop a second client from naming it too.
     try:
@@ -27,8 +28,4 @@ async def handle(services: Services, request: InitProducerIdRequest, context: Co
     except KafkaError as error:
         # Without a quorum. Any node will do, and an id that nobody was told is no loss: producers just ask again.
         logger.info("no producer id for %s: %s", context.client_id, error)
-        return failure(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-
-
-def failure(request: InitProducerIdRequest, code: ErrorCode) -> InitProducerIdResponse:
-    return InitProducerIdResponse(error_code=code, producer_id=NO_ID, producer_epoch=NO_EPOCH)
+        return failed(InitProducerIdResponse, request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)

@@ -1,10 +1,9 @@
-"""JoinGroup, versions 0 to 9: a member enters its group, and is answered when the generation begins."""
+"""JoinGroup: a member enters its group, and is answered when the generation begins."""
 
 from __future__ import annotations
 
-from chronik.api.context import Context, Services
-from chronik.groups.requests import NO_GENERATION, JoinRequest
-from chronik.protocol.errors import ErrorCode
+from chronik.api.shared.context import Context, Services
+from chronik.groups.requests import JoinRequest
 from chronik.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
 FIRST_VERSION_WITH_KNOWN_MEMBERS = 4
@@ -50,7 +49,3 @@ async def handle(services: Services, request: JoinGroupRequest, context: Context
             for member in result.members
         ],
     )
-
-
-def failure(request: JoinGroupRequest, code: ErrorCode) -> JoinGroupResponse:
-    return JoinGroupResponse(error_code=code, generation_id=NO_GENERATION, member_id=request.member_id)

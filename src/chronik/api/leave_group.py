@@ -1,8 +1,8 @@
-"""LeaveGroup, versions 0 to 5: one member, or from 3 on several, also by instance id."""
+"""LeaveGroup: one member, or from version 3 on several, also by instance id."""
 
 from __future__ import annotations
 
-from chronik.api.context import Context, Services
+from chronik.api.shared.context import Context, Services
 from chronik.groups.requests import LeaveRequest, LeavingMember
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
@@ -31,7 +31,3 @@ async def handle(services: Services, request: LeaveGroupRequest, context: Contex
             for member in result.members
         ],
     )
-
-
-def failure(request: LeaveGroupRequest, code: ErrorCode) -> LeaveGroupResponse:
-    return LeaveGroupResponse(error_code=code)

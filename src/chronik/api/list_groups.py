@@ -1,12 +1,11 @@
-"""ListGroups, versions 0 to 5: the groups of this node, filtered by state and type."""
+"""ListGroups: the groups of this node, filtered by state and type."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Generator
 
-from chronik.api.context import Context, Services
-from chronik.api.long_answers import Long, at_once_or_in_slices
-from chronik.protocol.errors import ErrorCode
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.long_answers import Long, at_once_or_in_slices
 from chronik.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 
@@ -30,7 +29,3 @@ def _answer(services: Services, request: ListGroupsRequest) -> Generator[None, N
             )
         yield
     return ListGroupsResponse(groups=groups)
-
-
-def failure(request: ListGroupsRequest, code: ErrorCode) -> ListGroupsResponse:
-    return ListGroupsResponse(error_code=code)

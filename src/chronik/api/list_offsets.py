@@ -1,4 +1,4 @@
-"""ListOffsets, versions 0 to 11: the earliest offset, the next one, that of the newest record, or the first at a time.
+"""ListOffsets: the earliest offset, the next one, that of the newest record, or the first at a time.
 
 Nothing is tiered here: the earliest local offset is the earliest, and there is no latest tiered one.
 Version 0 answers a list of offsets, newest first, as it did when segments were all a broker could tell.
@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Coroutine, Iterable
 from functools import partial
 
-from chronik.api.context import Context, Services
-from chronik.api.long_answers import Long, Pace
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.long_answers import Long
 from chronik.broker.replica import Replica
 from chronik.log.times import TimedBatch, TimedOffset, first_in, first_or_start
+from chronik.metadata.slices import Pace
 from chronik.protocol.budget import Budget
 from chronik.protocol.errors import ErrorCode, KafkaError, RecordsTooLarge
 from chronik.protocol.messages.list_offsets import (
@@ -59,17 +60,6 @@ def _response(request: ListOffsetsRequest, answers: Iterable[ListOffsetsPartitio
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(name=topic.name, partitions=[next(in_order) for _ in topic.partitions])
-            for topic in request.topics
-        ]
-    )
-
-
-def failure(request: ListOffsetsRequest, code: ErrorCode) -> ListOffsetsResponse:
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name, partitions=[_failed(partition, code) for partition in topic.partitions]
-            )
             for topic in request.topics
         ]
     )

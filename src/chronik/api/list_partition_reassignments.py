@@ -1,13 +1,12 @@
-"""ListPartitionReassignments, version 0: what is under way; what is named and not under way is left out."""
+"""ListPartitionReassignments: what is under way; what is named and not under way is left out."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Generator, Iterator
 
-from chronik.api.context import Context, Services
-from chronik.api.long_answers import Long, at_once_or_in_slices
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.long_answers import Long, at_once_or_in_slices
 from chronik.metadata.image import Image
-from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -26,10 +25,6 @@ def handle(
     for topic in request.topics:
         named.setdefault(topic.name, []).extend(topic.partition_indexes)
     return at_once_or_in_slices(_response(services.image, named))
-
-
-def failure(request: ListPartitionReassignmentsRequest, code: ErrorCode) -> ListPartitionReassignmentsResponse:
-    return ListPartitionReassignmentsResponse(error_code=code, error_message=code.message)
 
 
 def _response(

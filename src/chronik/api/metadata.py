@@ -1,4 +1,4 @@
-"""Metadata, versions 0 to 13: brokers, topics and leaders, as this node's image has them.
+"""Metadata: brokers, topics and leaders, as this node's image has them.
 
 Asking for an unknown topic creates it, where client and broker allow it; the answer then already has it, so that no
 client has to ask twice. From version 12 on topics may be asked for by id; 10 and 11 have the field and refuse its use.
@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Collection, Generator
 from typing import Final
 
-from chronik.api import operations
-from chronik.api.context import Context, Services
-from chronik.api.leaders import gone_brokers, named_leader
-from chronik.api.long_answers import Elements, Long, at_once_or_in_slices, once
-from chronik.api.topic_bytes import Form
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.leaders import gone_brokers, named_leader
+from chronik.api.shared.long_answers import Elements, Long, at_once_or_in_slices, once
+from chronik.api.shared.topic_bytes import Form
 from chronik.exchange import Disconnect
 from chronik.ids import ZERO_ID
 from chronik.metadata.image import Image
@@ -21,6 +20,7 @@ from chronik.metadata.names import name_fault
 from chronik.metadata.records import Broker, Topic
 from chronik.protocol.codec import encode_element
 from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.failures import failed
 from chronik.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -29,6 +29,7 @@ from chronik.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from chronik.protocol.permissions import ALL_ON_CLUSTER, ALL_ON_TOPIC
 
 FIRST_VERSION_BY_ID = 12
 
@@ -51,7 +52,7 @@ def handle(
     """At once, unless topics have to be created first or are very many: what clients ask most often should not wait
     for a task's turn behind whatever else is due."""
     if context.version < FIRST_VERSION_BY_ID and any(_is_by_id(topic) for topic in request.topics or ()):
-        return failure(request, ErrorCode.INVALID_REQUEST)
+        return failed(MetadataResponse, request, ErrorCode.INVALID_REQUEST)
     if context.may_be_behind:
         _send_away(services, context)
         return at_once_or_in_slices(_answer_of_the_past(services, request, context))
@@ -62,16 +63,6 @@ def handle(
         failures = dict.fromkeys(missing, ErrorCode.LEADER_NOT_AVAILABLE)
         return at_once_or_in_slices(_answer(services, request, context, failures))
     return _create_and_answer(services, request, context, missing)
-
-
-def failure(request: MetadataRequest, code: ErrorCode) -> MetadataResponse:
-    return MetadataResponse(
-        error_code=code,
-        topics=[
-            MetadataResponseTopic(name=topic.name or "", topic_id=topic.topic_id, error_code=code)
-            for topic in request.topics or ()
-        ],
-    )
 
 
 def _is_by_id(topic: MetadataRequestTopic) -> bool:
@@ -114,7 +105,7 @@ def _response(services: Services, request: MetadataRequest) -> MetadataResponse:
         brokers=[_broker(broker) for _, broker in sorted(image.brokers.items()) if not broker.fenced],
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = operations.ON_CLUSTER
+        response.cluster_authorized_operations = ALL_ON_CLUSTER
     return response
 
 
@@ -254,5 +245,5 @@ def topic_answer(
         ],
     )
     if tells_operations:
-        answer.topic_authorized_operations = operations.ON_TOPIC
+        answer.topic_authorized_operations = ALL_ON_TOPIC
     return answer

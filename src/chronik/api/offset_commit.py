@@ -1,4 +1,4 @@
-"""OffsetCommit, versions 0 to 10: a group's positions, kept in the metadata log. Version 10 names topics by id.
+"""OffsetCommit: a group's positions, kept in the metadata log. Version 10 names topics by id.
 
 Version 0 spoke of offsets in ZooKeeper; here it commits like the others, without a generation.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
-from chronik.api.context import Context, Services
-from chronik.api.long_answers import Pace, in_pieces
+from chronik.api.shared.context import Context, Services
 from chronik.groups import requests
 from chronik.metadata.commands import OffsetToCommit
 from chronik.metadata.names import OFFSETS_TOPIC
+from chronik.metadata.slices import Pace, in_pieces
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -72,22 +72,6 @@ async def _list_offsets_topic(services: Services, codes: Collection[ErrorCode]) 
     if ErrorCode.NONE in codes:
         for error in (await services.topics.create_missing([OFFSETS_TOPIC])).values():
             logger.warning("%s cannot be made: %s", OFFSETS_TOPIC, error)
-
-
-def failure(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
 
 
 def _name(services: Services, topic: OffsetCommitRequestTopic, version: int) -> str | None:

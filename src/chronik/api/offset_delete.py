@@ -1,9 +1,10 @@
-"""OffsetDelete, version 0: forgets offsets of a group in topics that none of its members is subscribed to."""
+"""OffsetDelete: forgets offsets of a group in topics that none of its members is subscribed to."""
 
 from __future__ import annotations
 
-from chronik.api.context import Context, Services
+from chronik.api.shared.context import Context, Services
 from chronik.protocol.errors import ErrorCode
+from chronik.protocol.failures import failed
 from chronik.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
@@ -20,7 +21,7 @@ async def handle(services: Services, request: OffsetDeleteRequest, context: Cont
     if known or not keys:
         result = await services.groups.delete_offsets(request.group_id, known)
         if result.error is not ErrorCode.NONE:
-            return failure(request, result.error)
+            return failed(OffsetDeleteResponse, request, result.error)
         errors.update(result.errors)
     return OffsetDeleteResponse(
         topics=[
@@ -37,7 +38,3 @@ async def handle(services: Services, request: OffsetDeleteRequest, context: Cont
             for topic in request.topics
         ]
     )
-
-
-def failure(request: OffsetDeleteRequest, code: ErrorCode) -> OffsetDeleteResponse:
-    return OffsetDeleteResponse(error_code=code)

@@ -1,4 +1,4 @@
-"""OffsetFetch, versions 0 to 10: a group's committed positions with their metadata.
+"""OffsetFetch: a group's committed positions with their metadata.
 
 Up to version 7 for one group, from 8 on for many; null topics ask for all. Version 10 names topics by id.
 
@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from typing import Final
 
-from chronik.api.context import Context, Services
-from chronik.api.long_answers import Elements, Long, Pace, at_once_or_in_slices
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.long_answers import Elements, Long, at_once_or_in_slices
 from chronik.groups.offsets import all_fetched
 from chronik.groups.requests import FetchedOffset, OffsetFetchResult, TopicPartition
-from chronik.metadata.slices import in_slices
+from chronik.metadata.slices import Pace, in_slices
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -57,16 +57,6 @@ async def handle(services: Services, request: OffsetFetchRequest, context: Conte
     group = _answer(services, wanted[0], result, by_id=False)
     response = _for_one_group(group, request)
     return Long(response) if len(result.offsets) > OFFSETS_ENCODED_AT_ONCE_MAX else response
-
-
-def failure(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
-    old_style = OffsetFetchResponseGroup(error_code=code)
-    response = _for_one_group(old_style, request)
-    response.error_code = code
-    response.groups = [
-        OffsetFetchResponseGroup(group_id=group.group_id, error_code=code) for group in request.groups
-    ]
-    return response
 
 
 def _each_once(groups: Sequence[OffsetFetchRequestGroup], version: int) -> list[OffsetFetchRequestGroup]:

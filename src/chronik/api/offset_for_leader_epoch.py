@@ -1,12 +1,12 @@
-"""OffsetForLeaderEpoch, versions 0 to 4: where an epoch ends, so that a reader can tell what still holds."""
+"""OffsetForLeaderEpoch: where an epoch ends, so that a reader can tell what still holds."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Generator
 
-from chronik.api.context import Context, Services
-from chronik.api.long_answers import Long, at_once_or_in_slices
-from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.long_answers import Long, at_once_or_in_slices
+from chronik.protocol.errors import KafkaError
 from chronik.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -36,20 +36,6 @@ def _answer_all(
         topics=[
             OffsetForLeaderTopicResult(topic=name, partitions=list(answers.values()))
             for name, answers in topics.items()
-        ]
-    )
-
-
-def failure(request: OffsetForLeaderEpochRequest, code: ErrorCode) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[
-                    EpochEndOffset(partition=partition.partition, error_code=code) for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
         ]
     )
 

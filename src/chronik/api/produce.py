@@ -1,6 +1,6 @@
-"""Produce, versions 0 to 13.
+"""Produce: records for partitions.
 
-Records are appended while the request is handled; the response waits until they are as safe as the request asks for:
+They are appended while the request is handled; the response waits until they are as safe as the request asks for:
 on the leader's disk (acks=1), or on that of every in-sync replica (acks=all). acks=0 gets no response; an error then
 closes the connection, since there is no other way to tell. Missing: transactions (INVALID_TXN_STATE).
 
@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, cast
 
-from chronik.api.admission import CONFIRM_SECONDS
-from chronik.api.context import Context, Pipelined, Services
-from chronik.api.leaders import brokers_of, partition_of
+from chronik.api.shared.admission import CONFIRM_SECONDS
+from chronik.api.shared.context import Context, Pipelined, Services
+from chronik.api.shared.leaders import brokers_of, partition_of
 from chronik.broker.incoming import BudgetOf, Incoming, IncomingRules, accept_produced
 from chronik.broker.replica import Replica
 from chronik.exchange import Disconnect
@@ -28,6 +28,7 @@ from chronik.limits import PRODUCE_NAMES_BYTES_MAX
 from chronik.protocol.batch import BatchHeader
 from chronik.protocol.budget import Budget
 from chronik.protocol.errors import ErrorCode, InvalidRecord, KafkaError, RecordsTooLarge
+from chronik.protocol.failures import failed
 from chronik.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -349,23 +350,10 @@ def _name_leaders(services: Services, response: ProduceResponse, version: int) -
 
 
 def failure(request: ProduceRequest, code: ErrorCode) -> ProduceResponse:
+    """Whoever wants no answer gets none, and has no other way to learn of it than that the connection ends."""
     if request.acks == NO_ACKS and request.topic_data:
         raise Disconnect(f"a produce without acks failed: {code.name}")
-    return ProduceResponse(
-        responses=[
-            TopicProduceResponse(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partition_responses=[
-                    PartitionProduceResponse(
-                        index=partition.index, error_code=code, base_offset=NO_OFFSET, error_message=code.message
-                    )
-                    for partition in topic.partition_data
-                ],
-            )
-            for topic in request.topic_data
-        ]
-    )
+    return failed(ProduceResponse, request, code)
 
 
 def _key(topic: TopicProduceData) -> str | bytes:

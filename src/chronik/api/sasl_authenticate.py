@@ -1,8 +1,8 @@
-"""SaslAuthenticate, versions 0 to 2: who has connected is let in already, as on a listener of Kafka's without SASL."""
+"""SaslAuthenticate: who has connected is let in already, as on a listener of Kafka's without SASL."""
 
 from __future__ import annotations
 
-from chronik.api.context import Context, Services
+from chronik.api.shared.context import Context, Services
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
@@ -11,7 +11,3 @@ NOTHING_TO_SAY = "SaslAuthenticate request received after successful authenticat
 
 def handle(services: Services, request: SaslAuthenticateRequest, context: Context) -> SaslAuthenticateResponse:
     return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=NOTHING_TO_SAY)
-
-
-def failure(request: SaslAuthenticateRequest, code: ErrorCode) -> SaslAuthenticateResponse:
-    return SaslAuthenticateResponse(error_code=code, error_message=code.message)

@@ -1,10 +1,9 @@
-"""SyncGroup, versions 0 to 5: the leader hands in the assignments, every member gets its own."""
+"""SyncGroup: the leader hands in the assignments, every member gets its own."""
 
 from __future__ import annotations
 
-from chronik.api.context import Context, Services
+from chronik.api.shared.context import Context, Services
 from chronik.groups.requests import SyncRequest
-from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
@@ -26,7 +25,3 @@ async def handle(services: Services, request: SyncGroupRequest, context: Context
         protocol_name=result.protocol_name,
         assignment=result.assignment,
     )
-
-
-def failure(request: SyncGroupRequest, code: ErrorCode) -> SyncGroupResponse:
-    return SyncGroupResponse(error_code=code)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Generator, Iterator, Sequence
 from time import perf_counter  # uvloop's own time counts whole milliseconds, which is a slice
 from typing import Final, TypeVar
 
@@ -11,6 +11,8 @@ T = TypeVar("T")
 
 SLICE_SECONDS: Final = 0.002
 """Long enough that handing over the loop costs little; a read that comes meanwhile hardly notices."""
+
+PIECE_ELEMENTS: Final = 500
 
 
 async def in_slices(steps: Generator[None, None, T]) -> T:
@@ -25,3 +27,26 @@ async def in_slices(steps: Generator[None, None, T]) -> T:
         if perf_counter() - began > SLICE_SECONDS:
             await asyncio.sleep(0)
             began = perf_counter()
+
+
+class Pace:
+    """For a coroutine that awaits what may all be there already, and would never let others in."""
+
+    __slots__ = ("_began",)
+
+    def __init__(self) -> None:
+        self._began = perf_counter()
+
+    async def breathe(self) -> None:
+        if perf_counter() - self._began > SLICE_SECONDS:
+            await asyncio.sleep(0)
+            self._began = perf_counter()
+
+
+def in_pieces(elements: Sequence[T]) -> Iterator[Sequence[T]]:
+    """After each of which one may breathe."""
+    if len(elements) <= PIECE_ELEMENTS:
+        yield elements
+        return
+    for first in range(0, len(elements), PIECE_ELEMENTS):
+        yield elements[first : first + PIECE_ELEMENTS]

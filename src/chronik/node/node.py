@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from chronik.api.context import Services
-from chronik.api.router import Interceptor, Router
+from chronik.admin.topic_plans import TopicPlanner
+from chronik.admin.topics import TopicAdmin
+from chronik.api.routing.router import Interceptor, Router
+from chronik.api.shared.context import Services
 from chronik.broker.fetch_sessions import FetchSessions
 from chronik.broker.flusher import Flusher
 from chronik.broker.housekeeping import Housekeeping
@@ -21,12 +24,12 @@ from chronik.broker.replicas import Replicas
 from chronik.clock import Clock, SystemClock
 from chronik.config import Address, NodeConfig
 from chronik.configs.resolver import ConfigResolver
-from chronik.controller.topics import TopicController
 from chronik.errors import reason_of
 from chronik.files import FileCache
 from chronik.groups.config import GroupConfig
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.groups.coordinators import Coordinators
+from chronik.ids import new_id
 from chronik.log.synced import SyncedOffsets
 from chronik.metadata.commands import AllocateProducerIds
 from chronik.metadata.store import Acks
@@ -166,12 +169,13 @@ class Node:
             deletions_of=lambda: folder.was_of_cluster if config.peers else None,
         )
         standing.keep_in_sync(replicas, configs)
+        planner = TopicPlanner(store, configs, self._clock, new_id, random.randrange)
         services = Services(
             config=config,
             clock=self._clock,
             store=store,
             configs=configs,
-            topics=TopicController(store, configs, self._clock),
+            topics=TopicAdmin(store, configs, planner),
             replicas=replicas,
             groups=groups,
             fetch_sessions=FetchSessions(configs.broker_int("max.incremental.fetch.session.cache.slots")),

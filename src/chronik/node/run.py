@@ -10,8 +10,8 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
-from chronik.api.handlers import import_the_rest
-from chronik.api.router import Interceptor
+from chronik.api.routing.handlers import import_the_rest
+from chronik.api.routing.router import Interceptor
 from chronik.config import Address, NodeConfig
 from chronik.errors import ChronikError
 from chronik.logs import configure_logging

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, Final
 
 import chronik
-from chronik.api.router import Router
+from chronik.api.routing.router import Router
 from chronik.broker.replica import Replica
 from chronik.broker.sync_times import SyncTimes
 from chronik.clock import Clock

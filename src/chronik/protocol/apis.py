@@ -1,81 +1,64 @@
-"""The APIs we speak, derived from their declarations. ApiVersions answers, headers and dispatch all start here."""
+"""The APIs we speak, a line each. ApiVersions answers, headers, dispatch and permissions all start here.
+
+To add one: declare its messages in `protocol/messages`, handle it in `api`, both in a file that has its name, and write
+its line here. Which versions are spoken, the messages' declaration says, and nothing else does.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum, auto
+from importlib import import_module
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chronik.errors import invariant
-from chronik.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from chronik.protocol.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-)
-from chronik.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
-from chronik.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from chronik.protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
-from chronik.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
-from chronik.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from chronik.protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
-from chronik.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from chronik.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
-from chronik.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from chronik.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-from chronik.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
-from chronik.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from chronik.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
-from chronik.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from chronik.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
-from chronik.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
-from chronik.protocol.messages.describe_topic_partitions import (
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsResponse,
-)
-from chronik.protocol.messages.describe_user_scram_credentials import (
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
-)
-from chronik.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
-from chronik.protocol.messages.fetch import FetchRequest, FetchResponse
-from chronik.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from chronik.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from chronik.protocol.messages.incremental_alter_configs import (
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
-from chronik.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from chronik.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from chronik.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from chronik.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
-from chronik.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from chronik.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from chronik.protocol.messages.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-)
-from chronik.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from chronik.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from chronik.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from chronik.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from chronik.protocol.messages.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-)
-from chronik.protocol.messages.produce import ProduceRequest, ProduceResponse
-from chronik.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from chronik.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from chronik.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from chronik.protocol.schema import Request, Response, Versions
+
+if TYPE_CHECKING:
+    from chronik.protocol.permissions import Need
+
+
+class Asked(Enum):
+    """Whom an API is asked of. What a node answers that is cut off from the others, or may be behind them, follows from
+    it: see `chronik.api.shared.admission`."""
+
+    NODE = auto()
+    """Any node. It answers, whatever has become of the others, or sees itself whether it may."""
+    METADATA = auto()
+    """Any node, of what the cluster has agreed on."""
+    LEADER = auto()
+    """The leader of a partition."""
+    COORDINATOR = auto()
+    """The coordinator of a group, which changes it."""
+    GROUP_STATE = auto()
+    """The coordinator of a group, which only tells of it."""
+    OFFSETS = auto()
+    """The coordinator of a group in Kafka. Here any node: all of them have all offsets."""
+    PRODUCER_IDS = auto()
+    """Any node, which has been given some."""
 
 
 class Api(NamedTuple):
     key: int
     name: str
+    module: str
+    """`offset_for_leader_epoch` for `OffsetForLeaderEpoch`: who declares its messages, and who handles it."""
     request: type[Request]
     response: type[Response]
     versions: Versions
     flexible: Versions
+    asked: Asked
+    permissions: str
+    """What a client must be allowed, on those resources that its request names. As in Kafka's documentation: not every
+    request needs all of them, and some need one or the other."""
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """The same, for who decides about it."""
+        from chronik.protocol.permissions import parse_needs  # a node starts without
+
+        return parse_needs(self.permissions)
 
     @property
     def min_version(self) -> int:
@@ -91,59 +74,64 @@ class Api(NamedTuple):
         return self.flexible.first
 
 
-def _api(request: type[Request], response: type[Response]) -> Api:
-    asked, answered = request.__schema__, response.__schema__
-    invariant(asked[2:] == answered[2:], f"{asked.name} and {answered.name} differ in key or versions")
-    name = asked.name.removesuffix("Request")
-    return Api(asked.api_key, name, request, response, asked.versions, asked.flexible)
+def _api(name: str, asked: Asked, permissions: str) -> Api:
+    module = "".join(f"_{character.lower()}" if character.isupper() else character for character in name)[1:]
+    messages = import_module(f"chronik.protocol.messages.{module}")
+    request, response = getattr(messages, f"{name}Request"), getattr(messages, f"{name}Response")
+    schema = request.__schema__
+    invariant(schema[2:] == response.__schema__[2:], f"{name}'s request and response differ in key or versions")
+    key, versions, flexible = schema[2:]
+    return Api(key, name, module, request, response, versions, flexible, asked, permissions)
 
 
-_PAIRS: Final[tuple[tuple[type[Request], type[Response]], ...]] = (
-    (ProduceRequest, ProduceResponse),
-    (FetchRequest, FetchResponse),
-    (ListOffsetsRequest, ListOffsetsResponse),
-    (MetadataRequest, MetadataResponse),
-    (OffsetCommitRequest, OffsetCommitResponse),
-    (OffsetFetchRequest, OffsetFetchResponse),
-    (FindCoordinatorRequest, FindCoordinatorResponse),
-    (JoinGroupRequest, JoinGroupResponse),
-    (HeartbeatRequest, HeartbeatResponse),
-    (LeaveGroupRequest, LeaveGroupResponse),
-    (SyncGroupRequest, SyncGroupResponse),
-    (DescribeGroupsRequest, DescribeGroupsResponse),
-    (ListGroupsRequest, ListGroupsResponse),
-    (SaslHandshakeRequest, SaslHandshakeResponse),
-    (ApiVersionsRequest, ApiVersionsResponse),
-    (CreateTopicsRequest, CreateTopicsResponse),
-    (DeleteTopicsRequest, DeleteTopicsResponse),
-    (DeleteRecordsRequest, DeleteRecordsResponse),
-    (InitProducerIdRequest, InitProducerIdResponse),
-    (OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
-    (DescribeAclsRequest, DescribeAclsResponse),
-    (CreateAclsRequest, CreateAclsResponse),
-    (DeleteAclsRequest, DeleteAclsResponse),
-    (DescribeConfigsRequest, DescribeConfigsResponse),
-    (AlterConfigsRequest, AlterConfigsResponse),
-    (AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse),
-    (DescribeLogDirsRequest, DescribeLogDirsResponse),
-    (SaslAuthenticateRequest, SaslAuthenticateResponse),
-    (CreatePartitionsRequest, CreatePartitionsResponse),
-    (DeleteGroupsRequest, DeleteGroupsResponse),
-    (ElectLeadersRequest, ElectLeadersResponse),
-    (IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
-    (AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse),
-    (ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse),
-    (OffsetDeleteRequest, OffsetDeleteResponse),
-    (DescribeClientQuotasRequest, DescribeClientQuotasResponse),
-    (DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse),
-    (DescribeQuorumRequest, DescribeQuorumResponse),
-    (DescribeClusterRequest, DescribeClusterResponse),
-    (ListConfigResourcesRequest, ListConfigResourcesResponse),
-    (DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
+_APIS: Final = (
+    # Produce and Fetch see themselves whether their node leads: one has to know what it refused, the other may wait.
+    _api("Produce", Asked.NODE, "Write Topic, Write TransactionalId, IdempotentWrite Cluster"),
+    _api("Fetch", Asked.NODE, "Read Topic, ClusterAction Cluster"),
+    _api("ListOffsets", Asked.LEADER, "Describe Topic"),
+    _api("Metadata", Asked.METADATA, "Describe Topic, Create Topic, Create Cluster"),
+    _api("OffsetCommit", Asked.COORDINATOR, "Read Group, Read Topic"),
+    _api("OffsetFetch", Asked.OFFSETS, "Describe Group, Describe Topic"),
+    _api("FindCoordinator", Asked.GROUP_STATE, "Describe Group, Describe TransactionalId"),
+    _api("JoinGroup", Asked.COORDINATOR, "Read Group"),
+    _api("Heartbeat", Asked.COORDINATOR, "Read Group"),
+    _api("LeaveGroup", Asked.COORDINATOR, "Read Group"),
+    _api("SyncGroup", Asked.COORDINATOR, "Read Group"),
+    _api("DescribeGroups", Asked.GROUP_STATE, "Describe Group"),
+    _api("ListGroups", Asked.GROUP_STATE, "Describe Cluster, Describe Group"),
+    _api("SaslHandshake", Asked.NODE, ""),
+    _api("ApiVersions", Asked.NODE, ""),
+    _api("CreateTopics", Asked.NODE, "Create Cluster, Create Topic, DescribeConfigs Topic"),
+    _api("DeleteTopics", Asked.NODE, "Delete Topic, Describe Topic"),
+    _api("DeleteRecords", Asked.LEADER, "Delete Topic"),
+    _api("InitProducerId", Asked.PRODUCER_IDS, "Write TransactionalId, IdempotentWrite Cluster, Write Topic"),
+    _api("OffsetForLeaderEpoch", Asked.LEADER, "Describe Topic, ClusterAction Cluster"),
+    _api("DescribeAcls", Asked.NODE, "Describe Cluster"),
+    _api("CreateAcls", Asked.NODE, "Alter Cluster"),
+    _api("DeleteAcls", Asked.NODE, "Alter Cluster"),
+    _api("DescribeConfigs", Asked.METADATA, "DescribeConfigs Cluster, DescribeConfigs Topic, DescribeConfigs Group"),
+    _api("AlterConfigs", Asked.NODE, "AlterConfigs Cluster, AlterConfigs Topic, AlterConfigs Group"),
+    _api("AlterReplicaLogDirs", Asked.NODE, "Alter Cluster"),
+    _api("DescribeLogDirs", Asked.NODE, "Describe Cluster"),
+    _api("SaslAuthenticate", Asked.NODE, ""),
+    _api("CreatePartitions", Asked.NODE, "Alter Topic"),
+    _api("DeleteGroups", Asked.COORDINATOR, "Delete Group"),
+    _api("ElectLeaders", Asked.NODE, "Alter Cluster"),
+    _api("IncrementalAlterConfigs", Asked.NODE, "AlterConfigs Cluster, AlterConfigs Topic, AlterConfigs Group"),
+    _api("AlterPartitionReassignments", Asked.NODE, "Alter Cluster"),
+    _api("ListPartitionReassignments", Asked.METADATA, "Describe Cluster"),
+    _api("OffsetDelete", Asked.COORDINATOR, "Delete Group, Read Topic"),
+    _api("DescribeClientQuotas", Asked.NODE, "DescribeConfigs Cluster"),
+    _api("DescribeUserScramCredentials", Asked.NODE, "Describe Cluster"),
+    _api("DescribeQuorum", Asked.NODE, "Describe Cluster"),
+    _api("DescribeCluster", Asked.METADATA, "Describe Cluster"),
+    _api("ListConfigResources", Asked.METADATA, "DescribeConfigs Cluster"),
+    _api("DescribeTopicPartitions", Asked.METADATA, "Describe Topic"),
 )
 
-APIS: Final[Mapping[int, Api]] = MappingProxyType({api.key: api for api in (_api(*pair) for pair in _PAIRS)})
+APIS: Final[Mapping[int, Api]] = MappingProxyType({api.key: api for api in _APIS})
 
-API_VERSIONS_KEY: Final = ApiVersionsRequest.__schema__.api_key
-FETCH_KEY: Final = FetchRequest.__schema__.api_key
-PRODUCE_KEY: Final = ProduceRequest.__schema__.api_key
+_KEYS: Final = {api.name: api.key for api in _APIS}
+API_VERSIONS_KEY: Final = _KEYS["ApiVersions"]
+FETCH_KEY: Final = _KEYS["Fetch"]
+PRODUCE_KEY: Final = _KEYS["Produce"]

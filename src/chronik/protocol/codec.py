@@ -11,7 +11,8 @@ import struct
 from typing import Any, Final, TypeVar, cast
 
 from chronik.protocol.apis import APIS
-from chronik.protocol.compile import Encoder, decoder, element_encoder, encoder
+from chronik.protocol.compiling.compile import Encoder, decoder, element_encoder, encoder
+from chronik.protocol.compiling.faults import first_fault
 from chronik.protocol.headers import (
     RequestHeader,
     decode_request_header,
@@ -20,7 +21,6 @@ from chronik.protocol.headers import (
     write_request_header,
 )
 from chronik.protocol.schema import Chunk, Request, Response, Struct
-from chronik.protocol.schema_faults import first_fault
 from chronik.protocol.wire import (
     REQUEST_ELEMENTS_MAX,
     RESPONSE_ELEMENTS_MAX,

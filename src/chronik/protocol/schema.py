@@ -6,8 +6,9 @@
 
     class ProduceRequest(Request, api_key=0, versions="0-13", flexible="9+"): ...
 
-Every field has a default, Kafka's own, so that a field absent from a version still has a value. The declaration is the
-only place that says which versions we speak: encoders, decoders, the ApiVersions answer and the tests derive from it.
+Every field has a default, Kafka's own or the number that says "unknown", so that a field absent from a version still
+has a value. The declaration is the only place that says which versions we speak: encoders, decoders, the answers to
+requests that failed, the ApiVersions answer and the tests derive from it.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Versions(NamedTuple):
 class Field:
     """One declared field. `kind` is Kafka's type name, or "array" or "struct" with `element` saying of what."""
 
-    __slots__ = ("default", "element", "ignorable", "kind", "name", "nullable", "tag", "versions")
+    __slots__ = ("default", "element", "ignorable", "kind", "mirrors", "name", "nullable", "tag", "versions")
 
     def __init__(
         self,
@@ -85,6 +86,7 @@ class Field:
         self.tag = tag
         self.ignorable = ignorable
         self.element = element
+        self.mirrors: str | None = None
 
 
 class Schema(NamedTuple):
@@ -239,3 +241,10 @@ def struct(element: type[T], versions: str, *, tag: int, ignorable: bool = False
 
 def nullable_struct(element: type[T], versions: str) -> T | None:
     return cast("T | None", Field("struct", versions, None, nullable=versions, element=cast(Any, element)))
+
+
+def mirror(name: str, field: T) -> T:
+    """A field of a response that repeats the request's field of that name. An array has an element for each of the
+    request's, whose own fields mirror that one's; or mirror it itself, where it is a name or a number."""
+    cast(Field, field).mirrors = name
+    return field

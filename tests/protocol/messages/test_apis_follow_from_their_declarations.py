@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 from chronik.protocol.apis import APIS
-from chronik.protocol.compile import decoder
+from chronik.protocol.compiling.compile import decoder
 from chronik.protocol.schema import Versions
 
 # Kafka 4.3's ranges, widened by the older versions that Kafka 3.x still served: (key, first, last, first flexible).
@@ -68,7 +68,7 @@ def test_versions_are_written_as_in_kafkas_schemas() -> None:
 
 def test_a_version_is_compiled_once_and_only_when_used() -> None:
     script = (
-        "import chronik.protocol.codec, chronik.protocol.compile as c;"
+        "import chronik.protocol.codec, chronik.protocol.compiling.compile as c;"
         "assert c.decoder.cache_info().currsize == c.encoder.cache_info().currsize == 0"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

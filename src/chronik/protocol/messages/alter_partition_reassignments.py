@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, boolean, int16, int32, string
+from chronik.protocol.schema import Request, Response, Struct, array, boolean, int16, int32, mirror, string
 
 
 class ReassignablePartition(Struct):
@@ -22,14 +22,14 @@ class AlterPartitionReassignmentsRequest(Request, api_key=45, versions="0-1", fl
 
 
 class ReassignablePartitionResponse(Struct):
-    partition_index: int = int32("0+")
+    partition_index: int = mirror("partition_index", int32("0+"))
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)
 
 
 class ReassignableTopicResponse(Struct):
-    name: str = string("0+")
-    partitions: list[ReassignablePartitionResponse] = array(ReassignablePartitionResponse, "0+")
+    name: str = mirror("name", string("0+"))
+    partitions: list[ReassignablePartitionResponse] = mirror("partitions", array(ReassignablePartitionResponse, "0+"))
 
 
 class AlterPartitionReassignmentsResponse(Response, api_key=45, versions="0-1", flexible="0+"):
@@ -37,4 +37,4 @@ class AlterPartitionReassignmentsResponse(Response, api_key=45, versions="0-1", 
     allow_replication_factor_change: bool = boolean("1+", default=True, ignorable=True)
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)
-    responses: list[ReassignableTopicResponse] = array(ReassignableTopicResponse, "0+")
+    responses: list[ReassignableTopicResponse] = mirror("topics", array(ReassignableTopicResponse, "0+"))

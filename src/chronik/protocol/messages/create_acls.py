@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chronik.protocol.messages.describe_acls import LITERAL
-from chronik.protocol.schema import Request, Response, Struct, array, int8, int16, int32, string
+from chronik.protocol.schema import Request, Response, Struct, array, int8, int16, int32, mirror, string
 
 
 class AclCreation(Struct):
@@ -27,4 +27,4 @@ class AclCreationResult(Struct):
 
 class CreateAclsResponse(Response, api_key=30, versions="0-3", flexible="2+"):
     throttle_time_ms: int = int32("0+")
-    results: list[AclCreationResult] = array(AclCreationResult, "0+")
+    results: list[AclCreationResult] = mirror("creations", array(AclCreationResult, "0+"))

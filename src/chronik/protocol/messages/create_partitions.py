@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, boolean, int16, int32, string
+from chronik.protocol.schema import Request, Response, Struct, array, boolean, int16, int32, mirror, string
 
 
 class CreatePartitionsAssignment(Struct):
@@ -22,11 +22,11 @@ class CreatePartitionsRequest(Request, api_key=37, versions="0-3", flexible="2+"
 
 
 class CreatePartitionsTopicResult(Struct):
-    name: str = string("0+")
+    name: str = mirror("name", string("0+"))
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)
 
 
 class CreatePartitionsResponse(Response, api_key=37, versions="0-3", flexible="2+"):
     throttle_time_ms: int = int32("0+")
-    results: list[CreatePartitionsTopicResult] = array(CreatePartitionsTopicResult, "0+")
+    results: list[CreatePartitionsTopicResult] = mirror("topics", array(CreatePartitionsTopicResult, "0+"))

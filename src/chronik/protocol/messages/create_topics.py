@@ -6,7 +6,7 @@ Version 1 can validate only, 4 takes -1 for the broker's default partitions and 
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, boolean, int8, int16, int32, string, uuid
+from chronik.protocol.schema import Request, Response, Struct, array, boolean, int8, int16, int32, mirror, string, uuid
 
 
 class CreatableReplicaAssignment(Struct):
@@ -42,7 +42,7 @@ class CreatableTopicConfigs(Struct):
 
 
 class CreatableTopicResult(Struct):
-    name: str = string("0+")
+    name: str = mirror("name", string("0+"))
     topic_id: bytes = uuid("7+")
     error_code: int = int16("0+")
     error_message: str | None = string("1+", nullable="1+")
@@ -54,4 +54,4 @@ class CreatableTopicResult(Struct):
 
 class CreateTopicsResponse(Response, api_key=19, versions="0-7", flexible="5+"):
     throttle_time_ms: int = int32("2+")
-    topics: list[CreatableTopicResult] = array(CreatableTopicResult, "0+")
+    topics: list[CreatableTopicResult] = mirror("topics", array(CreatableTopicResult, "0+"))

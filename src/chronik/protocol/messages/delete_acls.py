@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chronik.protocol.messages.describe_acls import LITERAL
-from chronik.protocol.schema import Request, Response, Struct, array, int8, int16, int32, string
+from chronik.protocol.schema import Request, Response, Struct, array, int8, int16, int32, mirror, string
 
 
 class DeleteAclsFilter(Struct):
@@ -40,4 +40,4 @@ class DeleteAclsFilterResult(Struct):
 
 class DeleteAclsResponse(Response, api_key=31, versions="0-3", flexible="2+"):
     throttle_time_ms: int = int32("0+")
-    filter_results: list[DeleteAclsFilterResult] = array(DeleteAclsFilterResult, "0+")
+    filter_results: list[DeleteAclsFilterResult] = mirror("filters", array(DeleteAclsFilterResult, "0+"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, string
+from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, mirror, string
 
 
 class DeleteGroupsRequest(Request, api_key=42, versions="0-2", flexible="2+"):
@@ -10,10 +10,10 @@ class DeleteGroupsRequest(Request, api_key=42, versions="0-2", flexible="2+"):
 
 
 class DeletableGroupResult(Struct):
-    group_id: str = string("0+")
+    group_id: str = mirror("groups_names", string("0+"))
     error_code: int = int16("0+")
 
 
 class DeleteGroupsResponse(Response, api_key=42, versions="0-2", flexible="2+"):
     throttle_time_ms: int = int32("0+")
-    results: list[DeletableGroupResult] = array(DeletableGroupResult, "0+")
+    results: list[DeletableGroupResult] = mirror("groups_names", array(DeletableGroupResult, "0+"))

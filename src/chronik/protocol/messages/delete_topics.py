@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, string, uuid
+from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, mirror, string, uuid
 
 
 class DeleteTopicState(Struct):
@@ -17,12 +17,12 @@ class DeleteTopicsRequest(Request, api_key=20, versions="0-6", flexible="4+"):
 
 
 class DeletableTopicResult(Struct):
-    name: str | None = string("0+", nullable="6+")
-    topic_id: bytes = uuid("6+")
+    name: str | None = mirror("name", string("0+", nullable="6+"))
+    topic_id: bytes = mirror("topic_id", uuid("6+"))
     error_code: int = int16("0+")
     error_message: str | None = string("5+", nullable="5+", default=None)
 
 
 class DeleteTopicsResponse(Response, api_key=20, versions="0-6", flexible="4+"):
     throttle_time_ms: int = int32("1+")
-    responses: list[DeletableTopicResult] = array(DeletableTopicResult, "0+")
+    responses: list[DeletableTopicResult] = mirror("topics", array(DeletableTopicResult, "0+"))

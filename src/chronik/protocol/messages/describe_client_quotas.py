@@ -35,4 +35,4 @@ class DescribeClientQuotasResponse(Response, api_key=48, versions="0-1", flexibl
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")
-    entries: list[QuotaEntry] | None = array(QuotaEntry, "0+", nullable="0+")
+    entries: list[QuotaEntry] | None = array(QuotaEntry, "0+", nullable="0+", default=None)

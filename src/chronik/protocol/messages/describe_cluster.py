@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, boolean, int8, int16, int32, string
+from chronik.protocol.schema import Request, Response, Struct, array, boolean, int8, int16, int32, mirror, string
 
 
 class DescribeClusterRequest(Request, api_key=60, versions="0-2", flexible="0+"):
@@ -23,7 +23,7 @@ class DescribeClusterResponse(Response, api_key=60, versions="0-2", flexible="0+
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)
-    endpoint_type: int = int8("1+", default=1)
+    endpoint_type: int = mirror("endpoint_type", int8("1+", default=1))
     cluster_id: str = string("0+")
     controller_id: int = int32("0+", default=-1)
     brokers: list[DescribeClusterBroker] = array(DescribeClusterBroker, "0+")

@@ -5,7 +5,7 @@ Version 0 says whether a value is the default, from 1 on its source and synonyms
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, boolean, int8, int16, int32, string
+from chronik.protocol.schema import Request, Response, Struct, array, boolean, int8, int16, int32, mirror, string
 
 
 class DescribeConfigsResource(Struct):
@@ -41,11 +41,11 @@ class DescribeConfigsResourceResult(Struct):
 class DescribeConfigsResult(Struct):
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")
-    resource_type: int = int8("0+")
-    resource_name: str = string("0+")
+    resource_type: int = mirror("resource_type", int8("0+"))
+    resource_name: str = mirror("resource_name", string("0+"))
     configs: list[DescribeConfigsResourceResult] = array(DescribeConfigsResourceResult, "0+")
 
 
 class DescribeConfigsResponse(Response, api_key=32, versions="0-4", flexible="4+"):
     throttle_time_ms: int = int32("0+")
-    results: list[DescribeConfigsResult] = array(DescribeConfigsResult, "0+")
+    results: list[DescribeConfigsResult] = mirror("resources", array(DescribeConfigsResult, "0+"))

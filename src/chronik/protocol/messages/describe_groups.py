@@ -5,7 +5,7 @@ Version 3 has authorized operations, 4 static members, 6 an error message and GR
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, binary, boolean, int16, int32, string
+from chronik.protocol.schema import Request, Response, Struct, array, binary, boolean, int16, int32, mirror, string
 
 
 class DescribeGroupsRequest(Request, api_key=15, versions="0-6", flexible="5+"):
@@ -25,7 +25,7 @@ class DescribedGroupMember(Struct):
 class DescribedGroup(Struct):
     error_code: int = int16("0+")
     error_message: str | None = string("6+", nullable="6+", default=None)
-    group_id: str = string("0+")
+    group_id: str = mirror("groups", string("0+"))
     group_state: str = string("0+")
     protocol_type: str = string("0+")
     protocol_data: str = string("0+")
@@ -35,4 +35,4 @@ class DescribedGroup(Struct):
 
 class DescribeGroupsResponse(Response, api_key=15, versions="0-6", flexible="5+"):
     throttle_time_ms: int = int32("1+")
-    groups: list[DescribedGroup] = array(DescribedGroup, "0+")
+    groups: list[DescribedGroup] = mirror("groups", array(DescribedGroup, "0+"))

@@ -13,6 +13,7 @@ from chronik.protocol.schema import (
     boolean,
     int16,
     int32,
+    mirror,
     nullable_struct,
     string,
     uuid,
@@ -48,7 +49,7 @@ class DescribeTopicPartitionsResponsePartition(Struct):
 
 class DescribeTopicPartitionsResponseTopic(Struct):
     error_code: int = int16("0+")
-    name: str | None = string("0+", nullable="0+")
+    name: str | None = mirror("name", string("0+", nullable="0+"))
     topic_id: bytes = uuid("0+")
     is_internal: bool = boolean("0+")
     partitions: list[DescribeTopicPartitionsResponsePartition] = array(DescribeTopicPartitionsResponsePartition, "0+")
@@ -57,5 +58,7 @@ class DescribeTopicPartitionsResponseTopic(Struct):
 
 class DescribeTopicPartitionsResponse(Response, api_key=75, versions="0", flexible="0+"):
     throttle_time_ms: int = int32("0+")
-    topics: list[DescribeTopicPartitionsResponseTopic] = array(DescribeTopicPartitionsResponseTopic, "0+")
+    topics: list[DescribeTopicPartitionsResponseTopic] = mirror(
+        "topics", array(DescribeTopicPartitionsResponseTopic, "0+")
+    )
     next_cursor: Cursor | None = nullable_struct(Cursor, "0+")

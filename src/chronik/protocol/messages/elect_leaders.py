@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, int8, int16, int32, string
+from chronik.protocol.schema import Request, Response, Struct, array, int8, int16, int32, mirror, string
 
 
 class TopicPartitions(Struct):
@@ -17,17 +17,19 @@ class ElectLeadersRequest(Request, api_key=43, versions="0-2", flexible="2+"):
 
 
 class PartitionResult(Struct):
-    partition_id: int = int32("0+")
+    partition_id: int = mirror("partitions", int32("0+"))
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)
 
 
 class ReplicaElectionResult(Struct):
-    topic: str = string("0+")
-    partition_result: list[PartitionResult] = array(PartitionResult, "0+")
+    topic: str = mirror("topic", string("0+"))
+    partition_result: list[PartitionResult] = mirror("partitions", array(PartitionResult, "0+"))
 
 
 class ElectLeadersResponse(Response, api_key=43, versions="0-2", flexible="2+"):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("1+")
-    replica_election_results: list[ReplicaElectionResult] = array(ReplicaElectionResult, "0+")
+    replica_election_results: list[ReplicaElectionResult] = mirror(
+        "topic_partitions", array(ReplicaElectionResult, "0+")
+    )

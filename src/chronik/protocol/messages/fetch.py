@@ -17,6 +17,7 @@ from chronik.protocol.schema import (
     int16,
     int32,
     int64,
+    mirror,
     records,
     string,
     struct,
@@ -88,9 +89,9 @@ class AbortedTransaction(Struct):
 
 
 class PartitionData(Struct):
-    partition_index: int = int32("0+")
+    partition_index: int = mirror("partition", int32("0+"))
     error_code: int = int16("0+")
-    high_watermark: int = int64("0+")
+    high_watermark: int = int64("0+", default=-1)
     last_stable_offset: int = int64("4+", default=-1)
     log_start_offset: int = int64("5+", default=-1)
     diverging_epoch: EpochEndOffset = struct(EpochEndOffset, "12+", tag=0)
@@ -102,9 +103,9 @@ class PartitionData(Struct):
 
 
 class FetchableTopicResponse(Struct):
-    topic: str = string("0-12")
-    topic_id: bytes = uuid("13+")
-    partitions: list[PartitionData] = array(PartitionData, "0+")
+    topic: str = mirror("topic", string("0-12"))
+    topic_id: bytes = mirror("topic_id", uuid("13+"))
+    partitions: list[PartitionData] = mirror("partitions", array(PartitionData, "0+"))
 
 
 class NodeEndpoint(Struct):
@@ -118,5 +119,5 @@ class FetchResponse(Response, api_key=1, versions="0-18", flexible="12+"):
     throttle_time_ms: int = int32("1+")
     error_code: int = int16("7+")
     session_id: int = int32("7+")
-    responses: list[FetchableTopicResponse] = array(FetchableTopicResponse, "0+")
+    responses: list[FetchableTopicResponse] = mirror("topics", array(FetchableTopicResponse, "0+"))
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "16+", tag=0)

@@ -5,7 +5,7 @@ From version 1 on with a key type, from 4 on for several keys at once.
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, int8, int16, int32, string
+from chronik.protocol.schema import Request, Response, Struct, array, int8, int16, int32, mirror, string
 
 
 class FindCoordinatorRequest(Request, api_key=10, versions="0-6", flexible="3+"):
@@ -15,10 +15,10 @@ class FindCoordinatorRequest(Request, api_key=10, versions="0-6", flexible="3+")
 
 
 class Coordinator(Struct):
-    key: str = string("4+")
-    node_id: int = int32("4+")
+    key: str = mirror("coordinator_keys", string("4+"))
+    node_id: int = int32("4+", default=-1)
     host: str = string("4+")
-    port: int = int32("4+")
+    port: int = int32("4+", default=-1)
     error_code: int = int16("4+")
     error_message: str | None = string("4+", nullable="4+")
 
@@ -27,7 +27,7 @@ class FindCoordinatorResponse(Response, api_key=10, versions="0-6", flexible="3+
     throttle_time_ms: int = int32("1+")
     error_code: int = int16("0-3")
     error_message: str | None = string("1-3", nullable="1-3")
-    node_id: int = int32("0-3")
+    node_id: int = int32("0-3", default=-1)
     host: str = string("0-3")
-    port: int = int32("0-3")
-    coordinators: list[Coordinator] = array(Coordinator, "4+")
+    port: int = int32("0-3", default=-1)
+    coordinators: list[Coordinator] = mirror("coordinator_keys", array(Coordinator, "4+"))

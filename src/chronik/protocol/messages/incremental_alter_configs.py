@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, boolean, int8, int16, int32, string
+from chronik.protocol.schema import Request, Response, Struct, array, boolean, int8, int16, int32, mirror, string
 
 
 class AlterableConfig(Struct):
@@ -25,10 +25,10 @@ class IncrementalAlterConfigsRequest(Request, api_key=44, versions="0-1", flexib
 class AlterConfigsResourceResponse(Struct):
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")
-    resource_type: int = int8("0+")
-    resource_name: str = string("0+")
+    resource_type: int = mirror("resource_type", int8("0+"))
+    resource_name: str = mirror("resource_name", string("0+"))
 
 
 class IncrementalAlterConfigsResponse(Response, api_key=44, versions="0-1", flexible="1+"):
     throttle_time_ms: int = int32("0+")
-    responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse, "0+")
+    responses: list[AlterConfigsResourceResponse] = mirror("resources", array(AlterConfigsResourceResponse, "0+"))

@@ -20,4 +20,4 @@ class InitProducerIdResponse(Response, api_key=22, versions="0-5", flexible="2+"
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     producer_id: int = int64("0+", default=-1)
-    producer_epoch: int = int16("0+")
+    producer_epoch: int = int16("0+", default=-1)

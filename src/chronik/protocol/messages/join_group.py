@@ -6,7 +6,7 @@ the protocol type, 8 reasons, 9 lets the leader skip the assignment.
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, binary, boolean, int16, int32, string
+from chronik.protocol.schema import Request, Response, Struct, array, binary, boolean, int16, int32, mirror, string
 
 
 class JoinGroupRequestProtocol(Struct):
@@ -39,5 +39,5 @@ class JoinGroupResponse(Response, api_key=11, versions="0-9", flexible="6+"):
     protocol_name: str | None = string("0+", nullable="7+")
     leader: str = string("0+")
     skip_assignment: bool = boolean("9+")
-    member_id: str = string("0+")
+    member_id: str = mirror("member_id", string("0+"))
     members: list[JoinGroupResponseMember] = array(JoinGroupResponseMember, "0+")

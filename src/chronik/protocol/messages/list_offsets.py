@@ -6,7 +6,7 @@ differ in which negative timestamps are understood; 10 has a timeout.
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, int8, int16, int32, int64, string
+from chronik.protocol.schema import Request, Response, Struct, array, int8, int16, int32, int64, mirror, string
 
 
 class ListOffsetsPartition(Struct):
@@ -29,7 +29,7 @@ class ListOffsetsRequest(Request, api_key=2, versions="0-11", flexible="6+"):
 
 
 class ListOffsetsPartitionResponse(Struct):
-    partition_index: int = int32("0+")
+    partition_index: int = mirror("partition_index", int32("0+"))
     error_code: int = int16("0+")
     old_style_offsets: list[int] = array(int64, "0")
     timestamp: int = int64("1+", default=-1)
@@ -38,10 +38,10 @@ class ListOffsetsPartitionResponse(Struct):
 
 
 class ListOffsetsTopicResponse(Struct):
-    name: str = string("0+")
-    partitions: list[ListOffsetsPartitionResponse] = array(ListOffsetsPartitionResponse, "0+")
+    name: str = mirror("name", string("0+"))
+    partitions: list[ListOffsetsPartitionResponse] = mirror("partitions", array(ListOffsetsPartitionResponse, "0+"))
 
 
 class ListOffsetsResponse(Response, api_key=2, versions="0-11", flexible="6+"):
     throttle_time_ms: int = int32("2+")
-    topics: list[ListOffsetsTopicResponse] = array(ListOffsetsTopicResponse, "0+")
+    topics: list[ListOffsetsTopicResponse] = mirror("topics", array(ListOffsetsTopicResponse, "0+"))

@@ -6,7 +6,7 @@ member epochs of the new group protocol, 10 topic ids.
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, int64, string, uuid
+from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, int64, mirror, string, uuid
 
 
 class OffsetCommitRequestPartition(Struct):
@@ -33,16 +33,16 @@ class OffsetCommitRequest(Request, api_key=8, versions="0-10", flexible="8+"):
 
 
 class OffsetCommitResponsePartition(Struct):
-    partition_index: int = int32("0+")
+    partition_index: int = mirror("partition_index", int32("0+"))
     error_code: int = int16("0+")
 
 
 class OffsetCommitResponseTopic(Struct):
-    name: str = string("0-9")
-    topic_id: bytes = uuid("10+")
-    partitions: list[OffsetCommitResponsePartition] = array(OffsetCommitResponsePartition, "0+")
+    name: str = mirror("name", string("0-9"))
+    topic_id: bytes = mirror("topic_id", uuid("10+"))
+    partitions: list[OffsetCommitResponsePartition] = mirror("partitions", array(OffsetCommitResponsePartition, "0+"))
 
 
 class OffsetCommitResponse(Response, api_key=8, versions="0-10", flexible="8+"):
     throttle_time_ms: int = int32("3+")
-    topics: list[OffsetCommitResponseTopic] = array(OffsetCommitResponseTopic, "0+")
+    topics: list[OffsetCommitResponseTopic] = mirror("topics", array(OffsetCommitResponseTopic, "0+"))

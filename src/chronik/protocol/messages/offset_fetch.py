@@ -6,7 +6,7 @@ groups, 9 carries member epochs of the new group protocol, 10 topic ids.
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, boolean, int16, int32, int64, string, uuid
+from chronik.protocol.schema import Request, Response, Struct, array, boolean, int16, int32, int64, mirror, string, uuid
 
 
 class OffsetFetchRequestTopic(Struct):
@@ -35,16 +35,18 @@ class OffsetFetchRequest(Request, api_key=9, versions="0-10", flexible="6+"):
 
 
 class OffsetFetchResponsePartition(Struct):
-    partition_index: int = int32("0-7")
-    committed_offset: int = int64("0-7")
+    partition_index: int = mirror("partition_indexes", int32("0-7"))
+    committed_offset: int = int64("0-7", default=-1)
     committed_leader_epoch: int = int32("5-7", default=-1)
     metadata: str | None = string("0-7", nullable="0-7")
     error_code: int = int16("0-7")
 
 
 class OffsetFetchResponseTopic(Struct):
-    name: str = string("0-7")
-    partitions: list[OffsetFetchResponsePartition] = array(OffsetFetchResponsePartition, "0-7")
+    name: str = mirror("name", string("0-7"))
+    partitions: list[OffsetFetchResponsePartition] = mirror(
+        "partition_indexes", array(OffsetFetchResponsePartition, "0-7")
+    )
 
 
 class OffsetFetchResponsePartitions(Struct):
@@ -62,13 +64,13 @@ class OffsetFetchResponseTopics(Struct):
 
 
 class OffsetFetchResponseGroup(Struct):
-    group_id: str = string("8+")
+    group_id: str = mirror("group_id", string("8+"))
     topics: list[OffsetFetchResponseTopics] = array(OffsetFetchResponseTopics, "8+")
     error_code: int = int16("8+")
 
 
 class OffsetFetchResponse(Response, api_key=9, versions="0-10", flexible="6+"):
     throttle_time_ms: int = int32("3+")
-    topics: list[OffsetFetchResponseTopic] = array(OffsetFetchResponseTopic, "0-7")
+    topics: list[OffsetFetchResponseTopic] = mirror("topics", array(OffsetFetchResponseTopic, "0-7"))
     error_code: int = int16("2-7")
-    groups: list[OffsetFetchResponseGroup] = array(OffsetFetchResponseGroup, "8+")
+    groups: list[OffsetFetchResponseGroup] = mirror("groups", array(OffsetFetchResponseGroup, "8+"))

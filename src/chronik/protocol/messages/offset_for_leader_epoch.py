@@ -5,7 +5,7 @@ Version 1 answers the epoch, 2 is fenced by the current epoch, 3 tells whether a
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, int64, string
+from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, int64, mirror, string
 
 
 class OffsetForLeaderPartition(Struct):
@@ -26,16 +26,16 @@ class OffsetForLeaderEpochRequest(Request, api_key=23, versions="0-4", flexible=
 
 class EpochEndOffset(Struct):
     error_code: int = int16("0+")
-    partition: int = int32("0+")
+    partition: int = mirror("partition", int32("0+"))
     leader_epoch: int = int32("1+", default=-1)
     end_offset: int = int64("0+", default=-1)
 
 
 class OffsetForLeaderTopicResult(Struct):
-    topic: str = string("0+")
-    partitions: list[EpochEndOffset] = array(EpochEndOffset, "0+")
+    topic: str = mirror("topic", string("0+"))
+    partitions: list[EpochEndOffset] = mirror("partitions", array(EpochEndOffset, "0+"))
 
 
 class OffsetForLeaderEpochResponse(Response, api_key=23, versions="0-4", flexible="4+"):
     throttle_time_ms: int = int32("2+")
-    topics: list[OffsetForLeaderTopicResult] = array(OffsetForLeaderTopicResult, "0+")
+    topics: list[OffsetForLeaderTopicResult] = mirror("topics", array(OffsetForLeaderTopicResult, "0+"))

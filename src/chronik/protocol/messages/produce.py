@@ -6,7 +6,20 @@ zstd, 8 reports single bad records, 10 names the new leader, 12 implies transact
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, int64, records, string, struct, uuid
+from chronik.protocol.schema import (
+    Request,
+    Response,
+    Struct,
+    array,
+    int16,
+    int32,
+    int64,
+    mirror,
+    records,
+    string,
+    struct,
+    uuid,
+)
 
 
 class PartitionProduceData(Struct):
@@ -38,9 +51,9 @@ class LeaderIdAndEpoch(Struct, frozen=True):
 
 
 class PartitionProduceResponse(Struct):
-    index: int = int32("0+")
+    index: int = mirror("index", int32("0+"))
     error_code: int = int16("0+")
-    base_offset: int = int64("0+")
+    base_offset: int = int64("0+", default=-1)
     log_append_time_ms: int = int64("2+", default=-1)
     log_start_offset: int = int64("5+", default=-1)
     record_errors: list[BatchIndexAndErrorMessage] = array(BatchIndexAndErrorMessage, "8+")
@@ -49,9 +62,11 @@ class PartitionProduceResponse(Struct):
 
 
 class TopicProduceResponse(Struct):
-    name: str = string("0-12")
-    topic_id: bytes = uuid("13+")
-    partition_responses: list[PartitionProduceResponse] = array(PartitionProduceResponse, "0+")
+    name: str = mirror("name", string("0-12"))
+    topic_id: bytes = mirror("topic_id", uuid("13+"))
+    partition_responses: list[PartitionProduceResponse] = mirror(
+        "partition_data", array(PartitionProduceResponse, "0+")
+    )
 
 
 class NodeEndpoint(Struct):
@@ -62,6 +77,6 @@ class NodeEndpoint(Struct):
 
 
 class ProduceResponse(Response, api_key=0, versions="0-13", flexible="9+"):
-    responses: list[TopicProduceResponse] = array(TopicProduceResponse, "0+")
+    responses: list[TopicProduceResponse] = mirror("topic_data", array(TopicProduceResponse, "0+"))
     throttle_time_ms: int = int32("1+")
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "10+", tag=0)

@@ -8,7 +8,7 @@ everything is; the rest goes on as a task, in slices, and its response is encode
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Hashable, Iterable
 from time import perf_counter
 from typing import Final, NamedTuple, TypeVar, cast
 
@@ -26,8 +26,6 @@ E = TypeVar("E", bound=Struct)
 AT_ONCE_SECONDS: Final = 0.005
 """What is answered at once may hold the loop so long: nearly all that clients ask is done in a fraction of it, and need
 not wait for a task's turn."""
-
-PIECE_ELEMENTS: Final = 500
 
 
 class Long(NamedTuple):
@@ -51,20 +49,6 @@ def at_once_or_in_slices(steps: Generator[None, None, R]) -> R | Coroutine[None,
 async def _in_slices(steps: Generator[None, None, R]) -> Long:
     await asyncio.sleep(0)
     return Long(await slices.in_slices(steps))
-
-
-class Pace:
-    """For handlers that are coroutines anyway: what they await may be there already, and would never let others in."""
-
-    __slots__ = ("_began",)
-
-    def __init__(self) -> None:
-        self._began = perf_counter()
-
-    async def breathe(self) -> None:
-        if perf_counter() - self._began > slices.SLICE_SECONDS:
-            await asyncio.sleep(0)
-            self._began = perf_counter()
 
 
 class Elements:
@@ -91,15 +75,6 @@ class Elements:
     def as_array_of(self, kind: type[E]) -> list[E]:
         """For the response: the codec takes what was encoded before as well."""
         return cast(list[E], self._found)
-
-
-def in_pieces(elements: Sequence[T]) -> Iterator[Sequence[T]]:
-    """After each of which one may breathe."""
-    if len(elements) <= PIECE_ELEMENTS:
-        yield elements
-        return
-    for first in range(0, len(elements), PIECE_ELEMENTS):
-        yield elements[first : first + PIECE_ELEMENTS]
 
 
 def once(named: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from chronik.api.context import Services
+from chronik.api.shared.context import Services
 from chronik.metadata.commands import NO_LEADER
 from chronik.metadata.records import Broker, Partition
 from chronik.protocol.errors import ErrorCode

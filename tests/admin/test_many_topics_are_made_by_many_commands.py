@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from chronik.clock import SystemClock
-from chronik.configs.resolver import ConfigResolver
-from chronik.controller.topics import PARTITIONS_PER_PROPOSAL, TopicController, TopicRequest
+from chronik.admin.topic_plans import TopicRequest
+from chronik.admin.topics import PARTITIONS_PER_PROPOSAL
 from chronik.metadata.commands import Command, CreateTopic, CreateTopics
 from chronik.metadata.image import Image
 from chronik.metadata.records import Result
 from chronik.metadata.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
+from tests.admin.making import topic_admin
 from tests.metadata.world import World
 
 
@@ -39,8 +39,7 @@ class Commands:
 
 
 def _create(commands: Commands, *partition_counts: int) -> list[CreateTopic | KafkaError]:
-    store = cast(MetadataStore, commands)
-    topics = TopicController(store, ConfigResolver(store, 1, {}), SystemClock())
+    topics = topic_admin(cast(MetadataStore, commands))
     requests = [TopicRequest(f"topic-{number}", count, 1) for number, count in enumerate(partition_counts)]
     return asyncio.run(topics.create(requests))
 

@@ -13,12 +13,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from chronik.api import api_versions
-from chronik.api.admission import CONFIRM_SECONDS, CONFIRMED_READS, FENCED, UNCONFIRMED
-from chronik.api.context import Context, Pipelined, Services
-from chronik.api.handlers import HANDLERS, Answer, Outcome
-from chronik.api.held_answers import HeldAnswers
-from chronik.api.long_answers import Long
+from chronik.api.routing.handlers import HANDLERS, Answer, Outcome
+from chronik.api.routing.held_answers import HeldAnswers
+from chronik.api.shared.admission import CONFIRM_SECONDS, CONFIRMED_READS, FENCED, UNCONFIRMED
+from chronik.api.shared.context import Context, Pipelined, Services
+from chronik.api.shared.long_answers import Long
 from chronik.errors import StorageFailed
 from chronik.exchange import Disconnect, Hurry, Peer, Pending
 from chronik.exchange import Response as ResponseFrame
@@ -284,11 +283,9 @@ class Router:
         """For ApiVersions in version 0, which every client can read; for others as the newest version has it."""
         api = APIS[error.api_key]
         logger.debug("connection %d: %s v%d is not spoken here", peer.number, api.name, error.api_version)
-        if error.api_key == API_VERSIONS_KEY:
-            answer = api_versions.failure(None, ErrorCode.UNSUPPORTED_VERSION)
-            return encode_response(error.correlation_id, 0, answer)
         response = HANDLERS[error.api_key].failure(api.request(), ErrorCode.UNSUPPORTED_VERSION)
-        return encode_response(error.correlation_id, api.max_version, response)
+        version = 0 if error.api_key == API_VERSIONS_KEY else api.max_version
+        return encode_response(error.correlation_id, version, response)
 
     def _log(self, header: RequestHeader, response: Response | None, peer: Peer, began: float) -> None:
         logger.debug(

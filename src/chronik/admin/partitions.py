@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, TypeVar
 
-from chronik.controller.second_look import look_again
+from chronik.admin.second_look import look_again
 from chronik.metadata.commands import (
     NO_LEADER,
     PARTITIONS_PER_COMMAND_MAX,

@@ -12,7 +12,7 @@ In a response's own arrays (not those further in) an element may be given as the
 from __future__ import annotations
 
 from chronik.protocol import wire
-from chronik.protocol.compile_source import LENGTH_FORMATS, Source, run_name
+from chronik.protocol.compiling.source import LENGTH_FORMATS, Source, run_name
 from chronik.protocol.schema import ARRAY_FORMATS, FIXED_FORMATS, Field, Request, Response, Struct
 
 _RUNTIME: dict[str, object] = {

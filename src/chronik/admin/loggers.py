@@ -1,11 +1,10 @@
-"""Loggers of this node as the config APIs name them: their levels are configs that hold until the node ends."""
+"""Loggers of this node: their levels are configs that hold until the node ends."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from chronik import log_levels
-from chronik.api.context import Services
 from chronik.configs.checks import anything
 from chronik.configs.keys import ConfigKey, ConfigType
 from chronik.configs.resolver import ConfigEntry, ConfigSource
@@ -14,12 +13,11 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 LEVEL_DOC = "The level of a logger."
 
 
-def refuse_other_nodes(services: Services, name: str) -> None:
+def refuse_other_nodes(node_id: int, name: str) -> None:
     """Raises INVALID_REQUEST: each node knows of its own loggers only."""
-    if name != str(services.node_id):
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {services.node_id} but received {name!r}"
-        )
+    if name != str(node_id):
+        told = f"Unexpected broker id, expected {node_id} but received {name!r}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, told)
 
 
 def describe_levels() -> Iterator[ConfigEntry]:

@@ -14,7 +14,7 @@ import struct
 
 from chronik.errors import invariant
 from chronik.protocol import wire
-from chronik.protocol.compile_source import LENGTH_FORMATS, Source, has_records, run_name, smallest
+from chronik.protocol.compiling.source import LENGTH_FORMATS, Source, has_records, run_name, smallest
 from chronik.protocol.schema import ARRAY_FORMATS, FIXED_FORMATS, Field, Struct
 
 _RUNTIME: dict[str, object] = {

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import cast
 
-from chronik.protocol.compile_decode import DecoderSource
-from chronik.protocol.compile_encode import EncoderSource
+from chronik.protocol.compiling.decode import DecoderSource
+from chronik.protocol.compiling.encode import EncoderSource
 from chronik.protocol.schema import Chunk, Struct
 from chronik.protocol.wire import UnsupportedVersion
 

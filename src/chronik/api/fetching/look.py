@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from chronik.api.context import Services
-from chronik.api.leaders import partition_of
+from chronik.api.shared.context import Services
+from chronik.api.shared.leaders import partition_of
 from chronik.broker.fetch_sessions import FetchPartition
 from chronik.broker.replica import Replica
 from chronik.protocol.batch import end_offset

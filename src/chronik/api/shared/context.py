@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from chronik.api.topic_bytes import TopicBytes
+from chronik.admin.topics import TopicAdmin
+from chronik.api.shared.topic_bytes import TopicBytes
 from chronik.broker.fetch_sessions import FetchSessions
 from chronik.broker.openings import Openings
 from chronik.broker.producer_ids import ProducerIds
@@ -16,7 +17,6 @@ from chronik.broker.replicas import Replicas
 from chronik.clock import Clock
 from chronik.config import NodeConfig
 from chronik.configs.resolver import ConfigResolver
-from chronik.controller.topics import TopicController
 from chronik.exchange import Hurry, Outbox, Peer
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.groups.coordinators import Coordinators
@@ -31,7 +31,7 @@ class Services:
     clock: Clock
     store: MetadataStore
     configs: ConfigResolver
-    topics: TopicController
+    topics: TopicAdmin
     replicas: Replicas
     groups: GroupCoordinator
     fetch_sessions: FetchSessions

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from chronik.api.context import Services
+from chronik.api.shared.context import Services
 from chronik.broker.fetch_sessions import FetchPartition
 from chronik.limits import FETCH_RESPONSE_BYTES_MAX, MIB
 from chronik.protocol.batch import end_offset

@@ -7,14 +7,14 @@ from typing import cast
 
 import pytest
 
-from chronik.clock import SystemClock
-from chronik.configs.resolver import ConfigResolver
-from chronik.controller.topics import REPLANS_MAX, TopicController, TopicRequest
+from chronik.admin.topic_plans import TopicRequest
+from chronik.admin.topics import REPLANS_MAX, Enlargement, TopicAdmin
 from chronik.metadata.commands import BrokerStatus, Command, CreateTopic, UpdateBrokerStatus
 from chronik.metadata.image import Image
 from chronik.metadata.records import Result
 from chronik.metadata.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
+from tests.admin.making import topic_admin
 from tests.metadata.world import World
 
 
@@ -40,14 +40,14 @@ class BrokersGo:
         return result
 
 
-def controller(*going: int) -> tuple[TopicController, Image]:
+def admin(*going: int) -> tuple[TopicAdmin, Image]:
     store = cast(MetadataStore, BrokersGo(*going))
-    return TopicController(store, ConfigResolver(store, 1, {}), SystemClock()), store.image
+    return topic_admin(store), store.image
 
 
 @pytest.mark.parametrize("going", [(), (1,), (1, 2)])
 def test_the_topic_is_made_of_those_that_are_left(going: tuple[int, ...]) -> None:
-    topics, image = controller(*going)
+    topics, image = admin(*going)
     requests = [TopicRequest("wide", 4, 5), TopicRequest("narrow", 6, 1)]
     outcomes = asyncio.run(topics.create(requests))
     assert all(isinstance(outcome, CreateTopic) for outcome in outcomes), outcomes
@@ -58,16 +58,16 @@ def test_the_topic_is_made_of_those_that_are_left(going: tuple[int, ...]) -> Non
 
 
 def test_partitions_are_added_on_those_that_are_left() -> None:
-    topics, image = controller()
+    topics, image = admin()
     asyncio.run(topics.create([TopicRequest("grown", 1, 5)]))
     cast(BrokersGo, topics._store)._going = [1]
-    asyncio.run(topics.add_partitions("grown", 6, None, validate_only=False))
+    assert asyncio.run(topics.enlarge([Enlargement("grown", 6)])) == {"grown": None}
     assert len(image.topics["grown"].partitions) == 6
     assert all(1 not in partition.isr for partition in image.topics["grown"].partitions)
 
 
 def test_it_is_not_tried_for_ever() -> None:
-    topics, _ = controller(*range(1, REPLANS_MAX + 2))
+    topics, _ = admin(*range(1, REPLANS_MAX + 2))
     (outcome,) = asyncio.run(topics.create([TopicRequest("unlucky", 4, 5)]))
     assert isinstance(outcome, KafkaError)
     assert outcome.code is ErrorCode.BROKER_NOT_AVAILABLE

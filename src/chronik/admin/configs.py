@@ -1,0 +1,259 @@
+"""Configs of topics, brokers, groups and loggers: what there are, what they are, and how they change."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from enum import IntEnum
+from functools import partial
+from typing import Final, NamedTuple
+
+from chronik.admin.loggers import change_levels, describe_levels, refuse_other_nodes
+from chronik.admin.second_look import with_second_look
+from chronik.config import NodeConfig
+from chronik.configs.checking import check_broker_configs, check_topic_config
+from chronik.configs.keys import TOPIC_KEYS, ConfigType
+from chronik.configs.known import broker_key
+from chronik.configs.resolver import ConfigEntry, ConfigResolver, ConfigSource, Synonym
+from chronik.metadata.commands import CLUSTER_DEFAULT, UpdateBrokerConfig, UpdateGroupConfig, UpdateTopicConfig
+from chronik.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from chronik.metadata.records import Topic
+from chronik.metadata.slices import Pace
+from chronik.metadata.store import MetadataStore
+from chronik.protocol.errors import ErrorCode, KafkaError
+
+BROKER_ID_DIGITS_MAX: Final = 10
+"""As many as an int32 has: to read a number of 32,000 digits takes a while, and Python refuses to."""
+
+SYSTEM_TOPIC_CONFIGS: Final = {OFFSETS_TOPIC: "offsets.topic", TRANSACTIONS_TOPIC: "transaction.state.log"}
+"""Broker configs that say what a topic has: once it is there, they say what is true of it."""
+
+
+class ResourceType(IntEnum):
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    """Has no configs here: there is no telemetry."""
+    GROUP = 32
+
+
+class Resource(NamedTuple):
+    type: int
+    name: str
+    """Of a broker it is the id, and empty for all brokers."""
+
+
+class Operation(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Change(NamedTuple):
+    name: str
+    value: str | None
+    operation: int = Operation.SET
+
+
+Changes = Sequence[tuple[Resource, Sequence[Change]]]
+Outcomes = Mapping[Resource, KafkaError | None]
+"""What the changes of each resource were refused with, if they were."""
+
+
+class ConfigAdmin:
+    def __init__(self, config: NodeConfig, store: MetadataStore, configs: ConfigResolver) -> None:
+        self._config = config
+        self._store = store
+        self._configs = configs
+
+    def resources(self) -> dict[ResourceType, list[str]]:
+        """The names of all that has configs."""
+        image = self._store.image
+        brokers = [str(broker) for broker in image.brokers]
+        return {
+            ResourceType.TOPIC: list(image.topics),
+            ResourceType.BROKER: brokers,
+            ResourceType.BROKER_LOGGER: brokers,
+            ResourceType.GROUP: list(image.group_configs),
+        }
+
+    # Descriptions
+
+    def describe(self, resource: Resource) -> Iterable[ConfigEntry]:
+        """Raises KafkaError."""
+        if resource.type == ResourceType.TOPIC:
+            return self._configs.describe_topic(self._topic(resource.name).configs)
+        if resource.type == ResourceType.BROKER:
+            broker = self._broker(resource.name)
+            return self._configs.describe_cluster_default() if broker == CLUSTER_DEFAULT else self._with_facts(broker)
+        if resource.type == ResourceType.BROKER_LOGGER:
+            refuse_other_nodes(self._config.node_id, resource.name)
+            return describe_levels()
+        if resource.type == ResourceType.GROUP and resource.name:
+            return self._configs.describe_group(resource.name)
+        raise _unknown(resource)
+
+    def _with_facts(self, broker_id: int) -> Iterable[ConfigEntry]:
+        """The keys whose values are not configured in Kafka's words but follow from what the node is."""
+        image = self._store.image
+        broker = image.brokers[broker_id]
+        facts = {
+            "node.id": str(broker_id),
+            "broker.id": str(broker_id),
+            "broker.rack": broker.rack,
+            "advertised.listeners": f"PLAINTEXT://{broker.host}:{broker.port}",
+        }
+        if broker_id == self._config.node_id:
+            facts["listeners"] = f"PLAINTEXT://{self._config.kafka.host}:{broker.port}"
+            facts["log.dirs"] = str(self._config.data_dir)
+        for name, prefix in SYSTEM_TOPIC_CONFIGS.items():
+            topic = image.topics.get(name)
+            if topic is not None:
+                facts[f"{prefix}.num.partitions"] = str(len(topic.partitions))
+                facts[f"{prefix}.replication.factor"] = str(topic.replication_factor)
+        for entry in self._configs.describe_broker(broker_id):
+            value = facts.get(entry.key.name)
+            if value is not None:
+                own = Synonym(entry.key.name, value, ConfigSource.STATIC_BROKER)
+                entry = replace(entry, value=value, source=own.source, synonyms=[own])
+            yield entry
+
+    # Changes: all of a resource or nothing
+
+    async def replace_all(self, wanted: Changes, *, validate_only: bool = False) -> Outcomes:
+        """All configs of each resource: what is not named gets its default."""
+        return await self._change_each(wanted, partial(self._replace_all, validate_only))
+
+    async def change(self, wanted: Changes, *, validate_only: bool = False) -> Outcomes:
+        """Some configs of each resource."""
+        return await self._change_each(wanted, partial(self._change, validate_only))
+
+    async def _change_each(
+        self, wanted: Changes, change: Callable[[Resource, Sequence[Change]], Awaitable[None]]
+    ) -> Outcomes:
+        """Which of several changes of one resource is meant, nobody can say."""
+        named = Counter(resource for resource, _ in wanted)
+        outcomes: dict[Resource, KafkaError | None] = {}
+        pace = Pace()
+        for resource, changes in wanted:
+            await pace.breathe()
+            try:
+                if named[resource] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+                await with_second_look(self._store, partial(change, resource, changes))
+                outcomes[resource] = None
+            except KafkaError as error:
+                outcomes[resource] = error
+        return outcomes
+
+    async def _replace_all(self, validate_only: bool, resource: Resource, changes: Sequence[Change]) -> None:
+        wanted: dict[str, str] = {}
+        for change in changes:
+            if change.value is None or change.name in wanted:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{change.name} must be given once and with a value")
+            wanted[change.name] = change.value
+        await self._update(resource, wanted, (), is_all=True, validate_only=validate_only)
+
+    async def _change(self, validate_only: bool, resource: Resource, changes: Sequence[Change]) -> None:
+        wanted, delete = self._sorted(resource, changes)
+        if resource.type == ResourceType.BROKER_LOGGER:
+            refuse_other_nodes(self._config.node_id, resource.name)
+            change_levels(wanted, delete, validate_only=validate_only)
+        else:
+            await self._update(resource, wanted, delete, is_all=False, validate_only=validate_only)
+
+    async def _update(
+        self,
+        resource: Resource,
+        wanted: Mapping[str, str],
+        delete: tuple[str, ...],
+        *,
+        is_all: bool,
+        validate_only: bool,
+    ) -> None:
+        """Checks everything, then changes it by one command. Raises KafkaError."""
+        command: UpdateTopicConfig | UpdateBrokerConfig | UpdateGroupConfig
+        if resource.type == ResourceType.TOPIC:
+            topic = self._topic(resource.name)
+            for key, value in wanted.items():
+                check_topic_config(key, value)
+            self._configs.check_together(_after({} if is_all else topic.configs, wanted, delete))
+            command = UpdateTopicConfig(topic.id, dict(wanted), delete, is_all)
+        elif resource.type == ResourceType.BROKER:
+            broker = self._broker(resource.name)
+            check_broker_configs(wanted, cluster_wide=broker == CLUSTER_DEFAULT)
+            command = UpdateBrokerConfig(broker, dict(wanted), delete, is_all)
+        elif resource.type == ResourceType.GROUP:
+            if resource.name == "":
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+            of_group = {} if is_all else self._store.image.group_configs.get(resource.name, {})
+            self._configs.check_group_configs(_after(of_group, wanted, delete))
+            command = UpdateGroupConfig(resource.name, dict(wanted), delete, is_all)
+        else:
+            raise _unknown(resource)
+        if not validate_only:
+            await self._store.propose(command)
+
+    def _sorted(self, resource: Resource, changes: Sequence[Change]) -> tuple[dict[str, str], tuple[str, ...]]:
+        """What is to be set, and what is to be deleted."""
+        wanted: dict[str, str] = {}
+        delete: dict[str, None] = {}
+        for name, value, operation in changes:
+            if name in wanted or name in delete:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} is given twice")
+            if operation == Operation.DELETE:
+                delete[name] = None
+            elif value is None:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} has no value")
+            elif operation == Operation.SET:
+                wanted[name] = value
+            elif operation in (Operation.APPEND, Operation.SUBTRACT):
+                wanted[name] = _changed_list(self._current_list(resource, name), value, operation)
+            else:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no config operation {operation}")
+        return wanted, tuple(delete)
+
+    def _current_list(self, resource: Resource, name: str) -> str:
+        if resource.type == ResourceType.BROKER_LOGGER:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "A level is no list: it can only be set or deleted")
+        on_topic = resource.type == ResourceType.TOPIC
+        key = TOPIC_KEYS.get(name) if on_topic else broker_key(name)
+        if key is None or key.type is not ConfigType.LIST:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is not a list: it can only be set or deleted")
+        if on_topic:
+            return self._configs.topic(self._topic(resource.name).configs, name)
+        return self._configs.list_of_broker(key, self._broker(resource.name))
+
+    # Resources by their names
+
+    def _topic(self, name: str) -> Topic:
+        topic = self._store.image.topics.get(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name!r}")
+        return topic
+
+    def _broker(self, name: str) -> int:
+        """A broker's id; CLUSTER_DEFAULT for the empty name, which stands for all brokers."""
+        if name == "":
+            return CLUSTER_DEFAULT
+        if not name.isdecimal() or len(name) > BROKER_ID_DIGITS_MAX or int(name) not in self._store.image.brokers:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no broker {name!r}")
+        return int(name)
+
+
+def _unknown(resource: Resource) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource.type} has no configs here")
+
+
+def _after(before: Mapping[str, str], wanted: Mapping[str, str], delete: Iterable[str]) -> dict[str, str]:
+    return {key: value for key, value in before.items() if key not in delete} | dict(wanted)
+
+
+def _changed_list(current: str, value: str, operation: int) -> str:
+    items, given = ([item.strip() for item in text.split(",") if item.strip()] for text in (current, value))
+    if operation == Operation.APPEND:
+        return ",".join(items + [item for item in given if item not in items])
+    return ",".join(item for item in items if item not in given)

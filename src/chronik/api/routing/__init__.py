@@ -1,0 +1,1 @@
+"""From a request frame to the file that handles it, and back."""

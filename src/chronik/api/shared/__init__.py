@@ -1,0 +1,1 @@
+"""What several APIs are given, and say in the same words."""

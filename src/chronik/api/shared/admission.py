@@ -1,0 +1,45 @@
+"""Which requests a node may answer now: not every one of them while it is cut off, and reads only with a quorum.
+
+A broker's lease does not protect its readers: one whose port refuses is taken for dead, and replaced, long before the
+lease ends, and a firewall refuses for a broker that lives (docs/decisions/2026-11-16-reads-are-confirmed.md). So what
+is read from the image, or by a leader or a coordinator that the image names, is read after a majority has confirmed
+that the image holds all that was answered before. Fetch is not: what it shows was committed, and stays so.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from chronik.protocol.apis import APIS, Asked
+from chronik.protocol.errors import ErrorCode
+
+_WHEN_FENCED: Final = {
+    Asked.LEADER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    Asked.COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    Asked.GROUP_STATE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    # Any node will do, so there is nothing to look for: producers just ask again, where the other makes some give up.
+    Asked.PRODUCER_IDS: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+}
+
+FENCED: Final = {api.key: _WHEN_FENCED[api.asked] for api in APIS.values() if api.asked in _WHEN_FENCED}
+"""What a fenced broker answers: clients then look elsewhere. Metadata and ApiVersions it still answers, and OffsetFetch
+if a majority confirms that it knows of every commit."""
+
+_WHEN_UNCONFIRMED: Final = {
+    Asked.LEADER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    Asked.GROUP_STATE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    # Every node tells offsets. Of all that could be said, this alone has every client ask again.
+    Asked.OFFSETS: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+}
+
+UNCONFIRMED: Final = {api.key: _WHEN_UNCONFIRMED[api.asked] for api in APIS.values() if api.asked in _WHEN_UNCONFIRMED}
+"""What is answered when no majority confirms that the image is fresh: clients look elsewhere, or ask again. What is
+asked of the metadata is answered all the same, unless `read_quorum` forbids it, by a node that may be behind and says
+no more than it knows (`Context.may_be_behind`)."""
+
+CONFIRMED_READS: Final = frozenset({*UNCONFIRMED, *(api.key for api in APIS.values() if api.asked is Asked.METADATA)})
+"""Where the image is shared, these are answered after a majority has confirmed that it is fresh."""
+
+CONFIRM_SECONDS: Final = 3.0
+"""For a majority to do so. A round trip between nodes, usually, and an election at worst; on a line of 1.2 s each way
+it takes 2.4 s."""

@@ -1,0 +1,1 @@
+"""Encoders and decoders as source, made from the declarations of messages."""

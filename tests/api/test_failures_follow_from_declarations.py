@@ -1,0 +1,123 @@
+"""The answer to a request that failed is derived from its messages: in every version the error is told where clients
+look for it, and everything that was named is named again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from chronik.api.routing.handlers import HANDLERS
+from chronik.exchange import Disconnect
+from chronik.protocol.apis import APIS, Api
+from chronik.protocol.codec import decode_response, encode_response
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.failures import failed, told
+from chronik.protocol.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
+from chronik.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from chronik.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
+from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from chronik.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from chronik.protocol.schema import Field, Request, Response, Struct
+from tests.protocol.messages.values import generate
+
+CODE = ErrorCode.NOT_CONTROLLER
+SEEDS = 8
+PAIRS = [(api, version) for api in APIS.values() for version in range(api.min_version, api.max_version + 1)]
+EVERY_VERSION = pytest.mark.parametrize(("api", "version"), PAIRS, ids=[f"{api.name}-{v}" for api, v in PAIRS])
+
+
+def generated(api: Api, version: int, style: str, seed: int = 0) -> Request:
+    request = generate(api.request, version, style, (api.key, version, seed))
+    if isinstance(request, ProduceRequest):
+        request.acks = -1
+    return request
+
+
+def answer(api: Api, version: int, request: Request) -> Response:
+    """As a client gets it."""
+    frame = b"".join(encode_response(1, version, HANDLERS[api.key].failure(request, CODE)))
+    return decode_response(api.key, version, memoryview(frame)[4:])[1]
+
+
+def fields_of(part: Struct, version: int) -> list[Field]:
+    return [field for field in part.__schema__.fields if field.versions.covers(version)]
+
+
+def codes_in(part: Struct, version: int) -> Iterator[int]:
+    for field in fields_of(part, version):
+        value = getattr(part, field.name)
+        if field.name == "error_code":
+            yield value
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, Struct):
+                yield from codes_in(each, version)
+
+
+def compare(response: Struct, asked: Any, version: int) -> None:
+    for field in fields_of(response, version):
+        if field.mirrors is None:
+            continue
+        value = getattr(response, field.name)
+        wanted = getattr(asked, field.mirrors) if isinstance(asked, Struct) else asked
+        if isinstance(field.element, type):
+            for each, of in zip(value, wanted or (), strict=True):
+                compare(each, of, version)
+        else:
+            assert value == (field.default if wanted is None and value is not None else wanted)
+
+
+@EVERY_VERSION
+def test_the_error_is_told_wherever_the_version_has_one(api: Api, version: int) -> None:
+    response = answer(api, version, generated(api, version, "highest"))  # in which every array has two elements
+    assert set(codes_in(response, version)) == {CODE}
+
+
+@EVERY_VERSION
+def test_what_was_named_is_named_again(api: Api, version: int) -> None:
+    for seed in range(SEEDS):
+        request = generated(api, version, "mixed", seed)
+        response = answer(api, version, request)
+        if isinstance(request, DeleteTopicsRequest) and version < 6:
+            request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in request.topic_names])
+        compare(response, request, version)
+
+
+def test_only_what_was_asked_for_is_named() -> None:
+    request = FetchRequest(
+        session_id=7,
+        topics=[FetchTopic(topic="a", partitions=[FetchPartition(partition=3, log_start_offset=5)])],
+        forgotten_topics_data=[ForgottenTopic(topic="b", partitions=[1])],
+    )
+    response = failed(FetchResponse, request, CODE)
+    assert (response.error_code, response.session_id) == (CODE, 0)
+    ((topic,), (data,)) = response.responses, response.responses[0].partitions
+    assert (topic.topic, data.partition_index, data.error_code, data.records) == ("a", 3, CODE, b"")
+    assert (data.high_watermark, data.last_stable_offset, data.log_start_offset) == (-1, -1, -1)
+
+
+def test_a_null_is_repeated_only_where_the_answer_has_room_for_it() -> None:
+    by_id = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=b"i" * 16)])
+    assert failed(MetadataResponse, by_id, CODE).topics[0].name == ""  # null since 12, and may be asked for since 10
+    deleted = DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=b"i" * 16)])
+    assert HANDLERS[20].failure(deleted, CODE).responses[0].name is None  # type: ignore[attr-defined]
+
+
+def test_whoever_wants_no_answer_learns_of_it_by_the_end_of_the_connection() -> None:
+    request = ProduceRequest(acks=0, topic_data=[TopicProduceData(name="t", partition_data=[PartitionProduceData()])])
+    with pytest.raises(Disconnect, match="NOT_CONTROLLER"):
+        HANDLERS[0].failure(request, CODE)
+
+
+def test_what_has_no_name_is_refused_once_for_all() -> None:
+    request = CreateAclsRequest(creations=[AclCreation()] * 250_000)
+    results = failed(CreateAclsResponse, request, CODE).results
+    assert len(results) == 250_000
+    assert results[0] is results[-1]
+    assert results[-1].error_message == CODE.message
+
+
+def test_a_part_of_an_answer_tells_its_own_error_or_none() -> None:
+    assert told(None) == {"error_code": ErrorCode.NONE, "error_message": None}
+    assert told(KafkaError(CODE, "not now")) == {"error_code": CODE, "error_message": "not now"}

@@ -1,0 +1,69 @@
+"""Each API has its line in one table: who handles it, who may answer it, and what a client must be allowed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import chronik.api
+from chronik.api.routing.handlers import HANDLERS
+from chronik.api.shared.admission import CONFIRMED_READS, FENCED, UNCONFIRMED
+from chronik.protocol.apis import APIS, Api, Asked
+from chronik.protocol.permissions import Need, Operation, ResourceType, parse_needs
+
+BEFORE_ANYBODY_IS_KNOWN = {"ApiVersions", "SaslHandshake", "SaslAuthenticate"}
+EVERY_API = pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+
+
+@EVERY_API
+def test_an_api_says_what_a_client_must_be_allowed(api: Api) -> None:
+    assert bool(api.needs) == (api.name not in BEFORE_ANYBODY_IS_KNOWN)
+
+
+def test_what_must_be_allowed_is_written_in_kafkas_words() -> None:
+    assert parse_needs("Read Group, IdempotentWrite Cluster, Write TransactionalId") == (
+        Need(Operation.READ, ResourceType.GROUP),
+        Need(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER),
+        Need(Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
+    )
+    with pytest.raises(KeyError):
+        parse_needs("Peruse Topic")
+
+
+@EVERY_API
+def test_an_api_is_handled_in_the_file_that_has_its_name(api: Api) -> None:
+    assert HANDLERS[api.key].handle.__module__ == f"chronik.api.{api.module}"
+
+
+def test_the_files_of_the_room_are_apis() -> None:
+    (room,) = map(Path, chronik.api.__path__)
+    assert {path.stem for path in room.glob("*.py")} - {"__init__"} == {api.module for api in APIS.values()}
+
+
+def test_who_may_answer_follows_from_whom_it_is_asked_of() -> None:
+    asked = {
+        kind: [key in each for each in (FENCED, UNCONFIRMED, CONFIRMED_READS)]
+        for kind in Asked
+        for key in [next(api.key for api in APIS.values() if api.asked is kind)]
+    }
+    assert asked == {
+        Asked.NODE: [False, False, False],
+        Asked.METADATA: [False, False, True],
+        Asked.LEADER: [True, True, True],
+        Asked.COORDINATOR: [True, False, False],
+        Asked.GROUP_STATE: [True, True, True],
+        Asked.OFFSETS: [False, True, True],
+        Asked.PRODUCER_IDS: [True, False, False],
+    }
+
+
+def test_a_node_starts_without_what_handles_its_apis() -> None:
+    script = (
+        "import sys, chronik.node.run;"
+        "from chronik.protocol.apis import APIS;"
+        "assert not [api.name for api in APIS.values() if f'chronik.api.{api.module}' in sys.modules]"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
