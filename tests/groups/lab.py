@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from chronik.groups import events
+from chronik.groups.classic.machine import ClassicGroup
+from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import GroupConfig
-from chronik.groups.machine import ClassicGroup
 from chronik.groups.requests import (
     HeartbeatRequest,
     JoinRequest,
@@ -16,7 +17,6 @@ from chronik.groups.requests import (
     SyncRequest,
     SyncResult,
 )
-from chronik.groups.transitions import GroupState
 from chronik.protocol.errors import ErrorCode
 
 SESSION_MS = 10_000

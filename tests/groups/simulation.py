@@ -11,10 +11,10 @@ import random
 from dataclasses import dataclass, field
 
 from chronik.groups import events
+from chronik.groups.classic.machine import ClassicGroup
+from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import GroupConfig
-from chronik.groups.machine import ClassicGroup
 from chronik.groups.requests import JoinResult, LeavingMember, SyncResult
-from chronik.groups.transitions import GroupState
 from chronik.metadata.records import Group
 from chronik.protocol.errors import ErrorCode
 

@@ -8,6 +8,7 @@ import pytest
 
 from chronik.groups import hosting
 from chronik.groups import offsets as offsets_module
+from chronik.groups.classic.joining import size_of_join
 from chronik.groups.config import (
     GROUP_OFFSETS_BYTES_MAX,
     GROUPS_BYTES_MAX,
@@ -15,7 +16,6 @@ from chronik.groups.config import (
     OFFSETS_METADATA_BYTES_MAX,
     SMALL_BYTES_MAX,
 )
-from chronik.groups.joining import size_of_join
 from chronik.groups.offsets import refusal_of_growth
 from chronik.groups.requests import JoinRequest, LeaveRequest, LeavingMember, OffsetCommitRequest, SyncRequest
 from chronik.metadata.commands import OffsetToCommit

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 
 from chronik.clock import SystemClock
+from chronik.groups.classic.transitions import GroupState
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.groups.requests import (
     HeartbeatRequest,
@@ -16,7 +17,6 @@ from chronik.groups.requests import (
     OffsetCommitResult,
     SyncRequest,
 )
-from chronik.groups.transitions import GroupState
 from chronik.metadata.commands import (
     CommitOffsetBatch,
     DeleteConsumerGroup,

@@ -5,13 +5,13 @@ import asyncio
 import pytest
 
 from chronik.groups import coordinator as coordinator_module
-from chronik.groups import joining
+from chronik.groups.classic import joining
+from chronik.groups.classic.deadlines import DeadlineKind, Deadlines
+from chronik.groups.classic.joining import refusal_of_join
+from chronik.groups.classic.roster import Member, Roster, size_of
+from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import MEMBER_BYTES_MAX
-from chronik.groups.deadlines import DeadlineKind, Deadlines
-from chronik.groups.joining import refusal_of_join
 from chronik.groups.requests import JoinRequest, LeavingMember
-from chronik.groups.roster import Member, Roster, size_of
-from chronik.groups.transitions import GroupState
 from chronik.protocol.codec import encode_response
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.join_group import JoinGroupResponse

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from chronik.groups.classic.joining import refusal_of_join
+from chronik.groups.classic.roster import size_of
+from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import MEMBER_BYTES_MAX, PENDING_MEMBERS_MAX, GroupConfig
-from chronik.groups.joining import refusal_of_join
 from chronik.groups.requests import JoinRequest, LeavingMember, Protocols
-from chronik.groups.roster import size_of
-from chronik.groups.transitions import GroupState
 from chronik.protocol.errors import ErrorCode
 
 from .lab import BOTH, RANGE, REBALANCE_MS, ROUND_ROBIN, SESSION_MS, Lab

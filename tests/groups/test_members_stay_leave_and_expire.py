@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from chronik.groups import events
+from chronik.groups.classic.machine import ClassicGroup
+from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import EMPTINESS_RETRY_DELAY_MS, GroupConfig
-from chronik.groups.machine import ClassicGroup
 from chronik.groups.requests import LeavingMember
-from chronik.groups.transitions import GroupState
 from chronik.metadata.records import Group
 from chronik.protocol.errors import ErrorCode
 

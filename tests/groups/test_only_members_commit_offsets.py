@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from chronik.groups import events
+from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import COMMIT_BATCH_BYTES_MAX, GroupConfig
 from chronik.groups.offsets import commands_of_commit, fetched, refusal_of_offset
 from chronik.groups.requests import FetchedOffset, LeavingMember, OffsetCommitRequest
-from chronik.groups.transitions import GroupState
 from chronik.metadata.commands import OffsetToCommit
 from chronik.metadata.records import CommittedOffset
 from chronik.protocol.errors import ErrorCode

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from chronik.groups import events
+from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import NEW_ID_DELAY_MS
 from chronik.groups.requests import LeavingMember
-from chronik.groups.transitions import GroupState
 from chronik.protocol.errors import ErrorCode
 
 from .lab import BOTH, REBALANCE_MS, ROUND_ROBIN, SESSION_MS, Lab

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from chronik.clock import ManualClock
+from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import GroupConfig
 from chronik.groups.requests import (
     OffsetCommitRequest,
 )
-from chronik.groups.transitions import GroupState
 from chronik.metadata.commands import CommitOffsetBatch, OffsetToCommit
 from chronik.protocol.errors import ErrorCode, KafkaError
 

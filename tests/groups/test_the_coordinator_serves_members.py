@@ -8,6 +8,7 @@ from chronik.clock import SystemClock
 from chronik.errors import StorageFailed
 from chronik.files.twin import TwinFiles
 from chronik.groups import coordinator as coordinator_module
+from chronik.groups.classic.transitions import GroupState
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.groups.requests import (
     FetchedOffset,
@@ -17,7 +18,6 @@ from chronik.groups.requests import (
     ListedGroup,
     SyncRequest,
 )
-from chronik.groups.transitions import GroupState
 from chronik.metadata.commands import UpdateConsumerGroup
 from chronik.metadata.local_store import LocalStore
 from chronik.protocol.errors import ErrorCode, KafkaError

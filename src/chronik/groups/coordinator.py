@@ -13,12 +13,13 @@ from functools import partial
 
 from chronik.clock import Clock
 from chronik.groups import events
+from chronik.groups.classic.joining import refusal_of_join, size_of_join
+from chronik.groups.classic.machine import ClassicGroup
+from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import GROUPS_MAX, GroupConfig
 from chronik.groups.coordinators import ALONE, Tenure
 from chronik.groups.custody import LOOK_SECONDS, Custody
 from chronik.groups.hosting import GroupHost
-from chronik.groups.joining import refusal_of_join, size_of_join
-from chronik.groups.machine import ClassicGroup
 from chronik.groups.offsets import (
     all_fetched,
     commands_of_commit,
@@ -46,7 +47,6 @@ from chronik.groups.requests import (
     TopicPartition,
 )
 from chronik.groups.subscription import CONSUMER_PROTOCOL_TYPE
-from chronik.groups.transitions import GroupState
 from chronik.metadata.commands import NO_EPOCH, DeleteOffsets, OffsetKey
 from chronik.metadata.delta import Delta
 from chronik.metadata.slices import in_slices

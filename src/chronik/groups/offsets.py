@@ -6,6 +6,8 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
+from chronik.groups.classic.machine import ClassicGroup
+from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import (
     COMMIT_BATCH_BYTES_MAX,
     GROUP_OFFSETS_BYTES_MAX,
@@ -13,11 +15,9 @@ from chronik.groups.config import (
     OFFSETS_METADATA_BYTES_MAX,
     GroupConfig,
 )
-from chronik.groups.machine import ClassicGroup
 from chronik.groups.proposals import GroupImage
 from chronik.groups.requests import FetchedOffset, OffsetCommitRequest, TopicPartition
 from chronik.groups.subscription import CONSUMER_PROTOCOL_TYPE
-from chronik.groups.transitions import GroupState
 from chronik.metadata.commands import NO_EPOCH, CommitOffset, ExpiredOffset, ExpireOffsets, OffsetToCommit
 from chronik.metadata.offsets import OFFSET_BYTES, OffsetSizes
 from chronik.metadata.records import CommittedOffset, Group

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from chronik.groups.classic.deadlines import DeadlineKind, Deadlines
+from chronik.groups.classic.roster import Member, Roster
+from chronik.groups.classic.transitions import GroupState, Lifecycle
 from chronik.groups.config import GroupConfig
-from chronik.groups.deadlines import DeadlineKind, Deadlines
 from chronik.groups.events import Answer, Instruction, Reply, Store, StoredGroup
 from chronik.groups.requests import JoinedMember, JoinResult, LeaveResult, SyncResult
-from chronik.groups.roster import Member, Roster
-from chronik.groups.transitions import GroupState, Lifecycle
 from chronik.metadata.commands import NO_EPOCH, GroupMember
 from chronik.protocol.errors import ErrorCode
 

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 
 from chronik.errors import invariant
 from chronik.groups import events
-from chronik.groups.config import GroupConfig
-from chronik.groups.core import (
+from chronik.groups.classic.core import (
     AssignmentAwaited,
     Awaited,
     DeletionAwaited,
@@ -21,9 +20,9 @@ from chronik.groups.core import (
     NewIdAwaited,
     ReplacementAwaited,
 )
-from chronik.groups.deadlines import DeadlineKey, DeadlineKind
-from chronik.groups.joining import join, replacement_stored
-from chronik.groups.membership import (
+from chronik.groups.classic.deadlines import DeadlineKey, DeadlineKind
+from chronik.groups.classic.joining import join, replacement_stored
+from chronik.groups.classic.membership import (
     check_commit,
     delete,
     deletion_stored,
@@ -33,7 +32,11 @@ from chronik.groups.membership import (
     leave,
     retry_emptiness,
 )
-from chronik.groups.rebalancing import complete_join, complete_join_when_all_joined, end_initial_delay
+from chronik.groups.classic.rebalancing import complete_join, complete_join_when_all_joined, end_initial_delay
+from chronik.groups.classic.roster import Member, size_of, size_of_names
+from chronik.groups.classic.syncing import assignment_stored, expire_sync, sync
+from chronik.groups.classic.transitions import GroupState, Step
+from chronik.groups.config import GroupConfig
 from chronik.groups.requests import (
     DescribedGroup,
     DescribedMember,
@@ -43,10 +46,7 @@ from chronik.groups.requests import (
     ListedGroup,
     SyncResult,
 )
-from chronik.groups.roster import Member, size_of, size_of_names
 from chronik.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
-from chronik.groups.syncing import assignment_stored, expire_sync, sync
-from chronik.groups.transitions import GroupState, Step
 from chronik.metadata.commands import NO_EPOCH
 from chronik.metadata.records import Group
 from chronik.protocol.errors import ErrorCode

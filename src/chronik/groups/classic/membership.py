@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from chronik.groups.classic.core import DeletionAwaited, EmptinessAwaited, GroupCore
+from chronik.groups.classic.deadlines import DeadlineKind
+from chronik.groups.classic.rebalancing import complete_join_when_all_joined, rebalance_or_complete_join
+from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import EMPTINESS_RETRY_DELAY_MS
-from chronik.groups.core import DeletionAwaited, EmptinessAwaited, GroupCore
-from chronik.groups.deadlines import DeadlineKind
 from chronik.groups.events import CommitAsked, DeletionAsked, HeartbeatAsked, LeaveAsked, StoreDeletion
-from chronik.groups.rebalancing import complete_join_when_all_joined, rebalance_or_complete_join
 from chronik.groups.requests import UNKNOWN_MEMBER, LeaveResult, LeavingMember, LeftMember
-from chronik.groups.transitions import GroupState
 from chronik.protocol.errors import ErrorCode
 
 
