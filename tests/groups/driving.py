@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from chronik.clock import ManualClock, SystemClock
+from chronik.coordination.proposals import GroupStore
 from chronik.groups.config import GroupConfig
 from chronik.groups.coordinator import GroupCoordinator
-from chronik.groups.proposals import GroupStore
 from chronik.groups.requests import JoinRequest, JoinResult, OffsetCommitRequest, SyncRequest, SyncResult
 from chronik.metadata.commands import OffsetToCommit
 from chronik.protocol.errors import ErrorCode

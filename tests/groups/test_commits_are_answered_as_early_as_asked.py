@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from chronik.groups.proposals import Proposals
+from chronik.coordination.proposals import Proposals
 from chronik.metadata.commands import Command, CommitOffset, DeleteConsumerGroup, OffsetToCommit
 from chronik.metadata.image import Image
 from chronik.metadata.records import Result

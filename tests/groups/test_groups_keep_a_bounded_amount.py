@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from chronik.groups import hosting
+from chronik.coordination import custody as hosting
 from chronik.groups import offsets as offsets_module
 from chronik.groups.classic.joining import size_of_join
 from chronik.groups.config import (

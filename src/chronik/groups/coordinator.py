@@ -12,14 +12,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 from chronik.clock import Clock
+from chronik.coordination.custody import GroupHost
+from chronik.coordination.handover import LOOK_SECONDS, Custody
+from chronik.coordination.proposals import CommitErrors, GroupStore, Proposals
+from chronik.coordination.tenure import ALONE, Tenure
 from chronik.groups import events
 from chronik.groups.classic.joining import refusal_of_join, size_of_join
 from chronik.groups.classic.machine import ClassicGroup
 from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import GROUPS_MAX, GroupConfig
-from chronik.groups.coordinators import ALONE, Tenure
-from chronik.groups.custody import LOOK_SECONDS, Custody
-from chronik.groups.hosting import GroupHost
 from chronik.groups.offsets import (
     all_fetched,
     commands_of_commit,
@@ -27,7 +28,6 @@ from chronik.groups.offsets import (
     refusal_of_growth,
     refusal_of_offset,
 )
-from chronik.groups.proposals import CommitErrors, GroupStore, Proposals
 from chronik.groups.requests import (
     UNKNOWN_MEMBER,
     DescribedGroup,

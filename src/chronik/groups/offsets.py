@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
+from chronik.coordination.proposals import GroupImage
 from chronik.groups.classic.machine import ClassicGroup
 from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import (
@@ -15,7 +16,6 @@ from chronik.groups.config import (
     OFFSETS_METADATA_BYTES_MAX,
     GroupConfig,
 )
-from chronik.groups.proposals import GroupImage
 from chronik.groups.requests import FetchedOffset, OffsetCommitRequest, TopicPartition
 from chronik.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from chronik.metadata.commands import NO_EPOCH, CommitOffset, ExpiredOffset, ExpireOffsets, OffsetToCommit

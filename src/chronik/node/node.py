@@ -22,11 +22,11 @@ from chronik.clock import Clock, SystemClock
 from chronik.config import Address, NodeConfig
 from chronik.configs.resolver import ConfigResolver
 from chronik.controller.topics import TopicController
+from chronik.coordination.tenure import Coordinators
 from chronik.errors import reason_of
 from chronik.files import FileCache
 from chronik.groups.config import GroupConfig
 from chronik.groups.coordinator import GroupCoordinator
-from chronik.groups.coordinators import Coordinators
 from chronik.log.synced import SyncedOffsets
 from chronik.metadata.commands import AllocateProducerIds
 from chronik.metadata.store import Acks

@@ -14,9 +14,9 @@ from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
+from chronik.coordination.tenure import Coordinators
 from chronik.groups.config import GroupConfig
 from chronik.groups.coordinator import GroupCoordinator
-from chronik.groups.coordinators import Coordinators
 from chronik.metadata.apply import apply
 from chronik.metadata.commands import (
     NO_EPOCH,

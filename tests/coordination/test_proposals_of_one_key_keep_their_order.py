@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from chronik.groups.proposals import WAVE_ENTRIES_MAX, Proposals
+from chronik.coordination.proposals import WAVE_ENTRIES_MAX, Proposals
 from chronik.metadata.commands import (
     Command,
     CommitOffset,

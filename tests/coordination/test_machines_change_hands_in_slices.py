@@ -12,9 +12,8 @@ from chronik.groups.requests import HeartbeatRequest
 from chronik.metadata import slices
 from chronik.metadata.commands import GroupMember, UpdateConsumerGroup
 from chronik.protocol.errors import ErrorCode
-
-from .driving import join, join_request, lead, run, until
-from .shared_image import CoordinatingNode, SharedImage, nodes
+from tests.groups.driving import join, join_request, lead, run, until
+from tests.groups.shared_image import CoordinatingNode, SharedImage, nodes
 
 GROUPS = 200
 GENERATION = 5

@@ -13,12 +13,12 @@ from functools import partial
 from typing import TypeVar
 
 from chronik.clock import Clock
+from chronik.coordination.proposals import Proposals
 from chronik.errors import invariant
 from chronik.groups import events
 from chronik.groups.classic.machine import ClassicGroup
 from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import GROUPS_BYTES_MAX, SMALL_BYTES_MAX
-from chronik.groups.proposals import Proposals
 from chronik.groups.requests import JoinResult, LeaveResult, SyncResult
 from chronik.metadata.commands import Command, DeleteConsumerGroup, UpdateConsumerGroup
 from chronik.protocol.errors import ErrorCode

@@ -17,13 +17,13 @@ import asyncio
 from collections.abc import Callable, Generator, Iterator
 from typing import Final
 
+from chronik.coordination.custody import GroupHost
+from chronik.coordination.proposals import GroupStore
+from chronik.coordination.tenure import Tenure
 from chronik.groups import events
 from chronik.groups.classic.machine import ClassicGroup
 from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import GroupConfig
-from chronik.groups.coordinators import Tenure
-from chronik.groups.hosting import GroupHost
-from chronik.groups.proposals import GroupStore
 from chronik.groups.requests import ListedGroup
 from chronik.metadata.delta import Delta
 from chronik.metadata.names import OFFSETS_TOPIC
