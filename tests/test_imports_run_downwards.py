@@ -17,6 +17,7 @@ FLOORS = (
     {"server"},
     {"api", "replication"},
     {"groups", "controller", "broker", "client"},
+    {"coordination"},
     {"configs"},
     {"metadata"},
     {"raft"},

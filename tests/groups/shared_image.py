@@ -148,7 +148,7 @@ class CoordinatingNode:
             clock,
             config,
             self.fatal.append,
-            Coordinators(self.store, node_id).owns,
+            Coordinators(self.store, node_id, OFFSETS_TOPIC).owns,
             is_fenced=lambda: self.is_fenced,
         )
 

@@ -1,6 +1,11 @@
-"""The groups of a node at work: events go in, and what the groups want is done in their order; their alarms ring here.
+"""The machines in this node's hands: whoever asks for one gets it if the term is ours, events go in, and what the
+machines want is done in their order.
 
-One event loop, no locks: a group changes only between two awaits.
+Nothing but what is stored passes from one term to the next, be it on the same node. All are taken up and let go of in
+slices (`coordinator`), behind what the image says. Who asks for a key does not notice: what is not ours is refused,
+what is ours and not taken up yet is taken up at once.
+
+One event loop, no locks: a machine changes only between two awaits.
 """
 
 from __future__ import annotations
@@ -8,197 +13,240 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
-from typing import TypeVar
+from typing import Concatenate, Generic, ParamSpec, TypeVar
 
 from chronik.clock import Clock
+from chronik.coordination.alarms import Alarms
+from chronik.coordination.machine import (
+    Dropped,
+    Event,
+    Forget,
+    Instruction,
+    Kind,
+    MachineT,
+    Question,
+    Reply,
+    Store,
+    Stored,
+    StoreFailed,
+    TakenOver,
+    TimePassed,
+)
 from chronik.coordination.proposals import Proposals
+from chronik.coordination.tenure import Tenure
 from chronik.errors import invariant
-from chronik.groups import events
-from chronik.groups.classic.machine import ClassicGroup
-from chronik.groups.classic.transitions import GroupState
-from chronik.groups.config import GROUPS_BYTES_MAX, SMALL_BYTES_MAX
-from chronik.groups.requests import JoinResult, LeaveResult, SyncResult
-from chronik.metadata.commands import Command, DeleteConsumerGroup, UpdateConsumerGroup
 from chronik.protocol.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 
-AnswerT = TypeVar("AnswerT", JoinResult, SyncResult, LeaveResult, ErrorCode)
-
-Question = (
-    events.JoinAsked
-    | events.SyncAsked
-    | events.HeartbeatAsked
-    | events.LeaveAsked
-    | events.CommitAsked
-    | events.DeletionAsked
-)
+AnswerT = TypeVar("AnswerT")
+P = ParamSpec("P")
 
 
-class _Alarm:
-    __slots__ = ("at_ms", "timer")
-
-    def __init__(self, at_ms: int, timer: asyncio.TimerHandle) -> None:
-        self.at_ms = at_ms
-        self.timer = timer
-
-
-class GroupHost:
+class Custody(Generic[MachineT]):
     def __init__(
         self,
+        kind: Kind[MachineT],
         clock: Clock,
         proposals: Proposals,
-        is_held: Callable[[ClassicGroup], bool],
+        owns: Callable[[str], Tenure | None],
+        is_fenced: Callable[[], bool],
         on_fatal: Callable[[BaseException], None],
     ) -> None:
-        """`is_held` says whether a group's term is still running. It is asked whenever a group would act by itself:
-        what members ask for is refused before it comes here."""
+        self._kind = kind
         self._clock = clock
         self._proposals = proposals
-        self._is_held = is_held
+        self._owns = owns
+        self._is_fenced = is_fenced
         self._on_fatal = on_fatal
-        self._groups: dict[str, ClassicGroup] = {}
+        self.is_open = False
+        """When not, nobody is served; those who wait are sent away when their machines are let go of."""
+        self._machines: dict[str, MachineT] = {}
+        self.given_up: dict[MachineT, None] = {}
+        """Those to be let go of though their term may be running: the node was fenced since they were taken up."""
+        self.has_left_some = False
+        """Whether machines that are ours are to be taken up as soon as may be."""
         self._unsettled: Counter[tuple[str, int]] = Counter()
-        """What groups have on its way to the store, by group and term; also groups that were let go of since."""
-        self._weights: dict[ClassicGroup, int] = {}
-        self._bytes = 0
-        """Of all that members brought, as the groups count it."""
-        self._alarms: dict[ClassicGroup, _Alarm] = {}
-        self._waiters: dict[int, asyncio.Future[events.Answer]] = {}
+        """What machines have on its way to the store, by key and term; also of machines that were let go of since."""
+        self._weights: dict[MachineT, int] = {}
+        self.memory_bytes = 0
+        """What all machines in hand hold, as they count it themselves."""
+        self._alarms = Alarms[MachineT](self.now_ms, self._ring)
+        self._waiters: dict[int, asyncio.Future[object]] = {}
         self._last_waiter = 0
 
+    @property
+    def is_serving(self) -> bool:
+        return self.is_open and not self._is_fenced()
+
     def __len__(self) -> int:
-        return len(self._groups)
+        return len(self._machines)
 
-    def __iter__(self) -> Iterator[ClassicGroup]:
-        """A copy: groups come and go while it is walked over."""
-        return iter(list(self._groups.values()))
+    def __iter__(self) -> Iterator[MachineT]:
+        """A copy: machines come and go while it is walked over."""
+        return iter(list(self._machines.values()))
 
-    def get(self, group_id: str) -> ClassicGroup | None:
-        return self._groups.get(group_id)
+    # --- whose a key is ---
 
-    def is_settling(self, group_id: str, epoch: int) -> bool:
-        """Whether a group that was let go of in this very term has something on its way to the store: until that is
-        decided, the image does not tell how the group stands. What was sent in earlier terms is refused anyway."""
-        return group_id not in self._groups and (group_id, epoch) in self._unsettled
+    def claim(self, key: str) -> Tenure | ErrorCode:
+        """The term in which the key is ours, or why it cannot be served now. Whatever is left of it from a term that is
+        over is let go of first: it may have something on its way to the store."""
+        if not self.is_serving:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        tenure = self._owns(key)
+        if tenure is None:
+            return ErrorCode.NOT_COORDINATOR
+        machine = self._machines.get(key)
+        if machine is not None:
+            if self._is_of(machine, tenure):
+                return tenure
+            self.let_go(machine)
+        # Until all is decided that was sent in this very term, the image does not tell how things stand. What was sent
+        # in earlier terms is refused anyway.
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if (key, tenure.epoch) in self._unsettled else tenure
 
-    def add(self, group: ClassicGroup) -> ClassicGroup:
-        invariant(group.group_id not in self._groups, f"group {group.group_id!r} is hosted already")
-        self._groups[group.group_id] = group
-        self._weigh(group)
-        self._set_alarm(group)
-        return group
+    def holds(self, machine: MachineT) -> bool:
+        """Whether the term in which it was taken up is still running; if not, it must not do anything more."""
+        if self._is_fenced():
+            self.has_left_some = True
+            return False
+        tenure = self._owns(machine.key)
+        return self.is_open and tenure is not None and self._is_of(machine, tenure)
 
-    def has_room(self, growth: int) -> bool:
-        """Whether members may bring so much more."""
-        bytes_max = GROUPS_BYTES_MAX * (2 if growth <= SMALL_BYTES_MAX else 1)
-        return growth <= 0 or self._bytes + growth <= bytes_max
+    def _is_of(self, machine: MachineT, tenure: Tenure) -> bool:
+        return machine.epoch == tenure.epoch and machine not in self.given_up
 
-    def _weigh(self, group: ClassicGroup) -> None:
-        """Members of a group that was let go of are its next coordinator's to count."""
-        weight = group.memory_bytes if self._groups.get(group.group_id) is group else 0
-        self._bytes += weight - self._weights.get(group, 0)
-        if weight:
-            self._weights[group] = weight
-        else:
-            self._weights.pop(group, None)
+    def let_go(self, machine: MachineT) -> None:
+        self.given_up.pop(machine, None)
+        self.feed(machine, TakenOver(self.now_ms()))
+
+    # --- machines by key ---
+
+    def get(self, key: str, tenure: Tenure) -> MachineT | None:
+        """The machine of a key that is ours in this term; None when there is none. One that nobody has asked for yet
+        may be in the image alone."""
+        if self.forget_if_gone(key):
+            return None
+        machine = self.peek(key, tenure)
+        if machine is not None and key not in self._machines:
+            self.add(machine)
+        return machine
+
+    def peek(self, key: str, tenure: Tenure) -> MachineT | None:
+        """The same, for one who only looks at it: it is not taken up for that."""
+        return self._machines.get(key) or self._kind.load(key, tenure.epoch, self.now_ms())
+
+    def in_hand(self, key: str) -> MachineT | None:
+        return self._machines.get(key)
+
+    def add(self, machine: MachineT) -> None:
+        invariant(machine.key not in self._machines, f"{self._kind.name} {machine.key!r} is in hand already")
+        self._machines[machine.key] = machine
+        self._weigh(machine)
+        self._alarms.set(machine)
+
+    def forget_if_gone(self, key: str) -> bool:
+        """Whether it was deleted or expired after all by a command whose outcome was not known in time: a machine that
+        nobody needs is not in memory alone."""
+        machine = self._machines.get(key)
+        if machine is None or not machine.is_idle or key in self._kind.stored:
+            return False
+        self.feed(machine, Dropped(self.now_ms()))
+        return True
+
+    def forget_what_is_gone(self) -> Generator[None, None, None]:
+        for machine in self:
+            self.forget_if_gone(machine.key)
+            yield
+
+    def all_ours(self) -> Iterator[MachineT | str | None]:
+        """Yields the machines in hand, and the keys of those that are in the image alone. None for one that is not
+        ours: whoever walks over all of them may pause there."""
+        if not self.is_serving:
+            return
+        seen = set()
+        for machine in self:
+            is_ours = self.holds(machine) and not self.forget_if_gone(machine.key)
+            if is_ours:
+                seen.add(machine.key)
+            yield machine if is_ours else None
+        for key in list(self._kind.stored):
+            yield key if key not in seen and self._owns(key) is not None else None
+
+    # --- machines at work ---
 
     def now_ms(self) -> int:
         """For events: never goes back, and says nothing about the time of day."""
         return int(self._clock.monotonic() * 1000)
 
-    def new_waiter(self) -> int:
+    async def ask(
+        self,
+        machine: MachineT,
+        kind: type[AnswerT],
+        question: Callable[Concatenate[int, int, P], Question],
+        *about: P.args,
+        **named: P.kwargs,
+    ) -> AnswerT:
+        """A caller that goes away just stops waiting: the machine finds out in its own time."""
         self._last_waiter += 1
-        return self._last_waiter
-
-    async def ask(self, group: ClassicGroup, question: Question, kind: type[AnswerT]) -> AnswerT:
-        """A caller that goes away just stops waiting: the group finds out when the member's session ends."""
-        future: asyncio.Future[events.Answer] = asyncio.get_running_loop().create_future()
-        self._waiters[question.waiter] = future
+        waiter = self._last_waiter
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        self._waiters[waiter] = future
         try:
-            self.feed(group, question)
+            self.feed(machine, question(self.now_ms(), waiter, *about, **named))
             answer = await future
         finally:
-            del self._waiters[question.waiter]
+            del self._waiters[waiter]
         if not isinstance(answer, kind):
-            raise TypeError(f"{type(question).__name__} was answered with {answer!r}")
+            raise TypeError(f"{question} was answered with {answer!r}")
         return answer
 
-    def feed(self, group: ClassicGroup, event: events.Event) -> None:
-        for instruction in group.handle(event):
-            self._carry_out(group, instruction)
-        self._weigh(group)
-        self._set_alarm(group)
+    def feed(self, machine: MachineT, event: Event) -> None:
+        for instruction in machine.handle(event):
+            self._carry_out(machine, instruction)
+        self._weigh(machine)
+        self._alarms.set(machine)
 
-    def _carry_out(self, group: ClassicGroup, instruction: events.Instruction) -> None:
+    def _carry_out(self, machine: MachineT, instruction: Instruction) -> None:
         match instruction:
-            case events.Store():
-                self._submit(group, instruction.ticket, self._as_command(instruction.group, group.epoch))
-            case events.StoreDeletion():
-                self._submit(group, instruction.ticket, DeleteConsumerGroup(group.group_id, group.epoch))
-            case events.Reply():
+            case Reply():
                 waiter = self._waiters.get(instruction.waiter)
                 if waiter is not None and not waiter.done():
                     waiter.set_result(instruction.answer)
-            case events.Forget():
-                if self._groups.get(group.group_id) is group:
-                    del self._groups[group.group_id]
+            case Store():
+                self._unsettled[machine.key, machine.epoch] += 1
+                command = instruction.what.as_command(machine.epoch, self._clock.now_ms())
+                self._proposals.submit(machine.key, command, partial(self._stored, machine, instruction.ticket))
+            case Forget():
+                if self._machines.get(machine.key) is machine:
+                    del self._machines[machine.key]
 
-    def _submit(self, group: ClassicGroup, ticket: int, command: Command) -> None:
-        self._unsettled[group.group_id, group.epoch] += 1
-        self._proposals.submit(command, partial(self._stored, group, ticket))
-
-    def _as_command(self, group: events.StoredGroup, epoch: int) -> UpdateConsumerGroup:
-        return UpdateConsumerGroup(
-            group_id=group.group_id,
-            protocol_type=group.protocol_type or "",
-            generation=group.generation,
-            protocol_name=group.protocol_name,
-            leader=group.leader,
-            state=GroupState.STABLE.value if group.members else GroupState.EMPTY.value,
-            members=group.members,
-            time_ms=self._clock.now_ms(),
-            coordinator_epoch=epoch,
-        )
-
-    def _stored(self, group: ClassicGroup, ticket: int, error: ErrorCode | None) -> None:
-        self._settled(group)
+    def _stored(self, machine: MachineT, ticket: int, error: ErrorCode | None) -> None:
+        sent = (machine.key, machine.epoch)
+        self._unsettled[sent] -= 1
+        if not self._unsettled[sent]:
+            del self._unsettled[sent]
         if error is None:
-            self.feed(group, events.Stored(self.now_ms(), ticket))
-        elif not self._is_held(group):
-            self.feed(group, events.TakenOver(self.now_ms()))
+            self.feed(machine, Stored(self.now_ms(), ticket))
+        elif not self.holds(machine):
+            self.feed(machine, TakenOver(self.now_ms()))
         else:
-            log.warning("group %r could not be stored: %s", group.group_id, error.name)
-            self.feed(group, events.StoreFailed(self.now_ms(), ticket, error))
+            log.warning("%s %r could not be stored: %s", self._kind.name, machine.key, error.name)
+            self.feed(machine, StoreFailed(self.now_ms(), ticket, error))
 
-    def _settled(self, group: ClassicGroup) -> None:
-        key = (group.group_id, group.epoch)
-        self._unsettled[key] -= 1
-        if not self._unsettled[key]:
-            del self._unsettled[key]
+    def _weigh(self, machine: MachineT) -> None:
+        """What a machine holds that was let go of is its next coordinator's to count."""
+        weight = machine.memory_bytes if self._machines.get(machine.key) is machine else 0
+        self.memory_bytes += weight - self._weights.get(machine, 0)
+        if weight:
+            self._weights[machine] = weight
+        else:
+            self._weights.pop(machine, None)
 
-    def _set_alarm(self, group: ClassicGroup) -> None:
-        """Deadlines mostly move away, so an alarm that rings too early costs less than one that is always moved."""
-        wake_at_ms = group.wake_at_ms
-        alarm = self._alarms.get(group)
-        if alarm is not None:
-            if wake_at_ms is not None and alarm.at_ms <= wake_at_ms:
-                return
-            alarm.timer.cancel()
-            del self._alarms[group]
-        if wake_at_ms is not None:
-            delay_seconds = max(wake_at_ms - self.now_ms(), 0) / 1000
-            timer = asyncio.get_running_loop().call_later(delay_seconds, self._ring, group)
-            self._alarms[group] = _Alarm(wake_at_ms, timer)
-
-    def _ring(self, group: ClassicGroup) -> None:
-        del self._alarms[group]
+    def _ring(self, machine: MachineT) -> None:
         try:
-            if self._is_held(group):
-                self.feed(group, events.TimePassed(self.now_ms()))
-            else:
-                self.feed(group, events.TakenOver(self.now_ms()))
+            self.feed(machine, (TimePassed if self.holds(machine) else TakenOver)(self.now_ms()))
         except Exception as bug:  # nobody waits for a timer: unless it is passed on, it would only be logged
             self._on_fatal(bug)

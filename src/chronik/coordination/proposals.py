@@ -1,74 +1,63 @@
-"""The way from the coordinator to the metadata store: in order, many at a time, and no answer before its outcome.
+"""The way from a coordinator to the metadata store: in order, many at a time, and no answer before its outcome.
 
-While one round of proposals is under way, what comes meanwhile is collected for the next. Offset commits that follow
-each other become one command, so that a thousand groups committing at once cost one entry of the log, not a thousand.
+While one wave of proposals is under way, what comes meanwhile is collected for the next. Until then, what stands last
+in the queue (`Entry`) may take more on board: so a thousand groups that commit offsets at once cost one entry of the
+log, not a thousand.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Set
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from chronik.errors import StorageFailed
-from chronik.groups.config import COMMIT_BATCH_BYTES_MAX
-from chronik.metadata.commands import (
-    Command,
-    CommitOffset,
-    CommitOffsetBatch,
-    DeleteConsumerGroup,
-    DeleteOffsets,
-    ExpireOffsets,
-    UpdateConsumerGroup,
-)
-from chronik.metadata.offsets import OffsetSizes
-from chronik.metadata.records import CommittedOffset, Group, Result
+from chronik.metadata.commands import Command
+from chronik.metadata.image import Image
+from chronik.metadata.records import Result
 from chronik.metadata.store import Acks, StoreClosed
 from chronik.protocol.errors import ErrorCode, KafkaError
 
+WAVE_ENTRIES_MAX: Final = 1_000
+"""Proposals under way together: a quarter of what a store takes of one node, which has other commands, too."""
 
-class GroupImage(Protocol):
-    """What the coordinator reads of the metadata image."""
+WhenDone = Callable[[ErrorCode | None], None]
+
+
+class ImageStore(Protocol):
+    """What a coordinator needs of the metadata store."""
 
     @property
-    def groups(self) -> Mapping[str, Group]: ...
-
-    def offsets(self, group_id: str) -> Mapping[tuple[str, int], CommittedOffset]: ...
-
-    def offset_sizes(self, group_id: str) -> OffsetSizes: ...
-
-
-class GroupStore(Protocol):
-    @property
-    def image(self) -> GroupImage: ...
+    def image(self) -> Image: ...
 
     async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> Result:
         """Returns when the command is applied here. Raises KafkaError when it was rejected or its outcome is unknown,
         StorageFailed or StoreClosed when the store takes no more."""
 
 
-WAVE_ENTRIES_MAX: Final = 1_000
-"""Proposals under way together: a quarter of what a store takes of one node, which has other commands, too."""
+class Entry(Protocol):
+    """One place in the queue: becomes one command, and is told what came of it."""
 
-_GROUP_COMMANDS = (UpdateConsumerGroup, DeleteConsumerGroup, DeleteOffsets, ExpireOffsets)
+    @property
+    def keys(self) -> Set[str]:
+        """What it concerns: proposals for one key keep their order."""
 
-WhenDone = Callable[[ErrorCode | None], None]
+    @property
+    def acks(self) -> Acks: ...
 
-WhenStored = Callable[[], None]
+    def as_command(self) -> Command: ...
 
-CommitErrors = tuple[ErrorCode, ...]
-"""One per offset of the commit, in its order."""
+    def finish(self, outcome: Result | ErrorCode) -> None: ...
 
 
 @dataclass(slots=True)
 class _Single:
+    keys: frozenset[str]
     command: Command
     when_done: WhenDone
-
-    @property
-    def group_ids(self) -> set[str]:
-        return {self.command.group_id} if isinstance(self.command, _GROUP_COMMANDS) else set()
+    acks: Acks = Acks.ALL
+    """What a machine stands for is never less than agreed."""
 
     def as_command(self) -> Command:
         return self.command
@@ -77,72 +66,30 @@ class _Single:
         self.when_done(outcome if isinstance(outcome, ErrorCode) else None)
 
 
-@dataclass(slots=True)
-class _Batch:
-    commits: list[CommitOffset] = field(default_factory=list)
-    waiters: list[asyncio.Future[CommitErrors]] = field(default_factory=list)
-    when_stored: list[WhenStored] = field(default_factory=list)
-    size_bytes: int = 0
-
-    @property
-    def group_ids(self) -> set[str]:
-        return {commit.group_id for commit in self.commits}
-
-    def as_command(self) -> Command:
-        return CommitOffsetBatch(tuple(self.commits))
-
-    def finish(self, outcome: Result | ErrorCode) -> None:
-        """A failed batch fails all its callers; an applied one may still have refused some of its offsets."""
-        failed = outcome if isinstance(outcome, ErrorCode) else ErrorCode.NONE
-        errors = [[failed] * len(commit.offsets) for commit in self.commits]
-        if isinstance(outcome, Result):
-            for failure in outcome.failures:
-                parts = range(len(errors[failure.item])) if failure.part < 0 else (failure.part,)
-                for part in parts:
-                    errors[failure.item][part] = told_as(failure.code)
-        for waiter, commit_errors in zip(self.waiters, errors, strict=True):
-            if not waiter.done():  # its connection may have closed, which does not undo the commit
-                waiter.set_result(tuple(commit_errors))
-        if isinstance(outcome, Result):
-            for when_stored in self.when_stored:
-                when_stored()
-
-
 class Proposals:
-    def __init__(self, store: GroupStore, offset_acks: Acks = Acks.ALL) -> None:
+    def __init__(self, store: ImageStore) -> None:
         self._store = store
-        self._offset_acks = offset_acks
-        self._queue: list[_Single | _Batch] = []
+        self._queue: list[Entry] = []
         self._wakeup = asyncio.Event()
         self._closing = False
 
-    def submit(self, command: Command, when_done: WhenDone) -> None:
+    def submit(self, key: str, command: Command, when_done: WhenDone) -> None:
         """`when_done` gets None, or the error that the client should be told."""
-        self._queue.append(_Single(command, when_done))
-        self._wakeup.set()
+        self.put(_Single(frozenset((key,)), command, when_done))
 
-    async def outcome(self, command: Command) -> ErrorCode | None:
+    async def outcome(self, key: str, command: Command) -> ErrorCode | None:
         waiter: asyncio.Future[ErrorCode | None] = asyncio.get_running_loop().create_future()
-        self.submit(command, lambda error: None if waiter.done() else waiter.set_result(error))
+        self.submit(key, command, lambda error: None if waiter.done() else waiter.set_result(error))
         return await waiter
 
-    def commit(
-        self, commit: CommitOffset, size_bytes: int, when_stored: WhenStored
-    ) -> asyncio.Future[CommitErrors]:
-        """`when_stored` is called even if nobody waits for the errors any more."""
-        last = self._queue[-1] if self._queue else None
-        if not isinstance(last, _Batch) or last.size_bytes + size_bytes > COMMIT_BATCH_BYTES_MAX:
-            last = _Batch()
-            self._queue.append(last)
-        waiter: asyncio.Future[CommitErrors] = asyncio.get_running_loop().create_future()
-        last.commits.append(commit)
-        last.waiters.append(waiter)
-        last.when_stored.append(when_stored)
-        last.size_bytes += size_bytes
+    def put(self, entry: Entry) -> None:
+        self._queue.append(entry)
         self._wakeup.set()
-        if self._offset_acks is Acks.NONE:
-            waiter.set_result((ErrorCode.NONE,) * len(commit.offsets))
-        return waiter
+
+    @property
+    def last(self) -> Entry | None:
+        """What was put in last, if it is not under way yet."""
+        return self._queue[-1] if self._queue else None
 
     def close(self) -> None:
         """`run` ends when everything submitted so far has its outcome, or the store is found to answer nobody."""
@@ -156,19 +103,17 @@ class Proposals:
                 await self._wakeup.wait()
                 self._wakeup.clear()
                 while self._queue:
-                    is_answered = await self._propose_all()
+                    is_answered = await self._propose_some()
                     if self._closing and not is_answered:
                         return  # all nodes stop, it seems: each further wave would wait as long, and for nothing
         finally:
             for entry in self._queue:
                 entry.finish(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    async def _propose_all(self) -> bool:
-        """Of some of the queue; whether any of it has an outcome that is known."""
+    async def _propose_some(self) -> bool:
+        """Proposes the next wave. Says whether any of it has an outcome that is known."""
         wave = self._next_wave()
-        tasks = [
-            asyncio.ensure_future(self._store.propose(entry.as_command(), acks=self._acks(entry))) for entry in wave
-        ]
+        tasks = [asyncio.ensure_future(self._store.propose(entry.as_command(), acks=entry.acks)) for entry in wave]
         await asyncio.wait(tasks)
         bugs = [_finish(entry, task) for entry, task in zip(wave, tasks, strict=True)]
         for bug in bugs:
@@ -176,25 +121,22 @@ class Proposals:
                 raise bug
         return not all(map(_is_unanswered, tasks))
 
-    def _acks(self, entry: _Single | _Batch) -> Acks:
-        """What members believe about their group is never less than agreed."""
-        return self._offset_acks if isinstance(entry, _Batch) else Acks.ALL
-
-    def _next_wave(self) -> list[_Single | _Batch]:
-        """The first entries, no two of which concern the same group: proposals that are under way together may be
-        committed in any order, when one of them has to be sent again, and a group's own must not be."""
+    def _next_wave(self) -> list[Entry]:
+        """The first entries, no two of which concern the same key: proposals that are under way together may be
+        committed in any order, when one of them has to be sent again, and those for one key must not be."""
         seen: set[str] = set()
         count = 0
         for entry in self._queue[:WAVE_ENTRIES_MAX]:
-            if entry.group_ids & seen:
+            keys = entry.keys
+            if not keys.isdisjoint(seen):
                 break
-            seen |= entry.group_ids
+            seen |= keys
             count += 1
         wave, self._queue = self._queue[:count], self._queue[count:]
         return wave
 
 
-def _finish(entry: _Single | _Batch, task: asyncio.Future[Result]) -> BaseException | None:
+def _finish(entry: Entry, task: asyncio.Future[Result]) -> BaseException | None:
     """What nobody expected is returned, not raised: everybody has to be answered before it takes the node down."""
     error = task.exception()
     try:

@@ -29,6 +29,7 @@ from chronik.groups.config import GroupConfig
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.log.synced import SyncedOffsets
 from chronik.metadata.commands import AllocateProducerIds
+from chronik.metadata.names import OFFSETS_TOPIC
 from chronik.metadata.store import Acks
 from chronik.node.alone import Alone
 from chronik.node.data_folder import SYNCED_OFFSETS_FILE, DataFolder
@@ -133,7 +134,7 @@ class Node:
         standing = self._standing(folder)
         store = standing.store
         configs = ConfigResolver(store, config.node_id, _static_configs(config))
-        coordinators = Coordinators(store, config.node_id)
+        coordinators = Coordinators(store, config.node_id, OFFSETS_TOPIC)
         groups = GroupCoordinator(
             store,
             self._clock,

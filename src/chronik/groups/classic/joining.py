@@ -190,7 +190,7 @@ def _replace_static_member(group: GroupCore, event: JoinAsked, member: Member, n
     reason = f"static member {event.request.group_instance_id} restarts as {new_id}"
     if group.state is GroupState.STABLE and group.roster.select_protocol() == group.protocol_name:
         answer = _answer_to_returning(group, event.request, member, leader_before or "")
-        group.store(ReplacementAwaited(new_id, event.waiter, group.generation, answer))
+        group.store_group(ReplacementAwaited(new_id, event.waiter, group.generation, answer))
         return
     group.store_new_id(member)
     if group.state is GroupState.COMPLETING_REBALANCE:

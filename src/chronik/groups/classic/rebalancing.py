@@ -98,7 +98,7 @@ def _become_empty(group: GroupCore) -> None:
     group.generation += 1
     group.protocol_name = None
     group.move(GroupState.EMPTY, "no member is left")
-    group.store(EmptinessAwaited())
+    group.store_group(EmptinessAwaited())
 
 
 def _start_generation(group: GroupCore) -> None:

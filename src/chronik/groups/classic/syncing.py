@@ -56,7 +56,7 @@ def _await_assignment(group: GroupCore, event: SyncAsked, member: Member) -> Non
     if is_leader and not _is_storing_assignment(group):
         # Whoever the leader left out has an empty assignment, which is legal.
         assignments = {other.member_id: given.get(other.member_id, b"") for other in group.roster}
-        group.store(AssignmentAwaited(group.generation, assignments), assignments)
+        group.store_group(AssignmentAwaited(group.generation, assignments), assignments)
 
 
 def _bytes_to_store(group: GroupCore, assignments: dict[str, bytes]) -> int:
