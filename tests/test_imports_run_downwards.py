@@ -21,6 +21,7 @@ FLOORS = (
     {"api", "replication"},
     {"admin"},
     {"groups", "controller", "broker", "client"},
+    {"coordination"},
     {"configs"},
     {"metadata"},
     {"quorum"},

@@ -23,7 +23,7 @@ from chronik.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from tests.groups.driving import commit_request, run
+from tests.groups.driving import commit_offsets, run
 from tests.groups.shared_image import CoordinatingNode, SharedImage, nodes
 
 LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -100,7 +100,7 @@ def errors(response: OffsetFetchResponse) -> set[int]:
 def test_a_node_that_does_not_coordinate_tells_what_was_committed(version: int, node_id: int, is_fenced: bool) -> None:
     async def story() -> None:
         async with nodes(SharedImage()) as node:
-            await node[1].groups.commit_offsets(commit_request("g"))
+            await commit_offsets(node[1].groups, "g")
             node[node_id].is_fenced = is_fenced
             barrier = Barrier()
             response = await ask(services_of(node[node_id], barrier), version, "g")
@@ -116,7 +116,7 @@ def test_a_coordinator_asks_the_majority_too() -> None:
 
     async def story() -> None:
         async with nodes(SharedImage()) as node:
-            await node[1].groups.commit_offsets(commit_request("g"))
+            await commit_offsets(node[1].groups, "g")
             barrier = Barrier()
             assert told(await ask(services_of(node[1], barrier), 8, "g"))[0] == (0, COMMITTED, 0)
             assert barrier.passed == 1
@@ -129,7 +129,7 @@ def test_a_coordinator_asks_the_majority_too() -> None:
 def test_what_no_majority_confirms_is_to_be_asked_again(version: int, node_id: int, is_fenced: bool) -> None:
     async def story() -> None:
         async with nodes(SharedImage()) as node:
-            await node[1].groups.commit_offsets(commit_request("g"))
+            await commit_offsets(node[1].groups, "g")
             node[node_id].is_fenced = is_fenced
             unconfirmed = Barrier(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
             response = await ask(services_of(node[node_id], unconfirmed), version, "g")
@@ -144,7 +144,7 @@ def test_what_no_majority_confirms_is_to_be_asked_again(version: int, node_id: i
 def test_a_majority_is_asked_once_for_all_groups_of_a_request() -> None:
     async def story() -> None:
         async with nodes(SharedImage()) as node:
-            await node[1].groups.commit_offsets(commit_request("g"))
+            await commit_offsets(node[1].groups, "g")
             barrier = Barrier(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
             response = await ask(services_of(node[2], barrier), 8, "g", "h", "i")
             assert [group.error_code for group in response.groups] == [LOADING] * 3

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
 from chronik.clock import ManualClock, SystemClock
+from chronik.coordination.proposals import ImageStore
 from chronik.groups.config import GroupConfig
 from chronik.groups.coordinator import GroupCoordinator
-from chronik.groups.proposals import GroupStore
-from chronik.groups.requests import JoinRequest, JoinResult, OffsetCommitRequest, SyncRequest, SyncResult
+from chronik.groups.offsets import all_committed
+from chronik.groups.requests import JoinRequest, JoinResult, ListedGroup, SyncRequest, SyncResult, TopicPartition
 from chronik.metadata.commands import OffsetToCommit
+from chronik.metadata.slices import in_slices
 from chronik.protocol.errors import ErrorCode
 
 DEADLINE_SECONDS = 20.0
@@ -30,7 +32,7 @@ def run(story: Story) -> None:
 
 @asynccontextmanager
 async def started(
-    store: GroupStore, config: GroupConfig = CONFIG, clock: ManualClock | SystemClock | None = None
+    store: ImageStore, config: GroupConfig = CONFIG, clock: ManualClock | SystemClock | None = None
 ) -> AsyncIterator[GroupCoordinator]:
     fatal: list[BaseException] = []
     coordinator = GroupCoordinator(store, clock or SystemClock(), config, fatal.append)
@@ -71,8 +73,24 @@ async def member_of(coordinator: GroupCoordinator, group_id: str, session_ms: in
     return joined
 
 
-def commit_request(group_id: str, joined: JoinResult | None = None, *offsets: OffsetToCommit) -> OffsetCommitRequest:
+async def commit_offsets(
+    coordinator: GroupCoordinator, group_id: str, joined: JoinResult | None = None, *offsets: OffsetToCommit
+) -> list[ErrorCode]:
     offsets = offsets or (OffsetToCommit("t", 0, 5, 3, "note"),)
     if joined is None:
-        return OffsetCommitRequest(group_id, offsets)
-    return OffsetCommitRequest(group_id, offsets, joined.generation, joined.member_id)
+        return await coordinator.offsets.commit(group_id, offsets)
+    return await coordinator.offsets.commit(group_id, offsets, joined.generation, joined.member_id)
+
+
+def listed(
+    coordinator: GroupCoordinator, states: Collection[str] = (), types: Collection[str] = ()
+) -> list[ListedGroup]:
+    return [entry for entry in coordinator.list_in_steps(states, types) if entry is not None]
+
+
+async def committed_offsets(
+    store: ImageStore, group_id: str, wanted: Iterable[TopicPartition] | None = None
+) -> dict[TopicPartition, tuple[int, int, str | None] | None]:
+    """Offset, leader epoch and metadata of each."""
+    found = await in_slices(all_committed(store.image, group_id, wanted))
+    return {key: None if at is None else (at.offset, at.leader_epoch, at.metadata) for key, at in found.items()}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from chronik.coordination.machine import Event, Forget, Reply, Store, Stored, StoreFailed, TimePassed
 from chronik.groups import events
+from chronik.groups.classic.core import StoredGroup
+from chronik.groups.classic.machine import ClassicGroup
+from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import GroupConfig
-from chronik.groups.machine import ClassicGroup
 from chronik.groups.requests import (
-    HeartbeatRequest,
     JoinRequest,
     JoinResult,
     LeaveRequest,
@@ -16,7 +18,6 @@ from chronik.groups.requests import (
     SyncRequest,
     SyncResult,
 )
-from chronik.groups.transitions import GroupState
 from chronik.protocol.errors import ErrorCode
 
 SESSION_MS = 10_000
@@ -31,23 +32,23 @@ class Lab:
         self.group = group or ClassicGroup("orders", config or GroupConfig())
         self.now_ms = 1_000_000
         self.store_answers = True
-        self.unanswered_stores: list[events.Store | events.StoreDeletion] = []
-        self.stored: list[events.StoredGroup] = []
+        self.unanswered_stores: list[Store] = []
+        self.stored: list[StoredGroup] = []
         self.forgotten = False
-        self._replies: dict[int, events.Answer] = {}
+        self._replies: dict[int, object] = {}
         self._last_waiter = 0
 
     # --- events ---
 
-    def feed(self, event: events.Event) -> None:
+    def feed(self, event: Event) -> None:
         for instruction in self.group.handle(event):
             match instruction:
-                case events.Reply():
+                case Reply():
                     assert instruction.waiter not in self._replies, "answered twice"
                     self._replies[instruction.waiter] = instruction.answer
-                case events.Store() | events.StoreDeletion():
+                case Store():
                     self.unanswered_stores.append(instruction)
-                case events.Forget():
+                case Forget():
                     self.forgotten = True
         self.group.check_thoroughly()
         if self.store_answers:
@@ -60,15 +61,15 @@ class Lab:
     def answer_store(self, error: ErrorCode | None = None) -> None:
         instruction = self.unanswered_stores.pop(0)
         if error is not None:
-            self.feed(events.StoreFailed(self.now_ms, instruction.ticket, error))
+            self.feed(StoreFailed(self.now_ms, instruction.ticket, error))
             return
-        if isinstance(instruction, events.Store):
-            self.stored.append(instruction.group)
-        self.feed(events.Stored(self.now_ms, instruction.ticket))
+        if isinstance(instruction.what, StoredGroup):
+            self.stored.append(instruction.what)
+        self.feed(Stored(self.now_ms, instruction.ticket))
 
     def pass_time(self, milliseconds: int) -> None:
         self.now_ms += milliseconds
-        self.feed(events.TimePassed(self.now_ms))
+        self.feed(TimePassed(self.now_ms))
 
     def waiter(self) -> int:
         self._last_waiter += 1
@@ -123,8 +124,7 @@ class Lab:
     def heartbeat(self, member_id: str, generation: int | None = None, instance: str | None = None) -> ErrorCode:
         waiter = self.waiter()
         generation = self.group.generation if generation is None else generation
-        request = HeartbeatRequest("orders", generation, member_id, instance)
-        self.feed(events.HeartbeatAsked(self.now_ms, waiter, request))
+        self.feed(events.HeartbeatAsked(self.now_ms, waiter, generation, member_id, instance))
         return self.error(waiter)
 
     def leave(self, *members: LeavingMember) -> int:
@@ -184,7 +184,7 @@ class Lab:
         self.pass_time(0)
         self.pass_time(0)
         members = [self.joined(waiter).member_id for waiter in waiters]
-        leader = str(self.group.leader)
+        leader = str(self.group.roster.leader)
         assert leader == members[0]
         self.sync(leader, assignments={member: f"part of {member}".encode() for member in members})
         for member in members[1:]:

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from chronik.clock import Clock, SystemClock
+from chronik.coordination.tenure import Coordinators
 from chronik.groups.config import GroupConfig
 from chronik.groups.coordinator import GroupCoordinator
-from chronik.groups.coordinators import Coordinators
 from chronik.metadata.apply import apply
 from chronik.metadata.commands import (
     Command,
@@ -148,7 +148,7 @@ class CoordinatingNode:
             clock,
             config,
             self.fatal.append,
-            Coordinators(self.store, node_id).owns,
+            Coordinators(self.store, node_id, OFFSETS_TOPIC).owns,
             is_fenced=lambda: self.is_fenced,
         )
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from chronik.groups import events
+from chronik.coordination.machine import TakenOver
+from chronik.groups.classic.core import StoredGroup
+from chronik.groups.classic.machine import ClassicGroup
+from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import GroupConfig
-from chronik.groups.machine import ClassicGroup
 from chronik.groups.requests import JoinResult, LeavingMember, SyncResult
-from chronik.groups.transitions import GroupState
 from chronik.metadata.records import Group
 from chronik.protocol.errors import ErrorCode
 
@@ -108,7 +109,7 @@ class Simulation:
         elif not lab.forgotten:
             assert lab.group.generation >= generation, "generations only grow"
         self.revive_group()
-        self.trace.append(f"{lab.now_ms} {lab.group.state} {lab.group.generation} {lab.group.leader}")
+        self.trace.append(f"{lab.now_ms} {lab.group.state} {lab.group.generation} {lab.group.roster.leader}")
 
     def act(self, client: Client, trouble: bool) -> None:
         lab = self.lab
@@ -219,13 +220,13 @@ class Simulation:
 
     def answer_store(self, error: ErrorCode | None) -> None:
         instruction = self.lab.unanswered_stores[0]
-        if error is None and isinstance(instruction, events.Store) and instruction.group.members:
+        if error is None and isinstance(instruction.what, StoredGroup) and instruction.what.members:
             before = self.lab.stored[-1] if self.lab.stored else None
-            if before is not None and before.generation == instruction.group.generation:
+            if before is not None and before.generation == instruction.what.generation:
                 self.restarts_without_rebalance += 1
             else:
                 self.rebalances += 1
-            shares = [bytes(member.assignment) for member in instruction.group.members]
+            shares = [bytes(member.assignment) for member in instruction.what.members]
             owned = [partition for share in shares for partition in share]
             assert sorted(owned) == sorted(PARTITIONS), "a generation covers every partition exactly once"
         self.lab.answer_store(error)
@@ -234,7 +235,7 @@ class Simulation:
         """What was proposed may or may not have been stored; what was stored is all that the next one knows."""
         for _ in range(self.random.randrange(len(self.lab.unanswered_stores) + 1)):
             self.answer_store(None)
-        self.lab.feed(events.TakenOver(self.lab.now_ms))
+        self.lab.feed(TakenOver(self.lab.now_ms))
         self.lab.unanswered_stores.clear()
         self.start_group()
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import GROUP_BYTES_MAX, SYNC_TIMEOUT_MS_MIN
 from chronik.groups.requests import LeavingMember
-from chronik.groups.transitions import GroupState
 from chronik.protocol.errors import ErrorCode
 
 from .lab import RANGE, REBALANCE_MS, SESSION_MS, Lab

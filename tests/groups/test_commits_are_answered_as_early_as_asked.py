@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from chronik.groups.proposals import Proposals
+from chronik.coordination.proposals import Proposals
+from chronik.groups.offsets import CommitBatch
 from chronik.metadata.commands import Command, CommitOffset, DeleteConsumerGroup, OffsetToCommit
 from chronik.metadata.image import Image
 from chronik.metadata.records import Result
@@ -30,17 +31,19 @@ class Store:
 def test_a_commit_is_answered_as_early_as_asked_and_always_proposed(acks: Acks) -> None:
     async def scenario() -> None:
         store = Store()
-        proposals = Proposals(store, acks)
+        proposals = Proposals(store)
         running = asyncio.create_task(proposals.run())
         commit = CommitOffset("group", (OffsetToCommit("topic", 0, 5), OffsetToCommit("topic", 1, 6)), 0)
-        answer = proposals.commit(commit, 10, lambda: None)
-        proposals.submit(DeleteConsumerGroup("other"), lambda error: None)
+        batch = CommitBatch(acks, lambda group_id: None)
+        proposals.put(batch)
+        answer = batch.add(commit, 10)
+        proposals.submit("other", DeleteConsumerGroup("other"), lambda error: None)
         assert answer.done() == (acks is Acks.NONE)
         while len(store.asked) < 2:
             await asyncio.sleep(0)
         assert store.asked == [("CommitOffsetBatch", acks), ("DeleteConsumerGroup", Acks.ALL)]
         store.gate.set()
-        assert await answer == (ErrorCode.NONE, ErrorCode.NONE)
+        assert await answer == [ErrorCode.NONE, ErrorCode.NONE]
         proposals.close()
         await running
 

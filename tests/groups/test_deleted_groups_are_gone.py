@@ -9,13 +9,13 @@ import pytest
 from chronik.metadata.commands import Command, DeleteConsumerGroup, OffsetToCommit
 from chronik.protocol.errors import ErrorCode
 
-from .driving import commit_request, join, run, until
+from .driving import commit_offsets, join, listed, run, until
 from .shared_image import CoordinatingNode, SharedImage, nodes
 
 
 async def deletion_of_unknown_outcome(node: CoordinatingNode) -> Command:
     """What was asked for, and may still be done at any time."""
-    await node.groups.commit_offsets(commit_request("g"))
+    await commit_offsets(node.groups, "g")
     assert node.groups.describe("g").error is ErrorCode.NONE  # it is in memory now
     node.store.hold()
     deleting = asyncio.create_task(node.groups.delete(["g"]))
@@ -28,7 +28,7 @@ async def deletion_of_unknown_outcome(node: CoordinatingNode) -> Command:
 
 
 def names(node: CoordinatingNode) -> list[str]:
-    return [entry.group_id for entry in node.groups.list()]
+    return [entry.group_id for entry in listed(node.groups)]
 
 
 def test_until_the_deletion_is_done_the_group_is_there() -> None:
@@ -50,7 +50,7 @@ def test_a_group_that_was_deleted_after_all_is_gone_however_it_is_looked_for(how
             groups = node[1].groups
             command = await deletion_of_unknown_outcome(node[1])
             assert shared.apply(command, 1).code is ErrorCode.NONE
-            assert len(groups._host) == 1
+            assert len(groups._custody) == 1
             match how:
                 case "deleted":
                     assert await groups.delete(["g"]) == {"g": ErrorCode.NONE}
@@ -63,8 +63,8 @@ def test_a_group_that_was_deleted_after_all_is_gone_however_it_is_looked_for(how
                     assert (await join(groups, "g")).generation == 1
                     return
                 case "expired":
-                    await groups.expire_offsets()
-            assert len(groups._host) == 0
+                    await groups.offsets.expire()
+            assert len(groups._custody) == 0
 
     run(story)
 
@@ -82,7 +82,7 @@ def test_a_deletion_that_finds_nothing_leaves_nothing() -> None:
             assert shared.apply(late, 1).code is ErrorCode.NONE
             node[1].store.release()
             assert await deleting == {"g": ErrorCode.GROUP_ID_NOT_FOUND}
-            assert len(node[1].groups._host) == 0
+            assert len(node[1].groups._custody) == 0
 
     run(story)
 
@@ -95,11 +95,10 @@ def test_a_group_that_lives_again_is_no_ghost() -> None:
             joining = asyncio.create_task(join(node[1].groups, "g"))
             assert shared.apply(late, 1).code is ErrorCode.NONE
             assert (await joining).error is ErrorCode.NONE
-            await node[1].groups.expire_offsets()
+            await node[1].groups.offsets.expire()
             assert names(node[1]) == ["g"]
             offsets = OffsetToCommit("t", 0, 9)
             joined = joining.result()
-            answer = await node[1].groups.commit_offsets(commit_request("g", joined, offsets))
-            assert [error for _, error in answer.errors] == [ErrorCode.REBALANCE_IN_PROGRESS]
+            assert await commit_offsets(node[1].groups, "g", joined, offsets) == [ErrorCode.REBALANCE_IN_PROGRESS]
 
     run(story)

@@ -6,8 +6,9 @@ import random
 
 import pytest
 
-from chronik.groups import hosting
+from chronik.groups import coordinator as coordinator_module
 from chronik.groups import offsets as offsets_module
+from chronik.groups.classic.joining import size_of_join
 from chronik.groups.config import (
     GROUP_OFFSETS_BYTES_MAX,
     GROUPS_BYTES_MAX,
@@ -15,9 +16,8 @@ from chronik.groups.config import (
     OFFSETS_METADATA_BYTES_MAX,
     SMALL_BYTES_MAX,
 )
-from chronik.groups.joining import size_of_join
 from chronik.groups.offsets import refusal_of_growth
-from chronik.groups.requests import JoinRequest, LeaveRequest, LeavingMember, OffsetCommitRequest, SyncRequest
+from chronik.groups.requests import JoinRequest, LeaveRequest, LeavingMember, SyncRequest
 from chronik.metadata.commands import OffsetToCommit
 from chronik.metadata.offsets import OFFSET_BYTES, OffsetSizes, OffsetTable
 from chronik.metadata.records import CommittedOffset
@@ -50,7 +50,7 @@ def join(
 def test_members_bring_as_much_as_fits_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         large = join("a", bytes(100_000))
-        monkeypatch.setattr(hosting, "GROUPS_BYTES_MAX", 2 * size_of_join(large) + len("abcd"))
+        monkeypatch.setattr(coordinator_module, "GROUPS_BYTES_MAX", 2 * size_of_join(large) + len("abcd"))
         async with started(MemoryStore()) as coordinator:
             first = await coordinator.join(large)
             assert first.error is ErrorCode.NONE
@@ -72,7 +72,7 @@ def test_a_large_group_becomes_stable_again_and_again(monkeypatch: pytest.Monkey
     """What its leader assigns takes the place of what it assigned before, and a static member its own place."""
 
     async def story() -> None:
-        monkeypatch.setattr(hosting, "GROUPS_BYTES_MAX", 400_000)
+        monkeypatch.setattr(coordinator_module, "GROUPS_BYTES_MAX", 400_000)
         async with started(MemoryStore()) as coordinator:
 
             async def synced(size: int) -> ErrorCode:
@@ -94,7 +94,7 @@ def test_a_large_group_becomes_stable_again_and_again(monkeypatch: pytest.Monkey
 
 def test_what_was_assigned_to_members_that_left_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
-        monkeypatch.setattr(hosting, "GROUPS_BYTES_MAX", 400_000)
+        monkeypatch.setattr(coordinator_module, "GROUPS_BYTES_MAX", 400_000)
         async with started(MemoryStore()) as coordinator:
             joined = await coordinator.join(join("g", b"small"))
             assigned = ((joined.member_id, bytes(350_000)),)
@@ -108,10 +108,6 @@ def test_what_was_assigned_to_members_that_left_is_not_counted(monkeypatch: pyte
 
 def test_names_of_clients_count_as_what_they_bring() -> None:
     assert size_of_join(join("g", b"", client_id="x" * 32_000)) - size_of_join(join("g", b"", client_id="")) == 32_000
-
-
-def commit(group: str, partition: int, metadata: str) -> OffsetCommitRequest:
-    return OffsetCommitRequest(group, (OffsetToCommit("t", partition, 7, -1, metadata),))
 
 
 @pytest.mark.parametrize(
@@ -132,7 +128,9 @@ def test_offsets_take_as_much_as_allowed_and_a_group_that_is_full_goes_on(
         async with started(MemoryStore()) as coordinator:
 
             async def code(partition: int, letters: int) -> ErrorCode:
-                return (await coordinator.commit_offsets(commit("g", partition, "m" * letters))).errors[0][1]
+                offset = OffsetToCommit("t", partition, 7, -1, "m" * letters)
+                (error,) = await coordinator.offsets.commit("g", [offset])
+                return error
 
             assert [await code(0, letters), await code(1, letters)] == [ErrorCode.NONE] * 2
             assert await code(2, 1) is error

@@ -6,17 +6,15 @@ from __future__ import annotations
 import asyncio
 
 from chronik.clock import SystemClock
+from chronik.groups.classic.transitions import GroupState
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.groups.requests import (
-    HeartbeatRequest,
     JoinRequest,
     JoinResult,
     LeaveRequest,
     LeavingMember,
-    OffsetCommitResult,
     SyncRequest,
 )
-from chronik.groups.transitions import GroupState
 from chronik.metadata.commands import (
     CommitOffsetBatch,
     DeleteConsumerGroup,
@@ -26,24 +24,19 @@ from chronik.metadata.commands import (
 )
 from chronik.protocol.errors import ErrorCode
 
-from .driving import CONFIG, commit_request, join, join_request, lead, member_of, run, until
+from .driving import CONFIG, commit_offsets, join, join_request, lead, listed, member_of, run, until
 from .memory_store import MemoryStore
 from .shared_image import CoordinatingNode, SharedImage, nodes
 
 SHORT_SESSION_MS = 300
 
 
-def beat(joined: JoinResult, instance: str | None = None) -> HeartbeatRequest:
-    return HeartbeatRequest("g", joined.generation, joined.member_id, instance)
-
-
-def errors_of(result: OffsetCommitResult) -> list[ErrorCode]:
-    return [error for _, error in result.errors]
+def beat(joined: JoinResult, instance: str | None = None) -> tuple[str, int, str, str | None]:
+    return "g", joined.generation, joined.member_id, instance
 
 
 async def commit(node: CoordinatingNode, joined: JoinResult, offset: int = 5) -> ErrorCode:
-    result = await node.groups.commit_offsets(commit_request("g", joined, OffsetToCommit("t", 0, offset, 3, "note")))
-    (error,) = errors_of(result)
+    (error,) = await commit_offsets(node.groups, "g", joined, OffsetToCommit("t", 0, offset, 3, "note"))
     return error
 
 
@@ -57,10 +50,10 @@ def test_the_next_coordinator_goes_on_with_the_members_of_the_last_without_a_reb
         shared = SharedImage()
         async with nodes(shared) as node:
             joined = await member_of(node[1].groups, "g")
-            assert await node[2].groups.heartbeat(beat(joined)) is ErrorCode.NOT_COORDINATOR
+            assert await node[2].groups.heartbeat(*beat(joined)) is ErrorCode.NOT_COORDINATOR
             shared.elect(2)
-            assert await node[1].groups.heartbeat(beat(joined)) is ErrorCode.NOT_COORDINATOR
-            assert await node[2].groups.heartbeat(beat(joined)) is ErrorCode.NONE
+            assert await node[1].groups.heartbeat(*beat(joined)) is ErrorCode.NOT_COORDINATOR
+            assert await node[2].groups.heartbeat(*beat(joined)) is ErrorCode.NONE
             assert await commit(node[1], joined) is ErrorCode.NOT_COORDINATOR
             assert await commit(node[2], joined) is ErrorCode.NONE
             again = await node[2].groups.sync(SyncRequest("g", joined.generation, joined.member_id))
@@ -85,9 +78,9 @@ def test_every_command_carries_the_epoch_of_its_term() -> None:
             groups = node[1].groups
             joined = await member_of(groups, "g")
             assert await commit(node[1], joined) is ErrorCode.NONE
-            assert errors_of(await groups.commit_offsets(commit_request("simple"))) == [ErrorCode.NONE]
+            assert await commit_offsets(groups, "simple") == [ErrorCode.NONE]
             await groups.leave(LeaveRequest("g", (LeavingMember(joined.member_id),)))
-            assert (await groups.delete_offsets("g", [("t", 0)])).error is ErrorCode.NONE
+            assert await groups.delete_offsets("g", [("t", 0)]) == {("t", 0): ErrorCode.NONE}
             assert await groups.delete(["g"]) == {"g": ErrorCode.NONE}
             kinds = set()
             for command in node[1].store.proposed:
@@ -112,7 +105,7 @@ def test_those_who_wait_when_a_term_ends_are_sent_to_the_next_coordinator() -> N
             shared.elect(2)
             assert (await waiting).error is ErrorCode.NOT_COORDINATOR
             # What was not stored is as if it had not been: the member goes on in its generation.
-            assert await node[2].groups.heartbeat(beat(first)) is ErrorCode.NONE
+            assert await node[2].groups.heartbeat(*beat(first)) is ErrorCode.NONE
 
     run(story)
 
@@ -132,8 +125,8 @@ def test_an_assignment_that_was_on_its_way_when_the_term_ended_is_never_stored()
             assert "g" not in shared.image.groups
             late = SyncRequest("g", joined.generation, joined.member_id)
             assert (await node[2].groups.sync(late)).error is ErrorCode.UNKNOWN_MEMBER_ID
-            assert await node[2].groups.heartbeat(beat(joined)) is ErrorCode.UNKNOWN_MEMBER_ID
-            assert await commit(node[2], joined) is ErrorCode.ILLEGAL_GENERATION
+            assert await node[2].groups.heartbeat(*beat(joined)) is ErrorCode.UNKNOWN_MEMBER_ID
+            assert await commit(node[2], joined) is ErrorCode.GROUP_ID_NOT_FOUND
 
     run(story)
 
@@ -165,7 +158,7 @@ def test_the_same_node_elected_again_goes_by_what_is_stored_not_by_what_it_remem
             shared.elect(1)
             assert (await waiting).error is ErrorCode.NOT_COORDINATOR
             assert node[1].groups.describe("g").state == GroupState.STABLE
-            assert await node[1].groups.heartbeat(beat(first)) is ErrorCode.NONE
+            assert await node[1].groups.heartbeat(*beat(first)) is ErrorCode.NONE
             assert await commit(node[1], first) is ErrorCode.NONE
             (batch,) = [each for each in node[1].store.proposed if isinstance(each, CommitOffsetBatch)]
             assert batch.commits[0].coordinator_epoch == shared.epoch
@@ -210,7 +203,7 @@ def test_no_timer_of_a_coordinator_acts_after_its_term() -> None:
             shared.elect(2)
             began = asyncio.get_running_loop().time()
             while asyncio.get_running_loop().time() < began + 2 * SHORT_SESSION_MS / 1000:
-                assert await node[2].groups.heartbeat(beat(joined)) is ErrorCode.NONE
+                assert await node[2].groups.heartbeat(*beat(joined)) is ErrorCode.NONE
                 await asyncio.sleep(SHORT_SESSION_MS / 10_000)
             assert len(node[1].store.proposed) == proposed
             assert [member.member_id for member in shared.image.groups["g"].members] == [joined.member_id]
@@ -236,8 +229,8 @@ def test_static_members_restart_without_a_rebalance_across_a_change_of_coordinat
             synced = await node[2].groups.sync(SyncRequest("g", new.generation, new.member_id, "one"))
             assert (synced.error, synced.assignment) == (ErrorCode.NONE, old.member_id.encode())
             shared.elect(3)
-            assert await node[3].groups.heartbeat(beat(old, "one")) is ErrorCode.FENCED_INSTANCE_ID
-            assert await node[3].groups.heartbeat(beat(new, "one")) is ErrorCode.NONE
+            assert await node[3].groups.heartbeat(*beat(old, "one")) is ErrorCode.FENCED_INSTANCE_ID
+            assert await node[3].groups.heartbeat(*beat(new, "one")) is ErrorCode.NONE
             fenced = await node[3].groups.join(static_join(member_id=old.member_id))
             assert fenced.error is ErrorCode.FENCED_INSTANCE_ID
             assert await commit(node[3], old) is ErrorCode.UNKNOWN_MEMBER_ID
@@ -258,7 +251,7 @@ def test_a_static_restart_that_was_not_stored_leaves_the_old_instance_in_place()
             shared.elect(2)
             assert (await coming).error is ErrorCode.NOT_COORDINATOR
             node[1].store.release()
-            assert await node[2].groups.heartbeat(beat(old, "one")) is ErrorCode.NONE
+            assert await node[2].groups.heartbeat(*beat(old, "one")) is ErrorCode.NONE
             new = await node[2].groups.join(static_join())
             assert (new.error, new.generation) == (ErrorCode.NONE, old.generation)
 
@@ -269,13 +262,13 @@ def test_groups_are_listed_described_and_deleted_where_they_are_coordinated() ->
     async def story() -> None:
         shared = SharedImage()
         async with nodes(shared) as node:
-            assert errors_of(await node[1].groups.commit_offsets(commit_request("g"))) == [ErrorCode.NONE]
+            assert await commit_offsets(node[1].groups, "g") == [ErrorCode.NONE]
             shared.elect(2)
-            assert [len(each.groups.list()) for each in node.values()] == [0, 1, 0]
+            assert [len(listed(each.groups)) for each in node.values()] == [0, 1, 0]
             assert node[1].groups.describe("g").error is ErrorCode.NOT_COORDINATOR
             assert node[2].groups.describe("g").state == GroupState.EMPTY
             assert await node[1].groups.delete(["g"]) == {"g": ErrorCode.NOT_COORDINATOR}
-            assert (await node[1].groups.delete_offsets("g", [("t", 0)])).error is ErrorCode.NOT_COORDINATOR
+            assert (await node[1].groups.delete_offsets("g", [("t", 0)])) is ErrorCode.NOT_COORDINATOR
             assert await node[2].groups.delete(["g", "no such"]) == {
                 "g": ErrorCode.NONE,
                 "no such": ErrorCode.GROUP_ID_NOT_FOUND,
@@ -294,14 +287,14 @@ def test_a_fenced_coordinator_holds_its_members_silence_not_against_them() -> No
             node[1].is_fenced = True  # nobody else takes over: there is no majority to elect anyone
             began = asyncio.get_running_loop().time()
             while asyncio.get_running_loop().time() < began + 3 * SHORT_SESSION_MS / 1000:
-                assert await node[1].groups.heartbeat(beat(joined)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+                assert await node[1].groups.heartbeat(*beat(joined)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
                 await asyncio.sleep(SHORT_SESSION_MS / 10_000)
             node[1].is_fenced = False
-            assert await node[1].groups.heartbeat(beat(joined)) is ErrorCode.NONE
+            assert await node[1].groups.heartbeat(*beat(joined)) is ErrorCode.NONE
             assert len(node[1].store.proposed) == proposed
             # … and one who does not come back is missed all the same.
             node[1].is_fenced = True
-            await until(lambda: len(node[1].groups.list()) == 0)
+            await until(lambda: len(listed(node[1].groups)) == 0)
             node[1].is_fenced = False
             await until(lambda: not shared.image.groups["g"].members)
 
@@ -322,12 +315,12 @@ def test_a_group_let_go_of_within_a_term_is_taken_up_only_when_the_store_has_dec
             # In words that clients know in each place: of a heartbeat and a sync some do not expect "loading".
             loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             assert (await node[1].groups.join(join_request("g"))).error is loading
-            assert await node[1].groups.heartbeat(beat(joined)) is ErrorCode.NONE
+            assert await node[1].groups.heartbeat(*beat(joined)) is ErrorCode.NONE
             assert (await lead(node[1].groups, joined, "g")).error is ErrorCode.REBALANCE_IN_PROGRESS
             assert node[1].groups.describe("g").error is loading
             node[1].store.release()
             await until(lambda: node[1].groups.describe("g").error is ErrorCode.NONE)
-            assert await node[1].groups.heartbeat(beat(joined)) is ErrorCode.NONE
+            assert await node[1].groups.heartbeat(*beat(joined)) is ErrorCode.NONE
             assert (await lead(node[1].groups, joined, "g")).error is ErrorCode.NONE
 
     run(story)

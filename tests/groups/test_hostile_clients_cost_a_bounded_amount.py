@@ -4,19 +4,19 @@ import asyncio
 
 import pytest
 
-from chronik.groups import coordinator as coordinator_module
-from chronik.groups import joining
+from chronik.groups import machines
+from chronik.groups.classic import joining
+from chronik.groups.classic.deadlines import DeadlineKind, Deadlines
+from chronik.groups.classic.joining import refusal_of_join
+from chronik.groups.classic.roster import Member, Roster, size_of
+from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import MEMBER_BYTES_MAX
-from chronik.groups.deadlines import DeadlineKind, Deadlines
-from chronik.groups.joining import refusal_of_join
 from chronik.groups.requests import JoinRequest, LeavingMember
-from chronik.groups.roster import Member, Roster, size_of
-from chronik.groups.transitions import GroupState
 from chronik.protocol.codec import encode_response
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.join_group import JoinGroupResponse
 
-from .driving import CONFIG, commit_request, join_request, run, started, until
+from .driving import CONFIG, commit_offsets, join_request, listed, run, started, until
 from .lab import RANGE, Lab
 from .memory_store import MemoryStore
 
@@ -112,10 +112,10 @@ def test_deadlines_that_were_cancelled_or_moved_leave_nothing_behind() -> None:
 
 def test_commits_under_invented_group_ids_end_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
-        monkeypatch.setattr(coordinator_module, "GROUPS_MAX", 2)
+        monkeypatch.setattr(machines, "GROUPS_MAX", 2)
         store = MemoryStore()
         async with started(store) as coordinator:
-            errors = [(await coordinator.commit_offsets(commit_request(name))).errors[0][1] for name in "abca"]
+            errors = [(await commit_offsets(coordinator, name))[0] for name in "abca"]
         refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert errors == [ErrorCode.NONE, ErrorCode.NONE, refused, ErrorCode.NONE]
         assert sorted(store.image.groups) == ["a", "b"]
@@ -128,14 +128,14 @@ def test_a_client_that_goes_away_during_its_commit_leaves_a_group_that_can_be_se
         store = MemoryStore()
         async with started(store) as coordinator:
             store.hold()
-            commit = asyncio.create_task(coordinator.commit_offsets(commit_request("g")))
+            commit = asyncio.create_task(commit_offsets(coordinator, "g"))
             await until(lambda: store.held == 1)
             commit.cancel()
             await asyncio.wait([commit])
             store.release()
-            later = await coordinator.commit_offsets(commit_request("later"))
-            assert later.errors[0][1] is ErrorCode.NONE
-            assert {group.group_id for group in coordinator.list()} == {"g", "later"}
+            later = await commit_offsets(coordinator, "later")
+            assert later == [ErrorCode.NONE]
+            assert {group.group_id for group in listed(coordinator)} == {"g", "later"}
             assert coordinator.describe("g").error is ErrorCode.NONE
             assert await coordinator.delete(["g"]) == {"g": ErrorCode.NONE}
             assert "g" not in store.image.groups

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from chronik.groups.classic.joining import refusal_of_join
+from chronik.groups.classic.roster import size_of
+from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import MEMBER_BYTES_MAX, PENDING_MEMBERS_MAX, GroupConfig
-from chronik.groups.joining import refusal_of_join
 from chronik.groups.requests import JoinRequest, LeavingMember, Protocols
-from chronik.groups.roster import size_of
-from chronik.groups.transitions import GroupState
 from chronik.protocol.errors import ErrorCode
 
 from .lab import BOTH, RANGE, REBALANCE_MS, ROUND_ROBIN, SESSION_MS, Lab
@@ -280,7 +280,7 @@ def test_a_full_group_lets_its_own_static_member_restart() -> None:
 def test_ids_are_given_out_up_to_a_limit() -> None:
     lab = Lab()
     for _ in range(PENDING_MEMBERS_MAX - 1):
-        lab.group._core.roster.pending.add(f"pending-{lab.waiter()}")
+        lab.group.roster.pending.add(f"pending-{lab.waiter()}")
     assert lab.joined(lab.join(require_known_member_id=True)).error is ErrorCode.MEMBER_ID_REQUIRED
     assert lab.joined(lab.join(require_known_member_id=True)).error is ErrorCode.GROUP_MAX_SIZE_REACHED
 

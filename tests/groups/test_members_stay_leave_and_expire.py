@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.groups import events
+from chronik.coordination.machine import TakenOver
+from chronik.groups.classic.machine import ClassicGroup
+from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import EMPTINESS_RETRY_DELAY_MS, GroupConfig
-from chronik.groups.machine import ClassicGroup
 from chronik.groups.requests import LeavingMember
-from chronik.groups.transitions import GroupState
 from chronik.metadata.records import Group
 from chronik.protocol.errors import ErrorCode
 
@@ -166,7 +166,7 @@ def test_a_group_taken_over_by_another_node_answers_everybody() -> None:
     leader, follower = lab.stable(None, None)
     lab.store_answers = False
     joins = [lab.join(leader), lab.join()]
-    lab.feed(events.TakenOver(lab.now_ms))
+    lab.feed(TakenOver(lab.now_ms))
     assert {lab.joined(waiter).error for waiter in joins} == {ErrorCode.NOT_COORDINATOR}
     assert lab.forgotten
     assert lab.heartbeat(follower) is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -186,7 +186,7 @@ def test_a_group_taken_over_answers_those_who_wait_for_the_store(question: str) 
             lab.answer_store()
             waiter = lab.delete()
     assert lab.waits(waiter)
-    lab.feed(events.TakenOver(lab.now_ms))
+    lab.feed(TakenOver(lab.now_ms))
     assert not lab.waits(waiter)
     lab.answer_stores()
     assert lab.state() is GroupState.DEAD

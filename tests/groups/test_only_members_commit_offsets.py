@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import pytest
 
+from chronik.coordination.machine import Dropped
+from chronik.errors import InvariantBroken
 from chronik.groups import events
+from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import COMMIT_BATCH_BYTES_MAX, GroupConfig
-from chronik.groups.offsets import commands_of_commit, fetched, refusal_of_offset
-from chronik.groups.requests import FetchedOffset, LeavingMember, OffsetCommitRequest
-from chronik.groups.transitions import GroupState
+from chronik.groups.offsets import commands_of_commit, refusal_of_offset
+from chronik.groups.requests import LeavingMember
 from chronik.metadata.commands import OffsetToCommit
-from chronik.metadata.records import CommittedOffset
 from chronik.protocol.errors import ErrorCode
 
 from .lab import SESSION_MS, Lab
@@ -69,7 +70,7 @@ def test_offsets_make_a_group_last() -> None:
     lab.feed(events.OffsetsStored(lab.now_ms))
     lab.leave(LeavingMember(given))
     assert not lab.forgotten
-    lab.feed(events.Expired(lab.now_ms))
+    lab.feed(Dropped(lab.now_ms))
     assert lab.forgotten
 
 
@@ -79,9 +80,6 @@ def test_offsets_make_a_group_last() -> None:
         (OffsetToCommit("t", 0, 5, -1, None), ErrorCode.NONE),
         (OffsetToCommit("t", 0, 5, -1, "m" * 4096), ErrorCode.NONE),
         (OffsetToCommit("t", 0, 5, -1, "m" * 4097), ErrorCode.OFFSET_METADATA_TOO_LARGE),
-        (OffsetToCommit("t", 2**31 - 1, 5), ErrorCode.NONE),
-        (OffsetToCommit("t", 2**31, 5), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        (OffsetToCommit("t", -1, 5), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
 def test_an_offset_is_refused_by_itself(offset: OffsetToCommit, error: ErrorCode) -> None:
@@ -90,8 +88,7 @@ def test_an_offset_is_refused_by_itself(offset: OffsetToCommit, error: ErrorCode
 
 def test_a_huge_commit_is_cut_into_commands_of_bounded_size() -> None:
     offsets = tuple(OffsetToCommit("topic", partition, partition, 0, "m" * 4096) for partition in range(1_000))
-    request = OffsetCommitRequest("orders", offsets)
-    commands = list(commands_of_commit(request, offsets, now_ms=7))
+    commands = list(commands_of_commit("orders", offsets, now_ms=7))
     assert len(commands) > 1
     assert [offset for command, _ in commands for offset in command.offsets] == list(offsets)
     assert all(size_bytes <= COMMIT_BATCH_BYTES_MAX for _, size_bytes in commands)
@@ -100,17 +97,11 @@ def test_a_huge_commit_is_cut_into_commands_of_bounded_size() -> None:
 
 @pytest.mark.parametrize(("retention_ms", "expires_ms"), [(-1, -1), (0, 7), (100, 107), (2**63 - 1, 2**63 - 1)])
 def test_a_retention_chosen_by_the_client_becomes_a_time(retention_ms: int, expires_ms: int) -> None:
-    request = OffsetCommitRequest("orders", (), retention_time_ms=retention_ms)
-    ((command, _),) = commands_of_commit(request, [OffsetToCommit("t", 0, 1)], now_ms=7)
+    ((command, _),) = commands_of_commit("orders", [OffsetToCommit("t", 0, 1)], 7, retention_ms)
     assert command.expire_time_ms == expires_ms
 
 
-def test_any_negative_leader_epoch_means_none() -> None:
-    request = OffsetCommitRequest("orders", ())
-    ((command, _),) = commands_of_commit(request, [OffsetToCommit("t", 0, 1, -7, "m")], now_ms=7)
-    assert command.offsets == (OffsetToCommit("t", 0, 1, -1, "m"),)
-
-
-def test_an_offset_that_was_never_committed_is_minus_one() -> None:
-    assert fetched(None) == FetchedOffset(-1, -1, "", ErrorCode.NONE)
-    assert fetched(CommittedOffset(5, 2, None, 7)) == FetchedOffset(5, 2, "")
+@pytest.mark.parametrize("offset", [OffsetToCommit("t", -1, 5), OffsetToCommit("t", 0, 5, -7)])
+def test_no_command_is_made_that_the_log_could_not_hold(offset: OffsetToCommit) -> None:
+    with pytest.raises(InvariantBroken):
+        list(commands_of_commit("orders", [offset], now_ms=7))

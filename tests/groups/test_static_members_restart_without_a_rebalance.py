@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.groups import events
+from chronik.groups.classic.core import StoredGroup
+from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import NEW_ID_DELAY_MS
 from chronik.groups.requests import LeavingMember
-from chronik.groups.transitions import GroupState
 from chronik.protocol.errors import ErrorCode
 
 from .lab import BOTH, REBALANCE_MS, ROUND_ROBIN, SESSION_MS, Lab
@@ -62,7 +62,7 @@ def test_a_restarted_leader_of_an_old_client_takes_itself_for_a_follower() -> No
     assert joined.leader == old
     assert joined.members == ()
     assert not joined.skip_assignment
-    assert lab.group.leader == joined.member_id
+    assert lab.group.roster.leader == joined.member_id
 
 
 def test_whoever_uses_the_old_id_is_fenced() -> None:
@@ -197,10 +197,10 @@ def test_a_restart_during_a_rebalance_is_stored_before_the_round_is_closed() -> 
     restarted, rejoined = lab.join(instance="b"), lab.join(leader, instance="a")
     assert lab.group.state is GroupState.PREPARING_REBALANCE
     (sent,) = lab.unanswered_stores
-    assert isinstance(sent, events.Store)
-    assert sent.group.generation == 1
-    assert {member.member_id for member in sent.group.members} > {leader}
-    assert old not in {member.member_id for member in sent.group.members}
+    assert isinstance(sent.what, StoredGroup)
+    assert sent.what.generation == 1
+    assert {member.member_id for member in sent.what.members} > {leader}
+    assert old not in {member.member_id for member in sent.what.members}
     lab.pass_time(REBALANCE_MS)
     assert lab.waits(newcomer)
     assert lab.waits(restarted)
@@ -265,8 +265,8 @@ def test_a_static_member_of_an_emptied_group_joins_only_when_its_old_id_is_gone_
     lab.pass_time(REBALANCE_MS)
     assert lab.waits(waiter)
     (again,) = lab.unanswered_stores
-    assert isinstance(again, events.Store)
-    assert again.group.members == ()
+    assert isinstance(again.what, StoredGroup)
+    assert again.what.members == ()
     lab.answer_store()
     lab.pass_time(REBALANCE_MS)
     assert lab.joined(waiter).error is ErrorCode.NONE

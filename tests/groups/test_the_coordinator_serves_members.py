@@ -7,22 +7,32 @@ import pytest
 from chronik.clock import SystemClock
 from chronik.errors import StorageFailed
 from chronik.files.twin import TwinFiles
-from chronik.groups import coordinator as coordinator_module
+from chronik.groups import machines
+from chronik.groups.classic.transitions import GroupState
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.groups.requests import (
-    FetchedOffset,
-    HeartbeatRequest,
     LeaveRequest,
     LeavingMember,
     ListedGroup,
     SyncRequest,
 )
-from chronik.groups.transitions import GroupState
 from chronik.metadata.commands import UpdateConsumerGroup
 from chronik.metadata.local_store import LocalStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 
-from .driving import CONFIG, commit_request, join, join_request, lead, member_of, run, started, until
+from .driving import (
+    CONFIG,
+    commit_offsets,
+    committed_offsets,
+    join,
+    join_request,
+    lead,
+    listed,
+    member_of,
+    run,
+    started,
+    until,
+)
 from .memory_store import BROKER_AND_TOPICS, MemoryStore
 
 
@@ -31,18 +41,17 @@ def test_members_join_sync_heartbeat_commit_and_leave() -> None:
         store = MemoryStore()
         async with started(store) as coordinator:
             joined = await member_of(coordinator, "g")
-            heartbeat = HeartbeatRequest("g", joined.generation, joined.member_id)
-            assert await coordinator.heartbeat(heartbeat) is ErrorCode.NONE
-            committed = await coordinator.commit_offsets(commit_request("g", joined))
-            assert committed.errors == ((("t", 0), ErrorCode.NONE),)
-            fetched = await coordinator.fetch_offsets("g", [("t", 0), ("t", 1)])
-            assert fetched.offsets == {("t", 0): FetchedOffset(5, 3, "note"), ("t", 1): FetchedOffset()}
-            assert (await coordinator.fetch_offsets("g", None, True)).offsets == {("t", 0): FetchedOffset(5, 3, "note")}
+            heartbeat = ("g", joined.generation, joined.member_id)
+            assert await coordinator.heartbeat(*heartbeat) is ErrorCode.NONE
+            assert await commit_offsets(coordinator, "g", joined) == [ErrorCode.NONE]
+            fetched = await committed_offsets(store, "g", [("t", 0), ("t", 1)])
+            assert fetched == {("t", 0): (5, 3, "note"), ("t", 1): None}
+            assert await committed_offsets(store, "g") == {("t", 0): (5, 3, "note")}
             assert store.image.groups["g"].members[0].assignment == joined.member_id.encode()
             left = await coordinator.leave(LeaveRequest("g", (LeavingMember(joined.member_id),)))
             assert [member.error for member in left.members] == [ErrorCode.NONE]
             assert store.image.groups["g"].state == "Empty"
-            assert await coordinator.heartbeat(heartbeat) is ErrorCode.UNKNOWN_MEMBER_ID
+            assert await coordinator.heartbeat(*heartbeat) is ErrorCode.UNKNOWN_MEMBER_ID
 
     run(story)
 
@@ -71,9 +80,8 @@ def test_a_rejected_proposal_is_told_in_words_of_the_coordinator() -> None:
             store.failures.append(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
             assert (await lead(coordinator, joined, "g")).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
             store.failures.append(KafkaError(ErrorCode.NOT_CONTROLLER))
-            refused = await coordinator.commit_offsets(commit_request("simple"))
-            assert refused.errors == ((("t", 0), ErrorCode.NOT_COORDINATOR),)
-            assert (await coordinator.commit_offsets(commit_request("simple"))).errors[0][1] is ErrorCode.NONE
+            assert await commit_offsets(coordinator, "simple") == [ErrorCode.NOT_COORDINATOR]
+            assert (await commit_offsets(coordinator, "simple"))[0] is ErrorCode.NONE
 
     run(story)
 
@@ -109,9 +117,9 @@ def test_a_client_that_goes_away_while_it_waits_does_not_hold_up_the_others(phas
                 sync.cancel()
             assert (joined.generation, len(joined.members)) == (2, 2)
             assert (await lead(coordinator, joined, "g")).error is ErrorCode.NONE
-            heartbeat = HeartbeatRequest("g", 2, leader.member_id)
+            heartbeat = ("g", 2, leader.member_id)
             await until(lambda: coordinator.describe("g").state == GroupState.PREPARING_REBALANCE)
-            assert await coordinator.heartbeat(heartbeat) is ErrorCode.REBALANCE_IN_PROGRESS
+            assert await coordinator.heartbeat(*heartbeat) is ErrorCode.REBALANCE_IN_PROGRESS
             joined = await coordinator.join(join_request("g", leader.member_id))
             assert (joined.generation, len(joined.members)) == (3, 1)
 
@@ -120,20 +128,21 @@ def test_a_client_that_goes_away_while_it_waits_does_not_hold_up_the_others(phas
 
 def test_requests_for_groups_that_do_not_exist_are_refused() -> None:
     async def story() -> None:
-        async with started(MemoryStore()) as coordinator:
+        store = MemoryStore()
+        async with started(store) as coordinator:
             unknown = ErrorCode.UNKNOWN_MEMBER_ID
             assert (await coordinator.join(join_request("g", "member"))).error is unknown
             assert (await coordinator.join(join_request(""))).error is ErrorCode.INVALID_GROUP_ID
             assert (await coordinator.join(join_request("g", session_ms=0))).error is ErrorCode.INVALID_SESSION_TIMEOUT
             assert (await coordinator.sync(SyncRequest("g", 1, "member"))).error is unknown
             assert (await coordinator.sync(SyncRequest("", 1, "member"))).error is ErrorCode.INVALID_GROUP_ID
-            assert await coordinator.heartbeat(HeartbeatRequest("g", 1, "member")) is unknown
+            assert await coordinator.heartbeat("g", 1, "member") is unknown
             left = await coordinator.leave(LeaveRequest("g", (LeavingMember("member", "a"),)))
             assert (left.error, left.members[0].error, left.members[0].member_id) == (ErrorCode.NONE, unknown, "member")
             assert coordinator.describe("g").error is ErrorCode.GROUP_ID_NOT_FOUND
             assert (await coordinator.delete(["g"]))["g"] is ErrorCode.GROUP_ID_NOT_FOUND
-            assert (await coordinator.delete_offsets("g", [("t", 0)])).error is ErrorCode.GROUP_ID_NOT_FOUND
-            assert (await coordinator.fetch_offsets("g", [("t", 0)])).offsets == {("t", 0): FetchedOffset()}
+            assert (await coordinator.delete_offsets("g", [("t", 0)])) is ErrorCode.GROUP_ID_NOT_FOUND
+            assert await committed_offsets(store, "g", [("t", 0)]) == {("t", 0): None}
 
     run(story)
 
@@ -145,7 +154,7 @@ def test_groups_are_held_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
             assert (await coordinator.join(join_request("b"))).error is ErrorCode.MEMBER_ID_REQUIRED
             assert (await coordinator.join(join_request("c"))).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
-    monkeypatch.setattr(coordinator_module, "GROUPS_MAX", 2)
+    monkeypatch.setattr(machines, "GROUPS_MAX", 2)
     run(story)
 
 
@@ -153,15 +162,15 @@ def test_groups_are_listed_by_state_and_type_whatever_the_case() -> None:
     async def story() -> None:
         async with started(MemoryStore()) as coordinator:
             await member_of(coordinator, "stable")
-            await coordinator.commit_offsets(commit_request("simple"))
-            assert set(coordinator.list()) == {
+            await commit_offsets(coordinator, "simple")
+            assert set(listed(coordinator)) == {
                 ListedGroup("stable", "consumer", "Stable", "classic"),
                 ListedGroup("simple", "", "Empty", "classic"),
             }
-            assert [group.group_id for group in coordinator.list(states=["sTABLE"])] == ["stable"]
-            assert len(coordinator.list(states=["Stable", "empty"], types=["Classic"])) == 2
-            assert coordinator.list(types=["consumer"]) == ()
-            assert coordinator.list(states=["unheard of"]) == ()
+            assert [group.group_id for group in listed(coordinator, states=["sTABLE"])] == ["stable"]
+            assert len(listed(coordinator, states=["Stable", "empty"], types=["Classic"])) == 2
+            assert listed(coordinator, types=["consumer"]) == []
+            assert listed(coordinator, states=["unheard of"]) == []
 
     run(story)
 
@@ -171,11 +180,11 @@ def test_an_empty_group_is_deleted_with_its_offsets() -> None:
         store = MemoryStore()
         async with started(store) as coordinator:
             await member_of(coordinator, "busy")
-            await coordinator.commit_offsets(commit_request("idle"))
+            await commit_offsets(coordinator, "idle")
             errors = await coordinator.delete(["busy", "idle", "idle"])
             assert errors == {"busy": ErrorCode.NON_EMPTY_GROUP, "idle": ErrorCode.NONE}
-            assert [group.group_id for group in coordinator.list()] == ["busy"]
-            assert (await coordinator.fetch_offsets("idle", None)).offsets == {}
+            assert [group.group_id for group in listed(coordinator)] == ["busy"]
+            assert await committed_offsets(store, "idle") == {}
             assert list(store.image.groups) == ["busy"]
 
     run(story)
@@ -188,15 +197,14 @@ def test_closing_answers_everybody_who_waits() -> None:
             await member_of(coordinator, "g")
             waiting = asyncio.create_task(join(coordinator, "g"))
             await until(lambda: coordinator.describe("g").state == GroupState.PREPARING_REBALANCE)
-            committing = asyncio.create_task(coordinator.commit_offsets(commit_request("simple")))
+            committing = asyncio.create_task(commit_offsets(coordinator, "simple"))
             await asyncio.sleep(0)
             await coordinator.close()
             assert (await waiting).error is ErrorCode.NOT_COORDINATOR
-            assert (await committing).errors[0][1] is ErrorCode.NONE
+            assert await committing == [ErrorCode.NONE]
             closed = ErrorCode.COORDINATOR_NOT_AVAILABLE
             assert (await coordinator.join(join_request("g"))).error is closed
-            assert (await coordinator.commit_offsets(commit_request("g"))).errors[0][1] is closed
-            assert (await coordinator.fetch_offsets("g", None)).error is closed
+            assert (await commit_offsets(coordinator, "g"))[0] is closed
             assert coordinator.describe("g").error is closed
 
     run(story)
@@ -207,10 +215,10 @@ def test_the_next_coordinator_goes_on_where_the_last_one_stopped() -> None:
         store = MemoryStore()
         async with started(store) as first:
             joined = await member_of(first, "g")
-            await first.commit_offsets(commit_request("simple"))
+            await commit_offsets(first, "simple")
         async with started(store) as second:
-            heartbeat = HeartbeatRequest("g", joined.generation, joined.member_id)
-            assert await second.heartbeat(heartbeat) is ErrorCode.NONE
+            heartbeat = ("g", joined.generation, joined.member_id)
+            assert await second.heartbeat(*heartbeat) is ErrorCode.NONE
             assert second.describe("g").state == GroupState.STABLE
             synced = await second.sync(SyncRequest("g", joined.generation, joined.member_id))
             assert synced.assignment == joined.member_id.encode()
@@ -239,8 +247,7 @@ def test_a_bug_in_the_store_takes_the_coordinator_down_after_everybody_was_answe
         await coordinator.start()
         bug = RuntimeError("a bug")
         store.failures.append(bug)
-        refused = await coordinator.commit_offsets(commit_request("g"))
-        assert refused.errors[0][1] is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await commit_offsets(coordinator, "g") == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
         await until(lambda: fatal == [bug])
         assert (await coordinator.join(join_request("g"))).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
         await coordinator.close()
@@ -253,8 +260,7 @@ def test_a_store_that_stops_is_not_reported_a_second_time() -> None:
         store = MemoryStore()
         async with started(store) as coordinator:
             store.failures.append(StorageFailed("the disk is gone"))
-            refused = await coordinator.commit_offsets(commit_request("g"))
-            assert refused.errors[0][1] is ErrorCode.COORDINATOR_NOT_AVAILABLE
+            assert await commit_offsets(coordinator, "g") == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
 
     run(story)
 
@@ -282,14 +288,14 @@ def test_groups_and_offsets_survive_a_restart_on_the_real_store() -> None:
             await store.propose(command)
         async with started(store) as coordinator:
             joined = await member_of(coordinator, "g")
-            await coordinator.commit_offsets(commit_request("g", joined))
+            await commit_offsets(coordinator, "g", joined)
         await store.close()
         store = LocalStore(files)
         await store.start()
         async with started(store) as coordinator:
-            assert (await coordinator.fetch_offsets("g", None)).offsets == {("t", 0): FetchedOffset(5, 3, "note")}
-            heartbeat = HeartbeatRequest("g", joined.generation, joined.member_id)
-            assert await coordinator.heartbeat(heartbeat) is ErrorCode.NONE
+            assert await committed_offsets(store, "g") == {("t", 0): (5, 3, "note")}
+            heartbeat = ("g", joined.generation, joined.member_id)
+            assert await coordinator.heartbeat(*heartbeat) is ErrorCode.NONE
         await store.close()
 
     run(story)

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from chronik.groups.transitions import (
+from chronik.groups.classic.transitions import (
     HISTORY_LENGTH_MAX,
     REASON_LETTERS_MAX,
     TRANSITIONS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from chronik.groups.transitions import mermaid
+from chronik.groups.classic.transitions import mermaid
 
 PAGE = Path(__file__).parents[2] / "docs" / "groups.md"
 

@@ -9,9 +9,9 @@ import logging
 from collections.abc import Collection
 
 from chronik.api.shared.context import Context, Services
-from chronik.groups import requests
-from chronik.metadata.commands import OffsetToCommit
+from chronik.metadata.commands import NO_EPOCH, OffsetToCommit
 from chronik.metadata.names import OFFSETS_TOPIC
+from chronik.metadata.records import Topic
 from chronik.metadata.slices import Pace, in_pieces
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.offset_commit import (
@@ -29,42 +29,36 @@ FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
 async def handle(services: Services, request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse:
-    names = [_name(services, topic, context.version) for topic in request.topics]
+    found = [_find(services, topic, context.version) for topic in request.topics]
     known: dict[tuple[str, int], OffsetToCommit] = {}  # of several of one partition the last counts, as in Kafka
-    errors: dict[tuple[str | bytes, int], ErrorCode] = {}
     pace = Pace()
-    for topic, name in zip(request.topics, names, strict=True):
-        existing = services.image.topics.get(name) if name is not None else None
+    for topic, existing in zip(request.topics, found, strict=True):
+        if existing is None:
+            continue
         for some in in_pieces(topic.partitions):
             for partition in some:
-                index = partition.partition_index
-                if name is None or existing is None or not 0 <= index < len(existing.partitions):
-                    missing = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                    errors[name or topic.topic_id, index] = missing
-                    continue
-                known[name, index] = OffsetToCommit(
-                    topic=name,
-                    partition=index,
-                    offset=partition.committed_offset,
-                    leader_epoch=partition.committed_leader_epoch,
-                    metadata=partition.committed_metadata,
-                )
+                if existing.has_partition(partition.partition_index):
+                    known[existing.name, partition.partition_index] = OffsetToCommit(
+                        topic=existing.name,
+                        partition=partition.partition_index,
+                        offset=partition.committed_offset,
+                        leader_epoch=max(partition.committed_leader_epoch, NO_EPOCH),  # any negative one means none
+                        metadata=partition.committed_metadata,
+                    )
             await pace.breathe()
-    result = await services.groups.commit_offsets(
-        requests.OffsetCommitRequest(
-            group_id=request.group_id,
-            offsets=tuple(known.values()),
-            generation=request.generation_id_or_member_epoch,
-            member_id=request.member_id,
-            group_instance_id=request.group_instance_id,
-            retention_time_ms=request.retention_time_ms,
-            knows_group_id_not_found=context.version >= FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND,
-        )
+    codes = await services.groups.offsets.commit(
+        request.group_id,
+        list(known.values()),
+        request.generation_id_or_member_epoch,
+        request.member_id,
+        request.group_instance_id,
+        request.retention_time_ms,
     )
-    errors.update(result.errors)
+    if ErrorCode.GROUP_ID_NOT_FOUND in codes and context.version < FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND:
+        codes = [ErrorCode.ILLEGAL_GENERATION] * len(codes)
     if services.coordinators.stands_alone and OFFSETS_TOPIC not in services.image.topics:
-        await _list_offsets_topic(services, [code for _, code in result.errors])
-    return _response(request, names, errors)
+        await _list_offsets_topic(services, codes)
+    return _response(request, found, dict(zip(known, codes, strict=True)), context.version)
 
 
 async def _list_offsets_topic(services: Services, codes: Collection[ErrorCode]) -> None:
@@ -74,21 +68,24 @@ async def _list_offsets_topic(services: Services, codes: Collection[ErrorCode]) 
             logger.warning("%s cannot be made: %s", OFFSETS_TOPIC, error)
 
 
-def _name(services: Services, topic: OffsetCommitRequestTopic, version: int) -> str | None:
+def _find(services: Services, topic: OffsetCommitRequestTopic, version: int) -> Topic | None:
     if version < FIRST_VERSION_WITH_TOPIC_IDS:
-        return topic.name
-    found = services.image.topics_by_id.get(topic.topic_id)
-    return None if found is None else found.name
+        return services.image.topics.get(topic.name)
+    return services.image.topics_by_id.get(topic.topic_id)
 
 
 def _response(
-    request: OffsetCommitRequest, names: list[str | None], errors: dict[tuple[str | bytes, int], ErrorCode]
+    request: OffsetCommitRequest, found: list[Topic | None], errors: dict[tuple[str, int], ErrorCode], version: int
 ) -> OffsetCommitResponse:
     response = OffsetCommitResponse()
-    for topic, name in zip(request.topics, names, strict=True):
+    for topic, existing in zip(request.topics, found, strict=True):
+        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if existing is None and version >= FIRST_VERSION_WITH_TOPIC_IDS:
+            missing = ErrorCode.UNKNOWN_TOPIC_ID
         answer = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
+        name = topic.name if existing is None else existing.name
         for partition in topic.partitions:
-            code = errors[name or topic.topic_id, partition.partition_index]
+            code = errors.get((name, partition.partition_index), missing)
             answer.partitions.append(
                 OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
             )

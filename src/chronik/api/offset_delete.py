@@ -20,9 +20,9 @@ async def handle(services: Services, request: OffsetDeleteRequest, context: Cont
     known = [key for key in errors if key[0] in services.image.topics]
     if known or not keys:
         result = await services.groups.delete_offsets(request.group_id, known)
-        if result.error is not ErrorCode.NONE:
-            return failed(OffsetDeleteResponse, request, result.error)
-        errors.update(result.errors)
+        if isinstance(result, ErrorCode):
+            return failed(OffsetDeleteResponse, request, result)
+        errors.update(result)
     return OffsetDeleteResponse(
         topics=[
             OffsetDeleteResponseTopic(

@@ -9,13 +9,15 @@ some take that badly: they never read on, or go on as if nothing were committed.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from typing import Final
 
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.long_answers import Elements, Long, at_once_or_in_slices
-from chronik.groups.offsets import all_fetched
-from chronik.groups.requests import FetchedOffset, OffsetFetchResult, TopicPartition
+from chronik.groups.offsets import all_committed
+from chronik.groups.requests import TopicPartition
+from chronik.metadata.commands import NO_EPOCH
+from chronik.metadata.records import CommittedOffset
 from chronik.metadata.slices import Pace, in_slices
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.offset_fetch import (
@@ -36,7 +38,10 @@ NO_OFFSET = -1
 OFFSETS_ENCODED_AT_ONCE_MAX: Final = 1_000
 """More take longer than a slice, and are encoded aside."""
 
-UNKNOWN_ID = FetchedOffset(error=ErrorCode.UNKNOWN_TOPIC_ID)
+NOTHING: Final = CommittedOffset(NO_OFFSET, NO_EPOCH, None, commit_time_ms=-1)
+"""What is told of a partition of which nothing is committed."""
+
+Committed = dict[TopicPartition, CommittedOffset | None]
 
 
 async def handle(services: Services, request: OffsetFetchRequest, context: Context) -> OffsetFetchResponse | Long:
@@ -56,7 +61,7 @@ async def handle(services: Services, request: OffsetFetchRequest, context: Conte
     (result,) = await _fetch(services, wanted, version)
     group = _answer(services, wanted[0], result, by_id=False)
     response = _for_one_group(group, request)
-    return Long(response) if len(result.offsets) > OFFSETS_ENCODED_AT_ONCE_MAX else response
+    return Long(response) if len(result) > OFFSETS_ENCODED_AT_ONCE_MAX else response
 
 
 def _each_once(groups: Sequence[OffsetFetchRequestGroup], version: int) -> list[OffsetFetchRequestGroup]:
@@ -88,24 +93,20 @@ def _topics_once(topics: list[OffsetFetchRequestTopics], by_id: bool) -> list[Of
     ]
 
 
-async def _fetch(
-    services: Services, wanted: Sequence[OffsetFetchRequestGroup], version: int
-) -> list[OffsetFetchResult]:
+async def _fetch(services: Services, wanted: Sequence[OffsetFetchRequestGroup], version: int) -> list[Committed]:
+    """What the image has: who coordinates the groups is another's affair, a majority has confirmed it."""
     by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
     pace = Pace()
     results = []
     for group in wanted:
-        results.append(await services.groups.fetch_offsets(group.group_id, _keys(services, group, by_id)))
+        keys = _keys(services, group, by_id)
+        results.append(await in_slices(all_committed(services.image, group.group_id, keys)))
         await pace.breathe()
-    for index, group in enumerate(wanted):
-        if results[index].error:  # who coordinates it is another's affair: a majority has confirmed the image
-            results[index] = await _from_image(services, group.group_id, _keys(services, group, by_id))
-            await pace.breathe()
     return results
 
 
 def _for_many_groups(
-    services: Services, wanted: list[OffsetFetchRequestGroup], results: list[OffsetFetchResult], version: int
+    services: Services, wanted: list[OffsetFetchRequestGroup], results: list[Committed], version: int
 ) -> Generator[None, None, OffsetFetchResponse]:
     groups = Elements(OffsetFetchResponse, version)
     for group, result in zip(wanted, results, strict=True):
@@ -115,10 +116,6 @@ def _for_many_groups(
             groups.refuse(OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code))
         yield
     return OffsetFetchResponse(groups=groups.as_array_of(OffsetFetchResponseGroup))
-
-
-async def _from_image(services: Services, group_id: str, keys: Sequence[TopicPartition] | None) -> OffsetFetchResult:
-    return OffsetFetchResult(ErrorCode.NONE, await in_slices(all_fetched(services.image, group_id, keys)))
 
 
 def _keys(services: Services, wanted: OffsetFetchRequestGroup, by_id: bool) -> list[TopicPartition] | None:
@@ -133,22 +130,21 @@ def _keys(services: Services, wanted: OffsetFetchRequestGroup, by_id: bool) -> l
 
 
 def _answer(
-    services: Services, wanted: OffsetFetchRequestGroup, result: OffsetFetchResult, by_id: bool
+    services: Services, wanted: OffsetFetchRequestGroup, committed: Committed, by_id: bool
 ) -> OffsetFetchResponseGroup:
     answer = OffsetFetchResponseGroup(group_id=wanted.group_id)
-    if result.error:
-        answer.error_code = result.error
-    elif wanted.topics is None:
-        answer.topics = _all(services, result.offsets, by_id)
+    if wanted.topics is None:
+        answer.topics = _all(services, committed, by_id)
     else:
         for topic in wanted.topics:
             name = _name(services, topic, by_id)
+            code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.NONE
             answer.topics.append(
                 OffsetFetchResponseTopics(
                     name=topic.name,
                     topic_id=topic.topic_id,
                     partitions=[
-                        _partition(index, UNKNOWN_ID if name is None else result.offsets.get((name, index), UNKNOWN_ID))
+                        _partition(index, committed.get((name or "", index)), code)
                         for index in topic.partition_indexes
                     ],
                 )
@@ -156,11 +152,9 @@ def _answer(
     return answer
 
 
-def _all(
-    services: Services, offsets: Mapping[TopicPartition, FetchedOffset], by_id: bool
-) -> list[OffsetFetchResponseTopics]:
+def _all(services: Services, committed: Committed, by_id: bool) -> list[OffsetFetchResponseTopics]:
     topics: dict[str, OffsetFetchResponseTopics] = {}
-    for (name, index), offset in sorted(offsets.items()):
+    for (name, index), offset in sorted(committed.items()):
         existing = services.image.topics.get(name)
         if by_id and existing is None:
             continue
@@ -179,13 +173,16 @@ def _name(services: Services, topic: OffsetFetchRequestTopics, by_id: bool) -> s
     return None if found is None else found.name
 
 
-def _partition(index: int, offset: FetchedOffset) -> OffsetFetchResponsePartitions:
+def _partition(
+    index: int, committed: CommittedOffset | None, code: ErrorCode = ErrorCode.NONE
+) -> OffsetFetchResponsePartitions:
+    offset = NOTHING if committed is None else committed
     return OffsetFetchResponsePartitions(
         partition_index=index,
         committed_offset=offset.offset,
         committed_leader_epoch=offset.leader_epoch,
-        metadata=offset.metadata,
-        error_code=offset.error,
+        metadata=offset.metadata or "",
+        error_code=code,
     )
 
 

@@ -1,11 +1,24 @@
-"""Committed offsets: what may be committed, how a commit is cut into commands, and which offsets have expired."""
+"""Offsets that groups commit: which may be, how they travel to the store, are read there, and expire.
+
+They live in the metadata image alone. Whoever commits names partitions that exist; those that are gone when the commit
+is applied are refused by the store.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+import asyncio
+import logging
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
+from chronik.clock import Clock
+from chronik.coordination.custody import Custody
+from chronik.coordination.machine import Dropped
+from chronik.coordination.proposals import ImageStore, Proposals, told_as
+from chronik.coordination.tenure import Tenure
+from chronik.errors import invariant
 from chronik.groups.config import (
     COMMIT_BATCH_BYTES_MAX,
     GROUP_OFFSETS_BYTES_MAX,
@@ -13,37 +26,191 @@ from chronik.groups.config import (
     OFFSETS_METADATA_BYTES_MAX,
     GroupConfig,
 )
-from chronik.groups.machine import ClassicGroup
-from chronik.groups.proposals import GroupImage
-from chronik.groups.requests import FetchedOffset, OffsetCommitRequest, TopicPartition
+from chronik.groups.events import CommitAsked, OffsetsStored
+from chronik.groups.machines import GroupMachine, is_full
+from chronik.groups.requests import NO_GENERATION, UNKNOWN_MEMBER, TopicPartition
 from chronik.groups.subscription import CONSUMER_PROTOCOL_TYPE
-from chronik.groups.transitions import GroupState
-from chronik.metadata.commands import NO_EPOCH, CommitOffset, ExpiredOffset, ExpireOffsets, OffsetToCommit
+from chronik.metadata.commands import (
+    NO_EPOCH,
+    CommitOffset,
+    CommitOffsetBatch,
+    ExpiredOffset,
+    ExpireOffsets,
+    OffsetToCommit,
+)
+from chronik.metadata.image import Image
 from chronik.metadata.offsets import OFFSET_BYTES, OffsetSizes
-from chronik.metadata.records import CommittedOffset, Group
+from chronik.metadata.records import CommittedOffset, Group, Result
+from chronik.metadata.slices import in_slices
+from chronik.metadata.store import Acks
 from chronik.protocol.errors import ErrorCode
 
+log = logging.getLogger(__name__)
+
 TIME_MS_MAX: Final = 2**63 - 1
-PARTITION_INDEX_MAX: Final = 2**31 - 1
+
+READ_PER_STEP: Final = 100
+
 EXPIRED_PER_COMMAND_MAX: Final = 10_000
 """Offsets that one command expires: with names of any length it fits into the log and holds it up for some 50 ms."""
-
-FETCHED_PER_STEP: Final = 100
 
 OFFSET_OVERHEAD_BYTES: Final = 32
 """Numbers and framing of one offset in a command, roughly."""
 
 
+class Offsets:
+    def __init__(
+        self,
+        store: ImageStore,
+        clock: Clock,
+        config: GroupConfig,
+        custody: Custody[GroupMachine],
+        proposals: Proposals,
+        acks: Acks,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._config = config
+        self._custody = custody
+        self._proposals = proposals
+        self._acks = acks
+
+    async def commit(
+        self,
+        group_id: str,
+        offsets: Sequence[OffsetToCommit],
+        generation: int = NO_GENERATION,
+        member_id: str = UNKNOWN_MEMBER,
+        group_instance_id: str | None = None,
+        retention_time_ms: int = -1,
+    ) -> list[ErrorCode]:
+        """Answers when the offsets are stored, with an error for each, in their order. The empty group id is legal
+        here, as in Kafka. A `retention_time_ms` of -1 leaves it to `offsets.retention.minutes`."""
+        tenure = self._custody.claim(group_id)
+        if isinstance(tenure, ErrorCode):
+            return [tenure] * len(offsets)
+        refusal = await self._refusal(group_id, tenure, generation, member_id, group_instance_id)
+        refusal = refusal or refusal_of_growth(self._store.image, group_id, offsets)
+        if refusal:
+            return [refusal] * len(offsets)
+        errors = [refusal_of_offset(offset, self._config) for offset in offsets]
+        accepted = [offset for offset, error in zip(offsets, errors, strict=True) if error is ErrorCode.NONE]
+        # What is accepted holds in the term that it was accepted in, and in no later one.
+        commands = commands_of_commit(group_id, accepted, self._clock.now_ms(), retention_time_ms, tenure.epoch)
+        waiters = [self._propose(command, size_bytes) for command, size_bytes in commands]
+        outcomes = iter([error for waiter in waiters for error in await waiter])
+        return [error or next(outcomes) for error in errors]
+
+    async def _refusal(
+        self, group_id: str, tenure: Tenure, generation: int, member_id: str, group_instance_id: str | None
+    ) -> ErrorCode | None:
+        custody = self._custody
+        group = custody.get(group_id, tenure)
+        if group is not None:
+            return await custody.ask(group, ErrorCode, CommitAsked, generation, member_id, group_instance_id)
+        if generation >= 0:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        # It makes a group without members.
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_full(custody, self._store.image) else None
+
+    def _propose(self, commit: CommitOffset, size_bytes: int) -> asyncio.Future[list[ErrorCode]]:
+        """Puts the commit beside those of other groups that wait for their turn."""
+        last = self._proposals.last
+        if not isinstance(last, CommitBatch) or last.size_bytes + size_bytes > COMMIT_BATCH_BYTES_MAX:
+            last = CommitBatch(self._acks, self._stored)
+            self._proposals.put(last)
+        return last.add(commit, size_bytes)
+
+    def _stored(self, group_id: str) -> None:
+        group = self._custody.in_hand(group_id)
+        if group is not None and group_id in self._store.image.groups:
+            self._custody.feed(group, OffsetsStored(self._custody.now_ms()))
+
+    async def expire_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.offsets_retention_check_interval_ms / 1000)
+            await self.expire()
+
+    async def expire(self) -> None:
+        """Goes through all groups once."""
+        for group_id in list(self._store.image.groups):
+            await asyncio.sleep(0)  # there may be a hundred thousand, and most have nothing to propose
+            while await self._expire_some(group_id):
+                pass
+        await in_slices(self._custody.forget_what_is_gone())
+
+    async def _expire_some(self, group_id: str) -> bool:
+        """Says whether there may be more."""
+        stored = self._store.image.groups.get(group_id)
+        tenure = self._custody.claim(group_id)
+        if stored is None or isinstance(tenure, ErrorCode):
+            return False
+        live = self._custody.peek(group_id, tenure)
+        assert live is not None, "what is stored can be loaded"
+        offsets = self._store.image.offsets(group_id)
+        command = plan_expiry(live, stored, offsets, self._clock.now_ms(), self._config)
+        if command is None:
+            return False
+        error = await self._proposals.outcome(group_id, command)
+        if error is not None:
+            log.warning("offsets of group %r could not be expired: %s", group_id, error.name)
+            return False
+        if group_id in self._store.image.groups:
+            return True
+        if (group := self._custody.in_hand(group_id)) is not None:
+            self._custody.feed(group, Dropped(self._custody.now_ms()))
+        return False
+
+
+@dataclass(slots=True)
+class CommitBatch:
+    """Commits of many groups that travel together."""
+
+    acks: Acks
+    when_stored: Callable[[str], None]
+    """Called for each group, even if nobody waits for the errors any more."""
+    commits: list[CommitOffset] = field(default_factory=list)
+    waiters: list[asyncio.Future[list[ErrorCode]]] = field(default_factory=list)
+    keys: set[str] = field(default_factory=set)
+    size_bytes: int = 0
+
+    def add(self, commit: CommitOffset, size_bytes: int) -> asyncio.Future[list[ErrorCode]]:
+        waiter: asyncio.Future[list[ErrorCode]] = asyncio.get_running_loop().create_future()
+        self.commits.append(commit)
+        self.waiters.append(waiter)
+        self.keys.add(commit.group_id)
+        self.size_bytes += size_bytes
+        if self.acks is Acks.NONE:
+            waiter.set_result([ErrorCode.NONE] * len(commit.offsets))
+        return waiter
+
+    def as_command(self) -> CommitOffsetBatch:
+        return CommitOffsetBatch(tuple(self.commits))
+
+    def finish(self, outcome: Result | ErrorCode) -> None:
+        """A failed batch fails all its callers; an applied one may still have refused some of its offsets."""
+        failed = outcome if isinstance(outcome, ErrorCode) else ErrorCode.NONE
+        errors = [[failed] * len(commit.offsets) for commit in self.commits]
+        if isinstance(outcome, Result):
+            for failure in outcome.failures:
+                parts = range(len(errors[failure.item])) if failure.part < 0 else (failure.part,)
+                for part in parts:
+                    errors[failure.item][part] = told_as(failure.code)
+        for waiter, commit_errors in zip(self.waiters, errors, strict=True):
+            if not waiter.done():  # its connection may have closed, which does not undo the commit
+                waiter.set_result(commit_errors)
+        if isinstance(outcome, Result):
+            for commit in self.commits:
+                self.when_stored(commit.group_id)
+
+
 def refusal_of_offset(offset: OffsetToCommit, config: GroupConfig) -> ErrorCode:
-    """NONE when it may be committed. Whether the partition exists is for the metadata store to say."""
-    if offset.metadata is not None and len(offset.metadata) > config.offset_metadata_letters_max:
-        return ErrorCode.OFFSET_METADATA_TOO_LARGE
-    if not 0 <= offset.partition <= PARTITION_INDEX_MAX:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return ErrorCode.NONE
+    """NONE when it may be committed."""
+    is_too_large = offset.metadata is not None and len(offset.metadata) > config.offset_metadata_letters_max
+    return ErrorCode.OFFSET_METADATA_TOO_LARGE if is_too_large else ErrorCode.NONE
 
 
-def refusal_of_growth(image: GroupImage, group_id: str, offsets: Sequence[OffsetToCommit]) -> ErrorCode | None:
+def refusal_of_growth(image: Image, group_id: str, offsets: Sequence[OffsetToCommit]) -> ErrorCode | None:
     """Why these would be too much to keep. Whoever commits in place of what is there, and no more than that, may
     always: a group that is full goes on."""
     sizes = image.offset_sizes(group_id)
@@ -70,52 +237,41 @@ def _exceeds(sizes: OffsetSizes, growth: int, metadata_growth: int) -> ErrorCode
 
 
 def commands_of_commit(
-    request: OffsetCommitRequest, accepted: Iterable[OffsetToCommit], now_ms: int, epoch: int = NO_EPOCH
+    group_id: str, offsets: Iterable[OffsetToCommit], now_ms: int, retention_time_ms: int = -1, epoch: int = NO_EPOCH
 ) -> Iterator[tuple[CommitOffset, int]]:
-    """The accepted offsets in commands of bounded size, with that size. Nearly always one. `epoch` is that of the
-    coordinator's term in which they were accepted."""
-    expire_time_ms = -1 if request.retention_time_ms < 0 else min(now_ms + request.retention_time_ms, TIME_MS_MAX)
+    """Cuts the offsets into commands of bounded size, and tells that size. Nearly always there is one. `epoch` is that
+    of the coordinator's term in which they were accepted."""
+    expire_time_ms = -1 if retention_time_ms < 0 else min(now_ms + retention_time_ms, TIME_MS_MAX)
     part: list[OffsetToCommit] = []
     part_bytes = 0
-    for offset in accepted:
+    for offset in offsets:
+        invariant(offset.partition >= 0 and offset.leader_epoch >= NO_EPOCH, "a commit that the log can hold")
         offset_bytes = OFFSET_OVERHEAD_BYTES + len(offset.topic) + len((offset.metadata or "").encode())
         if part and part_bytes + offset_bytes > COMMIT_BATCH_BYTES_MAX:
-            yield CommitOffset(request.group_id, tuple(part), now_ms, expire_time_ms, epoch), part_bytes
+            yield CommitOffset(group_id, tuple(part), now_ms, expire_time_ms, epoch), part_bytes
             part, part_bytes = [], 0
-        part.append(_normal(offset))
+        part.append(offset)
         part_bytes += offset_bytes
     if part:
-        yield CommitOffset(request.group_id, tuple(part), now_ms, expire_time_ms, epoch), part_bytes
+        yield CommitOffset(group_id, tuple(part), now_ms, expire_time_ms, epoch), part_bytes
 
 
-def _normal(offset: OffsetToCommit) -> OffsetToCommit:
-    """A negative leader epoch means that the client knows none, whichever negative number it chose."""
-    if offset.leader_epoch >= NO_EPOCH:
-        return offset
-    return OffsetToCommit(offset.topic, offset.partition, offset.offset, NO_EPOCH, offset.metadata)
-
-
-def fetched(committed: CommittedOffset | None) -> FetchedOffset:
-    if committed is None:
-        return FetchedOffset()
-    return FetchedOffset(committed.offset, committed.leader_epoch, committed.metadata or "")
-
-
-def all_fetched(
-    image: GroupImage, group_id: str, wanted: Iterable[TopicPartition] | None
-) -> Generator[None, None, dict[TopicPartition, FetchedOffset]]:
-    """All there are when `wanted` is None. In steps: there may be a million."""
+def all_committed(
+    image: Image, group_id: str, wanted: Iterable[TopicPartition] | None
+) -> Generator[None, None, dict[TopicPartition, CommittedOffset | None]]:
+    """What a group has committed of the partitions wanted; of all there are when that is None. In steps: there may be a
+    million."""
     keys = iter(list(image.offsets(group_id)) if wanted is None else wanted)
-    found: dict[TopicPartition, FetchedOffset] = {}
-    while some := list(islice(keys, FETCHED_PER_STEP)):
+    found: dict[TopicPartition, CommittedOffset | None] = {}
+    while some := list(islice(keys, READ_PER_STEP)):
         offsets = image.offsets(group_id)
-        found.update((key, fetched(offsets.get(key))) for key in some)
+        found.update((key, offsets.get(key)) for key in some)
         yield
     return found
 
 
 def plan_expiry(
-    live: ClassicGroup,
+    live: GroupMachine,
     stored: Group,
     offsets: Mapping[TopicPartition, CommittedOffset],
     now_ms: int,
@@ -129,8 +285,8 @@ def plan_expiry(
     A commit made into an empty group starts it anew: in Kafka an administrator's reset of a long-empty group expires at
     once.
     """
-    is_empty = live.state is GroupState.EMPTY and not stored.members
-    if not is_empty and not (live.state is GroupState.STABLE and live.protocol_type == CONSUMER_PROTOCOL_TYPE):
+    is_empty = live.is_empty and not stored.members
+    if not is_empty and not (live.is_stable and live.protocol_type == CONSUMER_PROTOCOL_TYPE):
         return None
     empty_since_ms = stored.time_ms if is_empty and stored.protocol_type else 0
     subscribed = frozenset() if is_empty else live.subscribed_among(topic for topic, _ in offsets)
@@ -143,7 +299,7 @@ def plan_expiry(
     group_goes = is_empty and live.is_idle and len(expired) == len(offsets)
     if not expired and not group_goes:
         return None
-    return ExpireOffsets(live.group_id, expired, stored.time_ms if group_goes else -1, live.epoch)
+    return ExpireOffsets(live.key, expired, stored.time_ms if group_goes else -1, live.epoch)
 
 
 def _is_expired(committed: CommittedOffset, empty_since_ms: int, now_ms: int, retention_ms: int) -> bool:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
-from chronik.metadata.commands import OffsetToCommit
 from chronik.protocol.errors import ErrorCode
 
 UNKNOWN_MEMBER: Final = ""
@@ -73,13 +71,6 @@ class SyncResult(msgspec.Struct, frozen=True):
     assignment: bytes = b""
 
 
-class HeartbeatRequest(msgspec.Struct, frozen=True):
-    group_id: str
-    generation: int
-    member_id: str
-    group_instance_id: str | None = None
-
-
 class LeavingMember(msgspec.Struct, frozen=True):
     member_id: str
     group_instance_id: str | None = None
@@ -100,41 +91,6 @@ class LeftMember(msgspec.Struct, frozen=True):
 class LeaveResult(msgspec.Struct, frozen=True):
     error: ErrorCode
     members: tuple[LeftMember, ...] = ()
-
-
-class OffsetCommitRequest(msgspec.Struct, frozen=True):
-    group_id: str
-    offsets: tuple[OffsetToCommit, ...]
-    generation: int = NO_GENERATION
-    member_id: str = UNKNOWN_MEMBER
-    group_instance_id: str | None = None
-    retention_time_ms: int = -1
-    """OffsetCommit 2-4 only; -1 leaves it to `offsets.retention.minutes`."""
-    knows_group_id_not_found: bool = False
-    """OffsetCommit >= 9 has that error for a missing group; before, it is ILLEGAL_GENERATION."""
-
-
-class OffsetCommitResult(msgspec.Struct, frozen=True):
-    """One error per partition asked for, in order."""
-
-    errors: tuple[tuple[TopicPartition, ErrorCode], ...]
-
-
-class FetchedOffset(msgspec.Struct, frozen=True):
-    offset: int = -1
-    leader_epoch: int = -1
-    metadata: str = ""
-    error: ErrorCode = ErrorCode.NONE
-
-
-class OffsetFetchResult(msgspec.Struct, frozen=True):
-    error: ErrorCode
-    offsets: Mapping[TopicPartition, FetchedOffset] = msgspec.field(default_factory=dict)
-
-
-class OffsetDeleteResult(msgspec.Struct, frozen=True):
-    error: ErrorCode
-    errors: tuple[tuple[TopicPartition, ErrorCode], ...] = ()
 
 
 class DescribedMember(msgspec.Struct, frozen=True):

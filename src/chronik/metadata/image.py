@@ -10,8 +10,9 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
+from chronik.metadata.names import coordinator_partition
 from chronik.metadata.offsets import GroupOffsets, OffsetSizes, OffsetTable
-from chronik.metadata.records import Broker, CommittedOffset, Group, Node, Topic
+from chronik.metadata.records import Broker, CommittedOffset, Group, Node, Partition, Topic
 from chronik.metadata.sessions import Session, SessionRecord
 
 HASHES_KEPT: Final = 1024
@@ -78,6 +79,11 @@ class Image:
     @property
     def topics_by_id(self) -> Mapping[bytes, Topic]:
         return self._topics_by_id
+
+    def coordinating_partition(self, topic: str, key: str) -> Partition | None:
+        """The partition of a system topic whose leader coordinates `key`; None while there is no such topic."""
+        found = self._topics.get(topic)
+        return None if found is None else found.partitions[coordinator_partition(key, len(found.partitions))]
 
     @property
     def groups(self) -> Mapping[str, Group]:

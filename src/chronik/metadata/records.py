@@ -88,6 +88,9 @@ class Topic(Record, frozen=True):
     created_ms: int
     internal: bool = False
 
+    def has_partition(self, index: int) -> bool:
+        return 0 <= index < len(self.partitions)
+
     @property
     def replication_factor(self) -> int:
         return len(self.partitions[0].replicas)

@@ -24,14 +24,15 @@ from chronik.broker.replicas import Replicas
 from chronik.clock import Clock, SystemClock
 from chronik.config import Address, NodeConfig
 from chronik.configs.resolver import ConfigResolver
+from chronik.coordination.tenure import Coordinators
 from chronik.errors import reason_of
 from chronik.files import FileCache
 from chronik.groups.config import GroupConfig
 from chronik.groups.coordinator import GroupCoordinator
-from chronik.groups.coordinators import Coordinators
 from chronik.ids import new_id
 from chronik.log.synced import SyncedOffsets
 from chronik.metadata.commands import AllocateProducerIds
+from chronik.metadata.names import OFFSETS_TOPIC
 from chronik.metadata.store import Acks
 from chronik.node.alone import Alone
 from chronik.node.data_folder import SYNCED_OFFSETS_FILE, DataFolder
@@ -137,7 +138,7 @@ class Node:
         standing = self._standing(folder)
         store = standing.store
         configs = ConfigResolver(store, config.node_id, _static_configs(config))
-        coordinators = Coordinators(store, config.node_id)
+        coordinators = Coordinators(store, config.node_id, OFFSETS_TOPIC)
         groups = GroupCoordinator(
             store,
             self._clock,

@@ -8,12 +8,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from chronik.groups.requests import (
-    HeartbeatRequest,
     JoinRequest,
     JoinResult,
     LeaveRequest,
     LeavingMember,
-    OffsetCommitRequest,
     SyncRequest,
 )
 from chronik.metadata.commands import OffsetToCommit
@@ -31,7 +29,11 @@ LOOK_ELSEWHERE: Final = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 )
-BEGIN_ANEW: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
+BEGIN_ANEW: Final = (
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.GROUP_ID_NOT_FOUND,
+)
 
 
 class Rejoin(Exception):
@@ -164,27 +166,29 @@ class Client:
 
     async def _fetch(self, node: Node, assignment: bytes) -> dict[int, int] | ErrorCode:
         """Only one who knows the generation knows what was committed before it."""
-        error = await node.groups.heartbeat(self._heartbeat())
+        error = await node.groups.heartbeat(*self._heartbeat())
         if error is not ErrorCode.NONE:
             return error
-        fetched = await node.groups.fetch_offsets(self.group, [(TOPIC, partition) for partition in assignment])
-        if fetched.error is not ErrorCode.NONE:
-            return fetched.error
-        return {partition: max(at.offset, 0) for (_, partition), at in fetched.offsets.items()}
+        tenure = node.groups._custody.claim(self.group)
+        if isinstance(tenure, ErrorCode):
+            return tenure
+        committed = {partition: node.image.offset(self.group, TOPIC, partition) for partition in assignment}
+        return {partition: 0 if at is None else at.offset for partition, at in committed.items()}
 
-    def _heartbeat(self) -> HeartbeatRequest:
-        return HeartbeatRequest(self.group, self.generation, self.member_id, self.instance)
+    def _heartbeat(self) -> tuple[str, int, str, str | None]:
+        return self.group, self.generation, self.member_id, self.instance
 
     async def _beat(self, node: Node) -> ErrorCode:
-        return await node.groups.heartbeat(self._heartbeat())
+        return await node.groups.heartbeat(*self._heartbeat())
 
     async def _commit(self, node: Node) -> ErrorCode:
         assert self.positions is not None
         note = f"{self.generation} {self.member_id}"
         positions = dict(self.positions)
         offsets = tuple(OffsetToCommit(TOPIC, index, offset, -1, note) for index, offset in positions.items())
-        request = OffsetCommitRequest(self.group, offsets, self.generation, self.member_id, self.instance)
-        ((_, error), *_) = (await node.groups.commit_offsets(request)).errors
+        error, *_ = await node.groups.offsets.commit(
+            self.group, offsets, self.generation, self.member_id, self.instance
+        )
         if error is ErrorCode.NONE:
             for partition, offset in positions.items():
                 self._world.check_acknowledged(self.group, partition, offset)

@@ -14,9 +14,9 @@ from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
+from chronik.coordination.tenure import Coordinators
 from chronik.groups.config import GroupConfig
 from chronik.groups.coordinator import GroupCoordinator
-from chronik.groups.coordinators import Coordinators
 from chronik.metadata.apply import apply
 from chronik.metadata.commands import (
     NO_EPOCH,
@@ -267,7 +267,7 @@ class Node:
         self._died = asyncio.get_running_loop().create_future()
         self._acknowledged_at = float("-inf")
         self.store = Store(self._world, self, bytes([self.node_id, self._life]) * 8)
-        self.coordinators = Coordinators(self.store, self.node_id)
+        self.coordinators = Coordinators(self.store, self.node_id, OFFSETS_TOPIC)
         self.groups = GroupCoordinator(
             self.store, self._world.clock, CONFIG, self._fail, self.coordinators.owns, is_fenced=self.is_fenced
         )

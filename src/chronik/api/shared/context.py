@@ -17,9 +17,9 @@ from chronik.broker.replicas import Replicas
 from chronik.clock import Clock
 from chronik.config import NodeConfig
 from chronik.configs.resolver import ConfigResolver
+from chronik.coordination.tenure import Coordinators
 from chronik.exchange import Hurry, Outbox, Peer
 from chronik.groups.coordinator import GroupCoordinator
-from chronik.groups.coordinators import Coordinators
 from chronik.metadata.image import Image
 from chronik.metadata.store import MetadataStore
 from chronik.protocol.schema import Response

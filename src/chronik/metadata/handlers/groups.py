@@ -22,7 +22,7 @@ from chronik.metadata.commands import (
 )
 from chronik.metadata.handlers.configs import changed_configs
 from chronik.metadata.image import Image
-from chronik.metadata.names import OFFSETS_TOPIC, coordinator_partition
+from chronik.metadata.names import OFFSETS_TOPIC
 from chronik.metadata.records import CommittedOffset, Failure, Group, Result
 from chronik.metadata.rejection import Rejected
 from chronik.metadata.writer import ImageWriter
@@ -127,7 +127,7 @@ def _commit(writer: ImageWriter, command: CommitOffset) -> list[tuple[int, Error
 def _exists(image: Image, offset: OffsetToCommit) -> bool:
     """A commit under way while its topic is deleted must not leave offsets for the next topic of that name."""
     topic = image.topics.get(offset.topic)
-    return topic is not None and offset.partition < len(topic.partitions)
+    return topic is not None and topic.has_partition(offset.partition)
 
 
 def delete_offsets(writer: ImageWriter, command: DeleteOffsets, index: int) -> Result:
@@ -160,12 +160,9 @@ def expire_offsets(writer: ImageWriter, command: ExpireOffsets, index: int) -> R
 def _refuse_stale_coordinator(image: Image, group_id: str, epoch: int) -> None:
     if epoch == NO_EPOCH:
         return
-    topic = image.topics.get(OFFSETS_TOPIC)
-    if topic is not None:
-        partition = topic.partitions[coordinator_partition(group_id, len(topic.partitions))]
-        if partition.leader_epoch == epoch:
-            return
-    raise Rejected(ErrorCode.NOT_COORDINATOR, f"group {group_id} has another coordinator by now")
+    partition = image.coordinating_partition(OFFSETS_TOPIC, group_id)
+    if partition is None or partition.leader_epoch != epoch:
+        raise Rejected(ErrorCode.NOT_COORDINATOR, f"group {group_id} has another coordinator by now")
 
 
 def _empty_group(group_id: str, protocol_type: str, time_ms: int) -> Group:

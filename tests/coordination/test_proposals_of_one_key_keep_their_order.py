@@ -1,10 +1,11 @@
-"""A store that is slow or tries again must not turn a group's commits around: no two are under way at once."""
+"""A store that is slow or tries again must not turn proposals for one key around: no two are under way at once."""
 
 from __future__ import annotations
 
 import asyncio
 
-from chronik.groups.proposals import WAVE_ENTRIES_MAX, Proposals
+from chronik.coordination.proposals import WAVE_ENTRIES_MAX, Proposals
+from chronik.groups.offsets import CommitBatch
 from chronik.metadata.commands import (
     Command,
     CommitOffset,
@@ -48,8 +49,10 @@ def test_commits_of_a_group_are_never_under_way_side_by_side() -> None:
         proposals = Proposals(store)
         running = asyncio.create_task(proposals.run())
         for offset in range(3):
-            proposals.commit(commit("a", offset), 10, lambda: None)
-            proposals.submit(DeleteConsumerGroup("b"), lambda error: None)
+            batch = CommitBatch(Acks.ALL, lambda group_id: None)
+            batch.add(commit("a", offset), 10)
+            proposals.put(batch)
+            proposals.submit("b", DeleteConsumerGroup("b"), lambda error: None)
         while len(store.ended) < 6:
             await asyncio.sleep(0)
             groups = [
@@ -86,7 +89,7 @@ def test_however_many_groups_are_stored_at_once_the_store_is_not_overrun() -> No
         count = COMMANDS_UNDER_WAY_MAX + 1_000
         outcomes: list[ErrorCode | None] = []
         for number in range(count):
-            proposals.submit(DeleteConsumerGroup(f"group-{number}"), outcomes.append)
+            proposals.submit(f"group-{number}", DeleteConsumerGroup(f"group-{number}"), outcomes.append)
         most = 0
         while len(outcomes) < count:
             await asyncio.sleep(0)
@@ -118,7 +121,7 @@ def test_a_node_that_stops_waits_for_a_silent_store_once() -> None:
         proposals = Proposals(store)
         answers: list[ErrorCode | None] = []
         for _ in range(5):
-            proposals.submit(DeleteConsumerGroup("a"), answers.append)
+            proposals.submit("a", DeleteConsumerGroup("a"), answers.append)
         proposals.close()
         await proposals.run()
         assert len(store.ended) == 1
@@ -133,7 +136,7 @@ def test_a_node_that_stops_sees_through_what_a_store_answers() -> None:
         proposals = Proposals(store)
         answers: list[ErrorCode | None] = []
         for _ in range(5):
-            proposals.submit(DeleteConsumerGroup("a"), answers.append)
+            proposals.submit("a", DeleteConsumerGroup("a"), answers.append)
         proposals.close()
         running = asyncio.create_task(proposals.run())
         while not running.done():

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from chronik.groups.classic.core import AssignmentAwaited, GroupCore
+from chronik.groups.classic.deadlines import DeadlineKind
+from chronik.groups.classic.rebalancing import drop_assignments, prepare_rebalance
+from chronik.groups.classic.roster import Member
+from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import GROUP_BYTES_MAX
-from chronik.groups.core import AssignmentAwaited, GroupCore
-from chronik.groups.deadlines import DeadlineKind
 from chronik.groups.events import SyncAsked
-from chronik.groups.rebalancing import drop_assignments, prepare_rebalance
 from chronik.groups.requests import SyncRequest, SyncResult
-from chronik.groups.roster import Member
-from chronik.groups.transitions import GroupState
 from chronik.protocol.errors import ErrorCode
 
 
@@ -56,7 +56,7 @@ def _await_assignment(group: GroupCore, event: SyncAsked, member: Member) -> Non
     if is_leader and not _is_storing_assignment(group):
         # Whoever the leader left out has an empty assignment, which is legal.
         assignments = {other.member_id: given.get(other.member_id, b"") for other in group.roster}
-        group.store(AssignmentAwaited(group.generation, assignments), assignments)
+        group.store_group(AssignmentAwaited(group.generation, assignments), assignments)
 
 
 def _bytes_to_store(group: GroupCore, assignments: dict[str, bytes]) -> int:

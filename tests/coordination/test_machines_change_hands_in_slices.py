@@ -8,13 +8,11 @@ from itertools import count
 import pytest
 
 from chronik.clock import ManualClock
-from chronik.groups.requests import HeartbeatRequest
 from chronik.metadata import slices
 from chronik.metadata.commands import GroupMember, UpdateConsumerGroup
 from chronik.protocol.errors import ErrorCode
-
-from .driving import join, join_request, lead, run, until
-from .shared_image import CoordinatingNode, SharedImage, nodes
+from tests.groups.driving import join, join_request, lead, listed, run, until
+from tests.groups.shared_image import CoordinatingNode, SharedImage, nodes
 
 GROUPS = 200
 GENERATION = 5
@@ -46,12 +44,12 @@ def with_groups() -> SharedImage:
     return shared
 
 
-def beat(name: str) -> HeartbeatRequest:
-    return HeartbeatRequest(name, GENERATION, f"{name}-member")
+def beat(name: str) -> tuple[str, int, str]:
+    return name, GENERATION, f"{name}-member"
 
 
 def in_hand(node: CoordinatingNode) -> int:
-    return len(node.groups._host)
+    return len(node.groups._custody)
 
 
 async def turns_until_in_hand(node: CoordinatingNode, wanted: int) -> int:
@@ -73,7 +71,7 @@ def test_others_have_their_turn_while_groups_are_taken_up_and_let_go_of() -> Non
             assert await turns_until_in_hand(node[1], 0) >= GROUPS / STEPS_PER_SLICE / 2
             await until(lambda: in_hand(node[2]) == GROUPS)
             node[2].is_fenced = True
-            node[2].groups._custody.look()
+            node[2].groups.look()
             assert in_hand(node[2]) == GROUPS
             assert await turns_until_in_hand(node[2], 0) >= GROUPS / STEPS_PER_SLICE
 
@@ -86,11 +84,11 @@ def test_a_group_whose_turn_has_not_come_is_served_all_the_same() -> None:
         async with nodes(shared) as node:
             shared.elect(2)
             last = NAMES[-1]
-            assert await node[2].groups.heartbeat(beat(last)) is ErrorCode.NONE
+            assert await node[2].groups.heartbeat(*beat(last)) is ErrorCode.NONE
             assert in_hand(node[2]) < GROUPS, "it was served before all were taken up"
-            assert await node[1].groups.heartbeat(beat(last)) is ErrorCode.NOT_COORDINATOR
-            assert {entry.group_id for entry in node[2].groups.list()} == set(NAMES)
-            assert node[1].groups.list() == ()
+            assert await node[1].groups.heartbeat(*beat(last)) is ErrorCode.NOT_COORDINATOR
+            assert {entry.group_id for entry in listed(node[2].groups)} == set(NAMES)
+            assert listed(node[1].groups) == []
 
     run(story)
 
@@ -104,13 +102,13 @@ def test_a_session_begins_when_its_group_is_taken_up() -> None:
             shared.elect(2)
             while in_hand(node[2]) == 0:
                 await asyncio.sleep(0)
-            early = node[2].groups._host.get(NAMES[0])
+            early = node[2].groups._custody.in_hand(NAMES[0])
             assert early is not None
-            assert node[2].groups._host.get(NAMES[-1]) is None
-            began_ms = node[2].groups._host.now_ms()
+            assert node[2].groups._custody.in_hand(NAMES[-1]) is None
+            began_ms = node[2].groups._custody.now_ms()
             clock.advance(SESSION_MS / 1000 - 1)
             await until(lambda: in_hand(node[2]) == GROUPS)
-            late = node[2].groups._host.get(NAMES[-1])
+            late = node[2].groups._custody.in_hand(NAMES[-1])
             assert early.wake_at_ms == began_ms + SESSION_MS
             assert late is not None
             assert late.wake_at_ms == began_ms + 2 * SESSION_MS - 1000
@@ -125,15 +123,16 @@ def test_once_fenced_every_group_is_let_go_of_even_if_the_node_comes_back_meanwh
         shared = with_groups()
         async with nodes(shared) as node:
             await until(lambda: in_hand(node[1]) == GROUPS)
-            before = {name: node[1].groups._host.get(name) for name in NAMES}
+            before = {name: node[1].groups._custody.in_hand(name) for name in NAMES}
             node[1].is_fenced = True
-            node[1].groups._custody.look()
+            node[1].groups.look()
             node[1].is_fenced = False
-            assert await node[1].groups.heartbeat(beat(NAMES[-1])) is ErrorCode.NONE
-            served = node[1].groups._host.get(NAMES[-1])
+            assert await node[1].groups.heartbeat(*beat(NAMES[-1])) is ErrorCode.NONE
+            served = node[1].groups._custody.in_hand(NAMES[-1])
             assert served is not before[NAMES[-1]]
-            await until(lambda: all(node[1].groups._host.get(name) not in (None, before[name]) for name in NAMES))
-            assert node[1].groups._host.get(NAMES[-1]) is served, "it was taken up anew, and only once"
+            custody = node[1].groups._custody
+            await until(lambda: all(custody.in_hand(name) not in (None, before[name]) for name in NAMES))
+            assert node[1].groups._custody.in_hand(NAMES[-1]) is served, "it was taken up anew, and only once"
 
     run(story)
 
@@ -147,7 +146,7 @@ def test_what_was_given_up_is_not_served_before_the_store_has_decided() -> None:
             syncing = asyncio.create_task(lead(node[1].groups, joined, "g"))
             await until(lambda: node[1].store.held == 1)
             node[1].is_fenced = True
-            node[1].groups._custody.look()
+            node[1].groups.look()
             node[1].is_fenced = False
             answer = await node[1].groups.join(join_request("g"))
             assert answer.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

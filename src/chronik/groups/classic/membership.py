@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+from chronik.groups.classic.core import DeletedGroup, DeletionAwaited, EmptinessAwaited, GroupCore
+from chronik.groups.classic.deadlines import DeadlineKind
+from chronik.groups.classic.rebalancing import complete_join_when_all_joined, rebalance_or_complete_join
+from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import EMPTINESS_RETRY_DELAY_MS
-from chronik.groups.core import DeletionAwaited, EmptinessAwaited, GroupCore
-from chronik.groups.deadlines import DeadlineKind
-from chronik.groups.events import CommitAsked, DeletionAsked, HeartbeatAsked, LeaveAsked, StoreDeletion
-from chronik.groups.rebalancing import complete_join_when_all_joined, rebalance_or_complete_join
+from chronik.groups.events import CommitAsked, DeletionAsked, HeartbeatAsked, LeaveAsked
 from chronik.groups.requests import UNKNOWN_MEMBER, LeaveResult, LeavingMember, LeftMember
-from chronik.groups.transitions import GroupState
 from chronik.protocol.errors import ErrorCode
 
 
 def heartbeat(group: GroupCore, event: HeartbeatAsked) -> None:
-    request = event.request
-    refusal = group.roster.refusal(request.member_id, request.group_instance_id)
+    refusal = group.roster.refusal(event.member_id, event.group_instance_id)
     if refusal is not None:
         group.reply(event.waiter, refusal)
-    elif request.generation != group.generation:
+    elif event.generation != group.generation:
         group.reply(event.waiter, ErrorCode.ILLEGAL_GENERATION)
     else:
-        group.restart_session(group.roster[request.member_id])
+        group.restart_session(group.roster[event.member_id])
         rebalancing = group.state is GroupState.PREPARING_REBALANCE
         group.reply(event.waiter, ErrorCode.REBALANCE_IN_PROGRESS if rebalancing else ErrorCode.NONE)
 
@@ -94,7 +93,7 @@ def emptiness_stored(group: GroupCore, awaited: EmptinessAwaited, error: ErrorCo
 
 def retry_emptiness(group: GroupCore) -> None:
     if group.state is GroupState.EMPTY:
-        group.store(EmptinessAwaited())
+        group.store_group(EmptinessAwaited())
 
 
 def expire_session(group: GroupCore, member_id: str) -> None:
@@ -115,7 +114,7 @@ def delete(group: GroupCore, event: DeletionAsked) -> None:
     for member_id in sorted(group.roster.pending):
         group.remove_pending(member_id)
     if group.is_stored or group.awaited:
-        group.outbox.append(StoreDeletion(group.ticket(DeletionAwaited(event.waiter))))
+        group.store(DeletionAwaited(event.waiter), DeletedGroup(group.key))
     else:
         group.reply(event.waiter, ErrorCode.NONE)
 

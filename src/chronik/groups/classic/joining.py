@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from chronik.groups.classic.core import GroupCore, ReplacementAwaited
+from chronik.groups.classic.deadlines import DeadlineKind
+from chronik.groups.classic.rebalancing import (
+    complete_join_when_all_joined,
+    prepare_rebalance,
+    rebalance_or_complete_join,
+)
+from chronik.groups.classic.roster import Member, size_of, size_of_names
+from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import (
     GROUP_BYTES_MAX,
     MEMBER_BYTES_MAX,
@@ -11,13 +20,8 @@ from chronik.groups.config import (
     PENDING_MEMBERS_MAX,
     GroupConfig,
 )
-from chronik.groups.core import GroupCore, ReplacementAwaited
-from chronik.groups.deadlines import DeadlineKind
 from chronik.groups.events import JoinAsked
-from chronik.groups.rebalancing import complete_join_when_all_joined, prepare_rebalance, rebalance_or_complete_join
 from chronik.groups.requests import UNKNOWN_MEMBER, JoinRequest, JoinResult, SyncResult
-from chronik.groups.roster import Member, size_of, size_of_names
-from chronik.groups.transitions import GroupState
 from chronik.protocol.errors import ErrorCode
 
 
@@ -186,7 +190,7 @@ def _replace_static_member(group: GroupCore, event: JoinAsked, member: Member, n
     reason = f"static member {event.request.group_instance_id} restarts as {new_id}"
     if group.state is GroupState.STABLE and group.roster.select_protocol() == group.protocol_name:
         answer = _answer_to_returning(group, event.request, member, leader_before or "")
-        group.store(ReplacementAwaited(new_id, event.waiter, group.generation, answer))
+        group.store_group(ReplacementAwaited(new_id, event.waiter, group.generation, answer))
         return
     group.store_new_id(member)
     if group.state is GroupState.COMPLETING_REBALANCE:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
 from msgspec.structs import replace
 
+from chronik.coordination.machine import Instruction, Reply, Storable, Store
+from chronik.groups.classic.deadlines import DeadlineKind, Deadlines
+from chronik.groups.classic.roster import Member, Roster
+from chronik.groups.classic.transitions import GroupState, Lifecycle
 from chronik.groups.config import GroupConfig
-from chronik.groups.deadlines import DeadlineKind, Deadlines
-from chronik.groups.events import Answer, Instruction, Reply, Store, StoredGroup
 from chronik.groups.requests import JoinedMember, JoinResult, LeaveResult, SyncResult
-from chronik.groups.roster import Member, Roster
-from chronik.groups.transitions import GroupState, Lifecycle
-from chronik.metadata.commands import NO_EPOCH, GroupMember
+from chronik.metadata.commands import NO_EPOCH, DeleteConsumerGroup, GroupMember, UpdateConsumerGroup
 from chronik.protocol.errors import ErrorCode
 
 
@@ -53,8 +54,40 @@ class DeletionAwaited:
 
 Awaited = AssignmentAwaited | EmptinessAwaited | ReplacementAwaited | NewIdAwaited | DeletionAwaited
 
+Answer = JoinResult | SyncResult | LeaveResult | ErrorCode
 
 _ID_CHANGES = EmptinessAwaited | ReplacementAwaited | NewIdAwaited
+
+
+class StoredGroup(msgspec.Struct, frozen=True):
+    """Enough to go on with the same generation elsewhere."""
+
+    group_id: str
+    generation: int
+    protocol_type: str | None
+    protocol_name: str | None
+    leader: str | None
+    members: tuple[GroupMember, ...]
+
+    def as_command(self, epoch: int, time_ms: int) -> UpdateConsumerGroup:
+        return UpdateConsumerGroup(
+            group_id=self.group_id,
+            protocol_type=self.protocol_type or "",
+            generation=self.generation,
+            protocol_name=self.protocol_name,
+            leader=self.leader,
+            state=GroupState.STABLE.value if self.members else GroupState.EMPTY.value,
+            members=self.members,
+            time_ms=time_ms,
+            coordinator_epoch=epoch,
+        )
+
+
+class DeletedGroup(msgspec.Struct, frozen=True):
+    group_id: str
+
+    def as_command(self, epoch: int, time_ms: int) -> DeleteConsumerGroup:
+        return DeleteConsumerGroup(self.group_id, epoch)
 
 
 class GroupCore:
@@ -63,10 +96,10 @@ class GroupCore:
     def __init__(
         self, group_id: str, config: GroupConfig, epoch: int = NO_EPOCH, state: GroupState = GroupState.EMPTY
     ) -> None:
-        self.group_id = group_id
+        self.key = group_id
         self.config = config
         self.epoch = epoch
-        """Of the coordinator's term in which the group was taken up; another term begins with another group."""
+        """Of the coordinator's term, with which all that the group stores is marked."""
         self.lifecycle = Lifecycle(group_id, state)
         self.generation = 0
         self.protocol_type: str | None = None
@@ -108,12 +141,12 @@ class GroupCore:
         self.reply(member.sync_waiter, answer)
         member.sync_waiter = None
 
-    def ticket(self, awaited: Awaited) -> int:
+    def store(self, awaited: Awaited, what: Storable) -> None:
         self._last_ticket += 1
         self.awaited[self._last_ticket] = awaited
-        return self._last_ticket
+        self.outbox.append(Store(self._last_ticket, what))
 
-    def store(self, awaited: Awaited, assignments: dict[str, bytes] | None = None) -> None:
+    def store_group(self, awaited: Awaited, assignments: dict[str, bytes] | None = None) -> None:
         """With `assignments`, stores these instead of those in force: they come into force once they are stored."""
         self._send(awaited, self.snapshot(assignments))
 
@@ -149,7 +182,7 @@ class GroupCore:
     def _send(self, awaited: Awaited, group: StoredGroup) -> None:
         self.sent = group
         self.ids_are_behind |= isinstance(awaited, _ID_CHANGES)
-        self.outbox.append(Store(self.ticket(awaited), group))
+        self.store(awaited, group)
 
     def snapshot(self, assignments: dict[str, bytes] | None = None) -> StoredGroup:
         members = tuple(
@@ -166,7 +199,7 @@ class GroupCore:
             for member in self.roster
         )
         leader = self.roster.leader
-        return StoredGroup(self.group_id, self.generation, self.protocol_type, self.protocol_name, leader, members)
+        return StoredGroup(self.key, self.generation, self.protocol_type, self.protocol_name, leader, members)
 
     def restart_session(self, member: Member) -> None:
         self.deadlines.set(DeadlineKind.SESSION, self.now_ms + member.session_timeout_ms, member.member_id)
@@ -185,7 +218,10 @@ class GroupCore:
 
     def joined(self, member: Member) -> JoinResult:
         """Tells a member of the current generation; the leader alone learns who the others are."""
-        is_leader = member.member_id == self.roster.leader
+        told_of = self.roster if member.member_id == self.roster.leader else ()
+        members = tuple(
+            JoinedMember(each.member_id, each.group_instance_id, each.metadata(self.protocol_name)) for each in told_of
+        )
         return JoinResult(
             ErrorCode.NONE,
             member.member_id,
@@ -193,11 +229,5 @@ class GroupCore:
             self.protocol_type,
             self.protocol_name,
             self.roster.leader or "",
-            self.joined_members() if is_leader else (),
-        )
-
-    def joined_members(self) -> tuple[JoinedMember, ...]:
-        return tuple(
-            JoinedMember(member.member_id, member.group_instance_id, member.metadata(self.protocol_name))
-            for member in self.roster
+            members,
         )

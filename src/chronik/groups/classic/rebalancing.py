@@ -6,11 +6,11 @@ whenever one does; every later rebalance waits for the members it had, up to the
 
 from __future__ import annotations
 
+from chronik.groups.classic.core import EmptinessAwaited, GroupCore
+from chronik.groups.classic.deadlines import DeadlineKind
+from chronik.groups.classic.transitions import REBALANCE_CAN_START_IN, GroupState
 from chronik.groups.config import NEW_ID_DELAY_MS, STATIC_ROUND_DELAY_MS_MIN, SYNC_TIMEOUT_MS_MIN
-from chronik.groups.core import EmptinessAwaited, GroupCore
-from chronik.groups.deadlines import DeadlineKind
 from chronik.groups.requests import SyncResult
-from chronik.groups.transitions import REBALANCE_CAN_START_IN, GroupState
 from chronik.protocol.errors import ErrorCode
 
 
@@ -98,7 +98,7 @@ def _become_empty(group: GroupCore) -> None:
     group.generation += 1
     group.protocol_name = None
     group.move(GroupState.EMPTY, "no member is left")
-    group.store(EmptinessAwaited())
+    group.store_group(EmptinessAwaited())
 
 
 def _start_generation(group: GroupCore) -> None:

@@ -1,0 +1,76 @@
+"""A group has a protocol, which is a kind of machine. The classic one is the only one so far: here it is chosen.
+
+A coordinator knows groups by what any protocol gives (`GroupMachine`). All of them are asked the same questions
+(`events`): clients of one protocol may come to a group of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sized
+from typing import Final, Protocol
+
+from chronik.coordination.machine import Machine
+from chronik.coordination.proposals import ImageStore
+from chronik.groups.classic.machine import ClassicGroup
+from chronik.groups.classic.transitions import GroupState
+from chronik.groups.config import GROUPS_MAX, GroupConfig
+from chronik.groups.requests import DescribedGroup, JoinRequest, ListedGroup, SyncRequest
+from chronik.metadata.image import Image
+
+
+class GroupMachine(Machine, Protocol):
+    @property
+    def is_empty(self) -> bool:
+        """Nobody is in it."""
+
+    @property
+    def is_stable(self) -> bool:
+        """Its members know what they have to do."""
+
+    @property
+    def protocol_type(self) -> str | None: ...
+
+    def subscribed_among(self, topics: Iterable[str]) -> frozenset[str]:
+        """A group of consumers whose subscriptions we cannot read may be subscribed to anything."""
+
+    def growth_of_join(self, request: JoinRequest) -> int:
+        """How many bytes more it would hold."""
+
+    def growth_of_sync(self, request: SyncRequest) -> int: ...
+
+    def describe(self) -> DescribedGroup: ...
+
+    def list_entry(self) -> ListedGroup: ...
+
+
+class StoredGroups:
+    """The groups of the image."""
+
+    name: Final = "group"
+
+    def __init__(self, store: ImageStore, config: GroupConfig) -> None:
+        self._store = store
+        self._config = config
+
+    @property
+    def stored(self) -> Collection[str]:
+        return self._store.image.groups
+
+    def load(self, key: str, epoch: int, now_ms: int) -> GroupMachine | None:
+        stored = self._store.image.groups.get(key)
+        return None if stored is None else ClassicGroup.load(stored, self._config, now_ms, epoch)
+
+    def acts_by_itself(self, key: str) -> bool:
+        """Members' sessions end; they begin when the group is taken up."""
+        stored = self._store.image.groups.get(key)
+        return stored is not None and bool(stored.members)
+
+    def list_entry(self, key: str) -> ListedGroup | None:
+        """For a group that nobody has joined or asked for yet."""
+        stored = self._store.image.groups.get(key)
+        return None if stored is None else ListedGroup(key, stored.protocol_type, GroupState(stored.state))
+
+
+def is_full(in_hand: Sized, image: Image) -> bool:
+    """Groups whose members are only joining are in memory alone, those without members in the image alone."""
+    return max(len(in_hand), len(image.groups)) >= GROUPS_MAX
