@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from chronik.files.interface import folder_of
-from chronik.files.twin import Inode, NameChange, TwinFiles
+from chronik.files.twin import TwinFiles
+from chronik.files.twin_disk import Inode, NameChange
 
 
 @dataclass(slots=True)
