@@ -9,7 +9,7 @@ import pytest
 
 from chronik import limits
 from chronik.api.fetch import patience_seconds
-from chronik.broker.fetch_sessions import FetchPartition, FetchSessions
+from chronik.broker.requests.fetch_sessions import FetchPartition, FetchSessions
 from chronik.files import FileCache, RealFiles
 from chronik.protocol.codec import RequestHeader, decode_response, encode_request
 from chronik.protocol.compression import Codec, compress, decompress

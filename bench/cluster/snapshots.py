@@ -18,8 +18,8 @@ from chronik.bench.measures import MEGABYTE
 from chronik.metadata.commands import CreateTopics
 from chronik.metadata.image import Image
 from chronik.metadata.image_machine import ImageMachine
-from chronik.metadata.raft_store import RaftStore
 from chronik.metadata.snapshot import decode_snapshot, encode_snapshot
+from chronik.metadata.stores.raft_store import RaftStore
 from chronik.node.run import THREAD_SWITCH_SECONDS
 from chronik.quorum.driver import RaftDriver
 from chronik.testing.ports import ReservedPorts

@@ -18,7 +18,7 @@ from chronik.metadata.commands import (
     PartitionAssignment,
     RegisterBroker,
 )
-from chronik.metadata.raft_store import RaftStore
+from chronik.metadata.stores.raft_store import RaftStore
 from chronik.peers.handshake import make_identity
 from chronik.peers.transport import PeerTransport
 from chronik.quorum.driver import RaftDriver

@@ -9,7 +9,7 @@ from chronik.admin.topics import TopicAdmin
 from chronik.clock import SystemClock
 from chronik.configs.resolver import ConfigResolver
 from chronik.ids import new_id
-from chronik.metadata.store import MetadataStore
+from chronik.metadata.stores.store import MetadataStore
 
 
 def topic_admin(store: MetadataStore, seed: int = 1) -> TopicAdmin:

@@ -10,7 +10,7 @@ from chronik.admin.topics import PARTITIONS_PER_PROPOSAL
 from chronik.metadata.commands import Command, CreateTopic, CreateTopics
 from chronik.metadata.image import Image
 from chronik.metadata.records import Result
-from chronik.metadata.store import MetadataStore
+from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 from tests.admin.making import topic_admin
 from tests.metadata.world import World

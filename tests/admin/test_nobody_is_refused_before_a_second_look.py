@@ -18,7 +18,7 @@ from chronik.configs.resolver import ConfigResolver
 from chronik.metadata.commands import BrokerStatus, Command, CreateTopic, UpdateBrokerStatus
 from chronik.metadata.image import Image
 from chronik.metadata.records import Result, Topic
-from chronik.metadata.store import MetadataStore
+from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 from tests.admin.making import topic_admin
 from tests.metadata.world import World, assignment

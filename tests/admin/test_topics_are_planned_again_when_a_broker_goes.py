@@ -12,7 +12,7 @@ from chronik.admin.topics import REPLANS_MAX, Enlargement, TopicAdmin
 from chronik.metadata.commands import BrokerStatus, Command, CreateTopic, UpdateBrokerStatus
 from chronik.metadata.image import Image
 from chronik.metadata.records import Result
-from chronik.metadata.store import MetadataStore
+from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 from tests.admin.making import topic_admin
 from tests.metadata.world import World

@@ -17,9 +17,9 @@ from chronik.api import fetch
 from chronik.api.fetch import _Fetching
 from chronik.api.routing.router import Router
 from chronik.api.shared.context import Services
-from chronik.broker.fetch_sessions import FetchSessions
-from chronik.broker.purgatory import RecordsArrived
 from chronik.broker.replica import Replica
+from chronik.broker.requests.fetch_sessions import FetchSessions
+from chronik.broker.requests.purgatory import RecordsArrived
 from chronik.config import NodeConfig
 from chronik.exchange import Outbox, Peer, Pending
 from chronik.log.partition import PartitionLog

@@ -13,9 +13,9 @@ import pytest
 
 from chronik.api import produce
 from chronik.api.shared.context import Context, Pipelined, Services
-from chronik.broker.incoming import accept_produced
-from chronik.broker.openings import Openings
-from chronik.broker.refusals import RefusedBatches
+from chronik.broker.requests.incoming import accept_produced
+from chronik.broker.requests.openings import Openings
+from chronik.broker.requests.refusals import RefusedBatches
 from chronik.exchange import Peer
 from chronik.limits import OPENED_ON_LOOP_RECORDS_MAX
 from chronik.metadata.commands import DeleteTopic, SetPartitionLeader, UpdateTopicConfig

@@ -12,8 +12,8 @@ import pytest
 
 from chronik.api.routing.router import Router
 from chronik.api.shared.context import Services
-from chronik.broker.fetch_sessions import FetchSessions
-from chronik.broker.refusals import RefusedBatches
+from chronik.broker.requests.fetch_sessions import FetchSessions
+from chronik.broker.requests.refusals import RefusedBatches
 from chronik.config import NodeConfig
 from chronik.exchange import Outbox, Peer, Pending
 from chronik.exchange import Response as Frames

@@ -11,9 +11,9 @@ import pytest
 
 from chronik.api import produce
 from chronik.api.shared.context import Context, Pipelined, Services
-from chronik.broker.incoming import Incoming, IncomingRules
-from chronik.broker.openings import Openings
-from chronik.broker.refusals import RefusedBatches
+from chronik.broker.requests.incoming import Incoming, IncomingRules
+from chronik.broker.requests.openings import Openings
+from chronik.broker.requests.refusals import RefusedBatches
 from chronik.clock import ManualClock
 from chronik.exchange import Peer
 from chronik.log.appends import AppendInfo

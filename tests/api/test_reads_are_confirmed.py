@@ -18,7 +18,7 @@ from chronik.api.shared.topic_bytes import TopicBytes
 from chronik.clock import ManualClock
 from chronik.exchange import Disconnect, Outbox, Peer, Pending
 from chronik.metadata.commands import BrokerStatus, DeleteTopic, UpdateBrokerStatus
-from chronik.metadata.raft_store import LEADERLESS_SECONDS_MAX, RaftStore
+from chronik.metadata.stores.raft_store import LEADERLESS_SECONDS_MAX, RaftStore
 from chronik.protocol.apis import APIS
 from chronik.protocol.codec import RequestHeader, decode_response, encode_request
 from chronik.protocol.errors import ErrorCode, KafkaError

@@ -14,7 +14,7 @@ from chronik.exchange import Peer
 from chronik.metadata.commands import BrokerStatus, Command, CreatePartitions, DeleteTopic, UpdateBrokerStatus
 from chronik.metadata.names import OFFSETS_TOPIC
 from chronik.metadata.records import Result
-from chronik.metadata.store import MetadataStore
+from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from chronik.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState

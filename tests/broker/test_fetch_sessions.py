@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.broker.fetch_sessions import EPOCH_MAX, SESSION_ID_MAX, FetchPartition, FetchSessions
+from chronik.broker.requests.fetch_sessions import EPOCH_MAX, SESSION_ID_MAX, FetchPartition, FetchSessions
 from chronik.limits import FETCH_SESSION_IDLE_SECONDS
 from chronik.protocol.errors import ErrorCode, KafkaError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
-from chronik.broker.incoming import IncomingRules, accept_produced
+from chronik.broker.requests.incoming import IncomingRules, accept_produced
 from chronik.protocol.batch import HEADER_BYTES, parse_header
 from chronik.protocol.budget import Budget
 from chronik.protocol.compression import Codec

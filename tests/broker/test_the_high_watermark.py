@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import cast
 
 from chronik.broker.flusher import Flushable, Flusher
-from chronik.broker.incoming import Incoming, IncomingRules
-from chronik.broker.purgatory import RecordsArrived
 from chronik.broker.recent import RecentRoom
 from chronik.broker.replica import Replica
+from chronik.broker.requests.incoming import Incoming, IncomingRules
+from chronik.broker.requests.purgatory import RecordsArrived
 from chronik.clock import SystemClock
 from chronik.exchange import Hurry
 from chronik.files import FileCache, TwinFiles

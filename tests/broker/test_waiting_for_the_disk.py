@@ -9,9 +9,9 @@ from typing import cast
 import pytest
 
 from chronik.broker.flusher import Flushable, Flusher
-from chronik.broker.incoming import IncomingRules
 from chronik.broker.recent import RecentRoom
 from chronik.broker.replica import Replica
+from chronik.broker.requests.incoming import IncomingRules
 from chronik.log.partition import PartitionLog
 from chronik.log.sync import SyncTicket
 from chronik.log.synced import SyncedOffsets

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.broker import refusals
-from chronik.broker.refusals import FOLLOWING_SECONDS, RefusedBatches
+from chronik.broker.requests import refusals
+from chronik.broker.requests.refusals import FOLLOWING_SECONDS, RefusedBatches
 from chronik.clock import ManualClock
 from chronik.log.producers import ProducerStates
 from chronik.protocol.batch import parse_header

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from chronik.broker.set_aside import TOPICS_FOLDER
 from chronik.ids import format_id
-from chronik.log import names
+from chronik.log.files import names
 from chronik.protocol.batch import parse_header, verify_crc
 from chronik.protocol.errors import CorruptRecords
 from tests.chaos.findings import Finding

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chronik.log import names
+from chronik.log.files import names
 from chronik.protocol.batch import set_base_offset_and_epoch
 from chronik.protocol.records import Record, encode_batch
 from tests.chaos.findings import Finding

@@ -15,7 +15,7 @@ from chronik.configs.known import all_broker_keys
 from chronik.configs.resolver import DERIVED_KEPT_MAX, ConfigEntry, ConfigResolver, ConfigSource
 from chronik.errors import ConfigError
 from chronik.metadata.commands import CLUSTER_DEFAULT
-from chronik.metadata.store import MetadataStore
+from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 

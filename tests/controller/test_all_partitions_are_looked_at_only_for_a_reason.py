@@ -16,7 +16,7 @@ from chronik.controller.upkeep import PartitionUpkeep
 from chronik.metadata.commands import BrokerStatus, DeleteTopic, UpdateBrokerStatus, UpdateTopicConfig
 from chronik.metadata.delta import Delta
 from chronik.metadata.image import Image
-from chronik.metadata.raft_store import RaftStore
+from chronik.metadata.stores.raft_store import RaftStore
 from tests.metadata.world import World, assignment
 
 

@@ -14,9 +14,9 @@ from chronik.metadata.commands import (
     OffsetToCommit,
 )
 from chronik.metadata.image import Image
-from chronik.metadata.raft_store import COMMANDS_UNDER_WAY_MAX
 from chronik.metadata.records import Result
-from chronik.metadata.store import Acks
+from chronik.metadata.stores.raft_store import COMMANDS_UNDER_WAY_MAX
+from chronik.metadata.stores.store import Acks
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 

@@ -17,7 +17,7 @@ from chronik.metadata.commands import (
 )
 from chronik.metadata.image import Image
 from chronik.metadata.records import Result
-from chronik.metadata.store import Acks
+from chronik.metadata.stores.store import Acks
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 LIFE = b"the life of node"

@@ -26,7 +26,7 @@ from chronik.metadata.commands import (
 from chronik.metadata.image import Image
 from chronik.metadata.names import OFFSETS_TOPIC
 from chronik.metadata.records import Result
-from chronik.metadata.store import Acks, Subscriber
+from chronik.metadata.stores.store import Acks, Subscriber
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 from .driving import CONFIG

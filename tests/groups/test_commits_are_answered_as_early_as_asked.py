@@ -11,7 +11,7 @@ from chronik.groups.offsets import CommitBatch
 from chronik.metadata.commands import Command, CommitOffset, DeleteConsumerGroup, OffsetToCommit
 from chronik.metadata.image import Image
 from chronik.metadata.records import Result
-from chronik.metadata.store import Acks
+from chronik.metadata.stores.store import Acks
 from chronik.protocol.errors import ErrorCode
 
 

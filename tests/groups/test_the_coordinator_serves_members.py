@@ -17,7 +17,7 @@ from chronik.groups.requests import (
     SyncRequest,
 )
 from chronik.metadata.commands import UpdateConsumerGroup
-from chronik.metadata.local_store import LocalStore
+from chronik.metadata.stores.local_store import LocalStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 from .driving import (

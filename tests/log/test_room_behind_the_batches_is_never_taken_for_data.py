@@ -9,7 +9,7 @@ import pytest
 from chronik.clock import ManualClock
 from chronik.files import RealFiles, TwinFiles
 from chronik.log.config import LogConfig
-from chronik.log.room import ROOM_BYTES_MAX, ROOM_BYTES_MIN, SMALL_SYNC_BYTES, Room
+from chronik.log.files.room import ROOM_BYTES_MAX, ROOM_BYTES_MIN, SMALL_SYNC_BYTES, Room
 from chronik.protocol.errors import CorruptRecords
 
 from .script import new_promises, run_script

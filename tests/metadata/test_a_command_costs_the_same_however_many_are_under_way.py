@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from chronik.metadata.commands import DeleteTopic, decode_command
-from chronik.metadata.raft_store import RaftStore
 from chronik.metadata.sessions import RESULTS_KEPT_MAX
+from chronik.metadata.stores.raft_store import RaftStore
 from chronik.quorum.forwarding import Forwarder
 
 from .test_a_command_sent_twice_is_applied_once import SENDER, Sender

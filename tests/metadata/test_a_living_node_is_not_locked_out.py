@@ -12,8 +12,8 @@ import pytest
 
 from chronik.metadata.commands import AllocateProducerIds, Envelope, RegisterBroker, encode_command
 from chronik.metadata.image_machine import ImageMachine
-from chronik.metadata.raft_store import RaftStore
 from chronik.metadata.records import Result
+from chronik.metadata.stores.raft_store import RaftStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.quorum.forwarding import Forwarder
 from chronik.raft.entries import Entry, EntryKind

@@ -13,7 +13,6 @@ import pytest
 
 from chronik.errors import DataDamaged, InvariantBroken, StorageFailed
 from chronik.files import FileSystem, RealFiles, TwinFiles
-from chronik.metadata import local_store
 from chronik.metadata.commands import (
     COMMAND_BYTES_MAX,
     AddNode,
@@ -26,8 +25,9 @@ from chronik.metadata.commands import (
     SetFeatureLevel,
 )
 from chronik.metadata.delta import Delta
-from chronik.metadata.local_store import LocalStore
-from chronik.metadata.store import MetadataStore, StoreClosed
+from chronik.metadata.stores import local_store
+from chronik.metadata.stores.local_store import LocalStore
+from chronik.metadata.stores.store import MetadataStore, StoreClosed
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 from .world import assignment, recomputed, records_of, some_id

@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from chronik.metadata.commands import DeleteTopic
-from chronik.metadata.raft_store import LEADERLESS_SECONDS, RaftStore
 from chronik.metadata.records import Result
+from chronik.metadata.stores.raft_store import LEADERLESS_SECONDS, RaftStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.quorum.driver import RaftDriver
 from chronik.quorum.forwarding import Forwarder

@@ -57,4 +57,4 @@ def test_a_node_that_stands_alone_starts_and_describes_its_quorum_without_raft(t
     assert "chronik.node.alone" in told["loaded"]
     of_clusters = ("chronik.raft", "chronik.quorum", "chronik.peers")
     assert [name for name in told["loaded"] if name.startswith(of_clusters)] == []
-    assert not {"chronik.node.clustered", "chronik.metadata.raft_store"} & set(told["loaded"])
+    assert not {"chronik.node.clustered", "chronik.metadata.stores.raft_store"} & set(told["loaded"])

@@ -16,8 +16,8 @@ from chronik.controller.controller import Controller
 from chronik.controller.heartbeats import BrokerHeartbeat, HeartbeatAnswer
 from chronik.controller.liveness import GONE_SECONDS, Liveness
 from chronik.metadata.commands import BrokerStatus
-from chronik.metadata.raft_store import RaftStore
 from chronik.metadata.records import Broker
+from chronik.metadata.stores.raft_store import RaftStore
 from chronik.node.registration import HEARTBEAT_SECONDS_MAX, HEARTBEATS_PER_SESSION, Registration
 from chronik.peers.calls import CallTimedOut
 from chronik.quorum.driver import RaftDriver

@@ -16,10 +16,10 @@ from chronik.metadata.apply import apply
 from chronik.metadata.commands import Command, Envelope, decode_command, encode_command
 from chronik.metadata.delta import difference
 from chronik.metadata.image import Image
-from chronik.metadata.raft_store import RaftStore
 from chronik.metadata.records import Result
 from chronik.metadata.snapshot import SnapshotLoader, encode_snapshot
-from chronik.metadata.store import BARRIER_SECONDS, Acks
+from chronik.metadata.stores.raft_store import RaftStore
+from chronik.metadata.stores.store import BARRIER_SECONDS, Acks
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.quorum.forwarding import Forwarder
 from chronik.quorum.outcomes import Committed, NotLeader, OutcomeUnknown, Until

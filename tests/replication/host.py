@@ -15,10 +15,10 @@ from typing import Any, cast
 from chronik.api import produce
 from chronik.api.shared.context import Context, Pipelined, Services
 from chronik.broker.flusher import Flushable, Flusher
-from chronik.broker.openings import Openings
-from chronik.broker.refusals import RefusedBatches
 from chronik.broker.replica import Replica
 from chronik.broker.replicas import Replicas
+from chronik.broker.requests.openings import Openings
+from chronik.broker.requests.refusals import RefusedBatches
 from chronik.configs.resolver import ConfigResolver
 from chronik.exchange import Peer
 from chronik.files import FileCache

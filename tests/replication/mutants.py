@@ -10,9 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from chronik.broker.in_sync import UNKNOWN, Follower, InSync
-from chronik.broker.refusals import RefusedBatches
 from chronik.broker.replica import Replica
 from chronik.broker.replicas import Replicas
+from chronik.broker.requests.refusals import RefusedBatches
 from chronik.files import Buffer
 from chronik.log import producers
 from chronik.log.partition import PartitionLog

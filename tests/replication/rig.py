@@ -7,9 +7,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from chronik.broker.in_sync import Follower
-from chronik.broker.incoming import accept_produced
 from chronik.broker.replica import Replica
 from chronik.broker.replicas import Replicas
+from chronik.broker.requests.incoming import accept_produced
 from chronik.configs.resolver import ConfigResolver
 from chronik.files import FileCache
 from chronik.log.synced import SyncedOffsets

@@ -20,7 +20,7 @@ from chronik.metadata.commands import CLUSTER_DEFAULT, UpdateBrokerConfig, Updat
 from chronik.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from chronik.metadata.records import Topic
 from chronik.metadata.slices import Pace
-from chronik.metadata.store import MetadataStore
+from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 BROKER_ID_DIGITS_MAX: Final = 10

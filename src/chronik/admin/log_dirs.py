@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from chronik.admin.partitions import NamedPartition
 from chronik.broker.replicas import Replicas
-from chronik.metadata.store import MetadataStore
+from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode
 
 

@@ -18,7 +18,7 @@ from chronik.metadata.commands import (
     ReassignPartitions,
 )
 from chronik.metadata.image import Image
-from chronik.metadata.store import MetadataStore
+from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 BROKER_ID_MAX: Final = 2**31 - 1

@@ -11,7 +11,7 @@ from chronik.admin.partitions import NamedPartition
 from chronik.broker.replica import Replica
 from chronik.broker.replicas import Replicas
 from chronik.metadata.slices import in_pieces
-from chronik.metadata.store import MetadataStore
+from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("chronik.api")

@@ -14,7 +14,7 @@ from chronik.limits import PARTITIONS_PER_REQUEST_MAX, TOPIC_PARTITIONS_MAX
 from chronik.metadata.commands import CreateTopic, PartitionAssignment
 from chronik.metadata.names import OFFSETS_TOPIC, SYSTEM_TOPICS, name_fault
 from chronik.metadata.records import Topic
-from chronik.metadata.store import MetadataStore
+from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 OFFSETS_TOPIC_CONFIGS = {"cleanup.policy": "compact", "compression.type": "snappy", "segment.bytes": "104857600"}

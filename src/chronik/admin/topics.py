@@ -15,7 +15,7 @@ from chronik.metadata.commands import CreatePartitions, CreateTopic, CreateTopic
 from chronik.metadata.names import OFFSETS_TOPIC, SYSTEM_TOPICS
 from chronik.metadata.records import Topic
 from chronik.metadata.slices import Pace, in_pieces, in_slices
-from chronik.metadata.store import MetadataStore
+from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 PARTITIONS_PER_PROPOSAL: Final = 200

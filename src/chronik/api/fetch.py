@@ -24,8 +24,8 @@ from chronik.api.fetching.message_sets import with_message_sets
 from chronik.api.shared.admission import CONFIRM_SECONDS
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.leaders import brokers_of
-from chronik.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchPartition, FetchSession
-from chronik.broker.purgatory import RecordsArrived
+from chronik.broker.requests.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchPartition, FetchSession
+from chronik.broker.requests.purgatory import RecordsArrived
 from chronik.exchange import Disconnect, Outbox
 from chronik.limits import (
     FETCH_PARTITIONS_MAX,

@@ -21,8 +21,8 @@ from typing import NamedTuple, cast
 from chronik.api.shared.admission import CONFIRM_SECONDS
 from chronik.api.shared.context import Context, Pipelined, Services
 from chronik.api.shared.leaders import brokers_of, partition_of
-from chronik.broker.incoming import BudgetOf, Incoming, IncomingRules, accept_produced
 from chronik.broker.replica import Replica
+from chronik.broker.requests.incoming import BudgetOf, Incoming, IncomingRules, accept_produced
 from chronik.exchange import Disconnect
 from chronik.limits import PRODUCE_NAMES_BYTES_MAX
 from chronik.protocol.batch import BatchHeader

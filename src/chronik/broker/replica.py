@@ -14,10 +14,10 @@ from typing import Protocol
 from chronik.broker.flusher import Flusher
 from chronik.broker.held_log import HeldLog
 from chronik.broker.in_sync import Follower, FollowerLife, InSync
-from chronik.broker.incoming import Incoming, IncomingRules
 from chronik.broker.promises import Promises
-from chronik.broker.purgatory import RecordsArrived
 from chronik.broker.recent import RecentBatches, RecentRoom
+from chronik.broker.requests.incoming import Incoming, IncomingRules
+from chronik.broker.requests.purgatory import RecordsArrived
 from chronik.errors import invariant
 from chronik.files import Buffer
 from chronik.log.partition import AppendInfo, PartitionLog

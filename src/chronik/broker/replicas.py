@@ -12,9 +12,9 @@ import msgspec
 
 from chronik.broker.damage import what_is_gone
 from chronik.broker.flusher import Flusher
-from chronik.broker.incoming import IncomingRules
 from chronik.broker.recent import RecentRoom
 from chronik.broker.replica import Replica
+from chronik.broker.requests.incoming import IncomingRules
 from chronik.broker.set_aside import DELETED_FOLDER, TOPICS_FOLDER, SetAside
 from chronik.broker.threads import run_to_its_end
 from chronik.broker.topic_settings import incoming_rules, log_config
@@ -26,7 +26,7 @@ from chronik.log.partition import PartitionLog
 from chronik.log.synced import SyncedOffsets
 from chronik.metadata.delta import Delta
 from chronik.metadata.records import Topic
-from chronik.metadata.store import MetadataStore
+from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("chronik.broker")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from chronik.broker.incoming import IncomingRules
+from chronik.broker.requests.incoming import IncomingRules
 from chronik.configs.resolver import ConfigResolver
 from chronik.log.config import LogConfig
 from chronik.protocol.compression import Codec

@@ -25,6 +25,8 @@ COMMANDS = {
     "bench": "measure throughput and latency",
     "demo": "a broker, records in and out, and what happened",
 }
+ROOMS = {"demo", "pipeline"}
+"""Commands with a room of their own."""
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 EXIT_INTERRUPTED = 130  # what a shell reports for SIGINT
@@ -68,7 +70,7 @@ def _main(words: list[str]) -> int:
 def _run(word: str, words: list[str]) -> int:
     if word == "bench":
         return int(import_module("chronik.bench.main").main(words))
-    command = import_module(f"chronik.cli.{word}")
+    command = import_module(f"chronik.cli.{word}.command" if word in ROOMS else f"chronik.cli.{word}")
     about = COMMANDS[word]
     parser = argparse.ArgumentParser(prog=f"chronik {word}", description=f"{about[:1].upper()}{about[1:]}.")
     command.add_arguments(parser)

@@ -12,7 +12,7 @@ from chronik.configs.keys import BROKER_KEYS, TOPIC_KEYS, ConfigKey, ConfigType,
 from chronik.configs.known import all_broker_keys, broker_key, stranger
 from chronik.errors import invariant
 from chronik.metadata.commands import CLUSTER_DEFAULT
-from chronik.metadata.store import MetadataStore
+from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 T = TypeVar("T")

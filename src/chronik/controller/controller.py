@@ -21,8 +21,8 @@ from chronik.controller.upkeep import PartitionUpkeep
 from chronik.ids import format_id, new_id
 from chronik.metadata.commands import AddNode, CreateCluster, CreateTopics
 from chronik.metadata.names import SYSTEM_TOPICS
-from chronik.metadata.raft_store import RaftStore
-from chronik.metadata.store import StoreClosed
+from chronik.metadata.stores.raft_store import RaftStore
+from chronik.metadata.stores.store import StoreClosed
 from chronik.news import News
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.quorum.driver import RaftDriver

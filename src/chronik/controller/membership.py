@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from chronik.metadata.raft_store import RaftStore
+from chronik.metadata.stores.raft_store import RaftStore
 from chronik.peers.call_kinds import CallKind
 from chronik.peers.calls import TypedCall
 from chronik.quorum.driver import RaftDriver

@@ -9,7 +9,7 @@ import msgspec
 
 from chronik.ids import ZERO_ID
 from chronik.metadata.image import Image
-from chronik.metadata.store import MetadataStore
+from chronik.metadata.stores.store import MetadataStore
 
 OFFSET_UNKNOWN: Final = -1
 TIME_UNKNOWN: Final = -1

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from chronik.controller.quorum import OFFSET_UNKNOWN, TIME_UNKNOWN, Quorum, QuorumMember
-from chronik.metadata.raft_store import RaftStore
+from chronik.metadata.stores.raft_store import RaftStore
 from chronik.peers.call_kinds import CallKind
 from chronik.peers.calls import CallRefused, CallTimedOut, PeerUnavailable, TypedCall
 from chronik.protocol.errors import ErrorCode, KafkaError

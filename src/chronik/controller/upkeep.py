@@ -12,8 +12,8 @@ from chronik.controller.leader_balance import partitions_out_of_balance
 from chronik.controller.leaderless import Leaderless, leaderless_partitions, may_be_elected_uncleanly
 from chronik.metadata.commands import NO_LEADER, PARTITIONS_PER_COMMAND_MAX, ElectLeaders, PartitionKey
 from chronik.metadata.delta import Delta
-from chronik.metadata.raft_store import RaftStore
 from chronik.metadata.records import Topic
+from chronik.metadata.stores.raft_store import RaftStore
 
 logger = logging.getLogger("chronik.controller")
 

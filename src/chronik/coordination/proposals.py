@@ -16,7 +16,7 @@ from chronik.errors import StorageFailed
 from chronik.metadata.commands import Command
 from chronik.metadata.image import Image
 from chronik.metadata.records import Result
-from chronik.metadata.store import Acks, StoreClosed
+from chronik.metadata.stores.store import Acks, StoreClosed
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 WAVE_ENTRIES_MAX: Final = 1_000

@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 
 from chronik.metadata.commands import NO_EPOCH
 from chronik.metadata.delta import Delta
-from chronik.metadata.local_store import LocalStore
 from chronik.metadata.records import Topic
-from chronik.metadata.store import MetadataStore
+from chronik.metadata.stores.local_store import LocalStore
+from chronik.metadata.stores.store import MetadataStore
 
 
 class Tenure(NamedTuple):

@@ -36,7 +36,7 @@ from chronik.groups.requests import (
 from chronik.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from chronik.metadata.commands import DeleteOffsets, OffsetKey
 from chronik.metadata.names import OFFSETS_TOPIC
-from chronik.metadata.store import Acks
+from chronik.metadata.stores.store import Acks
 from chronik.protocol.errors import ErrorCode
 
 

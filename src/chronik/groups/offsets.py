@@ -42,7 +42,7 @@ from chronik.metadata.image import Image
 from chronik.metadata.offsets import OFFSET_BYTES, OffsetSizes
 from chronik.metadata.records import CommittedOffset, Group, Result
 from chronik.metadata.slices import in_slices
-from chronik.metadata.store import Acks
+from chronik.metadata.stores.store import Acks
 from chronik.protocol.errors import ErrorCode
 
 log = logging.getLogger(__name__)

@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from chronik.files import FileCache, FileSystem
-from chronik.log import names
 from chronik.log.config import LogConfig
 from chronik.log.epochs import EpochHistory
-from chronik.log.index import SegmentIndex
+from chronik.log.files import names
+from chronik.log.files.index import SegmentIndex
 from chronik.log.producers import ProducerStates
 from chronik.log.segment import NO_TIMESTAMP, Piece, Segment
 from chronik.protocol.batch import (

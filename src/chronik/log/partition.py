@@ -15,11 +15,12 @@ from collections.abc import Callable, Sequence
 from chronik.clock import Clock
 from chronik.errors import InvariantBroken, invariant
 from chronik.files import Buffer, FileCache, FileSystem
-from chronik.log import names, retention, times
+from chronik.log import retention, times
 from chronik.log.appends import AppendInfo, AppendOrigin, check_replicated
 from chronik.log.compaction import Compaction, plan_compaction
 from chronik.log.config import LogConfig
-from chronik.log.offset_file import OffsetFile, OffsetMarks
+from chronik.log.files import names
+from chronik.log.files.offset_file import OffsetFile, OffsetMarks
 from chronik.log.producers import ProducerStates
 from chronik.log.recovery import Recovered, recover
 from chronik.log.segment import Segment

@@ -12,12 +12,12 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from chronik.files import FileCache, FileSystem, folders_above, read_file
-from chronik.log import names
 from chronik.log.config import LONG_MAX
-from chronik.log.damage import SEARCH_BYTES_MAX
 from chronik.log.epochs import EpochHistory
-from chronik.log.offset_file import OffsetFile
-from chronik.log.scan import batch_at
+from chronik.log.files import names
+from chronik.log.files.damage import SEARCH_BYTES_MAX
+from chronik.log.files.offset_file import OffsetFile
+from chronik.log.files.scan import batch_at
 from chronik.log.segment import Piece, Segment
 from chronik.protocol.batch import HEADER_BYTES
 

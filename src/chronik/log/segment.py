@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from chronik.files import Buffer, File, FileCache
 from chronik.limits import FRAME_BYTES_MAX
-from chronik.log import names
-from chronik.log.damage import next_good_behind
 from chronik.log.epochs import EpochHistory
-from chronik.log.index import IndexDamaged, IndexEntry, SegmentIndex
-from chronik.log.room import Room
-from chronik.log.scan import batch_at, claimed_size
+from chronik.log.files import names
+from chronik.log.files.damage import next_good_behind
+from chronik.log.files.index import IndexDamaged, IndexEntry, SegmentIndex
+from chronik.log.files.room import Room
+from chronik.log.files.scan import batch_at, claimed_size
 from chronik.protocol.batch import HEADER_BYTES, LENGTH_END, BatchHeader, parse_header
 from chronik.protocol.errors import CorruptRecords
 

@@ -9,7 +9,7 @@ from chronik.errors import invariant
 from chronik.files import FileCache
 from chronik.log.compaction import Compaction
 from chronik.log.config import LogConfig
-from chronik.log.index import ENTRY_BYTES
+from chronik.log.files.index import ENTRY_BYTES
 from chronik.log.segment import Segment
 from chronik.log.swaps import Swaps
 from chronik.log.sync import Unsynced

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from chronik.clock import Clock
 from chronik.files import FileCache, read_file
-from chronik.log import names
 from chronik.log.epochs import EpochHistory
+from chronik.log.files import names
 from chronik.log.producers import ProducerStates
 from chronik.log.segment import Segment
 from chronik.log.sync import Unsynced

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from chronik.files import FileCache
-from chronik.log import names
+from chronik.log.files import names
 from chronik.log.segment import Segment
 from chronik.log.sync import Unsynced
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from chronik.clock import Clock
 from chronik.files import File, FileCache, FileSystem
-from chronik.log import names
-from chronik.log.offset_file import OffsetFile
+from chronik.log.files import names
+from chronik.log.files.offset_file import OffsetFile
 
 
 @dataclass(slots=True, eq=False)

@@ -12,7 +12,7 @@ from chronik.config import Address, NodeConfig
 from chronik.configs.resolver import ConfigResolver
 from chronik.ids import new_id
 from chronik.metadata.commands import RegisterBroker
-from chronik.metadata.local_store import LocalStore
+from chronik.metadata.stores.local_store import LocalStore
 from chronik.node.data_folder import DataFolder
 from chronik.node.standing import Job
 

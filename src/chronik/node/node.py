@@ -15,12 +15,12 @@ from chronik.admin.topic_plans import TopicPlanner
 from chronik.admin.topics import TopicAdmin
 from chronik.api.routing.router import Interceptor, Router
 from chronik.api.shared.context import Services
-from chronik.broker.fetch_sessions import FetchSessions
 from chronik.broker.flusher import Flusher
 from chronik.broker.housekeeping import Housekeeping
-from chronik.broker.producer_ids import ProducerIds
-from chronik.broker.refusals import RefusedBatches
 from chronik.broker.replicas import Replicas
+from chronik.broker.requests.fetch_sessions import FetchSessions
+from chronik.broker.requests.producer_ids import ProducerIds
+from chronik.broker.requests.refusals import RefusedBatches
 from chronik.clock import Clock, SystemClock
 from chronik.config import Address, NodeConfig
 from chronik.configs.resolver import ConfigResolver
@@ -33,7 +33,7 @@ from chronik.ids import new_id
 from chronik.log.synced import SyncedOffsets
 from chronik.metadata.commands import AllocateProducerIds
 from chronik.metadata.names import OFFSETS_TOPIC
-from chronik.metadata.store import Acks
+from chronik.metadata.stores.store import Acks
 from chronik.node.alone import Alone
 from chronik.node.data_folder import SYNCED_OFFSETS_FILE, DataFolder
 from chronik.node.descriptors import Descriptors, claim_descriptors, shared_out

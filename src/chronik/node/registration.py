@@ -18,8 +18,8 @@ from chronik.controller.controller import Controller
 from chronik.controller.heartbeats import HEARTBEAT, NOT_ANSWERED, BrokerHeartbeat, HeartbeatAnswer
 from chronik.controller.liveness import GONE_SECONDS
 from chronik.metadata.commands import RegisterBroker
-from chronik.metadata.raft_store import RaftStore
-from chronik.metadata.store import StoreClosed
+from chronik.metadata.stores.raft_store import RaftStore
+from chronik.metadata.stores.store import StoreClosed
 from chronik.peers.calls import CallRefused, CallTimedOut, PeerUnavailable
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.quorum.driver import RaftDriver

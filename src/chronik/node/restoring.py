@@ -16,7 +16,7 @@ def known_directory(files: FileSystem, node_id: int, mode: Mode) -> bytes:
 
 
 def _known_standing_alone(files: FileSystem, node_id: int) -> bytes | None:
-    from chronik.metadata.journal import Journal
+    from chronik.metadata.stores.journal import Journal
 
     journal = Journal(files)
     try:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from chronik.broker.replicas import Replicas
 from chronik.config import Address
 from chronik.configs.resolver import ConfigResolver
-from chronik.metadata.store import MetadataStore
+from chronik.metadata.stores.store import MetadataStore
 
 Job = Callable[[], Awaitable[None]]
 

@@ -13,7 +13,7 @@ from typing import Final
 from chronik.broker.replica import Replica
 from chronik.broker.replicas import Replicas
 from chronik.metadata.commands import OffsetCheckpoint, UpdatePartitionOffset
-from chronik.metadata.store import MetadataStore
+from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import KafkaError
 
 logger = logging.getLogger("chronik.replication")

@@ -28,7 +28,7 @@ from chronik.metadata.commands import (
 )
 from chronik.metadata.delta import Change, Delta
 from chronik.metadata.records import Broker, Partition
-from chronik.metadata.store import MetadataStore
+from chronik.metadata.stores.store import MetadataStore
 from chronik.news import News
 from chronik.protocol.errors import ErrorCode, KafkaError
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from chronik.broker.replicas import Replicas
 from chronik.clock import Clock
 from chronik.configs.resolver import ConfigResolver
-from chronik.metadata.store import MetadataStore
+from chronik.metadata.stores.store import MetadataStore
 from chronik.peers.calls import PeerCalls
 from chronik.replication.checkpoints import OffsetCheckpoints
 from chronik.replication.following import Following

@@ -18,7 +18,7 @@ from chronik.broker.replica import Replica
 from chronik.broker.replicas import Replicas
 from chronik.clock import Clock
 from chronik.limits import KIB, MIB
-from chronik.metadata.store import MetadataStore
+from chronik.metadata.stores.store import MetadataStore
 from chronik.news import News
 from chronik.peers.calls import CallRefused
 from chronik.protocol.errors import CorruptRecords, ErrorCode, KafkaError

@@ -13,7 +13,7 @@ from chronik.broker.replica import Replica
 from chronik.clock import Clock
 from chronik.configs.checks import LONG_MAX
 from chronik.configs.resolver import ConfigResolver
-from chronik.metadata.store import MetadataStore
+from chronik.metadata.stores.store import MetadataStore
 
 EVERY_REPLICA: Final = "*"
 

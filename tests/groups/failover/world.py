@@ -40,7 +40,7 @@ from chronik.metadata.image import Image
 from chronik.metadata.names import OFFSETS_TOPIC, coordinator_partition
 from chronik.metadata.records import Result
 from chronik.metadata.sessions import answer_known
-from chronik.metadata.store import Acks, StoreClosed, Subscriber
+from chronik.metadata.stores.store import Acks, StoreClosed, Subscriber
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 from .virtual_time import VirtualClock

@@ -13,8 +13,8 @@ import pytest
 
 from chronik.files import RealFiles
 from chronik.log.config import LogConfig
-from chronik.log.names import LOG, offset_name, swap_name
-from chronik.log.offset_file import OffsetFile
+from chronik.log.files.names import LOG, offset_name, swap_name
+from chronik.log.files.offset_file import OffsetFile
 from chronik.pipeline.audit.findings import Kind, Place
 from chronik.pipeline.audit.folders import agreed_end, epochs_of
 from chronik.pipeline.audit.logs import stretches, surviving

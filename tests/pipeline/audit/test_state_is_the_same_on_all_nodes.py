@@ -12,8 +12,8 @@ from chronik.errors import StorageFailed
 from chronik.files import RealFiles
 from chronik.ids import new_id
 from chronik.metadata.commands import Command, CreateCluster, Envelope, RegisterBroker, encode_command
-from chronik.metadata.journal import Journal
 from chronik.metadata.snapshot import encode_snapshot
+from chronik.metadata.stores.journal import Journal
 from chronik.node.data_folder import DataFolder
 from chronik.node.identity import IDENTITY_FILE, Mode
 from chronik.pipeline.audit.findings import Finding, Kind

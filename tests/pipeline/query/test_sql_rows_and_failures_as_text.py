@@ -94,7 +94,7 @@ def test_what_failed_in_a_task_is_told_without_its_traceback() -> None:
 
 
 def test_tasks_that_are_done_move_a_bar() -> None:
-    from chronik.cli.pipeline_sql import _to_bar
+    from chronik.cli.pipeline.sql import _to_bar
     from chronik.pipeline.journal.bars import Bar
 
     bar = Bar("query", unit="tasks", stream=StringIO())

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from chronik.api.shared.context import Services
 from chronik.api.shared.leaders import partition_of
-from chronik.broker.fetch_sessions import FetchPartition
 from chronik.broker.replica import Replica
+from chronik.broker.requests.fetch_sessions import FetchPartition
 from chronik.protocol.batch import end_offset
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.fetch import EpochEndOffset, LeaderIdAndEpoch, PartitionData

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from chronik.api.shared.context import Services
-from chronik.broker.fetch_sessions import FetchPartition
+from chronik.broker.requests.fetch_sessions import FetchPartition
 from chronik.limits import FETCH_RESPONSE_BYTES_MAX, MIB
 from chronik.protocol.batch import end_offset
 from chronik.protocol.budget import Budget

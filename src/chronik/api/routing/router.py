@@ -25,7 +25,7 @@ from chronik.limits import (
     DECODED_AT_ONCE_BYTES_MAX,
     PLAIN_REQUEST_BYTES_MAX,
 )
-from chronik.metadata.store import StoreClosed
+from chronik.metadata.stores.store import StoreClosed
 from chronik.protocol.apis import API_VERSIONS_KEY, APIS, FETCH_KEY, PRODUCE_KEY
 from chronik.protocol.codec import (
     MalformedMessage,

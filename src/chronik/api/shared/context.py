@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from chronik.admin.topics import TopicAdmin
 from chronik.api.shared.topic_bytes import TopicBytes
-from chronik.broker.fetch_sessions import FetchSessions
-from chronik.broker.openings import Openings
-from chronik.broker.producer_ids import ProducerIds
-from chronik.broker.refusals import RefusedBatches
 from chronik.broker.replicas import Replicas
+from chronik.broker.requests.fetch_sessions import FetchSessions
+from chronik.broker.requests.openings import Openings
+from chronik.broker.requests.producer_ids import ProducerIds
+from chronik.broker.requests.refusals import RefusedBatches
 from chronik.clock import Clock
 from chronik.config import NodeConfig
 from chronik.configs.resolver import ConfigResolver
@@ -21,7 +21,7 @@ from chronik.coordination.tenure import Coordinators
 from chronik.exchange import Hurry, Outbox, Peer
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.metadata.image import Image
-from chronik.metadata.store import MetadataStore
+from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.schema import Response
 
 

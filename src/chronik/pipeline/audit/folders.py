@@ -16,10 +16,10 @@ import msgspec
 
 from chronik.errors import ChronikError, StorageFailed
 from chronik.files import FileCache, read_file
-from chronik.log import names
 from chronik.log.epochs import EpochHistory
-from chronik.log.index import IndexDamaged, IndexEntry, SegmentIndex
-from chronik.log.offset_file import OffsetFile
+from chronik.log.files import names
+from chronik.log.files.index import IndexDamaged, IndexEntry, SegmentIndex
+from chronik.log.files.offset_file import OffsetFile
 from chronik.log.synced import SyncedOffsets
 from chronik.node.data_folder import SYNCED_OFFSETS_FILE
 from chronik.node.identity import IDENTITY_FILE, Identity

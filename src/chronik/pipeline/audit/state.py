@@ -21,8 +21,8 @@ from chronik.errors import ChronikError, DataDamaged
 from chronik.files import FileSystem, read_file
 from chronik.metadata.image import Image
 from chronik.metadata.image_machine import ImageMachine
-from chronik.metadata.journal import FOLDER as ALONE_FOLDER
 from chronik.metadata.snapshot import decode_snapshot
+from chronik.metadata.stores.journal import FOLDER as ALONE_FOLDER
 from chronik.pipeline.audit.findings import Finding, Kind
 from chronik.pipeline.audit.folders import CannotLook, NodeFolder
 from chronik.pipeline.audit.readonly import ReadOnlyFiles

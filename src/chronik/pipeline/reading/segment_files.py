@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from chronik.log import names
+from chronik.log.files import names
 
 LISTINGS_MAX: Final = 20
 """Until two in a row agree. A file gets another name every few seconds at most, and a listing takes microseconds."""

@@ -8,8 +8,8 @@ import threading
 from pathlib import Path
 
 from chronik.cli.arguments import add_debug_argument
-from chronik.cli.demo_orders import TOPIC, orders, told_apart
-from chronik.cli.demo_steps import note, step
+from chronik.cli.demo.orders import TOPIC, orders, told_apart
+from chronik.cli.demo.steps import note, step
 from chronik.client.admin import NewTopic, create_topics
 from chronik.client.consumer import read_all
 from chronik.client.producer import Producer
@@ -105,6 +105,6 @@ def _show_pipeline(nodes: Cluster, tables: Path) -> None:
     except ChronikError as error:
         note(f"the rest of the demo is left out: {error}")
         return
-    from chronik.cli.demo_pipeline import show
+    from chronik.cli.demo.pipeline import show
 
     show(nodes, tables)

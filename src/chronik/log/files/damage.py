@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from chronik.log.epochs import EpochHistory
-from chronik.log.index import IndexDamaged, SegmentIndex
-from chronik.log.scan import Anchor, batch_at, next_good
+from chronik.log.files.index import IndexDamaged, SegmentIndex
+from chronik.log.files.scan import Anchor, batch_at, next_good
 
 # How far behind damage the next good batch is searched for when the index does not help.
 SEARCH_BYTES_MAX = 64 << 20

@@ -27,7 +27,7 @@ from chronik.metadata.image import Image
 from chronik.metadata.image_machine import ImageMachine
 from chronik.metadata.records import Result
 from chronik.metadata.sessions import LIFE_ENDED, RESULTS_KEPT_MAX, is_over
-from chronik.metadata.store import BARRIER_SECONDS, Acks, StoreClosed, Subscriber
+from chronik.metadata.stores.store import BARRIER_SECONDS, Acks, StoreClosed, Subscriber
 from chronik.news import News
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.quorum.driver import RaftDriver

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from chronik.cli.demo_orders import TOPIC, orders
-from chronik.cli.demo_steps import note, step
+from chronik.cli.demo.orders import TOPIC, orders
+from chronik.cli.demo.steps import note, step
 from chronik.cli.output import table
 from chronik.client.producer import Producer
 from chronik.errors import invariant

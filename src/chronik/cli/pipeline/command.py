@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from chronik.cli import pipeline_audit, pipeline_run, pipeline_sql, pipeline_status, pipeline_tables
 from chronik.cli.arguments import add_debug_argument, add_json_argument
 from chronik.cli.output import print_json, table
+from chronik.cli.pipeline import audit as pipeline_audit
+from chronik.cli.pipeline import run as pipeline_run
+from chronik.cli.pipeline import sql as pipeline_sql
+from chronik.cli.pipeline import status as pipeline_status
+from chronik.cli.pipeline import tables as pipeline_tables
 
 EXIT_OK, EXIT_WRONG = 0, 1
 

@@ -31,10 +31,10 @@ from chronik.metadata.commands import (
 )
 from chronik.metadata.delta import Delta, difference
 from chronik.metadata.image import FrozenImage, Image
-from chronik.metadata.journal import Journal
 from chronik.metadata.records import Result
 from chronik.metadata.snapshot import encode_snapshot
-from chronik.metadata.store import BARRIER_SECONDS, Acks, StoreClosed, Subscriber
+from chronik.metadata.stores.journal import Journal
+from chronik.metadata.stores.store import BARRIER_SECONDS, Acks, StoreClosed, Subscriber
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.wal.snapshots import SnapshotWriter
 
