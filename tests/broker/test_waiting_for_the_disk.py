@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -25,8 +26,7 @@ class BusyLog:
     needs_sync = True
     is_syncing = False
     log_end_offset = synced_offset = log_start_offset = 0
-
-    def assign_epoch(self, epoch: int, start_offset: int) -> None: ...
+    epochs = SimpleNamespace(assign=lambda epoch, start_offset: None)
 
     def begin_sync(self) -> SyncTicket:
         return cast(SyncTicket, object())
