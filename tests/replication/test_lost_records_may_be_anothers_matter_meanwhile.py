@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from chronik.broker.flusher import Flushable
 from chronik.broker.replica import Replica
 from chronik.metadata.commands import (
     DeleteTopic,
@@ -52,17 +53,17 @@ def test_a_partition_may_get_another_leader_while_the_log_of_one_before_it_waits
         for index in range(2):
             rig.command(SetPartitionLeader(TOPIC_ID, index, FOLLOWER))
         rig.command(ReportLostRecords(LEADER, rig.epoch_of(LEADER), (PartitionKey(TOPIC_ID, 0),)))
-        waited: list[Replica] = []
+        waited: list[Flushable] = []
 
-        async def settled(replica: Replica) -> None:
+        async def settled(log: Flushable) -> None:
             if not waited:
-                waited.append(replica)
+                waited.append(log)
                 rig.command(change)
 
         rig.replicas._flusher.settled = settled  # type: ignore[assignment, method-assign]
         running = asyncio.ensure_future(following.run())
         await asyncio.sleep(3 * LEAVING_SECONDS)
-        assert waited == [first]
+        assert waited == [first.syncs]
         assert not running.done()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
