@@ -30,6 +30,7 @@ FLOORS = (
     {"protocol"},
     {"files"},
     {"config", "limits", "logs"},
+    {"listeners"},
     {"clock", "crc", "errors", "exchange", "ids", "log_levels", "news", "shown"},
 )
 FLOOR = {room: -number for number, rooms in enumerate(FLOORS) for room in rooms}

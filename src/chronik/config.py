@@ -3,42 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from chronik.errors import ConfigError
+from chronik.listeners import ADVERTISED, LISTENERS, PLAINTEXT, ListenerConfig, named_listeners, one_listener
+from chronik.listeners import VALUE_LETTERS_MAX as VALUE_LETTERS_MAX
+from chronik.listeners import Address as Address
 from chronik.shown import shortened
 
 FLUSH_MODES = ("group", "os")
 
 SECRET_WORDS = ("secret", "secert", "password", "passphrase", "token", "jaas")
 """Keys with one of these are secrets; Kafka's own configs among them, and a common slip."""
-
-VALUE_LETTERS_MAX = 200
-"""Of a wrong value that is repeated in an error."""
-
-
-class Address(NamedTuple):
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
-
-    @classmethod
-    def parse(cls, text: str) -> Address:
-        host, colon, port = text.rpartition(":")
-        host = host.strip("[]")
-        if not colon or not host or not port.isdigit() or int(port) > 65535:
-            raise ValueError("HOST:PORT, such as 127.0.0.1:9092")
-        return cls(host, int(port))
-
-
-EVERYWHERE = ("0.0.0.0", "::")
-"""A node can listen on these, but no client of another machine can connect to them: Kafka refuses it too."""
 
 DEFAULT_KAFKA_ADDRESS = Address("127.0.0.1", 9092)
 
@@ -56,6 +35,7 @@ class NodeConfig:
     node_id: int = 1
     data_dir: Path = Path("data")
     kafka: Address = DEFAULT_KAFKA_ADDRESS
+    """Where clients connect, unless `broker` has Kafka's "listeners"; of those it is the main one."""
     http: Address | None = None
     """Health, metrics and status; none unless set."""
     advertised: Address | None = None
@@ -85,26 +65,40 @@ class NodeConfig:
     broker: Mapping[str, str] = field(default_factory=dict)
     """Kafka's own broker configs by their own names, such as "num.partitions"."""
 
+    @property
+    def listeners(self) -> tuple[ListenerConfig, ...]:
+        """The main one first. Raises ConfigError."""
+        if LISTENERS not in self.broker and ADVERTISED not in self.broker:
+            return one_listener(self.kafka, self.advertised)
+        return named_listeners({LISTENERS: f"{PLAINTEXT}://{self.kafka}"} | dict(self.broker))
+
 
 def load_config(path: Path | None, environment: Mapping[str, str] | None = None, **overrides: Any) -> NodeConfig:
     """Defaults, then the file, then the environment, then what was given on the command line.
 
     Raises ConfigError with the source, the key and what is expected there.
     """
-    config = NodeConfig()
-    if path is not None:
-        config = _merge(config, _read_toml(path), str(path))
     environment = os.environ if environment is None else environment
     known = {key_field.name for key_field in fields(NodeConfig)} - {"broker", "peers"}
     found = {key: environment[name] for key in sorted(known) if (name := f"CHRONIK_{key.upper()}") in environment}
-    config = _merge(config, found, "environment CHRONIK_…")
-    config = _merge(config, {key: value for key, value in overrides.items() if value is not None}, "command line")
+    sources: list[tuple[Mapping[str, Any], str]] = [(_read_toml(path), str(path))] if path is not None else []
+    sources.append((found, "environment CHRONIK_…"))
+    sources.append(({key: value for key, value in overrides.items() if value is not None}, "command line"))
+    config = NodeConfig()
+    for values, source in sources:
+        config = _merge(config, values, source)
     if config.peers and config.node_id not in {peer.id for peer in config.peers}:
         raise ConfigError(f"node_id = {config.node_id}: expected one of the ids in [[peers]]")
-    if config.advertised is None and config.kafka.host in EVERYWHERE:
-        told = "expected advertised = \"HOST:PORT\" beside it, for clients to connect to"
-        raise ConfigError(f"kafka = {str(config.kafka)!r}: {told}")
-    return config
+    return _with_listeners(config, {key for values, _ in sources for key in values})
+
+
+def _with_listeners(config: NodeConfig, given: Collection[str]) -> NodeConfig:
+    """Raises ConfigError."""
+    for key, others in {"kafka": {LISTENERS}, "advertised": {LISTENERS, ADVERTISED}}.items():
+        if key in given and (beside := sorted(others & config.broker.keys())):
+            raise ConfigError(f"{key} = {str(getattr(config, key))!r}: expected no {beside[0]} in [broker] beside it")
+    main = config.listeners[0]
+    return replace(config, kafka=main.address) if LISTENERS in config.broker else config
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
