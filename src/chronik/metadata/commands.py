@@ -4,7 +4,8 @@ A command carries all that its effect depends on: ids are chosen and times are r
 every node that applies it ends in the same state. On disk and between nodes it is MessagePack: `[kind, field, ...]`.
 
 Kinds are forever: a kind is never reused or given another meaning. A field may be added only at the end and with a
-default; a node that does not know the field, or the kind, raises `UnknownCommand` and stops rather than guess.
+default, and is named in `levels`; a node that does not know the field, or the kind, raises `UnknownCommand` and stops
+rather than guess.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from chronik.errors import ChronikError
+from chronik.metadata.levels import written
 
 NO_LEADER: Final = -1
 """A partition whose in-sync replicas are all away."""
@@ -104,12 +106,21 @@ class AllocateProducerIds(Base, frozen=True, tag=5):
 # --- brokers ------------------------------------------------------------------------------------------------------
 
 
+class Endpoint(Part, frozen=True):
+    """A listener of a broker, and where its clients find it."""
+
+    listener: Annotated[str, Meta(min_length=1)]
+    host: str
+    port: Port
+
+
 class RegisterBroker(Base, frozen=True, tag=10):
     """A broker has started. The result's `value` is its broker epoch: the log index of the registration.
 
     A new incarnation may have lost what it had not synced, so the leader epoch of every partition it led goes up: the
     same epoch and offset never hold different data. Unless it `is_durable`, and had synced whatever it acknowledged, it
-    leaves every ISR that has other members, too.
+    leaves every ISR that has other members, too. `host` and `port` are those of its main listener. Without `listeners`
+    that is the only one, and called PLAINTEXT.
     """
 
     broker_id: BrokerId
@@ -119,6 +130,7 @@ class RegisterBroker(Base, frozen=True, tag=10):
     incarnation: Id
     directory_id: Id
     is_durable: bool = False
+    listeners: tuple[Endpoint, ...] = ()
 
 
 class UpdateBrokerStatus(Base, frozen=True, tag=11):
@@ -444,7 +456,10 @@ _decoder = msgspec.msgpack.Decoder(Envelope)
 
 
 def encode_command(envelope: Envelope) -> bytes:
-    return _encoder.encode(envelope)
+    command = written(envelope.command)
+    if command is envelope.command:
+        return _encoder.encode(envelope)
+    return _encoder.encode((*msgspec.structs.astuple(envelope)[:-1], command))
 
 
 def decode_command(data: bytes | memoryview) -> Envelope:

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from chronik.metadata.records import Partition, Result, Topic
+from chronik.metadata.levels import written
+from chronik.metadata.records import Broker, Partition, Result, Topic
 from chronik.metadata.sessions import Session, SessionRecord
 
 HASH_BITS: Final = 128
@@ -28,6 +29,10 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 def record_hash(*key_and_value: Any) -> int:
     """`key_and_value` starts with the kind, then what names the record, then what it holds."""
     return int.from_bytes(blake2b(_encode(key_and_value), digest_size=HASH_BITS // 8).digest(), "little")
+
+
+def broker_hash(broker: Broker) -> int:
+    return record_hash(BROKER, written(broker))
 
 
 def topic_hash(topic: Topic) -> int:

@@ -6,16 +6,19 @@ it was, without a copy.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import msgspec
 
-from chronik.metadata.commands import NO_LEADER, BrokerStatus, GroupMember
+from chronik.listeners import PLAINTEXT
+from chronik.metadata.commands import NO_LEADER, BrokerStatus, Endpoint, GroupMember
 from chronik.protocol.errors import ErrorCode
 
 __all__ = ["Broker", "CommittedOffset", "Failure", "Group", "GroupMember", "Node", "Partition", "Result", "Topic"]
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """Stored as an array; a field may be added only at the end and with a default."""
+    """Stored as an array; a field may be added only at the end and with a default, and is named in `levels`."""
 
 
 class Node(Record, frozen=True):
@@ -27,8 +30,18 @@ class Node(Record, frozen=True):
     voter: bool
 
 
+class Place(Protocol):
+    """Somewhere to connect to."""
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
+
 class Broker(Record, frozen=True):
-    """`epoch` is the log index at which this incarnation was registered."""
+    """`epoch` is the log index at which this incarnation was registered; for `listeners` see `RegisterBroker`."""
 
     id: int
     host: str
@@ -38,6 +51,18 @@ class Broker(Record, frozen=True):
     epoch: int
     incarnation: bytes
     directory_id: bytes
+    listeners: tuple[Endpoint, ...] = ()
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Of all its listeners, the main one first."""
+        return self.listeners or (Endpoint(PLAINTEXT, self.host, self.port),)
+
+    def place(self, listener: str) -> Place | None:
+        """Where clients of that listener find it; None when it has none of that name."""
+        if not self.listeners:
+            return self if listener == PLAINTEXT else None
+        return next((each for each in self.listeners if each.listener == listener), None)
 
     @property
     def online(self) -> bool:

@@ -16,6 +16,7 @@ from chronik.errors import DataDamaged, invariant
 from chronik.metadata import hashing
 from chronik.metadata.hashing import (
     HASH_MASK,
+    broker_hash,
     partitions_hash,
     record_hash,
     results_hash,
@@ -23,6 +24,7 @@ from chronik.metadata.hashing import (
     topic_hash,
 )
 from chronik.metadata.image import FrozenImage, Image
+from chronik.metadata.levels import written
 from chronik.metadata.records import Broker, CommittedOffset, Group, Node, Partition, Record, Topic
 from chronik.metadata.sessions import SessionRecord
 from chronik.metadata.writer import ImageWriter
@@ -126,7 +128,7 @@ def encode_snapshot(frozen: FrozenImage) -> Iterator[bytes]:
         if entries and weight + entry_weight > CHUNK_RECORDS:
             yield _encoder.encode(entries)
             entries, weight = [], 0
-        entries.append(entry)
+        entries.append(written(entry))
         total += _hash_of(entry)
         weight += entry_weight
     invariant(total & HASH_MASK == frozen.state_hash, f"the records at {frozen.applied_index} do not match their hash")
@@ -233,7 +235,7 @@ def _hash_of(entry: Entry) -> int:
         case NodeEntry(node):
             return record_hash(hashing.NODE, node)
         case BrokerEntry(broker):
-            return record_hash(hashing.BROKER, broker)
+            return broker_hash(broker)
         case BrokerConfigEntry(broker_id, configs):
             return record_hash(hashing.BROKER_CONFIG, broker_id, configs)
         case FeatureEntry(name, level):

@@ -11,6 +11,7 @@ from chronik.metadata import hashing
 from chronik.metadata.delta import Change, Delta, in_order
 from chronik.metadata.hashing import (
     HASH_MASK,
+    broker_hash,
     partitions_hash,
     record_hash,
     results_hash,
@@ -81,15 +82,15 @@ class ImageWriter:
     def put_broker(self, broker: Broker) -> None:
         old = self.image._brokers.get(broker.id)
         self._old_brokers.setdefault(broker.id, old)
-        self._hash_change += record_hash(hashing.BROKER, broker)
+        self._hash_change += broker_hash(broker)
         if old is not None:
-            self._hash_change -= record_hash(hashing.BROKER, old)
+            self._hash_change -= broker_hash(old)
         self.image._brokers[broker.id] = broker
 
     def remove_broker(self, broker_id: int) -> None:
         old = self.image._brokers.pop(broker_id)
         self._old_brokers.setdefault(broker_id, old)
-        self._hash_change -= record_hash(hashing.BROKER, old)
+        self._hash_change -= broker_hash(old)
 
     def set_broker_configs(self, broker_id: int, configs: dict[str, str]) -> None:
         tables = self.image._broker_configs

@@ -42,6 +42,7 @@ def register_broker(writer: ImageWriter, command: RegisterBroker, index: int) ->
         epoch=index,
         incarnation=command.incarnation,
         directory_id=command.directory_id,
+        listeners=command.listeners,
     )
     writer.put_broker(broker)
     if known is not None and known.directory_id != command.directory_id:
