@@ -29,9 +29,9 @@ FLOORS = (
     {"log", "wal"},
     {"protocol"},
     {"files"},
-    {"config", "limits", "logs"},
+    {"config", "exchange", "limits", "logs"},
     {"listeners"},
-    {"clock", "crc", "errors", "exchange", "ids", "log_levels", "news", "shown"},
+    {"clock", "crc", "errors", "ids", "log_levels", "news", "shown"},
 )
 FLOOR = {room: -number for number, rooms in enumerate(FLOORS) for room in rooms}
 BROUGHT_IN = {

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from chronik.listeners import PLAINTEXT
+
 Buffer = bytes | bytearray | memoryview
 Response = Sequence[Buffer] | None
 """The buffers of one response frame; None for a request that gets no answer."""
@@ -24,6 +26,8 @@ class Peer:
     port: int
     number: int
     """Counts connections since the start of the node."""
+    listener: str = PLAINTEXT
+    """The name of the listener that it came by."""
     software: str = ""
     """Name and version, once the client has told."""
     was_sent_away: bool = False

@@ -11,11 +11,10 @@ import msgspec
 import pytest
 
 from chronik.clock import Clock
-from chronik.config import Address
 from chronik.controller.controller import Controller
 from chronik.controller.heartbeats import BrokerHeartbeat, HeartbeatAnswer
 from chronik.controller.liveness import GONE_SECONDS, Liveness
-from chronik.metadata.commands import BrokerStatus
+from chronik.metadata.commands import BrokerStatus, RegisterBroker
 from chronik.metadata.records import Broker
 from chronik.metadata.stores.raft_store import RaftStore
 from chronik.node.registration import HEARTBEAT_SECONDS_MAX, HEARTBEATS_PER_SESSION, Registration
@@ -52,12 +51,8 @@ class World:
             cast(RaftDriver, driver),
             cast(Controller, None),
             clock,
-            BROKER,
-            Address("localhost", 9092),
-            None,
-            bytes(16),
+            RegisterBroker(BROKER, "localhost", 9092, None, bytes(16), bytes(16), is_durable=True),
             session_seconds,
-            is_durable=True,
         )
 
     @property

@@ -87,8 +87,8 @@ async def not_reading(address: Address) -> tuple[asyncio.StreamReader, asyncio.S
 
 @asynccontextmanager
 async def listening(echo: Echo, limits: ListenerLimits | None = None) -> AsyncIterator[tuple[Listener, Address]]:
-    listener = Listener(Address("127.0.0.1", 0), echo, limits)
-    address = await listener.bind()
+    listener = Listener({"PLAINTEXT": Address("127.0.0.1", 0)}, echo, limits)
+    address = (await listener.bind())["PLAINTEXT"]
     await listener.serve()
     try:
         yield listener, address

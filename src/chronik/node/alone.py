@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from chronik.broker.replicas import Replicas
 from chronik.clock import Clock
-from chronik.config import Address, NodeConfig
+from chronik.config import NodeConfig
 from chronik.configs.resolver import ConfigResolver
 from chronik.ids import new_id
-from chronik.metadata.commands import RegisterBroker
+from chronik.metadata.commands import Endpoint
 from chronik.metadata.stores.local_store import LocalStore
 from chronik.node.data_folder import DataFolder
-from chronik.node.standing import Job
+from chronik.node.standing import Job, registered_as
 
 logger = logging.getLogger("chronik.node")
 
@@ -55,21 +55,14 @@ class Alone:
     async def bind(self) -> None:
         """It has no port but the clients'."""
 
-    async def join(self, advertised: Address) -> None:
+    async def join(self, endpoints: tuple[Endpoint, ...]) -> None:
         """Raises ConfigError when folder and metadata do not belong together."""
         self._folder.belongs_to(self.store.image.cluster_id)
         known = self.store.image.brokers.get(self._config.node_id)
         if known is not None:
             self._folder.is_directory(known.directory_id)
         result = await self.store.propose(
-            RegisterBroker(
-                broker_id=self._config.node_id,
-                host=advertised.host,
-                port=advertised.port,
-                rack=self._config.rack,
-                incarnation=new_id(),
-                directory_id=self._folder.directory_id,
-            )
+            registered_as(self._config, endpoints, self._folder.directory_id, new_id(), is_durable=False)
         )
         self.broker_epoch = result.value
         logger.info("registered broker %d with epoch %d", self._config.node_id, result.value)

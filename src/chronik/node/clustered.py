@@ -8,19 +8,19 @@ from typing import Any, Final
 
 from chronik.broker.replicas import Replicas
 from chronik.clock import Clock
-from chronik.config import Address, NodeConfig
+from chronik.config import NodeConfig
 from chronik.configs.resolver import ConfigResolver
 from chronik.controller.controller import Controller
 from chronik.controller.quorum_store import QuorumStore
 from chronik.errors import ChronikError
 from chronik.ids import format_id
-from chronik.metadata.commands import BrokerStatus, UpdateBrokerStatus
+from chronik.metadata.commands import BrokerStatus, Endpoint, UpdateBrokerStatus
 from chronik.metadata.delta import Delta
 from chronik.node.data_folder import DataFolder
 from chronik.node.founding import Gate
 from chronik.node.membership_job import MembershipJob
 from chronik.node.registration import Registration
-from chronik.node.standing import Job
+from chronik.node.standing import Job, registered_as
 from chronik.peers.handshake import make_identity
 from chronik.peers.transport import PeerTransport
 from chronik.quorum.driver import RaftDriver
@@ -152,22 +152,20 @@ class Clustered:
     async def bind(self) -> None:
         await self._transport.bind()
 
-    async def join(self, advertised: Address) -> None:
+    async def join(self, endpoints: tuple[Endpoint, ...]) -> None:
         """Does not wait: without a quorum there is nobody to register with, and the ports answer all the same.
 
         Raises ConfigError when folder and metadata do not belong together."""
         self.store.subscribe(self._learn_cluster)
-        self._registration = Registration(
-            self.store,
-            self.driver,
-            self._controller,
-            self._clock,
-            self._config.node_id,
-            advertised,
-            self._config.rack,
+        command = registered_as(
+            self._config,
+            endpoints,
             self._folder.directory_id,
-            self._session_seconds,
+            self.store.incarnation,
             is_durable=self._config.flush == "group",
+        )
+        self._registration = Registration(
+            self.store, self.driver, self._controller, self._clock, command, self._session_seconds
         )
         if self._replicas is not None:
             self._registration.when_fenced.append(self._replicas.end_waits)

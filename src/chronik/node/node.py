@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from chronik.admin.topic_plans import TopicPlanner
@@ -31,7 +31,7 @@ from chronik.groups.config import GroupConfig
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.ids import new_id
 from chronik.log.synced import SyncedOffsets
-from chronik.metadata.commands import AllocateProducerIds
+from chronik.metadata.commands import AllocateProducerIds, Endpoint
 from chronik.metadata.names import OFFSETS_TOPIC
 from chronik.metadata.stores.store import Acks
 from chronik.node.alone import Alone
@@ -70,7 +70,6 @@ class Node:
         self._interceptor = interceptor
         self._restore_identity = restore_identity
         self._clock = clock or SystemClock()
-        self._address: Address = config.kafka
         self._failure: BaseException | None = None
         self._stopped: asyncio.Event | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -78,7 +77,7 @@ class Node:
         self.router: Router | None = None
 
     async def start(self) -> Address:
-        """Returns the address of the Kafka port when requests are answered.
+        """Returns the address of the main Kafka port when requests are answered.
 
         Raises ConfigError, DataFolderInUse, DataDamaged, StorageFailed or OSError; then nothing is left running.
         """
@@ -129,8 +128,10 @@ class Node:
         if self._config.http is not None:
             await self._serve_http(self._config.http, parts)
         config = self._config
-        logger.info("node %d answers Kafka clients on %s, data in %s", config.node_id, self._address, config.data_dir)
-        return self._address
+        bound = parts.services.bound
+        where = ", ".join(str(address) if len(bound) == 1 else f"{name}://{address}" for name, address in bound.items())
+        logger.info("node %d answers Kafka clients on %s, data in %s", config.node_id, where, config.data_dir)
+        return next(iter(bound.values()))
 
     def _parts(self, folder: DataFolder) -> _Parts:
         """Made, and not yet doing anything."""
@@ -190,7 +191,7 @@ class Node:
         )
         router = Router(services, self._fail, self._interceptor)
         listener = Listener(
-            config.kafka,
+            {listener.name: listener.address for listener in config.listeners},
             router.dispatch,
             _listener_limits(configs),
             services.outbox,
@@ -202,8 +203,8 @@ class Node:
     async def _open(self, parts: _Parts) -> None:
         """Ports are taken, and what is on disk is read."""
         store, replicas = parts.services.store, parts.services.replicas
-        self._address = await parts.listener.bind()
         self._undo.append(parts.listener.stop)
+        parts.services.bound.update(await parts.listener.bind())
         await parts.standing.bind()
         self._undo.append(store.close)
         await store.start()
@@ -219,7 +220,7 @@ class Node:
     async def _join(self, parts: _Parts) -> None:
         """The node takes its place among the others, and its jobs begin."""
         groups, replicas, standing = parts.services.groups, parts.services.replicas, parts.standing
-        await standing.join(self._advertised())
+        await standing.join(_endpoints(self._config, parts.services.bound))
         await groups.start()
         self._undo.append(groups.close)
         parts.services.store.subscribe(groups.follow)
@@ -257,10 +258,6 @@ class Node:
         await http.serve()
         logger.info("node %d tells how it is on http://%s", self._config.node_id, bound)
 
-    def _advertised(self) -> Address:
-        address = self._config.advertised or self._address
-        return Address(address.host, address.port or self._address.port)
-
     # Supervision
 
     def _supervise(self, jobs: list[Callable[[], Awaitable[None]]]) -> None:
@@ -291,6 +288,11 @@ class Node:
 async def _allocate_producer_ids(standing: Standing, node_id: int, count: int) -> int:
     result = await standing.store.propose(AllocateProducerIds(node_id, standing.broker_epoch, count))
     return result.value
+
+
+def _endpoints(config: NodeConfig, bound: Mapping[str, Address]) -> tuple[Endpoint, ...]:
+    told = ((listener.name, listener.told(bound[listener.name])) for listener in config.listeners)
+    return tuple(Endpoint(name, address.host, address.port) for name, address in told if address is not None)
 
 
 def _later(function: Callable[[], None]) -> Callable[[], Awaitable[None]]:

@@ -12,8 +12,9 @@ import math
 from collections.abc import Callable
 from typing import Final
 
+from msgspec.structs import replace
+
 from chronik.clock import Clock
-from chronik.config import Address
 from chronik.controller.controller import Controller
 from chronik.controller.heartbeats import HEARTBEAT, NOT_ANSWERED, BrokerHeartbeat, HeartbeatAnswer
 from chronik.controller.liveness import GONE_SECONDS
@@ -52,23 +53,16 @@ class Registration:
         driver: RaftDriver,
         controller: Controller,
         clock: Clock,
-        broker_id: int,
-        address: Address,
-        rack: str | None,
-        directory_id: bytes,
+        command: RegisterBroker,
         session_seconds: float,
-        *,
-        is_durable: bool,
     ) -> None:
+        """`command` is proposed at each registration, for the life that this node then has."""
         self._store = store
         self._driver = driver
         self._controller = controller
         self._clock = clock
-        self._broker_id = broker_id
-        self._address = address
-        self._rack = rack
-        self._directory_id = directory_id
-        self._is_durable = is_durable
+        self._command = command
+        self._broker_id = command.broker_id
         self._session_seconds = session_seconds
         self._beat_seconds = min(session_seconds / HEARTBEATS_PER_SESSION, HEARTBEAT_SECONDS_MAX)
         self._beats_under_way_max = math.ceil(BEAT_SESSIONS_MAX * session_seconds / self._beat_seconds)
@@ -135,17 +129,7 @@ class Registration:
         while True:
             asked_at = self._clock.monotonic()
             try:
-                result = await self._store.propose(
-                    RegisterBroker(
-                        broker_id=self._broker_id,
-                        host=self._address.host,
-                        port=self._address.port,
-                        rack=self._rack,
-                        incarnation=self._store.incarnation,
-                        directory_id=self._directory_id,
-                        is_durable=self._is_durable,
-                    )
-                )
+                result = await self._store.propose(replace(self._command, incarnation=self._store.incarnation))
             except KafkaError as error:
                 # The copy of another node's folder will never do; whatever else it is may pass.
                 level = logging.ERROR if error.code is ErrorCode.INVALID_REGISTRATION else logging.INFO

@@ -6,11 +6,30 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from chronik.broker.replicas import Replicas
-from chronik.config import Address
+from chronik.config import NodeConfig
 from chronik.configs.resolver import ConfigResolver
+from chronik.listeners import PLAINTEXT
+from chronik.metadata.commands import Endpoint, RegisterBroker
 from chronik.metadata.stores.store import MetadataStore
 
 Job = Callable[[], Awaitable[None]]
+
+
+def registered_as(
+    config: NodeConfig, endpoints: tuple[Endpoint, ...], directory_id: bytes, incarnation: bytes, *, is_durable: bool
+) -> RegisterBroker:
+    """How a broker registers itself whose clients find it at `endpoints`, the main one first."""
+    main = endpoints[0]
+    return RegisterBroker(
+        broker_id=config.node_id,
+        host=main.host,
+        port=main.port,
+        rack=config.rack,
+        incarnation=incarnation,
+        directory_id=directory_id,
+        is_durable=is_durable,
+        listeners=endpoints if len(endpoints) > 1 or main.listener != PLAINTEXT else (),
+    )
 
 
 class Standing(Protocol):
@@ -46,8 +65,9 @@ class Standing(Protocol):
     async def bind(self) -> None:
         """Takes the ports it needs. Raises OSError."""
 
-    async def join(self, advertised: Address) -> None:
-        """The store has started: takes this broker's place, or sees to it that it is taken as soon as can be."""
+    async def join(self, endpoints: tuple[Endpoint, ...]) -> None:
+        """The store has started: takes this broker's place, or sees to it that it is taken as soon as can be. Clients
+        find it at `endpoints`, the main one first."""
 
     async def leave(self) -> None:
         """The node stops on purpose: whoever goes on need not find out by silence. Bounded in time."""

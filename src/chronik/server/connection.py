@@ -70,7 +70,8 @@ class ConnectionOwner(Protocol):
 
 
 class Connection(asyncio.BufferedProtocol):
-    def __init__(self, listener: ConnectionOwner, number: int) -> None:
+    def __init__(self, listener: ConnectionOwner, name: str, number: int) -> None:
+        """Of a client who came by the listener that is called `name`."""
         self._listener = listener
         self._loop = listener.loop
         self._number = number
@@ -88,7 +89,7 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active = self._loop.time()
         self.frame_began: float | None = None  # since when the client owes the rest of a request
         self._pace = (0.0, 0)  # when it was last looked at how fast that comes, and how much of it was there
-        self.peer = Peer("?", 0, number)
+        self.peer = Peer("?", 0, number, name)
         self._transport: asyncio.Transport
 
     # The transport's side

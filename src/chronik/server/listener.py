@@ -1,11 +1,12 @@
-"""The Kafka port: accepts connections, keeps the limits they share, and stops without cutting off an answer."""
+"""The Kafka ports: accepts connections, keeps the limits they share, and stops without cutting off an answer."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from chronik.config import Address
 from chronik.exchange import Dispatch, Outbox
@@ -23,21 +24,22 @@ SWEEPS_PER_TIMEOUT = 10
 class Listener:
     def __init__(
         self,
-        address: Address,
+        addresses: Mapping[str, Address],
         dispatch: Dispatch,
         listener_limits: ListenerLimits | None = None,
         outbox: Outbox | None = None,
         connections_max: Callable[[], int] | None = None,
     ) -> None:
-        """`connections_max` is asked for each connection, where it is not the same for ever."""
-        self._address = address
+        """`addresses` are those of the listeners by their names. `connections_max` is asked for each connection, where
+        it is not the same for ever."""
+        self._addresses = addresses
         self.dispatch = dispatch
         self.limits = listener_limits or ListenerLimits()
         self.outbox = outbox or Outbox()
         self._connections_max = connections_max or (lambda: self.limits.connections)
         self.loop: asyncio.AbstractEventLoop
         self.turns: Turns
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
         self._accepted = 0
         self._stopping = False
@@ -46,29 +48,34 @@ class Listener:
         self._all_closed: asyncio.Event
         self._shared_scratch: memoryview | None = None
 
-    async def bind(self) -> Address:
-        """Takes the port, and returns its address (a port of 0 becomes a real one). Raises OSError."""
+    async def bind(self) -> dict[str, Address]:
+        """Takes the ports, and returns their addresses (a port of 0 becomes a real one). Raises OSError; call `stop`
+        then too."""
         self.loop = asyncio.get_running_loop()
         self.turns = Turns(self.loop.call_soon)
         self._all_closed = asyncio.Event()
-        self._server = await self.loop.create_server(
-            self._new_connection, self._address.host, self._address.port, backlog=BACKLOG, start_serving=False
-        )
-        bound = self._server.sockets[0].getsockname()
-        return Address(self._address.host, bound[1])
+        bound = {}
+        for name, address in self._addresses.items():
+            server = await self.loop.create_server(
+                partial(self._new_connection, name), address.host, address.port, backlog=BACKLOG, start_serving=False
+            )
+            self._servers.append(server)
+            bound[name] = Address(address.host, server.sockets[0].getsockname()[1])
+        return bound
 
     async def serve(self) -> None:
         """Accepts connections from now on."""
-        assert self._server is not None
-        await self._server.start_serving()
+        for server in self._servers:
+            await server.start_serving()
         self._schedule_sweep()
 
     async def stop(self) -> None:
         """No new connection or request; answers under way are finished, for `stop_seconds` at most."""
-        if self._server is None:
+        if not self._servers:
             return
         self._stopping = True
-        self._server.close()
+        for server in self._servers:
+            server.close()
         if self._sweep is not None:
             self._sweep.cancel()
         for connection in list(self._connections):
@@ -86,7 +93,7 @@ class Listener:
                 await asyncio.wait_for(self._all_closed.wait(), self.limits.linger_seconds + 1)
             except TimeoutError:
                 logger.warning("%d connections did not close", len(self._connections))
-        self._server = None
+        self._servers.clear()
 
     @property
     def connection_count(self) -> int:
@@ -97,9 +104,9 @@ class Listener:
         """For large requests."""
         return self._budget.total
 
-    def _new_connection(self) -> Connection:
+    def _new_connection(self, name: str) -> Connection:
         self._accepted += 1
-        return Connection(self, self._accepted)
+        return Connection(self, name, self._accepted)
 
     # What connections ask for
 

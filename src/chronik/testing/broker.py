@@ -19,6 +19,7 @@ from chronik.client.cluster import Cluster
 from chronik.client.consumer import read_all
 from chronik.client.records import ConsumedRecord
 from chronik.config import load_config
+from chronik.listeners import LISTENERS
 from chronik.protocol.apis import APIS
 from chronik.protocol.errors import ErrorCode
 from chronik.testing.control import BrokerFailed, ControlChannel
@@ -125,7 +126,8 @@ class Broker:
             )
         self._control = ControlChannel(self._process)
         try:
-            self._control.send({"data_dir": self.data_dir, "kafka": f"{HOST}:{self._port}"} | self._config)
+            place = {} if LISTENERS in self._config.get("broker", ()) else {"kafka": f"{HOST}:{self._port}"}
+            self._control.send({"data_dir": self.data_dir} | place | self._config)
             self._port = self._control.receive(START_SECONDS_MAX)["ready"]
         except BrokerFailed as failure:
             self.kill()

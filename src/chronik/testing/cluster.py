@@ -18,6 +18,7 @@ from chronik.client.errors import ClientError
 from chronik.config import Address
 from chronik.console.agreement import compare_states
 from chronik.console.ask import NodeSilent, ask_group, ask_ready, ask_status
+from chronik.listeners import LISTENERS
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from chronik.testing.broker import Broker
 from chronik.testing.control import BrokerFailed
@@ -42,7 +43,8 @@ class ClusterNode(Broker):
         self.node_id: int = config["node_id"]
         self.kafka = kafka
         self.http = http
-        super().__init__(folder, kafka=str(kafka), http=str(http), **config)
+        place = {} if LISTENERS in config.get("broker", ()) else {"kafka": str(kafka)}
+        super().__init__(folder, http=str(http), **place, **config)
         self._port = kafka.port
 
     def __repr__(self) -> str:

@@ -15,7 +15,7 @@ from chronik.broker.requests.openings import Openings
 from chronik.broker.requests.producer_ids import ProducerIds
 from chronik.broker.requests.refusals import RefusedBatches
 from chronik.clock import Clock
-from chronik.config import NodeConfig
+from chronik.config import Address, NodeConfig
 from chronik.configs.resolver import ConfigResolver
 from chronik.coordination.tenure import Coordinators
 from chronik.exchange import Hurry, Outbox, Peer
@@ -46,6 +46,8 @@ class Services:
     """Whether a node's port refuses connections, and it is not fenced for it yet. Clients are not sent there: Java's
     admin client would wait for such a broker, once it is no longer listed, until the call times out: KAFKA-20673."""
     refused_batches: RefusedBatches
+    bound: dict[str, Address] = field(default_factory=dict)
+    """Where this node listens, by listener; empty until its ports are taken."""
     openings: Openings = field(default_factory=Openings)
     topic_bytes: TopicBytes = field(default_factory=TopicBytes)
     outbox: Outbox = field(default_factory=Outbox)
@@ -69,6 +71,11 @@ class Context(NamedTuple):
     """Others wait behind it on its connection."""
     may_be_behind: bool = False
     """No majority has confirmed that the image holds all that was answered: nothing in it is certain but its past."""
+
+    @property
+    def listener(self) -> str:
+        """Brokers are named to a client by their addresses of the listener that it came by."""
+        return self.peer.listener
 
 
 class Pipelined(NamedTuple):
