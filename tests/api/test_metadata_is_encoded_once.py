@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from chronik.api import metadata
 from chronik.api.shared import long_answers
@@ -17,8 +18,10 @@ from chronik.metadata.commands import (
     CommitOffset,
     CreatePartitions,
     DeleteTopic,
+    Endpoint,
     OffsetCheckpoint,
     OffsetToCommit,
+    RegisterBroker,
     SetPartitionLeader,
     UpdateBrokerStatus,
     UpdatePartitionOffset,
@@ -26,8 +29,9 @@ from chronik.metadata.commands import (
 from chronik.protocol.apis import APIS
 from chronik.protocol.codec import encode, encode_element, encode_response
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from tests.metadata.world import World, assignment
+from tests.metadata.world import World, assignment, some_id
 
+USUAL = (Endpoint("PLAINTEXT", "host1", 9092),)
 VERSIONS = range(APIS[3].max_version + 1)
 
 
@@ -42,6 +46,7 @@ class Cluster:
             Services,
             SimpleNamespace(
                 image=self.world.image,
+                node_id=1,
                 controller_id=lambda: 2,
                 is_fenced=lambda: False,
                 is_gone=lambda broker_id: broker_id in self.gone,
@@ -60,19 +65,20 @@ class Cluster:
         self.world.accept(command)
         self.services.topic_bytes.follow(self.world.delta)
 
-    def frame(self, version: int, *names: str, operations: bool = False) -> bytes:
+    def frame(self, version: int, *names: str, operations: bool = False, listener: str = "PLAINTEXT") -> bytes:
         """An answer; that it is what the codec alone would write is looked at each time."""
         topics = [MetadataRequestTopic(name=name) for name in names] or (None if version else [])
         request = MetadataRequest(
             topics=topics, allow_auto_topic_creation=False, include_topic_authorized_operations=operations
         )
-        answer = metadata.handle(self.services, request, Context(version, "test", Peer("h", 1, 1)))
+        answer = metadata.handle(self.services, request, Context(version, "test", Peer("h", 1, 1, listener)))
         assert isinstance(answer, MetadataResponse)
         frame = b"".join(encode_response(5, version, answer))
         image = self.world.image
         for index, name in enumerate(names or sorted(image.topics)):
             if name in image.topics:
-                answer.topics[index] = metadata.topic_answer(image, image.topics[name], operations, self.gone)
+                form = version, operations, listener
+                answer.topics[index] = metadata.topic_answer(image, image.topics[name], form, self.gone)
         assert frame == b"".join(encode_response(5, version, answer))
         assert frame.endswith(encode(answer, version))
         return frame
@@ -136,6 +142,20 @@ def test_a_leader_that_is_gone_is_left_out_for_as_long_and_no_longer(cluster: Cl
     assert cluster.encoded == encoded
 
 
+def test_each_listener_has_bytes_of_its_own_until_brokers_change(cluster: Cluster) -> None:
+    outside = Endpoint("EXTERNAL", "example.org", 443)
+    command = RegisterBroker(1, "host1", 9092, None, some_id(77), some_id(1), True, (*USUAL, outside))
+    cluster.do(command)
+    inside, encoded = cluster.frame(12), cluster.encoded
+    from_outside = cluster.frame(12, listener="EXTERNAL")
+    assert from_outside != inside
+    assert cluster.frame(12, listener="EXTERNAL") == from_outside
+    assert cluster.frame(12) == inside
+    assert cluster.encoded == encoded + 2
+    cluster.do(replace(command, incarnation=some_id(78), listeners=()))
+    assert cluster.frame(12, listener="EXTERNAL") != from_outside
+
+
 def test_offsets_and_watermarks_do_not_count(cluster: Cluster) -> None:
     before, encoded = cluster.frame(12), cluster.encoded
     orders = cluster.world.image.topics["orders"]
@@ -150,5 +170,5 @@ def test_no_more_bytes_are_kept_than_the_limit(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("chronik.api.shared.topic_bytes.KEPT_BYTES_MAX", 100)
     kept = TopicBytes()
     for number in range(20):
-        assert kept.get(bytes([number]), (1, False), lambda: bytes(30)) == bytes(30)
+        assert kept.get(bytes([number]), (1, False, "PLAINTEXT"), lambda: bytes(30)) == bytes(30)
         assert sum(len(form) for forms in kept._kept.values() for form in forms.values()) == kept._size <= 100

@@ -38,7 +38,7 @@ IN_OTHER_UNITS = {"log.retention.ms", "log.roll.ms", "log.roll.jitter.ms", "log.
 OWN_DEFAULTS = {"group.initial.rebalance.delay.ms", "group.max.size", "max.connections", "replica.lag.time.max.ms"}
 """As docs/differences-from-kafka.md says, and why."""
 
-FIXED_HERE = {"listeners"}
+FIXED_HERE = {"listeners", "listener.security.protocol.map"}
 """Kafka opens and closes ports while it runs."""
 
 

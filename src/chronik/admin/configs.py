@@ -7,15 +7,17 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
 from functools import partial
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from chronik.admin.loggers import change_levels, describe_levels, refuse_other_nodes
 from chronik.admin.second_look import with_second_look
-from chronik.config import NodeConfig
+from chronik.config import Address, NodeConfig
 from chronik.configs.checking import check_broker_configs, check_topic_config
 from chronik.configs.keys import TOPIC_KEYS, ConfigType
 from chronik.configs.known import broker_key
 from chronik.configs.resolver import ConfigEntry, ConfigResolver, ConfigSource, Synonym
+from chronik.listeners import ADVERTISED, LISTENERS
 from chronik.metadata.commands import CLUSTER_DEFAULT, UpdateBrokerConfig, UpdateGroupConfig, UpdateTopicConfig
 from chronik.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from chronik.metadata.records import Topic
@@ -64,8 +66,16 @@ Outcomes = Mapping[Resource, KafkaError | None]
 
 
 class ConfigAdmin:
-    def __init__(self, config: NodeConfig, store: MetadataStore, configs: ConfigResolver) -> None:
+    def __init__(
+        self,
+        config: NodeConfig,
+        store: MetadataStore,
+        configs: ConfigResolver,
+        bound: Mapping[str, Address] = MappingProxyType({}),
+    ) -> None:
+        """`bound` is where the node listens, by listener."""
         self._config = config
+        self._bound = bound
         self._store = store
         self._configs = configs
 
@@ -104,10 +114,10 @@ class ConfigAdmin:
             "node.id": str(broker_id),
             "broker.id": str(broker_id),
             "broker.rack": broker.rack,
-            "advertised.listeners": f"PLAINTEXT://{broker.host}:{broker.port}",
+            ADVERTISED: _listed((each.listener, Address(each.host, each.port)) for each in broker.endpoints),
         }
         if broker_id == self._config.node_id:
-            facts["listeners"] = f"PLAINTEXT://{self._config.kafka.host}:{broker.port}"
+            facts[LISTENERS] = _listed(self._bound.items())
             facts["log.dirs"] = str(self._config.data_dir)
         for name, prefix in SYSTEM_TOPIC_CONFIGS.items():
             topic = image.topics.get(name)
@@ -242,6 +252,10 @@ class ConfigAdmin:
         if not name.isdecimal() or len(name) > BROKER_ID_DIGITS_MAX or int(name) not in self._store.image.brokers:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no broker {name!r}")
         return int(name)
+
+
+def _listed(listeners: Iterable[tuple[str, Address]]) -> str:
+    return ",".join(f"{name}://{address}" for name, address in listeners)
 
 
 def _unknown(resource: Resource) -> KafkaError:

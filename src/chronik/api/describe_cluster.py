@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from chronik.api.shared.context import Context, Services
+from chronik.api.shared.leaders import controller_for, places
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.failures import failed
 from chronik.protocol.messages.describe_cluster import (
@@ -23,8 +24,12 @@ def handle(services: Services, request: DescribeClusterRequest, context: Context
         return failed(DescribeClusterResponse, request, ErrorCode.MISMATCHED_ENDPOINT_TYPE)
     response = DescribeClusterResponse(
         cluster_id=services.image.cluster_id,
-        controller_id=services.controller_id(),
-        brokers=[broker for broker in _brokers(services) if request.include_fenced_brokers or not broker.is_fenced],
+        controller_id=controller_for(services, context.listener),
+        brokers=[
+            broker
+            for broker in _brokers(services, context.listener)
+            if request.include_fenced_brokers or not broker.is_fenced
+        ],
         error_message=CUT_OFF if services.is_fenced() else None,
     )
     if request.include_cluster_authorized_operations:
@@ -32,16 +37,17 @@ def handle(services: Services, request: DescribeClusterRequest, context: Context
     return response
 
 
-def _brokers(services: Services) -> list[DescribeClusterBroker]:
+def _brokers(services: Services, listener: str) -> list[DescribeClusterBroker]:
     """As this node knows them. Of itself it knows more than its image, which may be old."""
     own = services.config.node_id if services.is_fenced() else None
+    brokers = services.image.brokers
     return [
         DescribeClusterBroker(
             broker_id=broker.id,
-            host=broker.host,
-            port=broker.port,
+            host=place.host,
+            port=place.port,
             rack=broker.rack,
             is_fenced=broker.fenced or broker.id == own,
         )
-        for _, broker in sorted(services.image.brokers.items())
+        for broker, place in places(brokers, brokers, listener)
     ]

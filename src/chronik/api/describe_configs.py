@@ -28,7 +28,7 @@ def handle(
 def _answer(
     services: Services, request: DescribeConfigsRequest, context: Context
 ) -> Generator[None, None, DescribeConfigsResponse]:
-    configs = ConfigAdmin(services.config, services.store, services.configs)
+    configs = ConfigAdmin(services.config, services.store, services.configs, services.bound)
     results = Elements(DescribeConfigsResponse, context.version)
     for resource, keys in _each_once(request.resources).items():
         result = DescribeConfigsResult(resource_type=resource.type, resource_name=resource.name, error_message=None)

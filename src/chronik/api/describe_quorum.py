@@ -26,7 +26,6 @@ QUORUM_PARTITION: Final = 0
 """What Kafka calls its metadata log, so that its tools ask for it."""
 
 PEER_LISTENER: Final = "CONTROLLER"
-CLIENT_LISTENER: Final = "PLAINTEXT"
 
 
 async def handle(services: Services, request: DescribeQuorumRequest, context: Context) -> DescribeQuorumResponse:
@@ -36,7 +35,7 @@ async def handle(services: Services, request: DescribeQuorumRequest, context: Co
     if (QUORUM_TOPIC, QUORUM_PARTITION) in asked:
         try:
             found = await describe_quorum(services.store, services.node_id)
-            response.nodes = _nodes(services.image, found)
+            response.nodes = _nodes(services.image, found, context.listener)
         except KafkaError as error:
             found = error
     now_ms = services.clock.now_ms()
@@ -78,15 +77,16 @@ def _time(ms_ago: int, now_ms: int) -> int:
     return TIME_UNKNOWN if ms_ago == TIME_UNKNOWN else now_ms - ms_ago
 
 
-def _nodes(image: Image, quorum: Quorum) -> list[QuorumNode]:
+def _nodes(image: Image, quorum: Quorum, asked: str) -> list[QuorumNode]:
     """Where nodes listen to each other; one that stands alone listens to clients only."""
     nodes = []
     for member in quorum.members:
         node, broker = image.nodes.get(member.node_id), image.brokers.get(member.node_id)
+        place = broker.place(asked) if broker is not None else None
         if node is not None:
             listener = QuorumListener(name=PEER_LISTENER, host=node.host, port=node.port)
-        elif broker is not None:
-            listener = QuorumListener(name=CLIENT_LISTENER, host=broker.host, port=broker.port)
+        elif place is not None:
+            listener = QuorumListener(name=asked, host=place.host, port=place.port)
         else:
             continue
         nodes.append(QuorumNode(node_id=member.node_id, listeners=[listener]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Generator
 
 from chronik.api.shared.context import Context, Services
-from chronik.api.shared.leaders import gone_brokers, named_leader
+from chronik.api.shared.leaders import gone_brokers, named_leader, offline_replicas, without_listener
 from chronik.api.shared.long_answers import Long, at_once_or_in_slices
 from chronik.limits import PARTITIONS_PER_PAGE_MAX
 from chronik.metadata.names import name_fault
@@ -29,11 +29,11 @@ def handle(
         names = sorted({topic.name for topic in request.topics} or services.image.topics)
         topics = [DescribeTopicPartitionsResponseTopic(name=name, error_code=code) for name in names]
         return DescribeTopicPartitionsResponse(topics=topics)
-    return at_once_or_in_slices(_page(services, request))
+    return at_once_or_in_slices(_page(services, request, context.listener))
 
 
 def _page(
-    services: Services, request: DescribeTopicPartitionsRequest
+    services: Services, request: DescribeTopicPartitionsRequest, listener: str
 ) -> Generator[None, None, DescribeTopicPartitionsResponse]:
     image = services.image
     names = sorted({topic.name for topic in request.topics} or image.topics)
@@ -53,7 +53,7 @@ def _page(
         if topic is None:
             response.topics.append(_unknown(name))
             continue
-        page = _topic(services, topic, first_partition, room)
+        page = _topic(services, topic, first_partition, room, listener)
         response.topics.append(page)
         room -= len(page.partitions)
         next_partition = first_partition + len(page.partitions)
@@ -70,9 +70,11 @@ def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(name=name, error_code=code)
 
 
-def _topic(services: Services, topic: Topic, first: int, room: int) -> DescribeTopicPartitionsResponseTopic:
+def _topic(
+    services: Services, topic: Topic, first: int, room: int, listener: str
+) -> DescribeTopicPartitionsResponseTopic:
     brokers = services.image.brokers
-    gone = gone_brokers(services)
+    gone, apart = gone_brokers(services), without_listener(brokers, listener)
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,
@@ -88,11 +90,9 @@ def _topic(services: Services, topic: Topic, first: int, room: int) -> DescribeT
                 isr_nodes=list(partition.isr),
                 eligible_leader_replicas=[],  # Java's admin client throws on null
                 last_known_elr=[],
-                offline_replicas=[
-                    replica for replica in partition.replicas if replica not in brokers or brokers[replica].fenced
-                ],
+                offline_replicas=offline_replicas(partition, brokers, apart),
             )
             for index, partition in enumerate(topic.partitions[first : first + room], first)
-            for leader, error in [named_leader(partition, gone)]
+            for leader, error in [named_leader(partition, gone, apart)]
         ],
     )

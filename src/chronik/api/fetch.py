@@ -23,7 +23,7 @@ from chronik.api.fetching.look import (
 from chronik.api.fetching.message_sets import with_message_sets
 from chronik.api.shared.admission import CONFIRM_SECONDS
 from chronik.api.shared.context import Context, Services
-from chronik.api.shared.leaders import brokers_of
+from chronik.api.shared.leaders import places
 from chronik.broker.requests.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchPartition, FetchSession
 from chronik.broker.requests.purgatory import RecordsArrived
 from chronik.exchange import Disconnect, Outbox
@@ -128,6 +128,7 @@ class _Fetching:
         self._request = request
         self._hurry = context.hurry
         self._version = context.version
+        self._listener = context.listener
         self._wanted = wanted
         self._session = session
         self._deadline = services.clock.monotonic() + patience_seconds(request.max_wait_ms)
@@ -222,7 +223,7 @@ class _Fetching:
     def response(self, answer: Answer) -> FetchResponse:
         response = _response(answer, self._session, self._request.session_epoch > INITIAL_EPOCH, self._version)
         if answer.urgent and self._version >= FIRST_VERSION_WITH_ENDPOINTS:
-            response.node_endpoints = _endpoints(self._services, answer)
+            response.node_endpoints = _endpoints(self._services, answer, self._listener)
         return response
 
     def _missing(self, answer: Answer) -> int:
@@ -233,11 +234,11 @@ class _Fetching:
         return self._deadline - self._services.clock.monotonic()
 
 
-def _endpoints(services: Services, answer: Answer) -> list[NodeEndpoint]:
-    leaders = [data.current_leader.leader_id for _, data in answer.partitions]
+def _endpoints(services: Services, answer: Answer, listener: str) -> list[NodeEndpoint]:
+    leaders = {data.current_leader.leader_id for _, data in answer.partitions}
     return [
-        NodeEndpoint(node_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
-        for broker in brokers_of(services, leaders)
+        NodeEndpoint(node_id=broker.id, host=place.host, port=place.port, rack=broker.rack)
+        for broker, place in places(services.image.brokers, leaders, listener)
     ]
 
 

@@ -36,20 +36,21 @@ def _answer(
     many = context.version >= FIRST_VERSION_WITH_MANY_KEYS
     found = []
     for key in dict.fromkeys(request.coordinator_keys if many else [request.key]):
-        found.append(_find(services, key, request.key_type))
+        found.append(_find(services, key, request.key_type, context.listener))
         yield
     return _response(found, many)
 
 
-def _find(services: Services, key: str, key_type: int) -> Coordinator:
+def _find(services: Services, key: str, key_type: int, listener: str) -> Coordinator:
     if key_type == KeyType.TRANSACTION:
         return _failed(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Chronik has no transactions, so far")
     if key_type != KeyType.GROUP:
         return _failed(key, ErrorCode.INVALID_REQUEST, "Chronik coordinates consumer groups only, so far")
     broker = services.image.brokers.get(services.coordinators.node_of(key))
-    if broker is None or broker.fenced or services.is_gone(broker.id):
+    place = broker.place(listener) if broker is not None else None
+    if broker is None or place is None or broker.fenced or services.is_gone(broker.id):
         return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE.message)
-    return Coordinator(key=key, node_id=broker.id, host=broker.host, port=broker.port, error_message=None)
+    return Coordinator(key=key, node_id=broker.id, host=place.host, port=place.port, error_message=None)
 
 
 def _failed(key: str, code: ErrorCode, message: str) -> Coordinator:

@@ -6,11 +6,18 @@ client has to ask twice. From version 12 on topics may be asked for by id; 10 an
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Generator
+from collections.abc import Awaitable, Collection, Generator, Mapping
 from typing import Final
 
 from chronik.api.shared.context import Context, Services
-from chronik.api.shared.leaders import gone_brokers, named_leader
+from chronik.api.shared.leaders import (
+    controller_for,
+    gone_brokers,
+    named_leader,
+    offline_replicas,
+    places,
+    without_listener,
+)
 from chronik.api.shared.long_answers import Elements, Long, at_once_or_in_slices, once
 from chronik.api.shared.topic_bytes import Form
 from chronik.exchange import Disconnect
@@ -32,6 +39,7 @@ from chronik.protocol.messages.metadata import (
 from chronik.protocol.permissions import ALL_ON_CLUSTER, ALL_ON_TOPIC
 
 FIRST_VERSION_BY_ID = 12
+FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6
 
 LEFT_ALONE_SECONDS = 4.0
 """A connection that is younger is not closed: it was made while the node was fenced already, perhaps because no other
@@ -90,27 +98,30 @@ def _answer_of_the_past(
         code = ErrorCode.LEADER_NOT_AVAILABLE
         topics.refuse(MetadataResponseTopic(name=wanted.name, topic_id=wanted.topic_id, error_code=code))
         yield
-    response = _response(services, request)
+    response = _response(services, request, context.listener)
     response.topics = topics.as_array_of(MetadataResponseTopic)
     if not response.brokers:
-        response.brokers = [_broker(broker) for _, broker in sorted(services.image.brokers.items())]
+        response.brokers = _brokers(services.image.brokers, context.listener)
     return response
 
 
-def _response(services: Services, request: MetadataRequest) -> MetadataResponse:
+def _response(services: Services, request: MetadataRequest, listener: str) -> MetadataResponse:
     image = services.image
     response = MetadataResponse(
         cluster_id=image.cluster_id,
-        controller_id=services.controller_id(),
-        brokers=[_broker(broker) for _, broker in sorted(image.brokers.items()) if not broker.fenced],
+        controller_id=controller_for(services, listener),
+        brokers=_brokers({key: broker for key, broker in image.brokers.items() if not broker.fenced}, listener),
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = ALL_ON_CLUSTER
     return response
 
 
-def _broker(broker: Broker) -> MetadataResponseBroker:
-    return MetadataResponseBroker(node_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
+def _brokers(brokers: Mapping[int, Broker], listener: str) -> list[MetadataResponseBroker]:
+    return [
+        MetadataResponseBroker(node_id=broker.id, host=place.host, port=place.port, rack=broker.rack)
+        for broker, place in places(brokers, brokers, listener)
+    ]
 
 
 def _missing(services: Services, request: MetadataRequest) -> dict[str, None]:
@@ -143,7 +154,7 @@ def _answer(
         topics = yield from _topics(services, request, context, failures)
         if services.image.brokers == brokers:
             break  # otherwise topics may name leaders that are not among the brokers
-    response = _response(services, request)
+    response = _response(services, request, context.listener)
     response.topics = topics.as_array_of(MetadataResponseTopic)
     return response
 
@@ -151,7 +162,7 @@ def _answer(
 def _topics(
     services: Services, request: MetadataRequest, context: Context, failures: dict[str, ErrorCode]
 ) -> Generator[None, None, Elements]:
-    form = context.version, request.include_topic_authorized_operations
+    form = context.version, request.include_topic_authorized_operations, context.listener
     gone = gone_brokers(services)
     topics = Elements(MetadataResponse, context.version)
     are_all_wanted, named = _named(services, request, context.version)
@@ -210,20 +221,21 @@ def _wanted_topic(
 def _encoded(
     services: Services, topic: Topic, form: Form, gone: Collection[int]
 ) -> MetadataResponseTopic | bytes:
-    version, tells_operations = form
     if gone and any(partition.leader in gone for partition in topic.partitions):
-        return topic_answer(services.image, topic, tells_operations, gone)  # not kept: it is for a moment
+        return topic_answer(services.image, topic, form, gone)  # not kept: it is for a moment
 
     def encode() -> bytes:
-        return encode_element(MetadataResponse, topic_answer(services.image, topic, tells_operations), version)
+        return encode_element(MetadataResponse, topic_answer(services.image, topic, form), form[0])
 
     return services.topic_bytes.get(topic.id, form, encode)
 
 
-def topic_answer(
-    image: Image, topic: Topic, tells_operations: bool, gone: Collection[int] = ()
-) -> MetadataResponseTopic:
+def topic_answer(image: Image, topic: Topic, form: Form, gone: Collection[int] = ()) -> MetadataResponseTopic:
+    version, tells_operations, listener = form
     brokers = image.brokers
+    apart = without_listener(brokers, listener)
+    if version < FIRST_VERSION_WITH_LISTENER_NOT_FOUND:
+        gone = [*gone, *apart]  # as Kafka tells older clients
     answer = MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
@@ -236,12 +248,10 @@ def topic_answer(
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.isr),
-                offline_replicas=[
-                    replica for replica in partition.replicas if replica not in brokers or brokers[replica].fenced
-                ],
+                offline_replicas=offline_replicas(partition, brokers, apart),
             )
             for index, partition in enumerate(topic.partitions)
-            for leader, error in [named_leader(partition, gone)]
+            for leader, error in [named_leader(partition, gone, apart)]
         ],
     )
     if tells_operations:

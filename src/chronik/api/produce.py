@@ -20,7 +20,7 @@ from typing import NamedTuple, cast
 
 from chronik.api.shared.admission import CONFIRM_SECONDS
 from chronik.api.shared.context import Context, Pipelined, Services
-from chronik.api.shared.leaders import brokers_of, partition_of
+from chronik.api.shared.leaders import partition_of, places
 from chronik.broker.replica import Replica
 from chronik.broker.requests.incoming import BudgetOf, Incoming, IncomingRules, accept_produced
 from chronik.exchange import Disconnect
@@ -174,7 +174,7 @@ class _Producing:
             _close_on_error(response)
             return None
         if version >= FIRST_VERSION_WITH_LEADERS:
-            _name_leaders(services, response, version)
+            _name_leaders(services, response, self._context)
         if not self._waiting:
             return response
         return self._when_safe()
@@ -304,7 +304,7 @@ class _Producing:
                 appended.fail(ErrorCode.REQUEST_TIMED_OUT)
         version = self._context.version
         if version >= FIRST_VERSION_WITH_LEADERS and any(each.answer.error_code for each in self._waiting):
-            _name_leaders(self._services, self._response, version)
+            _name_leaders(self._services, self._response, self._context)
         answer.set_result(self._response)
 
     def _refused(self, entry: _Entry, error: KafkaError) -> PartitionProduceResponse:
@@ -329,12 +329,12 @@ def _check_names(request: ProduceRequest) -> None:
         raise Disconnect(f"a produce with names of topics of more than {PRODUCE_NAMES_BYTES_MAX} letters")
 
 
-def _name_leaders(services: Services, response: ProduceResponse, version: int) -> None:
+def _name_leaders(services: Services, response: ProduceResponse, context: Context) -> None:
     if services.is_fenced():
         return  # it believes what it last heard: perhaps that it leads itself
-    leaders = []
+    leaders = set()
     for topic in response.responses:
-        key = topic.topic_id if version >= FIRST_VERSION_WITH_TOPIC_IDS else topic.name
+        key = topic.topic_id if context.version >= FIRST_VERSION_WITH_TOPIC_IDS else topic.name
         for answer in topic.partition_responses:
             if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 partition = partition_of(services, key, answer.index)
@@ -342,11 +342,12 @@ def _name_leaders(services: Services, response: ProduceResponse, version: int) -
                     answer.current_leader = LeaderIdAndEpoch(
                         leader_id=partition.leader, leader_epoch=partition.leader_epoch
                     )
-                    leaders.append(partition.leader)
-    response.node_endpoints = [
-        NodeEndpoint(node_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
-        for broker in brokers_of(services, leaders)
-    ]
+                    leaders.add(partition.leader)
+    if leaders:
+        response.node_endpoints = [
+            NodeEndpoint(node_id=broker.id, host=place.host, port=place.port, rack=broker.rack)
+            for broker, place in places(services.image.brokers, leaders, context.listener)
+        ]
 
 
 def failure(request: ProduceRequest, code: ErrorCode) -> ProduceResponse:

@@ -9,7 +9,6 @@ EMPTY: Final = '""'
 BELOW: Final = "*"
 
 LONG_DEFAULTS: Final = {
-    "listener.security.protocol.map": "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
     "remote.log.metadata.manager.class.name":
         "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
     "group.share.persister.class.name": "org.apache.kafka.server.share.persister.DefaultStatePersister",
@@ -30,7 +29,6 @@ config.providers                                      list     cluster  -       
 connection.failed.authentication.delay.ms             int      fixed    0..        100
 controlled.shutdown.enable                            boolean  fixed    -          true
 create.topic.policy.class.name                        class    fixed    -          -
-listener.security.protocol.map                        string   broker   -          *
 max.connection.creation.rate                          int      cluster  0..        2147483647
 max.connections.per.ip                                int      cluster  0..        2147483647
 max.connections.per.ip.overrides                      string   cluster  -          ""
@@ -289,7 +287,6 @@ delegation.token.expiry.check.interval.ms             long     fixed    1..     
 delegation.token.expiry.time.ms                       long     fixed    1..        86400000
 delegation.token.max.lifetime.ms                      long     fixed    1..        604800000
 delegation.token.secret.key                           password fixed    -          -
-inter.broker.listener.name                            string   fixed    -          -
 sasl.client.callback.handler.class                    class    fixed    -          -
 sasl.enabled.mechanisms                               list     broker   -          GSSAPI
 sasl.jaas.config                                      password broker   -          -

@@ -36,6 +36,7 @@ def broker_view(broker: Broker) -> dict[str, Any]:
         "id": broker.id,
         "host": broker.host,
         "port": broker.port,
+        "listeners": {each.listener: f"{each.host}:{each.port}" for each in broker.endpoints},
         "rack": broker.rack,
         "status": broker.status.name.lower(),
         "epoch": broker.epoch,

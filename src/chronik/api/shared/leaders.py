@@ -1,12 +1,13 @@
-"""Who leads a partition, as clients are told: with metadata, or with the error of a node that does not lead it."""
+"""Who leads a partition, and where brokers are found, as clients are told: with metadata, or with the error of a node
+that does not lead it. A client is told addresses of the listener that it came by, and no others."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from chronik.api.shared.context import Services
 from chronik.metadata.commands import NO_LEADER
-from chronik.metadata.records import Broker, Partition
+from chronik.metadata.records import Broker, Partition, Place
 from chronik.protocol.errors import ErrorCode
 
 
@@ -23,12 +24,38 @@ def gone_brokers(services: Services) -> Collection[int]:
     return [*gone, services.node_id] if services.is_fenced() else gone
 
 
-def named_leader(partition: Partition, gone: Collection[int]) -> tuple[int, ErrorCode]:
-    """Nobody also while the one that it has is gone, and no other is elected: clients are to ask again."""
-    leader = NO_LEADER if partition.leader in gone else partition.leader
-    return leader, ErrorCode.LEADER_NOT_AVAILABLE if leader == NO_LEADER else ErrorCode.NONE
+def without_listener(brokers: Mapping[int, Broker], listener: str) -> Collection[int]:
+    """Whom clients of that listener cannot reach."""
+    return [broker.id for broker in brokers.values() if broker.place(listener) is None]
 
 
-def brokers_of(services: Services, leaders: Iterable[int]) -> list[Broker]:
-    brokers = services.image.brokers
-    return [brokers[leader] for leader in sorted(set(leaders)) if leader in brokers]
+def named_leader(partition: Partition, gone: Collection[int], apart: Collection[int] = ()) -> tuple[int, ErrorCode]:
+    """Nobody also while the one that it has is gone, and no other is elected: clients are to ask again. And nobody to
+    clients of a listener that it does not have: `apart` are those without."""
+    leader = partition.leader
+    if leader == NO_LEADER or leader in gone:
+        return NO_LEADER, ErrorCode.LEADER_NOT_AVAILABLE
+    return (NO_LEADER, ErrorCode.LISTENER_NOT_FOUND) if leader in apart else (leader, ErrorCode.NONE)
+
+
+def offline_replicas(partition: Partition, brokers: Mapping[int, Broker], apart: Collection[int]) -> list[int]:
+    return [
+        replica
+        for replica in partition.replicas
+        if replica not in brokers or brokers[replica].fenced or replica in apart
+    ]
+
+
+def places(brokers: Mapping[int, Broker], ids: Iterable[int], listener: str) -> Iterator[tuple[Broker, Place]]:
+    """In order. Those that have no such listener are left out."""
+    for broker_id in sorted(ids):
+        broker = brokers.get(broker_id)
+        if broker is not None and (place := broker.place(listener)) is not None:
+            yield broker, place
+
+
+def controller_for(services: Services, listener: str) -> int:
+    """Whom clients of a listener are told to ask for changes: any node passes them on, and this one can be reached."""
+    controller = services.controller_id()
+    broker = services.image.brokers.get(controller)
+    return controller if broker is None or broker.place(listener) is not None else services.node_id

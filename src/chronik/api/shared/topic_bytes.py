@@ -1,4 +1,4 @@
-"""Topics as Metadata responses have them, encoded once per version and dropped when they change.
+"""Topics as Metadata responses have them, encoded once per version and listener, and dropped when they change.
 
 Clients ask for the same topics all the time, some for all of them: to encode 3,000 topics takes 20 ms of the loop, to
 copy their bytes a fraction of one. Offsets, groups and watermarks are not in them and do not count.
@@ -14,8 +14,8 @@ from chronik.metadata.delta import Delta
 KEPT_BYTES_MAX: Final = 64 * 1024 * 1024
 """Half a million partitions in one version. Beyond it all of them go, and are encoded again as they are asked for."""
 
-Form = tuple[int, bool]
-"""The version, and whether operations are told too."""
+Form = tuple[int, bool, str]
+"""The version, whether operations are told too, and the listener of whoever asks."""
 
 
 class TopicBytes:
