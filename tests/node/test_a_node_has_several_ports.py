@@ -1,0 +1,60 @@
+"""A node with several listeners takes all of its ports or none, and tells the ports that the system chose."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from chronik.client.connection import Connection
+from chronik.config import Address
+from chronik.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from chronik.testing.plugin import BrokerFactory
+from tests.api.talk import BROKER
+from tests.api.test_configs import described
+from tests.node.test_starting_and_stopping import refusal
+from tests.raw import RawClient
+
+TWO = {
+    "listeners": "ONE://127.0.0.1:0,TWO://127.0.0.1:0",
+    "advertised.listeners": "ONE://127.0.0.1:0,TWO://localhost:0",
+    "listener.security.protocol.map": "ONE:PLAINTEXT,TWO:PLAINTEXT",
+}
+
+
+def listed(address: Address) -> list[Address]:
+    connection = Connection(address, client_id="test", timeout_s=30)
+    try:
+        answer = connection.request(MetadataRequest(topics=[]), MetadataResponse)
+    finally:
+        connection.close()
+    return [Address(broker.host, broker.port) for broker in answer.brokers]
+
+
+def test_ports_that_the_system_chose_are_told(chronik_broker_factory: BrokerFactory) -> None:
+    broker = chronik_broker_factory(broker=TWO)
+    with RawClient(broker.bootstrap) as client:
+        configs = described(client, BROKER, "1", ["listeners", "advertised.listeners"])
+    told = dict(each.split("://") for each in (configs["listeners"].value or "").split(","))
+    one, two = Address.parse(told["ONE"]), Address.parse(told["TWO"])
+    assert str(one) == broker.bootstrap
+    assert one.port != two.port
+    assert configs["advertised.listeners"].value == f"ONE://{one},TWO://localhost:{two.port}"
+    assert listed(one) == [one]
+    assert listed(two) == [Address("localhost", two.port)]
+    assert f"answers Kafka clients on ONE://{one}, TWO://{two}," in broker.log
+
+
+def test_a_taken_port_is_refused_and_the_folder_stays_free(
+    tmp_path: Path, chronik_broker_factory: BrokerFactory
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        path = tmp_path / "node.toml"
+        path.write_text(
+            f'[broker]\n"listeners" = "PLAINTEXT://127.0.0.1:0,MORE://127.0.0.1:{port}"\n'
+            '"listener.security.protocol.map" = "PLAINTEXT:PLAINTEXT,MORE:PLAINTEXT"\n'
+        )
+        assert str(port) in refusal("--config", str(path), "--data", str(tmp_path / "data"))
+    assert chronik_broker_factory(data_dir=tmp_path / "data").running
