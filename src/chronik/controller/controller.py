@@ -19,7 +19,8 @@ from chronik.controller.membership import Admissions
 from chronik.controller.system_topics import system_topic_changes, system_topics
 from chronik.controller.upkeep import PartitionUpkeep
 from chronik.ids import format_id, new_id
-from chronik.metadata.commands import AddNode, CreateCluster, CreateTopics
+from chronik.metadata import levels
+from chronik.metadata.commands import AddNode, CreateCluster, CreateTopics, SetFeatureLevel
 from chronik.metadata.names import SYSTEM_TOPICS
 from chronik.metadata.stores.raft_store import RaftStore
 from chronik.metadata.stores.store import StoreClosed
@@ -149,6 +150,9 @@ class Controller:
     async def _found_cluster(self) -> None:
         image = self._store.image
         if not image.cluster_id:
+            common = min([levels.HIGHEST, *(broker.levels[1] for broker in image.brokers.values())])
+            if common > levels.level_of(image.features):
+                await self._store.propose(SetFeatureLevel(levels.FEATURE, common), only_here=True)
             await self._store.propose(CreateCluster(format_id(new_id()), self._clock.now_ms()), only_here=True)
         voters = self._driver.status.membership.voters
         for node_id in voters:

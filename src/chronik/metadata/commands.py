@@ -37,11 +37,15 @@ TOPICS_PER_COMMAND_MAX: Final = 1000
 PARTITIONS_PER_COMMAND_MAX: Final = 1000
 """Partitions that one command reassigns or elects leaders for: some 5 ms to apply."""
 
+SET_FEATURE_LEVEL_TAG: Final = 4
+"""By which it is known without knowing the rest: a node asks which level a log is at before it reads it."""
+
 BrokerId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Id = Annotated[bytes, Meta(min_length=16, max_length=16)]
 PartitionIndex = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Epoch = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
 Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Level = Annotated[int, Meta(ge=1, le=2**15 - 1)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
 TimeMs = Annotated[int, Meta(ge=-1, le=2**63 - 1)]
 
@@ -88,8 +92,8 @@ class RemoveNode(Base, frozen=True, tag=3):
     node_id: BrokerId
 
 
-class SetFeatureLevel(Base, frozen=True, tag=4):
-    """Level 0 takes the feature away."""
+class SetFeatureLevel(Base, frozen=True, tag=SET_FEATURE_LEVEL_TAG):
+    """Level 0 takes the feature away. What the level of the cluster is, and may become: see `levels`."""
 
     name: str
     level: Annotated[int, Meta(ge=0, le=2**15 - 1)]
@@ -131,6 +135,8 @@ class RegisterBroker(Base, frozen=True, tag=10):
     directory_id: Id
     is_durable: bool = False
     listeners: tuple[Endpoint, ...] = ()
+    levels: tuple[Level, Level] = (1, 1)
+    """The lowest and the highest that it supports: see `levels`."""
 
 
 class UpdateBrokerStatus(Base, frozen=True, tag=11):

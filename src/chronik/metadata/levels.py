@@ -1,21 +1,62 @@
-"""What was added to commands and records since there are versions that must go on reading them.
+"""Levels: what nodes of different versions may write into the log that they share.
 
-Nodes of different versions share one log, and a node stops at a field that it does not know. So what is added stands
-at the end, has a default, and is named here: it is written, and counted in the state hash, only where it has another
-value than that.
+A node stops at a command or a field that it does not know. So each of them has a level from which on it may be
+proposed, and the image has the level that the cluster is at (the feature `chronik.version`). A broker registers which
+levels it supports; an operator raises the level of the cluster once all of them support it. It is never lowered: what
+was written at a level could not be read below it. A new cluster begins at the highest level that its founder supports.
+
+This is the one place that says what came with which level. Level 1 is what 0.2.0 knows. What is added to a command or a
+record later stands at its end, has a default, and is named here: it is written, and counted in the state hash, only
+where it has another value, so that nodes that do not know it read, and count, the same.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from chronik.errors import ChronikError
+from chronik.protocol.errors import ErrorCode, KafkaError
+
+FEATURE: Final = "chronik.version"
+
+FIRST: Final = 1
+"""The level of an image that says nothing of levels."""
+
+LOWEST: int = 1
+HIGHEST: int = 1
+"""What this version supports. Asked for as attributes of this module, each time, so that tests can raise them."""
+
+COMMANDS: Final[dict[str, int]] = {}
+"""By name: the commands that came after level 1, each with its level."""
 
 FIELDS: Final[dict[str, dict[str, int]]] = {
-    "RegisterBroker": {"listeners": 1},
-    "Broker": {"listeners": 1},
+    "RegisterBroker": {"listeners": 1, "levels": 1},
+    "Broker": {"listeners": 1, "levels": 1},
     "BrokerEntry": {},
 }
 """By the name of a command, of a part of one, of a record of the image or of an entry of its snapshots: the fields that
 were added to it, each with its level. Without any of its own it stands here for what it holds."""
+
+
+class HasLevels(Protocol):
+    """A broker."""
+
+    @property
+    def levels(self) -> tuple[int, int]: ...
+
+
+class LevelNotSupported(ChronikError):
+    """The metadata is at a level that this version does not know: the node must stop."""
+
+
+def level_of(features: Mapping[str, int]) -> int:
+    return features.get(FEATURE, FIRST)
+
+
+# --- what is written ------------------------------------------------------------------------------------------------
 
 
 def written(value: Any) -> Any:
@@ -25,10 +66,80 @@ def written(value: Any) -> Any:
     added = FIELDS.get(type(value).__name__)
     if added is None:
         return value
-    names, defaults = list(value.__struct_fields__), list(value.__struct_defaults__)
-    while names and names[-1] in added and getattr(value, names[-1]) == defaults[-1]:
+    names = list(value.__struct_fields__)
+    while names[-1] in added and _has_default(value, names[-1]):
         names.pop()
-        defaults.pop()
     fields = [written(getattr(value, name)) for name in names]
     tag = value.__struct_config__.tag
     return fields if tag is None else [tag, *fields]
+
+
+def refuse_above(command: Any, level: int) -> None:
+    """Raises KafkaError for a command that a cluster at this level must not be given."""
+    needed = _needed(command)
+    if needed > level:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"{type(command).__name__} needs {FEATURE} {needed}, and the cluster is at {level}: once all nodes run a "
+            "version of Chronik that supports it, raise it with chronik cluster upgrade",
+        )
+
+
+def _needed(value: Any) -> int:
+    if isinstance(value, tuple):
+        return max(map(_needed, value), default=FIRST)
+    name = type(value).__name__
+    added, needed = FIELDS.get(name), COMMANDS.get(name, FIRST)
+    if added is None:
+        return needed
+    own = [level for field, level in added.items() if not _has_default(value, field)]
+    return max([needed, *own, *(_needed(getattr(value, field)) for field in value.__struct_fields__)])
+
+
+def _has_default(value: Any, field: str) -> bool:
+    default = value.__struct_defaults__[value.__struct_fields__.index(field) - len(value.__struct_fields__)]
+    return bool(getattr(value, field) == default)
+
+
+# --- who supports what ----------------------------------------------------------------------------------------------
+
+
+def why_not_raised(features: Mapping[str, int], brokers: Mapping[int, HasLevels], level: int) -> str | None:
+    """Why the cluster cannot be brought to this level; None when it can, or is there already."""
+    current = level_of(features)
+    if level < current:
+        return f"It is at {current} and is never lowered: what was written at that level could not be read any more."
+    supported = [(broker_id, *brokers[broker_id].levels) for broker_id in sorted(brokers)]
+    without = [f"{who} ({low} to {high})" for who, low, high in supported if not low <= level <= high]
+    if not without:
+        return None
+    return f"Not all brokers support it: {', '.join(without)}. Start them with a version of Chronik that does first."
+
+
+def why_not_registered(features: Mapping[str, int], broker_id: int, supported: tuple[int, int]) -> str | None:
+    level = level_of(features)
+    if supported[0] <= level <= supported[1]:
+        return None
+    version = "a newer" if level > supported[1] else "an older"
+    return (
+        f"broker {broker_id} supports {FEATURE} {supported[0]} to {supported[1]}, and the cluster is at {level}: "
+        f"start it with {version} version of Chronik"
+    )
+
+
+def refuse_unsupported(level: int, where: str) -> None:
+    """Raises LevelNotSupported."""
+    if level > HIGHEST:
+        raise LevelNotSupported(
+            f"{where} is at {FEATURE} {level}, and this version of Chronik supports {HIGHEST} at most: "
+            "start the node with the newer version"
+        )
+
+
+def level_told_by(data: bytes | memoryview, tag: int) -> int:
+    """The level that a command or a snapshot's chunk sets, in entries with this tag, whatever else it holds that this
+    version does not know."""
+    if FEATURE.encode() not in bytes(data):
+        return FIRST
+    told = [each for each in msgspec.msgpack.decode(data) if isinstance(each, list)]
+    return max((each[2] for each in told if each[:2] == [tag, FEATURE]), default=FIRST)

@@ -41,7 +41,7 @@ class Place(Protocol):
 
 
 class Broker(Record, frozen=True):
-    """`epoch` is the log index at which this incarnation was registered; for `listeners` see `RegisterBroker`."""
+    """`epoch` is the log index at which this incarnation was registered; for the rest see `RegisterBroker`."""
 
     id: int
     host: str
@@ -52,6 +52,7 @@ class Broker(Record, frozen=True):
     incarnation: bytes
     directory_id: bytes
     listeners: tuple[Endpoint, ...] = ()
+    levels: tuple[int, int] = (1, 1)
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:

@@ -24,12 +24,13 @@ from chronik.metadata.hashing import (
     topic_hash,
 )
 from chronik.metadata.image import FrozenImage, Image
-from chronik.metadata.levels import written
+from chronik.metadata.levels import level_of, level_told_by, refuse_unsupported, written
 from chronik.metadata.records import Broker, CommittedOffset, Group, Node, Partition, Record, Topic
 from chronik.metadata.sessions import SessionRecord
 from chronik.metadata.writer import ImageWriter
 
 FORMAT: Final = 1
+FEATURE_TAG: Final = 5
 
 CHUNK_RECORDS: Final = 1000
 """Records per chunk. One takes 2 to 3 µs to hash and encode, so a chunk holds the loop for about 3 ms."""
@@ -62,7 +63,7 @@ class BrokerConfigEntry(Record, frozen=True, tag=4):
     configs: dict[str, str]
 
 
-class FeatureEntry(Record, frozen=True, tag=5):
+class FeatureEntry(Record, frozen=True, tag=FEATURE_TAG):
     name: str
     level: int
 
@@ -143,10 +144,11 @@ class SnapshotLoader:
         self._head: Head | None = None
 
     def add(self, chunk: bytes) -> None:
-        """Raises DataDamaged."""
+        """Raises DataDamaged, or LevelNotSupported from a newer version."""
         try:
             entries = _decoder.decode(chunk)
         except msgspec.DecodeError as error:
+            refuse_unsupported(level_told_by(chunk, FEATURE_TAG), "the snapshot")
             raise DataDamaged(f"a snapshot that this version does not know: {error}") from error
         for entry in entries:
             if isinstance(entry, Head):
@@ -154,10 +156,11 @@ class SnapshotLoader:
             _load(self._writer, entry)
 
     def finish(self) -> Image:
-        """Raises DataDamaged unless it is exactly the image that was encoded."""
+        """Raises DataDamaged unless it is exactly the image that was encoded, and LevelNotSupported."""
         if self._head is None:
             raise DataDamaged("a snapshot without a head")
         image = self._writer.image
+        refuse_unsupported(level_of(image.features), "the snapshot")
         self._writer.settle(self._head.applied_index)
         if image.state_hash.to_bytes(16, "little") != self._head.state_hash:
             raise DataDamaged(f"the snapshot at {self._head.applied_index} does not match its state hash")
@@ -165,7 +168,7 @@ class SnapshotLoader:
 
 
 def decode_snapshot(chunks: Iterable[bytes]) -> Image:
-    """All of it at once. Raises DataDamaged."""
+    """All of it at once. Raises DataDamaged, LevelNotSupported."""
     loader = SnapshotLoader()
     for chunk in chunks:
         loader.add(chunk)

@@ -14,6 +14,7 @@ from chronik.files import Lock, RealFiles, write_atomically
 from chronik.files.descriptors import SpareDescriptors
 from chronik.files.interface import read_file
 from chronik.ids import format_id, new_id, parse_id
+from chronik.metadata import levels
 from chronik.node.identity import (
     FORMAT,
     IDENTITY_FILE,
@@ -23,11 +24,12 @@ from chronik.node.identity import (
     Mode,
     parse_identity,
     refuse_lost_identity,
+    refuse_newer_metadata,
     refuse_other_cluster,
     refuse_other_directory,
     refuse_wrong_start,
 )
-from chronik.node.restoring import known_directory
+from chronik.node.restoring import known_directory, level_raised_to
 
 logger = logging.getLogger("chronik.node")
 
@@ -81,14 +83,17 @@ class DataFolder:
         stored = read_file(self.files, IDENTITY_FILE)
         found = self._founded(contents) if stored is None else parse_identity(stored, str(self._path / IDENTITY_FILE))
         refuse_wrong_start(found, self._node_id, self._mode, contents, str(self._path))
+        if found.level > levels.HIGHEST:
+            refuse_newer_metadata(level_raised_to(self.files, self._mode), str(self._path))
         self._identity = found
         self.was_of_cluster = found.cluster_id
         if stored is None or found.format != FORMAT:
             self._close_to_others()
         else:
             self.files.share_as_the_root_is()
-        if stored is None or found.format != FORMAT or found.mode is None:
-            self._store(replace(found, mode=self._mode, format=FORMAT))
+        current = replace(found, mode=self._mode, format=FORMAT, level=levels.HIGHEST)
+        if stored is None or current != found:
+            self._store(current)
 
     def _close_to_others(self) -> None:
         """Once, when it is made or brought over from an earlier version: from then on its operator decides."""
@@ -117,6 +122,7 @@ class DataFolder:
         if not self._restore_identity:
             refuse_lost_identity(str(self._path), contents)
         refuse_wrong_start(Identity(self._node_id, ""), self._node_id, self._mode, contents, str(self._path))
+        refuse_newer_metadata(level_raised_to(self.files, self._mode), str(self._path))
         return Identity(self._node_id, format_id(known_directory(self.files, self._node_id, self._mode)), self._mode)
 
     def _contents(self) -> Contents:

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, NoReturn
 import msgspec
 
 from chronik.errors import ConfigError, DataDamaged
+from chronik.metadata import levels
 
 IDENTITY_FILE: Final = "node.json"
 
@@ -35,8 +36,9 @@ class Mode(Enum):
 METADATA_FOLDERS: Final = {Mode.STANDALONE: "__meta", Mode.CLUSTER: "__raft"}
 
 
-class Identity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Written at the first start. The directory id tells a replaced disk from the one that a node had."""
+class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Written at the first start. The directory id tells a replaced disk from the one that a node had. Fields that a
+    newer version of the same format has added are passed over."""
 
     node_id: int
     directory_id: str
@@ -44,6 +46,8 @@ class Identity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cluster_id: str | None = None
     """Once it is known: a cluster has none before it is founded."""
     format: int = 1
+    level: int = levels.FIRST
+    """The highest that the version which last started here supports: the metadata may have been raised to it."""
 
 
 class _Format(msgspec.Struct):
@@ -74,6 +78,14 @@ def parse_identity(data: bytes, path: str) -> Identity:
         return msgspec.json.decode(data, type=Identity)
     except msgspec.DecodeError as error:
         raise DataDamaged(f"{path}: {error}") from error
+
+
+def refuse_newer_metadata(level: int, folder: str) -> None:
+    """The level that the metadata was raised to. Raises ConfigError."""
+    try:
+        levels.refuse_unsupported(level, f"the metadata in {folder}")
+    except levels.LevelNotSupported as error:
+        raise ConfigError(str(error)) from None
 
 
 def refuse_lost_identity(folder: str, contents: Contents) -> NoReturn:

@@ -18,6 +18,7 @@ from chronik.clock import Clock
 from chronik.controller.controller import Controller
 from chronik.controller.heartbeats import HEARTBEAT, NOT_ANSWERED, BrokerHeartbeat, HeartbeatAnswer
 from chronik.controller.liveness import GONE_SECONDS
+from chronik.errors import ConfigError
 from chronik.metadata.commands import RegisterBroker
 from chronik.metadata.stores.raft_store import RaftStore
 from chronik.metadata.stores.store import StoreClosed
@@ -118,6 +119,7 @@ class Registration:
         return broker is None or broker.fenced or broker.epoch != self.epoch
 
     async def run(self) -> None:
+        """Raises ConfigError when the cluster is at a level that this version does not support."""
         while not self._is_leaving:
             try:
                 await self._register()
@@ -131,6 +133,8 @@ class Registration:
             try:
                 result = await self._store.propose(replace(self._command, incarnation=self._store.incarnation))
             except KafkaError as error:
+                if error.code is ErrorCode.UNSUPPORTED_VERSION:
+                    raise ConfigError(error.message) from error
                 # The copy of another node's folder will never do; whatever else it is may pass.
                 level = logging.ERROR if error.code is ErrorCode.INVALID_REGISTRATION else logging.INFO
                 logger.log(level, "not registered yet: %s", error)

@@ -1,9 +1,11 @@
-"""What the metadata in a folder says about the folder itself, for one whose `node.json` is lost."""
+"""What the metadata in a folder says about the folder itself, for one whose `node.json` is lost, or was written by a
+newer version."""
 
 from __future__ import annotations
 
 from chronik.errors import ConfigError
-from chronik.files import FileSystem
+from chronik.files import FileSystem, read_file
+from chronik.metadata import levels
 from chronik.node.identity import METADATA_FOLDERS, Mode
 
 
@@ -44,3 +46,34 @@ def _known_in_cluster(files: FileSystem, node_id: int) -> bytes | None:
         storage.close()
     member = membership.get(node_id)
     return None if member is None or member.directory_id == UNBOUND else member.directory_id
+
+
+def level_raised_to(files: FileSystem, mode: Mode) -> int:
+    """The level of the metadata, committed or not. Nothing is written, and what a newer version has added is passed
+    over. Raises DataDamaged."""
+    from chronik.metadata.commands import SET_FEATURE_LEVEL_TAG
+    from chronik.metadata.snapshot import FEATURE_TAG
+    from chronik.wal import log, snapshots
+    from chronik.wal.file_names import indexed_path, indexes_in
+    from chronik.wal.records import scan
+
+    folder, level = METADATA_FOLDERS[mode], levels.FIRST
+    for index in indexes_in(folder, snapshots.SUFFIX, files):
+        for chunk in snapshots.read_snapshot(files, folder, index):
+            level = max(level, levels.level_told_by(chunk, FEATURE_TAG))
+    for first_index in indexes_in(folder, log.SUFFIX, files):
+        data = read_file(files, indexed_path(folder, first_index, log.SUFFIX)) or b""
+        for record in scan(memoryview(data), first_index)[0]:
+            level = max(level, levels.level_told_by(_command_in(record.payload, mode), SET_FEATURE_LEVEL_TAG))
+    return level
+
+
+def _command_in(payload: memoryview, mode: Mode) -> bytes:
+    """Empty for a record that holds none."""
+    if mode is Mode.STANDALONE:
+        return bytes(payload)
+    from chronik.quorum.disk_records import decode_record
+    from chronik.raft.entries import Entry, EntryKind
+
+    record = decode_record(payload)
+    return record.data if isinstance(record, Entry) and record.kind is EntryKind.COMMAND else b""

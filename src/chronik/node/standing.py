@@ -9,6 +9,7 @@ from chronik.broker.replicas import Replicas
 from chronik.config import NodeConfig
 from chronik.configs.resolver import ConfigResolver
 from chronik.listeners import PLAINTEXT
+from chronik.metadata import levels
 from chronik.metadata.commands import Endpoint, RegisterBroker
 from chronik.metadata.stores.store import MetadataStore
 
@@ -29,6 +30,7 @@ def registered_as(
         directory_id=directory_id,
         is_durable=is_durable,
         listeners=endpoints if len(endpoints) > 1 or main.listener != PLAINTEXT else (),
+        levels=(levels.LOWEST, levels.HIGHEST),
     )
 
 

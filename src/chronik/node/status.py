@@ -15,6 +15,7 @@ from chronik.clock import Clock
 from chronik.config import NodeConfig
 from chronik.console.source import Metric
 from chronik.console.views import api_metrics, counter, gauge, group_view, image_metrics, image_view
+from chronik.metadata import levels
 from chronik.node.standing import Standing
 from chronik.protocol.apis import APIS
 
@@ -48,6 +49,7 @@ class NodeStatus:
         return {
             "node_id": self._config.node_id,
             "version": chronik.__version__,
+            "levels": (levels.LOWEST, levels.HIGHEST),
             "pid": os.getpid(),
             "uptime_s": round(self._clock.monotonic() - self._began, 1),
             "broker_epoch": self._standing.broker_epoch,

@@ -17,6 +17,7 @@ from chronik.metadata.commands import (
     UpdateBrokerStatus,
 )
 from chronik.metadata.handlers.configs import changed_configs
+from chronik.metadata.levels import why_not_registered
 from chronik.metadata.records import Broker, Partition, Result
 from chronik.metadata.rejection import Rejected
 from chronik.metadata.writer import ImageWriter
@@ -43,6 +44,7 @@ def register_broker(writer: ImageWriter, command: RegisterBroker, index: int) ->
         incarnation=command.incarnation,
         directory_id=command.directory_id,
         listeners=command.listeners,
+        levels=command.levels,
     )
     writer.put_broker(broker)
     if known is not None and known.directory_id != command.directory_id:
@@ -54,6 +56,9 @@ def register_broker(writer: ImageWriter, command: RegisterBroker, index: int) ->
 
 
 def _refuse_registration(writer: ImageWriter, command: RegisterBroker) -> None:
+    fault = why_not_registered(writer.image.features, command.broker_id, command.levels)
+    if fault is not None:
+        raise Rejected(ErrorCode.UNSUPPORTED_VERSION, fault)
     for other in writer.image.brokers.values():
         if other.directory_id == command.directory_id and other.id != command.broker_id:
             message = f"the data folder of broker {command.broker_id} belongs to broker {other.id}"

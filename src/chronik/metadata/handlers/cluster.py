@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from chronik.metadata import levels
 from chronik.metadata.commands import AddNode, AllocateProducerIds, CreateCluster, RemoveNode, SetFeatureLevel
 from chronik.metadata.handlers.brokers import registered
 from chronik.metadata.records import Node, Result
@@ -46,7 +47,14 @@ def set_feature_level(writer: ImageWriter, command: SetFeatureLevel, index: int)
         raise Rejected(ErrorCode.FEATURE_UPDATE_FAILED, "a feature needs a name")
     if command.name not in features and len(features) >= FEATURES_MAX:
         raise Rejected(ErrorCode.FEATURE_UPDATE_FAILED, f"there are {FEATURES_MAX} features already")
-    if features.get(command.name, 0) != command.level:
+    if command.name == levels.FEATURE:
+        fault = levels.why_not_raised(features, writer.image.brokers, command.level)
+        if fault is not None:
+            raise Rejected(ErrorCode.INVALID_UPDATE_VERSION, fault)
+        # A node that has not registered may be older than all that have: it must not read on.
+        levels.refuse_unsupported(command.level, "the cluster")
+    current = levels.level_of(features) if command.name == levels.FEATURE else features.get(command.name, 0)
+    if current != command.level:
         writer.set_feature(command.name, command.level)
     return Result()
 

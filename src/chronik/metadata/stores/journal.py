@@ -36,7 +36,8 @@ class Journal:
         return self._opened.segment_bytes
 
     def recover(self) -> Image:
-        """The image as of the last durable command. Raises DataDamaged, or UnknownCommand from a newer version."""
+        """The image as of the last durable command. Raises DataDamaged, and LevelNotSupported or UnknownCommand when
+        a newer version has written it."""
         image, snapshot_index = self._read_snapshot()
         self._log, entries = WriteAheadLog.open(self._files, self._folder, after=snapshot_index)
         remove_older_snapshots(self._files, self._folder)

@@ -19,12 +19,14 @@ from chronik.errors import StorageFailed, invariant
 from chronik.files import FileSystem
 from chronik.ids import format_id, new_id
 from chronik.limits import MIB
+from chronik.metadata import levels
 from chronik.metadata.apply import apply
 from chronik.metadata.commands import (
     COMMAND_BYTES_MAX,
     Command,
     CreateCluster,
     Envelope,
+    SetFeatureLevel,
     UnknownCommand,
     decode_command,
     encode_command,
@@ -118,11 +120,14 @@ class LocalStore:
         return self._image
 
     async def start(self) -> None:
-        """Raises DataDamaged when the folder holds something else than what was written there."""
+        """Raises DataDamaged when the folder holds something else than what was written there, LevelNotSupported when
+        a newer version has written it."""
         self._log_thread, self._snapshot_thread = self._make_executor(), self._make_executor()
         self._image = await self._in_thread(self._log_thread, self._journal.recover)
         self._writer = asyncio.create_task(self._write_forever(), name="metadata writer")
         if not self._image.cluster_id:
+            if levels.level_of(self._image.features) < levels.HIGHEST:
+                await self.propose(SetFeatureLevel(levels.FEATURE, levels.HIGHEST))
             await self.propose(CreateCluster(cluster_id=format_id(new_id()), time_ms=self._clock.now_ms()))
         self._started = True
         self._publish(difference(Image(), self._image))
@@ -176,6 +181,7 @@ class LocalStore:
 
     def _seal(self, command: Command) -> Pending:
         """What will be applied is what can be read back from the log, never the object that was handed in."""
+        levels.refuse_above(command, levels.level_of(self.image.features))
         sequence = self._sequence + 1
         answered = (sequence - 1) // RESULTS_KEPT * RESULTS_KEPT
         try:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from chronik.ids import new_id
+from chronik.metadata import levels
 from chronik.metadata.commands import (
     COMMAND_BYTES_MAX,
     Command,
@@ -209,6 +210,7 @@ class RaftStore:
         return KafkaError(ErrorCode.NOT_CONTROLLER, "Nothing was changed: the cluster has no leader within reach")
 
     def _seal(self, command: Command) -> tuple[int, bytes]:
+        levels.refuse_above(command, levels.level_of(self.image.features))
         sequence = self._sequence + 1
         # Commands that were given up count as answered: they are not sent again.
         while self._answered < self._sequence and self._answered + 1 not in self._pending:

@@ -1,0 +1,164 @@
+"""The level of a cluster: who may be in it, when it is raised, and what nodes that do not know it do."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from chronik.errors import DataDamaged
+from chronik.files import RealFiles
+from chronik.metadata import levels
+from chronik.metadata.commands import CreateCluster, RegisterBroker, SetFeatureLevel
+from chronik.metadata.image import Image
+from chronik.metadata.levels import LevelNotSupported, level_of
+from chronik.metadata.records import Result
+from chronik.metadata.snapshot import decode_snapshot
+from chronik.metadata.stores.local_store import LocalStore
+from chronik.protocol.errors import ErrorCode, KafkaError
+from tests.metadata.world import World, recomputed, some_id
+
+
+@pytest.fixture
+def two_levels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version that supports level 2, too."""
+    monkeypatch.setattr(levels, "HIGHEST", 2)
+
+
+def registration(broker: int, supported: tuple[int, int], life: int = 0) -> RegisterBroker:
+    incarnation = some_id(1000 * (life + 1) + broker)
+    return RegisterBroker(broker, f"host{broker}", 9092, None, incarnation, some_id(broker), levels=supported)
+
+
+def raised(level: int) -> SetFeatureLevel:
+    return SetFeatureLevel(levels.FEATURE, level)
+
+
+def at(image: Image) -> int:
+    return level_of(image.features)
+
+
+@pytest.mark.usefixtures("two_levels")
+def test_it_is_raised_when_every_broker_supports_it() -> None:
+    world = World()
+    for broker, supported in ((1, (1, 2)), (2, (1, 1)), (3, (1, 1))):
+        world.accept(registration(broker, supported))
+    code, message = world.refuse(raised(2))
+    assert code is ErrorCode.INVALID_UPDATE_VERSION
+    assert "Not all brokers support it: 2 (1 to 1), 3 (1 to 1)." in message
+    world.accept(registration(2, (1, 2), life=1))
+    assert "3 (1 to 1)" in world.refuse(raised(2))[1]
+    world.accept(registration(3, (1, 3), life=1))
+    assert at(world.image) == 1
+    world.accept(raised(2))
+    assert at(world.image) == 2
+    world.accept(raised(2))
+    assert world.replayed().state_hash == world.image.state_hash
+
+
+@pytest.mark.usefixtures("two_levels")
+def test_it_is_never_lowered() -> None:
+    world = World()
+    world.accept(registration(1, (1, 2)))
+    world.accept(raised(2))
+    for lower in (1, 0):
+        code, message = world.refuse(raised(lower))
+        assert code is ErrorCode.INVALID_UPDATE_VERSION
+        assert "It is at 2 and is never lowered" in message
+
+
+def test_a_level_that_nobody_says_anything_of_is_the_first() -> None:
+    world = World(1)
+    assert at(world.image) == 1
+    before = world.image.features
+    world.accept(raised(1))
+    assert world.image.features == before == {}
+    assert world.refuse(raised(2))[0] is ErrorCode.INVALID_UPDATE_VERSION
+
+
+@pytest.mark.usefixtures("two_levels")
+def test_a_broker_that_does_not_support_it_is_not_registered() -> None:
+    world = World()
+    world.accept(registration(1, (1, 2)))
+    code, message = world.refuse(registration(2, (2, 3)))
+    assert code is ErrorCode.UNSUPPORTED_VERSION
+    assert "broker 2 supports chronik.version 2 to 3, and the cluster is at 1: start it with an older" in message
+    world.accept(raised(2))
+    code, message = world.refuse(registration(3, (1, 1)))
+    assert code is ErrorCode.UNSUPPORTED_VERSION
+    assert "broker 3 supports chronik.version 1 to 1, and the cluster is at 2: start it with a newer" in message
+    world.accept(registration(2, (2, 3)))
+
+
+def test_a_node_that_does_not_know_the_level_reads_no_further() -> None:
+    with pytest.raises(LevelNotSupported, match=r"the cluster is at chronik\.version 2, and this version of Chronik"):
+        World().do(raised(2))
+
+
+def test_nor_does_it_read_a_snapshot_of_that_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    with monkeypatch.context() as newer:
+        newer.setattr(levels, "HIGHEST", 2)
+        world.accept(raised(2))
+        chunks = recomputed(world.image)
+        assert at(decode_snapshot(chunks)) == 2
+    with pytest.raises(LevelNotSupported, match=r"the snapshot is at chronik\.version 2"):
+        decode_snapshot(chunks)
+    unknown = msgspec.msgpack.encode([*msgspec.msgpack.decode(chunks[0]), [99, "what came with level 2"]])
+    with pytest.raises(LevelNotSupported, match=r"the snapshot is at chronik\.version 2"):
+        decode_snapshot([unknown])
+    damaged = msgspec.msgpack.encode([[99, "what came with no level"]])
+    with pytest.raises(DataDamaged):
+        decode_snapshot([damaged])
+
+
+def test_names_that_others_give_are_not_taken_for_the_level() -> None:
+    group = msgspec.msgpack.encode([[9, levels.FEATURE, 7], [5, "another", 9], [5, levels.FEATURE, 3]])
+    assert levels.level_told_by(group, 5) == 3
+    assert levels.level_told_by(msgspec.msgpack.encode([[9, levels.FEATURE, 7]]), 5) == 1
+
+
+# Stores
+
+
+def in_store(folder: Path, *commands: SetFeatureLevel | CreateCluster) -> tuple[list[Result], int]:
+    """What they came to, and the level in the end."""
+
+    async def run() -> tuple[list[Result], int]:
+        store = LocalStore(RealFiles(folder))
+        await store.start()
+        try:
+            return [await store.propose(command) for command in commands], at(store.image)
+        finally:
+            await store.close()
+
+    return asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_a_new_node_begins_at_its_highest_level_and_an_old_one_stays_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert in_store(tmp_path / "old")[1] == 1
+    monkeypatch.setattr(levels, "HIGHEST", 2)
+    assert in_store(tmp_path / "new")[1] == 2
+    assert in_store(tmp_path / "old")[1] == 1
+    assert in_store(tmp_path / "old", raised(2))[1] == 2
+    assert in_store(tmp_path / "old")[1] == 2
+    monkeypatch.setattr(levels, "HIGHEST", 1)
+    for folder in ("old", "new"):
+        with pytest.raises(LevelNotSupported):
+            in_store(tmp_path / folder)
+
+
+def test_a_command_above_the_level_is_refused_before_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_store(tmp_path)
+    monkeypatch.setitem(levels.COMMANDS, "SetFeatureLevel", 2)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "__meta").iterdir()}
+    with pytest.raises(KafkaError) as refused:
+        in_store(tmp_path, SetFeatureLevel("anything", 1))
+    assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
+    assert {path.name: path.read_bytes() for path in (tmp_path / "__meta").iterdir()} == before
