@@ -198,7 +198,7 @@ def test_a_client_from_outside_writes_and_reads_through_its_listener(cluster: Li
     consumer = Consumer(servers | {"group.id": group, "auto.offset.reset": "earliest"})
     try:
         consumer.subscribe(list(EVERYWHERE))
-        read = set()
+        read: set[bytes | None] = set()
         while len(read) < len(EVERYWHERE):
             message = consumer.poll(DEADLINE_SECONDS)
             assert message is not None

@@ -1,7 +1,7 @@
 """ApiVersions: what this node speaks, as declared by the messages themselves, and what it can do.
 
-Of Kafka's features only `metadata.version` is told, from which tools take the release that a node is like. The others
-switch on what is not built here: transactions of version 2, new kinds of groups, eligible leader replicas.
+Of Kafka's features only `metadata.version` is told, and Chronik's own beside it. The others switch on what is not built
+here: transactions of version 2, new kinds of groups, eligible leader replicas.
 
 A version that is not spoken here is answered in version 0 with UNSUPPORTED_VERSION and the same list, so that the
 client can choose again; the router does that before a handler is asked.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 
+from chronik.admin.features import features_of
 from chronik.api.shared.context import Context, Services
 from chronik.protocol.apis import APIS
 from chronik.protocol.errors import ErrorCode
@@ -22,11 +23,6 @@ from chronik.protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 
-METADATA_FEATURE = "metadata.version"
-METADATA_LEVEL = 30
-"""Kafka's 4.3-IV0, whose messages are spoken here. The one level that is supported: metadata is kept in Chronik's own
-commands, so that there is nothing to step down to."""
-
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -37,12 +33,13 @@ def handle(services: Services, request: ApiVersionsRequest, context: Context) ->
                 return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         context.peer.software = f"{request.client_software_name} {request.client_software_version}"
     response = failure(request, ErrorCode.NONE)
-    response.supported_features = [
-        SupportedFeatureKey(name=METADATA_FEATURE, min_version=METADATA_LEVEL, max_version=METADATA_LEVEL)
-    ]
-    response.finalized_features = [
-        FinalizedFeatureKey(name=METADATA_FEATURE, min_version_level=METADATA_LEVEL, max_version_level=METADATA_LEVEL)
-    ]
+    for name, feature in features_of(services.image).items():
+        response.supported_features.append(
+            SupportedFeatureKey(name=name, min_version=feature.lowest, max_version=feature.highest)
+        )
+        response.finalized_features.append(
+            FinalizedFeatureKey(name=name, min_version_level=feature.level, max_version_level=feature.level)
+        )
     response.finalized_features_epoch = services.image.applied_index
     return response
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from chronik.cli import cluster_upgrade
 from chronik.cli.arguments import (
     CLIENT_ID,
     Run,
@@ -76,6 +77,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     status.add_argument("--dir", type=Path, metavar="DIR", help="a cluster on this machine: asks every node of it")
     add_json_argument(status)
     add_client_arguments(status, run_status)
+
+    cluster_upgrade.add_arguments(
+        actions.add_parser("upgrade", help="raise the level of the cluster, once all nodes run a version that has it")
+    )
 
 
 def _add_local_arguments(parser: argparse.ArgumentParser, run: Run, timeout_s: int) -> None:

@@ -13,6 +13,7 @@ from chronik.cli.output import numbers, print_json, table
 from chronik.client.cluster import parse_bootstrap, raise_for
 from chronik.client.connection import Connection
 from chronik.client.errors import ClientError
+from chronik.client.features import FIRST, Levels, levels_told_by
 from chronik.config import Address
 from chronik.console.agreement import compare_states
 from chronik.console.ask import NodeSilent, ask_status
@@ -34,6 +35,11 @@ from chronik.protocol.schema import Request, Response
 R = TypeVar("R", bound=Response)
 
 EXIT_OK, EXIT_DIVERGED = 0, 1
+
+_TOLD: Final = (
+    "pid", "role", "term", "leader", "applied_index", "commit_index", "state_hash", "uptime_s", "version", "levels"
+)
+"""By each node of itself."""
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 """Kafka's name for the log that the quorum agrees on."""
@@ -65,6 +71,8 @@ def _told_by_nodes(arguments: argparse.Namespace) -> dict[str, Any]:
         "cluster_id": next((status["cluster_id"] for status in answers if status["cluster_id"]), None),
         "members": sorted({member["id"] for status in answers for member in status.get("members", ())}),
         "leader": leader["node_id"] if leader is not None else None,
+        "level": max((status.get("level", FIRST) for status in answers), default=None),
+        "supported": min((status.get("levels", (FIRST, FIRST))[1] for status in answers), default=None),
         "term": max((status.get("term", 0) for status in answers), default=None),
         "compared_index": agreement.index,
         "same_state": agreement.is_same if agreement.index is not None else None,
@@ -90,8 +98,7 @@ def _node_report(node: LocalNode, status: Mapping[str, Any] | None) -> dict[str,
     if status is None:
         pid = node.pid()
         return report | {"status": "down" if pid is None else "silent", "pid": pid}
-    told = ("pid", "role", "term", "leader", "applied_index", "commit_index", "state_hash", "uptime_s", "version")
-    shown = {name: status.get(name) for name in told}
+    shown = {name: status.get(name) for name in _TOLD}
     return report | {"status": "fenced" if status.get("fenced") else "online"} | shown
 
 
@@ -105,12 +112,15 @@ def _told_by_broker(arguments: argparse.Namespace) -> dict[str, Any]:
     raise_for(response.error_code, "the cluster", response.error_message)
     brokers = sorted(response.brokers, key=lambda broker: broker.broker_id)
     quorum = _quorum(response, arguments.timeout)
+    levels = _levels(address, arguments.timeout)
     log_ends = {state.replica_id: state.log_end_offset for state in _replicas(quorum)}
     voters = {state.replica_id for state in quorum.current_voters} if quorum is not None else set()
     return {
         "cluster_id": response.cluster_id,
         "members": sorted(log_ends) if quorum is not None else [broker.broker_id for broker in brokers],
         "leader": response.controller_id if response.controller_id >= 0 else None,
+        "level": levels.level if levels is not None else None,
+        "supported": levels.highest if levels is not None else None,
         "term": quorum.leader_epoch if quorum is not None else None,
         "compared_index": None,
         "same_state": None,
@@ -139,6 +149,14 @@ def _asked(address: Address, timeout_s: float, request: Request, response_type: 
     connection = Connection(address, client_id=CLIENT_ID, timeout_s=timeout_s)
     try:
         return connection.request(request, response_type)
+    finally:
+        connection.close()
+
+
+def _levels(address: Address, timeout_s: float) -> Levels | None:
+    connection = Connection(address, client_id=CLIENT_ID, timeout_s=timeout_s)
+    try:
+        return levels_told_by(connection)
     finally:
         connection.close()
 
@@ -199,11 +217,20 @@ def _described(report: Mapping[str, Any]) -> str:
             *([report["note"]] if report.get("note") else []),
             f"Members: {numbers(report['members']) or 'not known'}",
             f"Leader: {leads}{f', term {term}' if term is not None else ''}",
+            *_level(report),
             *_agreement(report),
             "",
             table(list(columns), rows),
         ]
     )
+
+
+def _level(report: Mapping[str, Any]) -> list[str]:
+    level, supported = report["level"], report["supported"]
+    if level is None:
+        return []
+    more = f", and {supported} is supported: chronik cluster upgrade raises it" if supported > level else ""
+    return [f"Level: {level}{more}"]
 
 
 def _agreement(report: Mapping[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 from chronik.console.source import Metric, Sample
 from chronik.metadata.commands import BrokerStatus
 from chronik.metadata.image import Image
+from chronik.metadata.levels import level_of
 from chronik.metadata.records import Broker, CommittedOffset
 
 
@@ -22,6 +23,7 @@ def image_view(image: Image) -> dict[str, Any]:
     """
     return {
         "cluster_id": image.cluster_id,
+        "level": level_of(image.features),
         "applied_index": image.applied_index,
         "state_hash": hash_text(image.state_hash),
         "recent_hashes": [[index, hash_text(state_hash)] for index, state_hash in image.recent_hashes()],
@@ -38,6 +40,7 @@ def broker_view(broker: Broker) -> dict[str, Any]:
         "port": broker.port,
         "listeners": {each.listener: f"{each.host}:{each.port}" for each in broker.endpoints},
         "rack": broker.rack,
+        "levels": broker.levels,
         "status": broker.status.name.lower(),
         "epoch": broker.epoch,
     }

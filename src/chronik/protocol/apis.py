@@ -124,6 +124,7 @@ _APIS: Final = (
     _api("DescribeClientQuotas", Asked.NODE, "DescribeConfigs Cluster"),
     _api("DescribeUserScramCredentials", Asked.NODE, "Describe Cluster"),
     _api("DescribeQuorum", Asked.NODE, "Describe Cluster"),
+    _api("UpdateFeatures", Asked.NODE, "Alter Cluster"),
     _api("DescribeCluster", Asked.METADATA, "Describe Cluster"),
     _api("ListConfigResources", Asked.METADATA, "DescribeConfigs Cluster"),
     _api("DescribeTopicPartitions", Asked.METADATA, "Describe Topic"),

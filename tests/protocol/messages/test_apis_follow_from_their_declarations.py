@@ -47,6 +47,7 @@ EXPECTED = {
     "DescribeClientQuotas": (48, 0, 1, 1),
     "DescribeUserScramCredentials": (50, 0, 0, 0),
     "DescribeQuorum": (55, 0, 2, 0),
+    "UpdateFeatures": (57, 0, 2, 0),
     "DescribeCluster": (60, 0, 2, 0),
     "ListConfigResources": (74, 0, 1, 0),
     "DescribeTopicPartitions": (75, 0, 0, 0),

@@ -1,0 +1,69 @@
+"""Features, as tools know them: which there are, at which level each of them is, and how it is raised."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from chronik.admin.second_look import look_again
+from chronik.metadata import levels
+from chronik.metadata.commands import SetFeatureLevel
+from chronik.metadata.image import Image
+from chronik.metadata.stores.store import MetadataStore
+from chronik.protocol.errors import ErrorCode, KafkaError
+
+KAFKAS_FEATURE: Final = "metadata.version"
+KAFKAS_LEVEL: Final = 30
+"""Kafka's 4.3-IV0, whose messages are spoken here, and from which tools take the release that a node is like. The one
+level that is supported: metadata is kept in Chronik's own commands, which have levels of their own."""
+
+
+class Feature(NamedTuple):
+    lowest: int
+    highest: int
+    """What this node supports."""
+    level: int
+    """That of the cluster."""
+
+
+class UpgradeType(IntEnum):
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+class Update(NamedTuple):
+    level: int
+    upgrade_type: int = UpgradeType.UPGRADE
+
+
+def features_of(image: Image) -> dict[str, Feature]:
+    return {
+        KAFKAS_FEATURE: Feature(KAFKAS_LEVEL, KAFKAS_LEVEL, KAFKAS_LEVEL),
+        levels.FEATURE: Feature(levels.LOWEST, levels.HIGHEST, levels.level_of(image.features)),
+    }
+
+
+async def update_features(store: MetadataStore, updates: Mapping[str, Update], *, validate_only: bool = False) -> None:
+    """All of them or none. Raises KafkaError, in the words in which Kafka's tools expect it."""
+    await look_again(store)
+    for name, update in updates.items():
+        fault = _fault(store.image, name, update)
+        if fault is not None:
+            told = f"Invalid update version {update.level} for feature {name}. {fault}"
+            raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, told)
+    if levels.FEATURE in updates and not validate_only:
+        await store.propose(SetFeatureLevel(levels.FEATURE, updates[levels.FEATURE].level))
+
+
+def _fault(image: Image, name: str, update: Update) -> str | None:
+    if update.upgrade_type not in list(UpgradeType):
+        return "The controller does not support the given upgrade type."
+    if name not in features_of(image):
+        return "No broker supports this feature."
+    if name == KAFKAS_FEATURE:
+        return None if update.level == KAFKAS_LEVEL else f"Brokers support {KAFKAS_LEVEL} and no other."
+    if update.level > levels.level_of(image.features) and update.upgrade_type != UpgradeType.UPGRADE:
+        return "Can't downgrade to a newer version."
+    return levels.why_not_raised(image.features, image.brokers, update.level)

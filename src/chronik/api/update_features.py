@@ -1,0 +1,27 @@
+"""UpdateFeatures: the level of the cluster is raised, when every broker supports it."""
+
+from __future__ import annotations
+
+from chronik.admin.features import Update, UpgradeType, update_features
+from chronik.api.shared.context import Context, Services
+from chronik.protocol.errors import KafkaError
+from chronik.protocol.failures import told
+from chronik.protocol.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+
+async def handle(services: Services, request: UpdateFeaturesRequest, context: Context) -> UpdateFeaturesResponse:
+    updates = {each.feature: Update(each.max_version_level, _upgrade_type(each)) for each in request.feature_updates}
+    try:
+        await update_features(services.store, updates, validate_only=request.validate_only)
+    except KafkaError as error:
+        return UpdateFeaturesResponse(**told(error))
+    return UpdateFeaturesResponse(results=[UpdatableFeatureResult(feature=name) for name in updates])
+
+
+def _upgrade_type(update: FeatureUpdateKey) -> int:
+    return UpgradeType.SAFE_DOWNGRADE if update.allow_downgrade else update.upgrade_type

@@ -1,0 +1,32 @@
+"""UpdateFeatures: raises or lowers the levels of features, all of them or none. From version 2 on an answer has no
+results for each."""
+
+from __future__ import annotations
+
+from chronik.protocol.schema import Request, Response, Struct, array, boolean, int8, int16, int32, string
+
+
+class FeatureUpdateKey(Struct):
+    feature: str = string("0+")
+    max_version_level: int = int16("0+")
+    allow_downgrade: bool = boolean("0")
+    upgrade_type: int = int8("1+", default=1)
+
+
+class UpdateFeaturesRequest(Request, api_key=57, versions="0-2", flexible="0+"):
+    timeout_ms: int = int32("0+", default=60000)
+    feature_updates: list[FeatureUpdateKey] = array(FeatureUpdateKey, "0+")
+    validate_only: bool = boolean("1+")
+
+
+class UpdatableFeatureResult(Struct):
+    feature: str = string("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+", default=None)
+
+
+class UpdateFeaturesResponse(Response, api_key=57, versions="0-2", flexible="0+"):
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+", default=None)
+    results: list[UpdatableFeatureResult] = array(UpdatableFeatureResult, "0-1", ignorable=True)
