@@ -1,0 +1,83 @@
+"""Data folders of earlier versions are started by this one with all that is in them: `make.py` says what that is."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from chronik.node.identity import FORMAT
+from chronik.testing import Broker
+from chronik.testing.cluster import Cluster
+from tests.api.talk import BROKER, TOPIC, batch, produce
+from tests.api.test_configs import described
+from tests.folders import make
+from tests.raw import RawClient
+
+ARCHIVES = sorted(Path(__file__).parent.glob("*.tar.gz"))
+
+
+@pytest.fixture(params=ARCHIVES, ids=lambda path: path.name.removesuffix(".tar.gz"))
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    with tarfile.open(request.param) as archive:
+        archive.extractall(tmp_path, filter="data")
+    return tmp_path
+
+
+@pytest.fixture
+def cluster(folder: Path) -> Iterator[Cluster]:
+    with Cluster(3, folder / "cluster") as cluster:
+        yield cluster
+
+
+def check(broker: Broker) -> None:
+    """All is there, and more can be written."""
+    assert [record.value for record in broker.records(make.TOPIC)] == make.VALUES * make.PARTITIONS
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": make.GROUP})
+    try:
+        asked = [TopicPartition(make.TOPIC, partition) for partition in range(make.PARTITIONS)]
+        committed = consumer.committed(asked, timeout=make.DEADLINE_SECONDS)
+    finally:
+        consumer.close()
+    assert [each.offset for each in committed] == [make.COMMITTED] * make.PARTITIONS
+    name, value = make.BROKER_CONFIG
+    with RawClient(broker.bootstrap) as client:
+        configs = described(client, TOPIC, make.TOPIC, list(make.CONFIGS))
+        assert {config: each.value for config, each in configs.items()} == make.CONFIGS
+        assert described(client, BROKER, "1", [name])[name].value == value
+
+
+def identity(data_dir: Path) -> dict[str, object]:
+    found: dict[str, object] = json.loads((data_dir / "node.json").read_bytes())
+    return found
+
+
+def test_there_are_folders_of_earlier_versions() -> None:
+    assert "1bf886d.tar.gz" in {path.name for path in ARCHIVES}
+
+
+def test_a_standalone_node_is_brought_over(folder: Path) -> None:
+    with Broker(folder / "standalone") as broker:
+        check(broker)
+        with RawClient(broker.bootstrap) as client:
+            assert produce(client, make.TOPIC, batch(b"more")).base_offset == len(make.VALUES)
+        broker.restart()
+        assert len(broker.records(make.TOPIC)) == len(make.VALUES) * make.PARTITIONS + 1
+        assert identity(broker.data_dir)["format"] == FORMAT
+
+
+@pytest.mark.xdist_group("cluster")
+def test_a_cluster_is_brought_over(cluster: Cluster) -> None:
+    for node in cluster.nodes.values():
+        check(node)
+        assert node.status()["level"] == 1
+        assert identity(node.data_dir)["format"] == FORMAT
+    cluster.wait_until_agreed()
+    cluster.restart()
+    cluster.wait_until_ready()
+    for node in cluster.nodes.values():
+        check(node)
