@@ -1,14 +1,23 @@
-"""ApiVersions: the one feature of Kafka's that holds here, so that tools know what they talk to, and no other."""
+"""ApiVersions tells the one feature of Kafka's that holds here, so that tools know what they talk to, and our own,
+which UpdateFeatures raises when every broker supports it."""
 
 from __future__ import annotations
 
 import pytest
 
+from chronik.metadata import levels
+from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
     SupportedFeatureKey,
+)
+from chronik.protocol.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
 )
 from chronik.testing import Broker
 from tests.raw import RawClient
@@ -23,14 +32,16 @@ def asked(client: RawClient, version: int) -> ApiVersionsResponse:
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_metadata_version_is_the_only_feature(client: RawClient, version: int) -> None:
+def test_metadata_version_and_our_own_are_the_only_features(client: RawClient, version: int) -> None:
     answer = asked(client, version)
-    name = "metadata.version"
+    kafkas, own = "metadata.version", "chronik.version"
     assert answer.supported_features == [
-        SupportedFeatureKey(name=name, min_version=KAFKA_4_3, max_version=KAFKA_4_3)
+        SupportedFeatureKey(name=kafkas, min_version=KAFKA_4_3, max_version=KAFKA_4_3),
+        SupportedFeatureKey(name=own, min_version=levels.LOWEST, max_version=levels.HIGHEST),
     ]
     assert answer.finalized_features == [
-        FinalizedFeatureKey(name=name, min_version_level=KAFKA_4_3, max_version_level=KAFKA_4_3)
+        FinalizedFeatureKey(name=kafkas, min_version_level=KAFKA_4_3, max_version_level=KAFKA_4_3),
+        FinalizedFeatureKey(name=own, min_version_level=levels.HIGHEST, max_version_level=levels.HIGHEST),
     ]
 
 
@@ -45,3 +56,69 @@ def test_the_epoch_of_features_grows_with_the_metadata(client: RawClient, chroni
 def test_features_that_may_be_switched_off_are_not_told_before_version_4(client: RawClient, version: int) -> None:
     """Clients of version 3 give up on a lowest version of 0: KAFKA-17492. There are none here, in any version."""
     assert all(feature.min_version > 0 for feature in asked(client, version).supported_features)
+
+
+# UpdateFeatures
+
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+
+
+def updated(
+    client: RawClient, *updates: tuple[str, int], version: int = 2, how: int = UPGRADE, validate_only: bool = False
+) -> UpdateFeaturesResponse:
+    keys = []
+    for name, level in updates:
+        key = FeatureUpdateKey(feature=name, max_version_level=level)
+        if version:
+            key.upgrade_type = how
+        else:
+            key.allow_downgrade = how != UPGRADE
+        keys.append(key)
+    request = UpdateFeaturesRequest(feature_updates=keys, validate_only=validate_only)
+    return client.ask(request, version, UpdateFeaturesResponse)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_level_that_is_reached_already_is_no_error(client: RawClient, version: int) -> None:
+    answer = updated(client, ("chronik.version", levels.HIGHEST), ("metadata.version", KAFKA_4_3), version=version)
+    assert (answer.error_code, answer.error_message) == (ErrorCode.NONE, None)
+    told = [UpdatableFeatureResult(feature=name) for name in ("chronik.version", "metadata.version")]
+    assert answer.results == (told if version < 2 else [])
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_a_level_that_a_broker_does_not_support_is_refused(
+    client: RawClient, version: int, validate_only: bool
+) -> None:
+    if validate_only and not version:
+        return
+    wanted = ("metadata.version", KAFKA_4_3), ("chronik.version", levels.HIGHEST + 1)
+    answer = updated(client, *wanted, version=version, validate_only=validate_only)
+    assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert answer.error_message == (
+        f"Invalid update version {levels.HIGHEST + 1} for feature chronik.version. Not all brokers support it: "
+        f"1 ({levels.LOWEST} to {levels.HIGHEST}). Start them with a version of Chronik that does first."
+    )
+    assert answer.results == []
+
+
+@pytest.mark.parametrize(
+    ("update", "how", "told"),
+    [
+        (("chronik.version", levels.HIGHEST - 1), UPGRADE, "is never lowered"),
+        (("chronik.version", levels.HIGHEST - 1), SAFE_DOWNGRADE, "is never lowered"),
+        (("chronik.version", 0), UNSAFE_DOWNGRADE, "is never lowered"),
+        (("chronik.version", levels.HIGHEST + 1), SAFE_DOWNGRADE, "Can't downgrade to a newer version."),
+        (("chronik.version", levels.HIGHEST), 9, "does not support the given upgrade type"),
+        (("metadata.version", 29), UPGRADE, "Brokers support 30 and no other."),
+        (("transaction.version", 2), UPGRADE, "No broker supports this feature."),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_a_sentence(
+    client: RawClient, update: tuple[str, int], how: int, told: str
+) -> None:
+    answer = updated(client, update, how=how)
+    assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert f"Invalid update version {update[1]} for feature {update[0]}. " in (answer.error_message or "")
+    assert told in (answer.error_message or "")

@@ -12,19 +12,21 @@ MINUTE_MS = 60_000
 
 
 def test_features_are_described(bootstrap: str) -> None:
-    (line,) = run_tool("kafka-features", bootstrap, "describe").strip().splitlines()
-    feature, epoch = line.split("Epoch:")
-    assert feature.split() == [
-        "Feature:",
-        "metadata.version",
-        "SupportedMinVersion:",
-        "4.3-IV0",
-        "SupportedMaxVersion:",
-        "4.3-IV0",
-        "FinalizedVersionLevel:",
-        "4.3-IV0",
-    ]
-    assert int(epoch) > 0
+    lines = run_tool("kafka-features", bootstrap, "describe").strip().splitlines()
+    expected = [("chronik.version", "1", "1", "1"), ("metadata.version", "4.3-IV0", "4.3-IV0", "4.3-IV0")]
+    for line, (name, lowest, highest, level) in zip(lines, expected, strict=True):
+        feature, epoch = line.split("Epoch:")
+        told = [name, "SupportedMinVersion:", lowest, "SupportedMaxVersion:", highest, "FinalizedVersionLevel:", level]
+        assert feature.split() == ["Feature:", *told]
+        assert int(epoch) > 0
+
+
+def test_a_feature_is_upgraded_as_far_as_brokers_support_it(bootstrap: str) -> None:
+    upgrade = ("upgrade", "--feature")
+    assert "chronik.version was upgraded to 1" in run_tool("kafka-features", bootstrap, *upgrade, "chronik.version=1")
+    with pytest.raises(ToolFailed) as refused:
+        run_tool("kafka-features", bootstrap, *upgrade, "chronik.version=2")
+    assert "Invalid update version 2 for feature chronik.version. Not all brokers support it" in str(refused.value)
 
 
 def test_there_are_no_quotas_and_credentials_to_describe(bootstrap: str) -> None:

@@ -35,8 +35,7 @@ def fill(bootstrap: str) -> None:
         for value in VALUES:
             producer.produce(TOPIC, value, key=b"key", partition=partition)
     assert producer.flush(DEADLINE_SECONDS) == 0
-    name, value = BROKER_CONFIG
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    entry = ConfigEntry(*BROKER_CONFIG, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
     admin = AdminClient(servers)
     for future in admin.incremental_alter_configs([resource]).values():

@@ -26,10 +26,8 @@ def below(base: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
             yield from below(each)
 
 
-CLASSES = {
-    each.__name__: each
-    for each in (Envelope, *below(commands.Base), *below(commands.Part), *below(records.Record))
-}
+KINDS: list[type[msgspec.Struct]] = [Envelope, *below(commands.Base), *below(commands.Part), *below(records.Record)]
+CLASSES = {each.__name__: each for each in KINDS}
 assert snapshot.Head.__name__ in CLASSES
 
 

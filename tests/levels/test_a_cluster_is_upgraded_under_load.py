@@ -1,0 +1,195 @@
+"""Nodes are replaced by those of a newer version, one by one and under load, and back; then the level is raised, what
+came with it works, and older nodes are turned away. What the newer version has is told in `next_version.py`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chronik.config import Address
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from chronik.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from chronik.testing.cluster import Cluster, ClusterNode
+from chronik.testing.control import BrokerFailed
+from tests.api import talk
+from tests.api.test_configs import described
+from tests.chaos.history import Place
+from tests.cli.running import Outcome, chronik
+from tests.cluster import replicated
+from tests.levels import next_version
+from tests.levels.next_version import GREETING
+from tests.node.test_the_wrong_start_costs_nothing import snapshot
+from tests.raw import RawClient
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+PARTITIONS = 3
+RATE = 100.0
+SNAPSHOT_ENTRIES = 60
+"""So few that nodes restart from snapshots, and one that was away for long is sent one."""
+
+
+class VersionedNode(ClusterNode):
+    is_new = False
+
+    @property
+    def command(self) -> list[str]:
+        return [sys.executable, "-P", next_version.__file__] if self.is_new else super().command
+
+    def becomes(self, *, new: bool) -> None:
+        self.stop()
+        self.is_new = new
+        self.start()
+
+
+class VersionedCluster(Cluster):
+    def _new_node(self, folder: Path, kafka: Address, http: Address, **config: Any) -> ClusterNode:
+        return VersionedNode(folder, kafka, http, **config)
+
+    def __getitem__(self, node_id: int) -> VersionedNode:
+        node = self.nodes[node_id]
+        assert isinstance(node, VersionedNode)
+        return node
+
+    def levels(self) -> list[int]:
+        return [node.status()["level"] for node in self.live]
+
+
+@pytest.fixture
+def cluster() -> Iterator[VersionedCluster]:
+    cluster = VersionedCluster(3, metadata_snapshot_entries=SNAPSHOT_ENTRIES, metadata_kept_bytes=0)
+    with cluster:
+        yield cluster
+
+
+def upgrade(node: ClusterNode, *arguments: str) -> Outcome:
+    return chronik("cluster", "upgrade", *arguments, bootstrap=node.bootstrap)
+
+
+def greet(node: ClusterNode, text: str) -> tuple[ErrorCode, str | None]:
+    """By an API that proposes the new command on new nodes; to old ones it is a config that nobody knows."""
+    change = AlterableConfig(name=GREETING, config_operation=talk.SET, value=text)
+    resource = AlterConfigsResource(resource_type=talk.BROKER, resource_name="", configs=[change])
+    with RawClient(node.bootstrap) as client:
+        request = IncrementalAlterConfigsRequest(resources=[resource])
+        (answer,) = client.ask(request, 1, IncrementalAlterConfigsResponse).responses
+    return ErrorCode(answer.error_code), answer.error_message
+
+
+def is_greeted(node: ClusterNode) -> bool:
+    with RawClient(node.bootstrap) as client:
+        return GREETING in described(client, talk.BROKER, "")
+
+
+def make_and_delete_topic(node: ClusterNode, name: str) -> None:
+    """By a command that has a field more in the newer version."""
+    node.create_topic(name)
+    with RawClient(node.bootstrap) as client:
+        answer = client.ask(DeleteTopicsRequest(topic_names=[name]), 5, DeleteTopicsResponse)
+    assert [each.error_code for each in answer.responses] == [ErrorCode.NONE]
+
+
+def settle(cluster: VersionedCluster, places: list[Place], load: replicated.Load) -> None:
+    cluster.wait_until_ready()
+    replicated.wait_until_in_sync(cluster, places)
+    load.wait_until_it_goes_on()
+    cluster.wait_until_agreed()
+
+
+def test_nodes_are_replaced_one_by_one_and_then_the_level_is_raised(cluster: VersionedCluster) -> None:
+    places = replicated.make_topic(cluster, "rolled", PARTITIONS)
+    load = replicated.ConfluentLoad(cluster.bootstrap, "rolled", PARTITIONS, rate=RATE)
+    with replicated.running(load):
+        load.wait_until_it_goes_on()
+        assert upgrade(cluster[1]).out == "chronik.version is 1 already; this node supports 1 to 1\n"
+
+        for node_id in (1, 2):
+            cluster[node_id].becomes(new=True)
+            settle(cluster, places, load)
+        assert cluster.levels() == [1, 1, 1]
+
+        # One is old: the level stays, what came with the next one waits, and what they share goes on.
+        refused = upgrade(cluster[1])
+        assert refused.code != 0
+        assert "Invalid update version 2 for feature chronik.version." in refused.err
+        assert "Not all brokers support it: 3 (1 to 1)." in refused.err
+        assert refused.err.count("\n") == 1
+        code, message = greet(cluster[2], "too early")
+        assert code is ErrorCode.UNSUPPORTED_VERSION
+        assert message is not None
+        assert "Greet needs chronik.version 2, and the cluster is at 1" in message
+        for node_id in (1, 2, 3):
+            make_and_delete_topic(cluster[node_id], f"short-lived-{node_id}")
+        settle(cluster, places, load)
+
+        # Back, before the level is raised.
+        for node_id in (2, 1):
+            cluster[node_id].becomes(new=False)
+            settle(cluster, places, load)
+        make_and_delete_topic(cluster[1], "short-lived-4")
+
+        for node_id in (1, 2, 3):
+            cluster[node_id].becomes(new=True)
+            settle(cluster, places, load)
+        assert not any(map(is_greeted, cluster.live))
+        status = chronik("cluster", "status", bootstrap=cluster[1].bootstrap)
+        assert "Level: 1, and 2 is supported: chronik cluster upgrade raises it" in status.lines
+        assert upgrade(cluster[2]).out == "chronik.version is 2; it was 1\n"
+        assert greet(cluster[3], "welcome") == (ErrorCode.NONE, None)
+        make_and_delete_topic(cluster[2], "short-lived-5")
+        settle(cluster, places, load)
+        assert cluster.levels() == [2, 2, 2]
+        assert all(map(is_greeted, cluster.live))
+        lowered = upgrade(cluster[1], "--level", "1")
+        assert lowered.code != 0
+        assert "It is at 2 and is never lowered" in lowered.err
+
+        check_that_an_older_version_is_turned_away(cluster, cluster[3])
+        settle(cluster, places, load)
+    assert not load.problems, load.problems[:3]
+    assert replicated.check_records(cluster.bootstrap, places, [load]) > 0
+    replicated.check_replicas(cluster, places)
+
+
+def check_that_an_older_version_is_turned_away(cluster: VersionedCluster, node: VersionedNode) -> None:
+    node.stop()
+    node.is_new = False
+    before = snapshot(node.data_dir)
+    with pytest.raises(BrokerFailed, match=r"is at chronik\.version 2, and this version of Chronik supports 1 at most"):
+        node.start()
+    assert snapshot(node.data_dir) == before
+
+    # On an empty disk it learns of the level from the others.
+    kept = node.data_dir.with_name("kept")
+    node.data_dir.rename(kept)
+    node.start()
+    replicated.wait_for("the end of the older node", lambda: not node.running)
+    assert "chronik.version 2, and this version of Chronik supports 1 at most" in node.log.splitlines()[-1]
+    assert "Traceback" not in node.log.splitlines()[-1]
+    node.kill()
+    shutil.rmtree(node.data_dir)
+    kept.rename(node.data_dir)
+    node.is_new = True
+    node.start()
+
+
+def test_a_new_cluster_begins_at_the_highest_level(cluster: VersionedCluster) -> None:
+    cluster.stop()
+    for node_id in (1, 2, 3):
+        shutil.rmtree(cluster[node_id].data_dir)
+        cluster[node_id].is_new = True
+    cluster.start()
+    cluster.wait_until_ready()
+    assert cluster.levels() == [2, 2, 2]
+    assert greet(cluster[1], "hello") == (ErrorCode.NONE, None)
