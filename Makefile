@@ -48,6 +48,7 @@ demo: $(READY)
 check: $(READY)
 	@echo "== ruff"
 	@$(BIN)/ruff check src tests bench
+	@$(BIN)/ruff format --check --quiet src tests bench || { echo "run $(BIN)/ruff format"; exit 1; }
 	@echo "== mypy --strict"
 	@$(BIN)/mypy
 	@echo "== imports run downwards"

@@ -1,7 +1,7 @@
 """Apache Kafka, to be compared with: nodes of KRaft, from the jars in Maven Central that `tools/clients/setup` fetches.
 
-    with ApacheKafka(folder) as kafka:
-        Producer({"bootstrap.servers": kafka.bootstrap})
+with ApacheKafka(folder) as kafka:
+    Producer({"bootstrap.servers": kafka.bootstrap})
 """
 
 from __future__ import annotations

@@ -43,9 +43,7 @@ def measure_commands(plan: Plan) -> list[Figure]:
             forwarded.append(follower.ask("load", **alone))
             in_batches.append(leader.ask("load", **batched))
     return [
-        Figure(
-            f"commands/s, {IN_FLIGHT:,} under way at the leader", at_leader, at_least=COMMANDS_PER_SECOND_LEAST
-        ),
+        Figure(f"commands/s, {IN_FLIGHT:,} under way at the leader", at_leader, at_least=COMMANDS_PER_SECOND_LEAST),
         Figure("commands/s, forwarded by a follower", forwarded),
         Figure(f"commands/s, {BATCH} of them in one entry", in_batches, at_least=COMMANDS_PER_SECOND_LEAST),
     ]

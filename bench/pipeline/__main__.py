@@ -49,9 +49,7 @@ def main(argv: list[str]) -> int:
     load_before = os.getloadavg()[0]
     with Server(CHRONIK_GROUP, folder) as server:
         growth_rounds = arguments.rounds if arguments.long else 1
-        plan = Plan(
-            folder, server.bootstrap, arguments.rounds, arguments.records, arguments.sizes, growth_rounds
-        )
+        plan = Plan(folder, server.bootstrap, arguments.rounds, arguments.records, arguments.sizes, growth_rounds)
         figures, complete = _run(plan, arguments.only or list(SECTIONS))
     _tell(folder, figures, load_before)
     return 0 if complete else 1

@@ -75,9 +75,7 @@ class Leader:
 
     def fetch(self, min_bytes: int = 1) -> Pending:
         """It has looked, and found nothing; not a turn of the loop has passed since."""
-        request = talk.fetch_request(
-            ("topic", 0, 0), min_bytes=min_bytes, max_wait_ms=int(PATIENCE_SECONDS * 1000)
-        )
+        request = talk.fetch_request(("topic", 0, 0), min_bytes=min_bytes, max_wait_ms=int(PATIENCE_SECONDS * 1000))
         frame = bytearray(encode_request(RequestHeader(1, VERSION, 7, "test"), request)[4:])
         pending = self.router.dispatch(frame, Peer("test", 0, 1))
         assert isinstance(pending, Pending)

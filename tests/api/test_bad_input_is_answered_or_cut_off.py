@@ -232,9 +232,7 @@ def test_a_produce_without_acks_that_fails_closes_the_connection(client: RawClie
 
 
 @pytest.mark.parametrize("version", [0, 11, 14, 15, 17])
-def test_a_fetch_that_claims_to_be_a_followers_is_refused(
-    client: RawClient, chronik_topic: str, version: int
-) -> None:
+def test_a_fetch_that_claims_to_be_a_followers_is_refused(client: RawClient, chronik_topic: str, version: int) -> None:
     request = FetchRequest(
         max_wait_ms=0,
         topics=[FetchTopic(topic=chronik_topic, partitions=[FetchPartition(partition=0, partition_max_bytes=1000)])],

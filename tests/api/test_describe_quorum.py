@@ -34,9 +34,7 @@ CLOCK_MS = 50
 
 
 def ask(bootstrap: str, topic: str = QUORUM_TOPIC, partition: int = 0, version: int = 2) -> DescribeQuorumResponse:
-    asked = DescribeQuorumTopic(
-        topic_name=topic, partitions=[DescribeQuorumPartition(partition_index=partition)]
-    )
+    asked = DescribeQuorumTopic(topic_name=topic, partitions=[DescribeQuorumPartition(partition_index=partition)])
     with RawClient(bootstrap) as client:
         return client.ask(DescribeQuorumRequest(topics=[asked]), version, DescribeQuorumResponse)
 
@@ -141,6 +139,7 @@ def _times_go_on_for_those_who_are_heard(cluster: Cluster, leader: ClusterNode) 
     assert all(abs(caught_up - time.time() * 1000) < MINUTE_MS for _, caught_up in before.values())
     silent.pause()
     try:
+
         def stands_still() -> str | None:
             now = _times(asked)
             last, _ = now.pop(silent.node_id)
@@ -162,6 +161,5 @@ def _times_go_on_for_those_who_are_heard(cluster: Cluster, leader: ClusterNode) 
 def _times(node: ClusterNode) -> dict[int, tuple[int, int]]:
     found = partition_of(ask(node.bootstrap))
     return {
-        voter.replica_id: (voter.last_fetch_timestamp, voter.last_caught_up_timestamp)
-        for voter in found.current_voters
+        voter.replica_id: (voter.last_fetch_timestamp, voter.last_caught_up_timestamp) for voter in found.current_voters
     }

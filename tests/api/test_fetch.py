@@ -236,7 +236,6 @@ def test_names_that_nobody_knows_are_not_kept_in_sessions(client: RawClient, chr
     assert client.ask(added, 12, FetchResponse).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-
 @pytest.mark.chronik_topic(partitions=20)
 def test_what_does_not_fit_one_answer_comes_first_in_the_next_of_the_session(
     client: RawClient, chronik_topic: str

@@ -39,9 +39,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4,
 
 def delete_records(client: RawClient, topic: str, offset: int) -> DeleteRecordsPartitionResult:
     partition = DeleteRecordsPartition(partition_index=0, offset=offset)
-    request = DeleteRecordsRequest(
-        topics=[DeleteRecordsTopic(name=topic, partitions=[partition])], timeout_ms=30_000
-    )
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[partition])], timeout_ms=30_000)
     return client.ask(request, 2, DeleteRecordsResponse).topics[0].partitions[0]
 
 

@@ -260,5 +260,3 @@ def test_a_failed_produce_without_acks_is_never_answered(chronik_broker: Broker,
     with RawClient(chronik_broker.bootstrap) as client:
         client.send(talk.produce_request(chronik_topic, talk.batch(b"v"), acks=0), 9)
         assert client.is_closed_by_broker()
-
-

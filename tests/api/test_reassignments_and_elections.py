@@ -72,9 +72,7 @@ def test_each_partition_is_answered_for_itself(client: RawClient, chronik_topic:
 def test_nothing_is_under_way_where_nothing_moves(client: RawClient, chronik_topic: str) -> None:
     named = [ListPartitionReassignmentsTopics(name=name, partition_indexes=[0, -1, 9]) for name in (chronik_topic, "?")]
     for topics in (None, [], named):
-        response = client.ask(
-            ListPartitionReassignmentsRequest(topics=topics), 0, ListPartitionReassignmentsResponse
-        )
+        response = client.ask(ListPartitionReassignmentsRequest(topics=topics), 0, ListPartitionReassignmentsResponse)
         assert (response.error_code, response.topics) == (NONE, [])
 
 

@@ -94,9 +94,7 @@ def test_it_is_empty_and_nobody_writes_to_it(broker: Broker) -> None:
 
 
 def test_its_configs_say_what_is_true(chronik_broker_factory: BrokerFactory) -> None:
-    broker = chronik_broker_factory(
-        broker={"offsets.topic.num.partitions": 5, "offsets.topic.replication.factor": 3}
-    )
+    broker = chronik_broker_factory(broker={"offsets.topic.num.partitions": 5, "offsets.topic.replication.factor": 3})
     broker.create_topic("orders")
     with RawClient(broker.bootstrap) as client:
         assert commit(client, "orders", 7) == ErrorCode.NONE

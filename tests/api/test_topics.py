@@ -238,9 +238,7 @@ def test_a_replica_can_move_to_the_folder_where_it_is_and_to_no_other(
                     AlterReplicaLogDirTopic(name="no-such", partitions=[0]),
                 ],
             ),
-            AlterReplicaLogDir(
-                path=elsewhere, topics=[AlterReplicaLogDirTopic(name=chronik_topic, partitions=[1])]
-            ),
+            AlterReplicaLogDir(path=elsewhere, topics=[AlterReplicaLogDirTopic(name=chronik_topic, partitions=[1])]),
         ]
     )
     results = client.ask(request, version, AlterReplicaLogDirsResponse).results

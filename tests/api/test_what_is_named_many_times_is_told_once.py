@@ -69,9 +69,7 @@ def test_a_topic_id_in_metadata_whatever_names_stand_beside_it(client: RawClient
     assert [topic.name for topic in response.topics] == [chronik_topic]
 
 
-def test_resources_in_describe_configs_with_all_keys_that_were_asked_for(
-    client: RawClient, chronik_topic: str
-) -> None:
+def test_resources_in_describe_configs_with_all_keys_that_were_asked_for(client: RawClient, chronik_topic: str) -> None:
     def described(*keys: list[str] | None) -> list[list[str]]:
         resources = [
             DescribeConfigsResource(resource_type=TOPIC, resource_name=chronik_topic, configuration_keys=each)

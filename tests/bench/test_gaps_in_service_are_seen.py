@@ -33,9 +33,7 @@ def test_what_came_before_and_after_does_not_count() -> None:
     assert longest_gap([0.0, 5.0, 6.0, 20.0], 4.0, 7.0) == 1.0
 
 
-def test_a_broker_that_stays_leaves_no_gap_worth_telling(
-    capsys: pytest.CaptureFixture[str], measured: Broker
-) -> None:
+def test_a_broker_that_stays_leaves_no_gap_worth_telling(capsys: pytest.CaptureFixture[str], measured: Broker) -> None:
     assert main(["gaps", "-b", measured.bootstrap, "--seconds", "2", "--json"]) == 0
     seen = json.loads(capsys.readouterr().out)
     assert seen["seconds"] >= 2

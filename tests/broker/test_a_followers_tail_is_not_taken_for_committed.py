@@ -1,5 +1,4 @@
-"""What the cluster wrote down of a partition holds for its leader's log: a follower's may end in what nobody committed.
-"""
+"""What the cluster wrote of a partition holds for its leader's log: a follower's may hold what was not committed."""
 
 from __future__ import annotations
 

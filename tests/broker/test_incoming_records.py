@@ -102,9 +102,7 @@ def test_log_append_time_replaces_the_producers() -> None:
 @pytest.mark.parametrize("codec", list(Codec))
 def test_a_topic_can_choose_its_codec(codec: Codec) -> None:
     sent = batch(b"a" * 100, b"b" * 100, codec=Codec.GZIP)
-    incoming = accept_produced(
-        memoryview(sent), IncomingRules(max_message_bytes=1_000_000, codec=codec), 9, NOW_MS
-    )
+    incoming = accept_produced(memoryview(sent), IncomingRules(max_message_bytes=1_000_000, codec=codec), 9, NOW_MS)
     assert [header.codec for header in incoming.headers] == [codec]
     assert [record.value for record in decode_batch(incoming.buffer)] == [b"a" * 100, b"b" * 100]
 
@@ -142,9 +140,7 @@ def test_messages_of_the_old_formats_become_batches(magic: int) -> None:
 
 def test_transactional_batches_are_refused_with_a_clear_error() -> None:
     records = [Record(0, NOW_MS, b"k", b"v")]
-    sent = bytearray(
-        encode_batch(records, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
-    )
+    sent = bytearray(encode_batch(records, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True))
     assert refusal(sent) is ErrorCode.INVALID_TXN_STATE
 
 

@@ -44,8 +44,17 @@ def leader(rules: IncomingRules = IncomingRules(max_message_bytes=1000)) -> Repl
 
     flusher = cast(Flusher, SyncsWhenTold())
     synced = SyncedOffsets(files, "synced-offsets")
-    replica = Replica(1, TOPIC, 0, rules, cast(Callable[[Replica], PartitionLog], open_log), synced, flusher,
-                      RecentRoom(), flush_each_append=True)
+    replica = Replica(
+        1,
+        TOPIC,
+        0,
+        rules,
+        cast(Callable[[Replica], PartitionLog], open_log),
+        synced,
+        flusher,
+        RecentRoom(),
+        flush_each_append=True,
+    )
     replica.assume(PARTITION, 0.0)
     replica.open()
     return replica

@@ -83,7 +83,6 @@ class Progress:
         with self._lock:
             return [place for place in places if self._sent_at.get(place, 0.0) <= since]
 
-
     def silent(self, places: Sequence[Place], since: float) -> list[Place]:
         """Partitions that have acknowledged nothing since, however old."""
         with self._lock:

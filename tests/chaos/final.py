@@ -81,7 +81,5 @@ def _note(
 ) -> None:
     record = decode_value(value, key)
     journal.add(
-        Consumed(
-            at=now(), reader=reader, group=None, assignment=0, place=place, offset=offset, id=record, epoch=epoch
-        )
+        Consumed(at=now(), reader=reader, group=None, assignment=0, place=place, offset=offset, id=record, epoch=epoch)
     )

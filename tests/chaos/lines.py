@@ -42,16 +42,12 @@ def ruleset(ways: Mapping[Direction, Way], address: Mapping[int, str]) -> str:
     slow = [direction for direction, way in ways.items() if isinstance(way, Line)]
     lines = [f"table ip {TABLE}", f"delete table ip {TABLE}", f"table ip {TABLE} {{"]
     lines += _chain("prerouting", "mangle", {f"meta mark set {SLOW_MARK}": slow}, address)
-    barriers = {
-        barrier.value: [direction for direction, way in ways.items() if way is barrier] for barrier in Barrier
-    }
+    barriers = {barrier.value: [direction for direction, way in ways.items() if way is barrier] for barrier in Barrier}
     lines += _chain("forward", "filter", barriers, address)
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def _chain(
-    hook: str, priority: str, verdicts: Mapping[str, list[Direction]], address: Mapping[int, str]
-) -> list[str]:
+def _chain(hook: str, priority: str, verdicts: Mapping[str, list[Direction]], address: Mapping[int, str]) -> list[str]:
     rules = [
         f"ip saddr . ip daddr {{ {_pairs(directions, address)} }} {verdict}"
         for verdict, directions in verdicts.items()

@@ -35,9 +35,7 @@ def clients_rejected(cluster: ChaosCluster, victims: Victims, rng: random.Random
 
 
 @contextmanager
-def _barrier_around(
-    cluster: ChaosCluster, victims: Victims, others: list[int], rng: random.Random
-) -> Iterator[str]:
+def _barrier_around(cluster: ChaosCluster, victims: Victims, others: list[int], rng: random.Random) -> Iterator[str]:
     inward = [(other, victim.node_id) for other in others for victim in victims]
     outward = [(target, source) for source, target in inward]
     way, directions = rng.choice((("both ways", inward + outward), ("inwards", inward), ("outwards", outward)))

@@ -99,9 +99,7 @@ class EndProbe(Probe):
             for each in topic.partitions:
                 if each.error_code == ErrorCode.NONE:
                     place = Place(topic.name, each.partition_index)
-                    self._journal.add(
-                        EndSeen(at=at, reader=self.name, place=place, asked_at=asked_at, end=each.offset)
-                    )
+                    self._journal.add(EndSeen(at=at, reader=self.name, place=place, asked_at=asked_at, end=each.offset))
 
 
 class WatermarkProbe(Probe):

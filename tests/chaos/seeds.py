@@ -34,9 +34,7 @@ class Tally(NamedTuple):
     @classmethod
     def of(cls, outcome: Outcome) -> Tally:
         evidence = Evidence(outcome.events)
-        return cls(
-            outcome.steps, len(evidence.acknowledged), answers(evidence), took(evidence), list(outcome.findings)
-        )
+        return cls(outcome.steps, len(evidence.acknowledged), answers(evidence), took(evidence), list(outcome.findings))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -173,9 +173,7 @@ def test_a_group_goes_on_where_it_has_committed(cli: Cli, chronik_topic: str) ->
 
 
 @pytest.mark.chronik_topic(partitions=3)
-def test_members_of_a_group_are_shown_with_what_they_read(
-    cli: Cli, chronik_broker: Broker, chronik_topic: str
-) -> None:
+def test_members_of_a_group_are_shown_with_what_they_read(cli: Cli, chronik_broker: Broker, chronik_topic: str) -> None:
     group = f"group-of-{chronik_topic}"
     cli("produce", chronik_topic, "-p", "1", stdin="a\nb\n")
     settings = {"group.id": group, "client.id": "reader", "auto.offset.reset": "earliest", "enable.auto.commit": False}

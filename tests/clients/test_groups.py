@@ -37,9 +37,7 @@ def _shared_out(members: list[GroupMember], whole: set[tuple[str, int]]) -> bool
 
 
 @contextmanager
-def _joined(
-    client: RunningClient, group: str, topics: list[str], assignor: str | None = None
-) -> Iterator[GroupMember]:
+def _joined(client: RunningClient, group: str, topics: list[str], assignor: str | None = None) -> Iterator[GroupMember]:
     """A member that is gone afterwards, also when the test fails; `leave` may be called before."""
     member = client.join(group, topics, assignor)
     try:

@@ -32,6 +32,7 @@ def test_a_feature_is_upgraded_as_far_as_brokers_support_it(bootstrap: str) -> N
 def test_there_are_no_quotas_and_credentials_to_describe(bootstrap: str) -> None:
     assert run_tool("kafka-configs", bootstrap, "--describe", "--entity-type", "users").strip() == ""
 
+
 BROKERS = ("--entity-type", "brokers")
 
 

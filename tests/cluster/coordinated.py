@@ -65,9 +65,7 @@ def offsets_held_by(node: ClusterNode, group: str) -> dict[tuple[str, int], tupl
     }
 
 
-def wait_until_held_everywhere(
-    cluster: Cluster, group: str, expected: dict[tuple[str, int], tuple[int, str]]
-) -> None:
+def wait_until_held_everywhere(cluster: Cluster, group: str, expected: dict[tuple[str, int], tuple[int, str]]) -> None:
     def missing() -> str | None:
         for node in cluster.live:
             held = offsets_held_by(node, group)

@@ -29,9 +29,7 @@ COMMITTED = 7
 
 def told_by(node: ClusterNode, group: str, topic: str) -> tuple[ErrorCode, int, ErrorCode]:
     """Error of the group, offset, and error of the partition."""
-    request = OffsetFetchRequest(
-        group_id=group, topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=[0])]
-    )
+    request = OffsetFetchRequest(group_id=group, topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=[0])])
     with RawClient(node.bootstrap) as client:
         response = client.ask(request, VERSION_WITH_ERRORS_OF_THE_GROUP, OffsetFetchResponse)
     (partition,) = response.topics[0].partitions

@@ -101,9 +101,7 @@ def test_partitions_move_with_their_records_while_they_are_written(cluster: Clus
         written(cluster, writer, 300)
         assert reassign(cluster[2], "moved", p0=[2], p1=[3, 2, 1], p2=[1]) == [NONE] * 3
         wait_until_settled(cluster)
-        wait_until_seen(
-            cluster, "moved", Seen(2, [2], [2]), Seen(1, [3, 2, 1], [1, 2, 3]), Seen(1, [1], [1])
-        )
+        wait_until_seen(cluster, "moved", Seen(2, [2], [2]), Seen(1, [3, 2, 1], [1, 2, 3]), Seen(1, [1], [1]))
         written(cluster, writer, 300)
         assert reassign_all(cluster[3], "moved", {0: [3, 1], 1: [2], 2: [2, 3]}, version=0) == [NONE] * 3
         wait_until_settled(cluster)

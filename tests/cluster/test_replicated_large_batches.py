@@ -37,9 +37,13 @@ def test_batches_of_20_and_90_mebibytes_are_on_every_disk_when_they_are_acknowle
     replicated.check_replicas(cluster, [place])
     for log in replicated.stored(cluster, place).values():
         assert [len(stored.content) // MIB for stored in log.batches] == [20, 90]
-    record_property("summary", "on three disks: " + ", ".join(
-        f"a batch of {size // MIB} MiB after {seconds:.1f} s" for size, seconds in zip(sizes, took, strict=True)
-    ))
+    record_property(
+        "summary",
+        "on three disks: "
+        + ", ".join(
+            f"a batch of {size // MIB} MiB after {seconds:.1f} s" for size, seconds in zip(sizes, took, strict=True)
+        ),
+    )
 
 
 def test_a_follower_that_was_away_gets_large_batches_too(chronik_cluster_factory: ClusterFactory) -> None:

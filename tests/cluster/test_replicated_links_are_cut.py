@@ -53,9 +53,11 @@ def test_acks_all_goes_on_without_a_follower_that_is_cut_off_from_its_leader_and
         cut(cluster, leader, follower)
         was_cut = time.monotonic()
         cluster.wait_until(
-            lambda: None
-            if set(seen := standing.ask(cluster.nodes[leader], ["cut"])[place].in_sync) == {leader, controller}
-            else f"in sync are {seen}",
+            lambda: (
+                None
+                if set(seen := standing.ask(cluster.nodes[leader], ["cut"])[place].in_sync) == {leader, controller}
+                else f"in sync are {seen}"
+            ),
             "the follower is not in sync",
         )
         load.wait_until_it_goes_on()

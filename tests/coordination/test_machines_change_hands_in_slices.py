@@ -29,9 +29,7 @@ def slices_end_after_a_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def stored_group(name: str) -> UpdateConsumerGroup:
     member = GroupMember(f"{name}-member", None, "client", "/127.0.0.1", SESSION_MS, 60_000, PROTOCOLS, b"assignment")
-    return UpdateConsumerGroup(
-        name, "consumer", GENERATION, "range", member.member_id, "Stable", (member,), 0
-    )
+    return UpdateConsumerGroup(name, "consumer", GENERATION, "range", member.member_id, "Stable", (member,), 0)
 
 
 NAMES = [f"group-{number:03}" for number in range(GROUPS)]

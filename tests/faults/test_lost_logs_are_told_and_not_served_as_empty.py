@@ -73,9 +73,7 @@ def bring_back(elsewhere: Path, path: Path) -> None:
 
 
 @pytest.mark.parametrize("lose", [the_topics, the_partition, the_segments])
-def test_a_lost_log_is_an_error_until_its_files_are_back(
-    stopped: Broker, tmp_path: Path, lose: Lost
-) -> None:
+def test_a_lost_log_is_an_error_until_its_files_are_back(stopped: Broker, tmp_path: Path, lose: Lost) -> None:
     path = lose(stopped, tmp_path / "elsewhere")
     stopped.start()
     with RawClient(stopped.bootstrap) as client:
@@ -93,9 +91,7 @@ def test_a_lost_log_is_an_error_until_its_files_are_back(
     assert [record.value for record in stopped.records("topic") if record.partition == 0] == VALUES
 
 
-def test_an_operator_gives_up_what_is_lost_and_offsets_are_not_given_out_again(
-    stopped: Broker, tmp_path: Path
-) -> None:
+def test_an_operator_gives_up_what_is_lost_and_offsets_are_not_given_out_again(stopped: Broker, tmp_path: Path) -> None:
     the_partition(stopped, tmp_path / "elsewhere")
     stopped.start()
     refused = chronik("topics", "begin-anew", "topic", "--partition", "1", bootstrap=stopped.bootstrap)

@@ -75,8 +75,7 @@ def test_names_reach_the_disk_in_any_order_but_a_rename_is_one_step() -> None:
     files.rename("b", "a")
     files.create("c").close()
     seen = {
-        (read_file(after, "a"), after.exists("b"), after.exists("c"))
-        for after in (files.crash(seed) for seed in SEEDS)
+        (read_file(after, "a"), after.exists("b"), after.exists("c")) for after in (files.crash(seed) for seed in SEEDS)
     }
     assert seen == {(b"old", True, False), (b"old", True, True), (b"new", False, False), (b"new", False, True)}
 

@@ -56,9 +56,7 @@ class SharedImage:
     def apply(self, command: Command, node_id: int = TEST_ITSELF) -> Result:
         self._sequences[node_id] += 1
         sequence = self._sequences[node_id]
-        envelope = decode_command(
-            encode_command(Envelope(node_id, LIVES[node_id], sequence, sequence - 1, command))
-        )
+        envelope = decode_command(encode_command(Envelope(node_id, LIVES[node_id], sequence, sequence - 1, command)))
         result, delta = apply(self.image, envelope, self.image.applied_index + 1)
         for subscriber in self._subscribers:
             subscriber(delta)
@@ -169,5 +167,3 @@ async def nodes(
             await node.groups.close()
     for node in running.values():
         assert node.fatal == []
-
-

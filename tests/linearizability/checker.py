@@ -89,9 +89,7 @@ class _Configuration(NamedTuple, Generic[StateT]):
 
 
 class _Search(Generic[StateT, InputT, OutputT]):
-    def __init__(
-        self, model: Model[StateT, InputT, OutputT], operations: Sequence[Operation[InputT, OutputT]]
-    ) -> None:
+    def __init__(self, model: Model[StateT, InputT, OutputT], operations: Sequence[Operation[InputT, OutputT]]) -> None:
         self._model = model
         self._operations = sorted(operations, key=lambda operation: operation.called_ns)
         self._pending: set[int] = set()
@@ -175,9 +173,7 @@ class _Search(Generic[StateT, InputT, OutputT]):
         operation = self._operations[number]
         return self._model.apply(state, operation.input) == (state, operation.output)
 
-    def _unexplained(
-        self, number: int, before: Iterable[_Configuration[StateT]]
-    ) -> Violation[StateT, InputT, OutputT]:
+    def _unexplained(self, number: int, before: Iterable[_Configuration[StateT]]) -> Violation[StateT, InputT, OutputT]:
         operation = self._operations[number]
         assert operation.returned_ns is not None
         story = tuple(each for each in self._operations if each.called_ns <= operation.returned_ns)

@@ -100,9 +100,9 @@ def test_a_leader_that_comes_forward_later_is_asked_then() -> None:
 
 
 def test_an_answer_that_comes_while_there_is_no_leader_is_told_at_once() -> None:
-    assert seconds_until_done(
-        lambda loop, store: loop.call_later(0.01, store._answer, 1, Result())
-    ) == pytest.approx(0.01)
+    assert seconds_until_done(lambda loop, store: loop.call_later(0.01, store._answer, 1, Result())) == pytest.approx(
+        0.01
+    )
 
 
 def test_without_news_of_a_leader_another_attempt_is_made_after_a_while() -> None:

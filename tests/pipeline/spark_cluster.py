@@ -1,8 +1,8 @@
 """A standalone Spark cluster to test against: one master and some workers, real processes, from the pip package.
 
-    with SparkCluster(workers=2) as cluster:
-        spark = session(cluster.url, **cluster.conf)
-        cluster.workers[0].kill()
+with SparkCluster(workers=2) as cluster:
+    spark = session(cluster.url, **cluster.conf)
+    cluster.workers[0].kill()
 """
 
 from __future__ import annotations
@@ -44,11 +44,15 @@ class SparkDaemon:
     def __init__(self, name: str, folder: Path, *arguments: str) -> None:
         self.name = name
         self.log = folder / f"{name}.log"
-        variables = os.environ | environment("spark://") | {
-            "SPARK_LOCAL_IP": LOOPBACK,
-            "SPARK_DAEMON_MEMORY": DAEMON_MEMORY,
-            "CHRONIK_SPARK_LOG": "warn",
-        }
+        variables = (
+            os.environ
+            | environment("spark://")
+            | {
+                "SPARK_LOCAL_IP": LOOPBACK,
+                "SPARK_DAEMON_MEMORY": DAEMON_MEMORY,
+                "CHRONIK_SPARK_LOG": "warn",
+            }
+        )
         with self.log.open("wb") as output:
             self._process = subprocess.Popen(
                 [str(Path(variables["SPARK_HOME"]) / "bin" / "spark-class"), *arguments],

@@ -26,6 +26,8 @@ from chronik.raft.roles import Role
 from tests.peers.talking import ANY_PORT, DEADLINE_SECONDS, SECRET, identity, until
 
 TICK_SECONDS = 0.03
+
+
 class Ledger:
     """Every command in its order, and a chain of hashes over all entries: equal only if everything before was."""
 

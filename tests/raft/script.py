@@ -1,10 +1,10 @@
 """Scenario scripts: blocks of commands, a line of dashes, and what happens then. See `scenarios/`.
 
-    cluster 1 2 3 learners 4 strangers 5 [unbound]      campaign N      elect N      tick N COUNT
-    propose N WORD...      read N      transfer N TARGET      add N ID      promote N ID      remove N ID
-    deliver [COUNT]        settle      drop        cut A B     isolate N     heal
-    hold N (its disk)      sync N      release N   crash N     restart N     wipe N     snapshot N
-    state                  log N       seed N TERM...          quietly COMMAND...
+cluster 1 2 3 learners 4 strangers 5 [unbound]      campaign N      elect N      tick N COUNT
+propose N WORD...      read N      transfer N TARGET      add N ID      promote N ID      remove N ID
+deliver [COUNT]        settle      drop        cut A B     isolate N     heal
+hold N (its disk)      sync N      release N   crash N     restart N     wipe N     snapshot N
+state                  log N       seed N TERM...          quietly COMMAND...
 """
 
 from __future__ import annotations
@@ -146,4 +146,3 @@ COMMANDS: Final[dict[str, Callable[[StoryLab, list[str]], list[str] | None]]] = 
     "wipe": _with_node(lambda lab, node_id: lab.wipe(node_id)),
     "snapshot": _with_node(lambda lab, node_id: lab.take_snapshot(node_id)),
 }
-

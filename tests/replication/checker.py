@@ -261,8 +261,7 @@ class Checker:
         start = max(replica.log.log_start_offset for replica in replicas)
         end = max(replica.high_watermark for replica in replicas)
         contents = [
-            [batch for batch in self._scan(replica).batches if start <= batch.base_offset < end]
-            for replica in replicas
+            [batch for batch in self._scan(replica).batches if start <= batch.base_offset < end] for replica in replicas
         ]
         if any(content != contents[0] for content in contents):
             raise Violation(f"{replicas[0]!r}: replicas in sync are not the same: {contents}")

@@ -102,9 +102,7 @@ class _Lane:
             # In nobody's context: it comes to hold even if its proposer is dead by then. But not a registration: one
             # that overtakes that of the next life shuts it out.
             context = self._store.life.context if self._store.is_registering else _NOBODYS_CONTEXT
-            consensus.loop.call_later(
-                consensus.chance.uniform(0.001, late), consensus.arrive, data, context=context
-            )
+            consensus.loop.call_later(consensus.chance.uniform(0.001, late), consensus.arrive, data, context=context)
         applied: asyncio.Future[None] = consensus.loop.create_future()
         self._store.awaited.setdefault(data, []).append(applied)
         try:

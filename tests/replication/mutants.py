@@ -118,9 +118,7 @@ def _compares_no_broker_epoch(patch: pytest.MonkeyPatch) -> None:
 def _keeps_the_term_when_replicas_leave(before: Partition, after: Partition, brokers: elections.Brokers) -> Partition:
     if after.leader == NO_LEADER or after.leader in after.isr:
         return after
-    return replace(
-        after, leader=elections.elect(after, after.isr, brokers), leader_epoch=after.leader_epoch + 1
-    )
+    return replace(after, leader=elections.elect(after, after.isr, brokers), leader_epoch=after.leader_epoch + 1)
 
 
 def _reads_to_the_end(replica: Replica, offset: int, max_bytes: int, *, min_one_batch: bool) -> memoryview:

@@ -30,9 +30,7 @@ class Keeping:
         self.proposed: list[UpdateISR] = []
         self.fates: list[Fate] = []
         rig.store.propose = self._propose  # type: ignore[method-assign, assignment]
-        self._keeper = IsrKeeper(
-            1, rig.store, rig.replicas, rig.configs, rig.clock, lambda: rig.epoch_of(1)
-        )
+        self._keeper = IsrKeeper(1, rig.store, rig.replicas, rig.configs, rig.clock, lambda: rig.epoch_of(1))
 
     async def _propose(self, command: Command) -> Result:
         assert isinstance(command, UpdateISR)

@@ -38,9 +38,7 @@ def change_levels(wanted: Mapping[str, str], delete: Sequence[str], *, validate_
             )
     for name in delete:
         if name == log_levels.ROOT:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed"
-            )
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed")
         _refuse_unknown(name)
     if not validate_only:
         for name, level in wanted.items():

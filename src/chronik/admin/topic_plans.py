@@ -52,9 +52,7 @@ class TopicPlanner:
         self._choose_id = choose_id
         self._choose_below = choose_below
 
-    def plan_all(
-        self, requests: Sequence[TopicRequest]
-    ) -> Generator[None, None, list[CreateTopic | KafkaError]]:
+    def plan_all(self, requests: Sequence[TopicRequest]) -> Generator[None, None, list[CreateTopic | KafkaError]]:
         """One after the other, in order. It may be interrupted in between."""
         outcomes: list[CreateTopic | KafkaError] = []
         partitions_left = PARTITIONS_PER_REQUEST_MAX

@@ -34,9 +34,7 @@ def _answer(
         result = DescribeConfigsResult(resource_type=resource.type, resource_name=resource.name, error_message=None)
         try:
             result.configs = [
-                _described(entry, request)
-                for entry in configs.describe(resource)
-                if not keys or entry.key.name in keys
+                _described(entry, request) for entry in configs.describe(resource) if not keys or entry.key.name in keys
             ]
             results.add(result)
         except KafkaError as error:
@@ -68,9 +66,7 @@ def _described(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeC
         is_default=entry.source is ConfigSource.DEFAULT,
         is_sensitive=hidden,
         synonyms=[
-            DescribeConfigsSynonym(
-                name=synonym.name, value=None if hidden else synonym.value, source=synonym.source
-            )
+            DescribeConfigsSynonym(name=synonym.name, value=None if hidden else synonym.value, source=synonym.source)
             for synonym in entry.synonyms
         ]
         if request.include_synonyms

@@ -25,9 +25,7 @@ def handle(
     return at_once_or_in_slices(_answer(services, request))
 
 
-def _answer(
-    services: Services, request: DescribeLogDirsRequest
-) -> Generator[None, None, DescribeLogDirsResponse]:
+def _answer(services: Services, request: DescribeLogDirsRequest) -> Generator[None, None, DescribeLogDirsResponse]:
     folder = services.config.data_dir.absolute()
     disk = shutil.disk_usage(folder)
     wanted = None
@@ -35,9 +33,7 @@ def _answer(
         wanted = [NamedPartition(topic.topic, index) for topic in request.topics for index in topic.partitions]
     topics: dict[str, DescribeLogDirsTopic] = {}
     for name, index, size_bytes, offset_lag in partition_sizes(services.store, services.replicas, wanted):
-        partition = DescribeLogDirsPartition(
-            partition_index=index, partition_size=size_bytes, offset_lag=offset_lag
-        )
+        partition = DescribeLogDirsPartition(partition_index=index, partition_size=size_bytes, offset_lag=offset_lag)
         topics.setdefault(name, DescribeLogDirsTopic(name=name)).partitions.append(partition)
         yield
     result = DescribeLogDirsResult(

@@ -52,9 +52,7 @@ PARTITIONS_LOOKED_AT_AT_ONCE = 2_000
 FIRST_VERSION_WITH_NOT_AVAILABLE = 11
 
 
-def handle(
-    services: Services, request: FetchRequest, context: Context
-) -> FetchResponse | Awaitable[FetchResponse]:
+def handle(services: Services, request: FetchRequest, context: Context) -> FetchResponse | Awaitable[FetchResponse]:
     """At once if there is enough: then the answer is on its way, and counts, before the next one is read."""
     if request.replica_id >= 0 or request.replica_state.replica_id >= 0:
         # A stranger that claims to be a follower could move the high watermark.

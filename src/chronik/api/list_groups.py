@@ -9,9 +9,7 @@ from chronik.api.shared.long_answers import Long, at_once_or_in_slices
 from chronik.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 
-def handle(
-    services: Services, request: ListGroupsRequest, context: Context
-) -> ListGroupsResponse | Awaitable[Long]:
+def handle(services: Services, request: ListGroupsRequest, context: Context) -> ListGroupsResponse | Awaitable[Long]:
     return at_once_or_in_slices(_answer(services, request))
 
 

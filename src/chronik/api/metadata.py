@@ -48,9 +48,7 @@ ATTEMPTS_MAX: Final = 3
 """To tell of brokers and topics as they are at one time, while both change."""
 
 
-_UNDECIDED = dict.fromkeys(
-    (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT), ErrorCode.LEADER_NOT_AVAILABLE
-)
+_UNDECIDED = dict.fromkeys((ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT), ErrorCode.LEADER_NOT_AVAILABLE)
 """Every client knows this as "ask again"; the others not all, in a Metadata response."""
 
 
@@ -178,15 +176,11 @@ def _topics(
             else:
                 topics.add(found)
         except KafkaError as error:
-            topics.refuse(
-                MetadataResponseTopic(name=wanted.name, topic_id=wanted.topic_id, error_code=error.code)
-            )
+            topics.refuse(MetadataResponseTopic(name=wanted.name, topic_id=wanted.topic_id, error_code=error.code))
     return topics
 
 
-def _named(
-    services: Services, request: MetadataRequest, version: int
-) -> tuple[bool, list[MetadataRequestTopic]]:
+def _named(services: Services, request: MetadataRequest, version: int) -> tuple[bool, list[MetadataRequestTopic]]:
     """Whether they are all there are; and each of them once."""
     if request.topics is None or (version == 0 and not request.topics):
         return True, [MetadataRequestTopic(name=name) for name in sorted(services.image.topics)]
@@ -218,9 +212,7 @@ def _wanted_topic(
     return MetadataResponseTopic(name=wanted.name, topic_id=wanted.topic_id, error_code=code)
 
 
-def _encoded(
-    services: Services, topic: Topic, form: Form, gone: Collection[int]
-) -> MetadataResponseTopic | bytes:
+def _encoded(services: Services, topic: Topic, form: Form, gone: Collection[int]) -> MetadataResponseTopic | bytes:
     if gone and any(partition.leader in gone for partition in topic.partitions):
         return topic_answer(services.image, topic, form, gone)  # not kept: it is for a moment
 

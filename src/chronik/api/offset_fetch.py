@@ -144,8 +144,7 @@ def _answer(
                     name=topic.name,
                     topic_id=topic.topic_id,
                     partitions=[
-                        _partition(index, committed.get((name or "", index)), code)
-                        for index in topic.partition_indexes
+                        _partition(index, committed.get((name or "", index)), code) for index in topic.partition_indexes
                     ],
                 )
             )

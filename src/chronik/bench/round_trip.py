@@ -95,9 +95,7 @@ def slow_syncs(nodes: Sequence[Address]) -> list[Span]:
     """The last ones of all these nodes. Raises NodeSilent."""
     from chronik.console.ask import ask_status
 
-    return [
-        Span(*times) for node in nodes for times in ask_status(node, STATUS_SECONDS_MAX)["syncs"]["recent_slow"]
-    ]
+    return [Span(*times) for node in nodes for times in ask_status(node, STATUS_SECONDS_MAX)["syncs"]["recent_slow"]]
 
 
 def result_of(trips: Sequence[Span], size: int, slow: Sequence[Span] | None = None) -> RoundTripResult:

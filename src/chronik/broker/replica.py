@@ -104,6 +104,7 @@ class Replica(HeldLog):
         self._bytes_appended = 0
         self._bytes_readable = 0  # of those appended
         self._marks: deque[tuple[int, int]] = deque()  # (end offset, bytes appended) of what is not readable yet
+
     def _opened(self) -> None:
         if self.leading is not None:
             self._begin_term(self.leading)
@@ -307,8 +308,7 @@ class Replica(HeldLog):
         return follower
 
     def read_for_follower(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> list[memoryview]:
-        """Up to the log's end, for followers have to have what is not committed yet; in pieces that follow each other.
-        """
+        """Up to the log's end, since followers need what is not committed yet; in pieces that follow each other."""
         recent = self._recent.read(offset, max_bytes)
         if recent:
             return recent

@@ -37,7 +37,16 @@ R = TypeVar("R", bound=Response)
 EXIT_OK, EXIT_DIVERGED = 0, 1
 
 _TOLD: Final = (
-    "pid", "role", "term", "leader", "applied_index", "commit_index", "state_hash", "uptime_s", "version", "levels"
+    "pid",
+    "role",
+    "term",
+    "leader",
+    "applied_index",
+    "commit_index",
+    "state_hash",
+    "uptime_s",
+    "version",
+    "levels",
 )
 """By each node of itself."""
 

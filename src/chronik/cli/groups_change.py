@@ -98,9 +98,7 @@ def _committed_while_inactive(cluster: Cluster, name: str) -> Mapping[TopicParti
     return committed_offsets(cluster, name)
 
 
-def _chosen(
-    cluster: Cluster, topics: list[str] | None, committed: Iterable[TopicPartition]
-) -> list[TopicPartition]:
+def _chosen(cluster: Cluster, topics: list[str] | None, committed: Iterable[TopicPartition]) -> list[TopicPartition]:
     if topics is None:
         chosen = sorted(committed)
         if not chosen:

@@ -1,9 +1,9 @@
 """The nodes of a cluster on this machine: a folder with a config, a log and a pid file for each, and their processes.
 
-    DIR/node1.toml   what the node is started with; holds the cluster's secret, so only its owner may read it
-    DIR/node1/       its data
-    DIR/node1.log    what it says
-    DIR/node1.pid    its process
+DIR/node1.toml   what the node is started with; holds the cluster's secret, so only its owner may read it
+DIR/node1/       its data
+DIR/node1.log    what it says
+DIR/node1.pid    its process
 """
 
 from __future__ import annotations

@@ -26,9 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     address = parse_bootstrap(arguments.bootstrap_server)[0]
     connection = Connection(address, client_id=CLIENT_ID, timeout_s=arguments.timeout)
     try:
-        response = connection.request(
-            MetadataRequest(topics=None, allow_auto_topic_creation=False), MetadataResponse
-        )
+        response = connection.request(MetadataRequest(topics=None, allow_auto_topic_creation=False), MetadataResponse)
         raise_for(response.error_code, "metadata")
         _sort(response)
         if arguments.json:

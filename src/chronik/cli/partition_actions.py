@@ -44,7 +44,6 @@ def add_partition_actions(actions: Any) -> None:
     )
     add_client_arguments(elect, run_elect_leaders)
 
-
     anew = actions.add_parser("begin-anew", help="go on without the records of partitions that their disks have lost")
     anew.add_argument("name", metavar="NAME")
     anew.add_argument("--partition", type=int, action="append", required=True, metavar="N", help="repeatable")

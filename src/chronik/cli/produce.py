@@ -68,9 +68,7 @@ def _record(line: bytes, number: int, arguments: argparse.Namespace) -> Outgoing
         raise WrongInput(f"line {number}: {error}") from None
 
 
-def _with_extras(
-    record: OutgoingRecord, partition: int | None, headers: tuple[RecordHeader, ...]
-) -> OutgoingRecord:
+def _with_extras(record: OutgoingRecord, partition: int | None, headers: tuple[RecordHeader, ...]) -> OutgoingRecord:
     return record._replace(
         partition=record.partition if partition is None else partition, headers=record.headers + headers
     )

@@ -116,7 +116,7 @@ def _fetch_offsets(cluster: Cluster, request: OffsetFetchRequest) -> dict[TopicP
 def assigned_partitions(assignment: bytes) -> list[TopicPartition]:
     """What a member's assignment says; nothing when it is not one of Kafka's consumer protocol.
 
-        version int16 | topics: count int32, each a name (int16 length) and its partitions (count int32, int32 each) | …
+    version int16 | topics: count int32, each a name (int16 length) and its partitions (count int32, int32 each) | …
     """
     partitions: list[TopicPartition] = []
     try:

@@ -38,9 +38,7 @@ def _reset(value: str) -> str | None:
 
 def _number(name: str, low: int, high: int) -> ConfigKey:
     synonym = f"group.{name}"
-    return ConfigKey(
-        name, ConfigType.INT, KEPT_KEYS[synonym].default, NO_EFFECT, whole(low, high), synonym, kept=True
-    )
+    return ConfigKey(name, ConfigType.INT, KEPT_KEYS[synonym].default, NO_EFFECT, whole(low, high), synonym, kept=True)
 
 
 def _other(name: str, kind: ConfigType, default: str, check: Check) -> ConfigKey:

@@ -9,8 +9,9 @@ EMPTY: Final = '""'
 BELOW: Final = "*"
 
 LONG_DEFAULTS: Final = {
-    "remote.log.metadata.manager.class.name":
-        "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
+    "remote.log.metadata.manager.class.name": (
+        "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager"
+    ),
     "group.share.persister.class.name": "org.apache.kafka.server.share.persister.DefaultStatePersister",
     "metric.reporters": "org.apache.kafka.common.metrics.JmxReporter",
     "principal.builder.class": "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",

@@ -224,9 +224,7 @@ class _Output:
         self._epochs = epochs
         self._interval = config.index_interval_bytes
         self._segment = Segment(cache, folder, base_offset, log_name=log_name + names.CLEANED)
-        self._segment.index = SegmentIndex(
-            cache, self._segment.index.path + names.CLEANED, base_offset, is_new=True
-        )
+        self._segment.index = SegmentIndex(cache, self._segment.index.path + names.CLEANED, base_offset, is_new=True)
         self._buffer = bytearray()
         self._headers: list[BatchHeader] = []
         self._next_offset = base_offset

@@ -175,9 +175,7 @@ def _long_stored(producer: Producer, header: BatchHeader) -> SentBatch | None:
     first, last = _distance(producer, header.base_sequence), _distance(producer, header.last_sequence)
     if not first <= last < _distance(producer, oldest.first_sequence):
         return None
-    return SentBatch(
-        header.base_sequence, header.last_sequence, UNKNOWN, oldest.base_offset - 1, header.max_timestamp
-    )
+    return SentBatch(header.base_sequence, header.last_sequence, UNKNOWN, oldest.base_offset - 1, header.max_timestamp)
 
 
 def _distance(producer: Producer, sequence: int) -> int:

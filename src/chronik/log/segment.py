@@ -222,9 +222,7 @@ class Segment:
         self._remember(at, position + local)
         return view[start:local]
 
-    def walk(
-        self, position: int, offset: int, epochs: EpochHistory, end_offset: int | None = None
-    ) -> Iterator[Piece]:
+    def walk(self, position: int, offset: int, epochs: EpochHistory, end_offset: int | None = None) -> Iterator[Piece]:
         """Every batch from `position` on, where `offset` is due, to the end of the file or of the good batches.
 
         `end_offset`, where the good batches lead to for sure, helps to find the way behind damage.

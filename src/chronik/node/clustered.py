@@ -64,9 +64,7 @@ class Clustered:
             DriverSettings(
                 node_id=config.node_id,
                 directory_id=folder.directory_id,
-                bootstrap=Membership(
-                    tuple(Member(peer.id, UNBOUND, is_voter=True) for peer in sorted(config.peers))
-                ),
+                bootstrap=Membership(tuple(Member(peer.id, UNBOUND, is_voter=True) for peer in sorted(config.peers))),
                 snapshot_entries=config.metadata_snapshot_entries,
                 snapshot_bytes=config.metadata_snapshot_bytes,
                 bytes_kept=config.metadata_kept_bytes,

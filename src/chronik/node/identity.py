@@ -126,7 +126,7 @@ def _where_mode_stands(mode: Mode, contents: Contents) -> str:
     """An older version may have been started there in the wrong mode, and this one after it."""
     if mode not in contents.metadata:
         return ""
-    return f" (it has metadata of both; should {IDENTITY_FILE} name the wrong mode, write \"{mode.value}\" there)"
+    return f' (it has metadata of both; should {IDENTITY_FILE} name the wrong mode, write "{mode.value}" there)'
 
 
 def _how_to_mend(mode: Mode) -> str:

@@ -110,9 +110,7 @@ class Node:
 
     async def _start(self) -> Address:
         mode = Mode.CLUSTER if self._config.peers else Mode.STANDALONE
-        folder = DataFolder(
-            self._config.data_dir, self._config.node_id, mode, restore_identity=self._restore_identity
-        )
+        folder = DataFolder(self._config.data_dir, self._config.node_id, mode, restore_identity=self._restore_identity)
         self._undo.append(_later(folder.close))
         folder.open()
         parts = self._parts(folder)

@@ -198,9 +198,7 @@ class Registration:
 
     async def _answer_of(self, leader: int) -> HeartbeatAnswer | None:
         answered_by, answered_at = self._answered
-        beat = BrokerHeartbeat(
-            self._broker_id, self.epoch, answered_at if answered_by == leader else NOT_ANSWERED
-        )
+        beat = BrokerHeartbeat(self._broker_id, self.epoch, answered_at if answered_by == leader else NOT_ANSWERED)
         if leader == NOBODY:
             return None
         if leader == self._broker_id:

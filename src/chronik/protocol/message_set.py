@@ -59,9 +59,7 @@ class _Message(NamedTuple):
         return self.magic > 0 and bool(self.attributes & LOG_APPEND_TIME_FLAG)
 
 
-def convert_up(
-    buffer: Bytes, budget: Budget | None = None, *, size_max: int = FRAME_BYTES_MAX
-) -> list[bytes]:
+def convert_up(buffer: Bytes, budget: Budget | None = None, *, size_max: int = FRAME_BYTES_MAX) -> list[bytes]:
     """A produced message set as batches that `validate_produced` accepts, numbered from 0 on.
 
     Plain messages in a row become one batch, each wrapper a batch of its own codec. Timestamps stay; messages of

@@ -156,9 +156,7 @@ def decode_batch(buffer: Bytes, position: int = 0, limit: int = DECOMPRESSED_BYT
     return [record for record, _ in walk(header, body)]
 
 
-def iter_records(
-    buffer: Bytes, limit: int = DECOMPRESSED_BYTES_MAX, *, partial_tail: bool = False
-) -> Iterator[Record]:
+def iter_records(buffer: Bytes, limit: int = DECOMPRESSED_BYTES_MAX, *, partial_tail: bool = False) -> Iterator[Record]:
     """What a consumer sees: the records of all batches but control batches. `limit` holds for each batch.
 
     Raises as `decode_batch` does, when it gets there. For `partial_tail` see `iter_batches`.

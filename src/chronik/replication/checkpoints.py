@@ -54,6 +54,4 @@ class OffsetCheckpoints:
         start = min(log.log_start_offset, replica.high_watermark)
         if (written.high_watermark, written.log_start_offset) == (replica.high_watermark, start):
             return None
-        return OffsetCheckpoint(
-            replica.topic_id, replica.index, replica.leader_epoch, replica.high_watermark, start
-        )
+        return OffsetCheckpoint(replica.topic_id, replica.index, replica.leader_epoch, replica.high_watermark, start)

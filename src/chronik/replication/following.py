@@ -77,9 +77,7 @@ class Following:
     def _fetcher(self, leader: int) -> LeaderFetcher:
         fetcher = self._fetchers.get(leader)
         if fetcher is None:
-            fetcher = LeaderFetcher(
-                self._node_id, leader, self._calls, self._clock, self._broker_epoch, self._throttle
-            )
+            fetcher = LeaderFetcher(self._node_id, leader, self._calls, self._clock, self._broker_epoch, self._throttle)
             self._fetchers[leader] = fetcher
             if self._tasks is not None:
                 self._tasks.create_task(fetcher.run(self._tasks), name=f"following node {leader}")

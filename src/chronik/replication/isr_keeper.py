@@ -196,9 +196,7 @@ class IsrKeeper:
             leading, log = replica.leading, replica.opened_log
             if leading is None or log is None or log.is_lost:  # who has lost its log does not judge others
                 continue
-            isr = leading.change(
-                replica.high_watermark, log.log_end_offset, now, lag_seconds_max, self._is_alive
-            )
+            isr = leading.change(replica.high_watermark, log.log_end_offset, now, lag_seconds_max, self._is_alive)
             if isr is not None:
                 leading.propose(isr)
                 yield _Proposal(replica, leading, self._change(replica, leading, isr))

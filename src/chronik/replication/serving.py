@@ -295,9 +295,7 @@ class ReplicaServer:
                 return [_told(replica, wanted.key, diverging=diverging)]
             if not replica.has(position.offset):
                 return [_told(replica, wanted.key, error=ErrorCode.OFFSET_OUT_OF_RANGE)]
-            pieces = replica.read_for_follower(
-                position.offset, min(left, PARTITION_BYTES_MAX), min_one_batch=is_first
-            )
+            pieces = replica.read_for_follower(position.offset, min(left, PARTITION_BYTES_MAX), min_one_batch=is_first)
         except CorruptRecords as error:
             if wanted.damaged_at != position.offset:
                 wanted.damaged_at = position.offset
@@ -318,6 +316,4 @@ def _told(
     diverging: tuple[int, int] = (UNKNOWN, UNKNOWN),
 ) -> Portion:
     log = replica.log
-    return Portion(
-        *key, replica.high_watermark, log.log_start_offset, log.log_end_offset, records, error, *diverging
-    )
+    return Portion(*key, replica.high_watermark, log.log_start_offset, log.log_end_offset, records, error, *diverging)

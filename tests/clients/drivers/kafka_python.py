@@ -1,6 +1,6 @@
 """kafka-python, with versions negotiated (`auto`) or pinned to an old broker's, as `0.10.0`.
 
-    python -m drivers.kafka_python auto
+python -m drivers.kafka_python auto
 """
 
 from __future__ import annotations

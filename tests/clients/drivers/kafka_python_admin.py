@@ -200,5 +200,3 @@ def _assigned(assignment: Any) -> list[tuple[str, int]]:
     if not assignment:
         return []
     return [(topic["topic"], p) for topic in assignment["assigned_partitions"] for p in topic["partitions"]]
-
-

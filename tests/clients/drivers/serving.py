@@ -44,5 +44,3 @@ def _public_methods(parts: tuple[object, ...]) -> dict[str, Command]:
         for name in dir(type(part))
         if not name.startswith("_") and callable(getattr(part, name))
     }
-
-

@@ -166,9 +166,7 @@ class Site:
     def log(self, topic: str) -> list[Path]:
         return sorted(Path(table_uri(self.root, topic), "_delta_log").glob("*.json"))
 
-    def audited(
-        self, root: str | None = None, *, topics: list[str] | None = None, running: bool = True
-    ) -> Report:
+    def audited(self, root: str | None = None, *, topics: list[str] | None = None, running: bool = True) -> Report:
         return audit(
             [self.broker.data_dir],
             bootstrap=self.broker.bootstrap if running else None,

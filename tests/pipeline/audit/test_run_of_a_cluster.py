@@ -110,9 +110,7 @@ def _not_compacted(world: World, topic_id: str) -> str | None:
 def _healthy(world: World, spark: SparkSession) -> None:
     """While it runs: with the tasks on Spark, and asking every node what it holds in memory."""
     http = [node.http for node in world.cluster.nodes.values()]
-    report = audit(
-        world.data_dirs, bootstrap=world.cluster.bootstrap, table_root=world.root, http=http, spark=spark
-    )
+    report = audit(world.data_dirs, bootstrap=world.cluster.bootstrap, table_root=world.root, http=http, spark=spark)
     assert report.is_clean, report.text()
     assert (report.nodes, report.tables, report.rows) == ((1, 2, 3), 1, RECORDS)
     assert report.records > 3 * RECORDS
@@ -143,9 +141,7 @@ def test_a_healthy_cluster_that_was_stopped_passes_by_command(
     assert told.endswith("Everything is as it must be.\n")
 
 
-def test_every_planted_fault_is_named_by_command_in_one_go(
-    stopped: World, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_planted_fault_is_named_by_command_in_one_go(stopped: World, capsys: pytest.CaptureFixture[str]) -> None:
     expected = {
         _flipped_byte(stopped),
         _missing_record(stopped),

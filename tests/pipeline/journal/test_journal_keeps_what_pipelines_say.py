@@ -43,9 +43,7 @@ def taken(*records: OutgoingRecord) -> Journal:
     return journal
 
 
-def report_of(
-    topic: str, state: State = State.LANDING, rows: int = 0, last_error: str | None = None
-) -> TopicReport:
+def report_of(topic: str, state: State = State.LANDING, rows: int = 0, last_error: str | None = None) -> TopicReport:
     return TopicReport(
         pipeline=ORDERS.pipeline,
         topic=topic,

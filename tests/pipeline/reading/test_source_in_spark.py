@@ -122,9 +122,7 @@ def test_records_that_are_gone_fail_the_query_unless_it_may_do_without(
     Producer(cluster).send(chronik_topic, [OutgoingRecord(b"v", partition=0) for _ in range(10)])
     request = DeleteRecordsRequest(
         topics=[
-            DeleteRecordsTopic(
-                name=chronik_topic, partitions=[DeleteRecordsPartition(partition_index=0, offset=6)]
-            )
+            DeleteRecordsTopic(name=chronik_topic, partitions=[DeleteRecordsPartition(partition_index=0, offset=6)])
         ],
         timeout_ms=10_000,
     )

@@ -35,6 +35,7 @@ Heard = list[tuple[str, str | None]]
 @contextmanager
 def listening(address: str, port: int, heard: Heard) -> Iterator[int]:
     """A server that notes who is given which token, and refuses all."""
+
     class Noting(grpc.GenericRpcHandler):  # type: ignore[misc]
         def service(self, call: Any) -> None:
             heard.append((address, dict(call.invocation_metadata).get("authorization")))

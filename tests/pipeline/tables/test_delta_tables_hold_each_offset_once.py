@@ -276,9 +276,7 @@ def test_a_newer_driver_comes_between_the_look_and_the_commit_of_an_older_one(
     assert older.next_offsets() == {}
 
 
-def test_a_table_from_before_rules_were_numbered_is_taken_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_from_before_rules_were_numbered_is_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delta, "DECODING_RULES", 0)
     opened(tmp_path)
     monkeypatch.undo()

@@ -263,9 +263,7 @@ def test_a_letter_that_the_table_has_already_is_not_appended_again(tmp_path: Pat
     assert open_offsets(tmp_path) == []
 
 
-def test_a_retry_whose_answers_got_lost_is_found_in_the_tables(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_retry_whose_answers_got_lost_is_found_in_the_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table, _ = planted(tmp_path)
     commit = DeltaTable.create_write_transaction
     lost = []

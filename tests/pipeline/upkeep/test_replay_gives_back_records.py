@@ -150,9 +150,7 @@ def test_a_part_is_replayed_by_offsets(
     tmp_path: Path, chronik_broker: Broker, chronik_topic: str, start: Bound, end: Bound, expected: dict[int, range]
 ) -> None:
     planted(tmp_path)
-    replay(
-        TOPIC, chronik_topic, bootstrap=chronik_broker.bootstrap, table_root=str(tmp_path), start=start, end=end
-    )
+    replay(TOPIC, chronik_topic, bootstrap=chronik_broker.bootstrap, table_root=str(tmp_path), start=start, end=end)
     assert values(chronik_broker, chronik_topic) == {p: numbered(p, *offsets) for p, offsets in expected.items()}
 
 

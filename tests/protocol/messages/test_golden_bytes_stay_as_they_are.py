@@ -68,9 +68,7 @@ MESSAGES: dict[str, Struct] = {
             ListOffsetsTopicResponse(name="t", partitions=[ListOffsetsPartitionResponse(old_style_offsets=[10, 0])])
         ]
     ),
-    "DescribeLogDirsRequest-v0": DescribeLogDirsRequest(
-        topics=[DescribableLogDirTopic(topic="t", partitions=[0, 1])]
-    ),
+    "DescribeLogDirsRequest-v0": DescribeLogDirsRequest(topics=[DescribableLogDirTopic(topic="t", partitions=[0, 1])]),
 }
 
 

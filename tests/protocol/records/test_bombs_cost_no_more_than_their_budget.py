@@ -220,9 +220,7 @@ def test_plain_old_messages_are_converted_up_to_what_the_topic_takes() -> None:
 def in_slices(stored: Bytes, magic: int, size_max: int) -> list[Record]:
     """As an old client reads it, fetch by fetch."""
     read: list[Record] = []
-    while slice_ := list(
-        iter_messages(convert_down(stored, magic, first_offset=len(read), size_max=size_max))
-    ):
+    while slice_ := list(iter_messages(convert_down(stored, magic, first_offset=len(read), size_max=size_max))):
         assert slice_[0].offset == len(read)
         read += slice_
         if len(read) == parse_header(stored).record_count:

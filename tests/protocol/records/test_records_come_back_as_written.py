@@ -106,9 +106,7 @@ LIBRARIES = pytest.mark.parametrize("library", [kafka_records, aiokafka_records]
 
 
 def built_by(library: Any, codec: Codec, **producer: int) -> bytes:
-    builder = library.DefaultRecordBatchBuilder(
-        magic=2, compression_type=int(codec), batch_size=1_000_000, **producer
-    )
+    builder = library.DefaultRecordBatchBuilder(magic=2, compression_type=int(codec), batch_size=1_000_000, **producer)
     for record in SAMPLE:
         fields = {"timestamp": record.timestamp, "key": record.key, "value": record.value}
         builder.append(record.offset, headers=list(record.headers), **fields)
@@ -150,9 +148,7 @@ def test_a_consumer_sees_all_batches_but_control_batches() -> None:
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_transaction_marker_comes_back(committed: bool) -> None:
     marker = TransactionMarker(committed, 12)
-    batch = encode_marker_batch(
-        marker, timestamp=99, producer_id=7, producer_epoch=2, base_offset=50, leader_epoch=4
-    )
+    batch = encode_marker_batch(marker, timestamp=99, producer_id=7, producer_epoch=2, base_offset=50, leader_epoch=4)
     header = parse_header(batch)
     assert header.is_control
     assert header.is_transactional

@@ -56,9 +56,7 @@ def lost(wanted: Iterable[FetchPartition], answer: Answer) -> Answer:
     return answer
 
 
-def look(
-    services: Services, wanted: Iterable[FetchPartition], max_bytes: int, version: int, answer: Answer
-) -> Answer:
+def look(services: Services, wanted: Iterable[FetchPartition], max_bytes: int, version: int, answer: Answer) -> Answer:
     """Adds to the answer what is found."""
     if services.is_fenced():
         return lost(wanted, answer)

@@ -228,9 +228,7 @@ class Router:
             return handler.failure(request, code)
         return await _settled(self._handle(header, request, context))
 
-    def _encoded(
-        self, header: RequestHeader, response: Response | None, peer: Peer, began: float
-    ) -> ResponseFrame:
+    def _encoded(self, header: RequestHeader, response: Response | None, peer: Peer, began: float) -> ResponseFrame:
         if logger.isEnabledFor(logging.DEBUG):
             self._log(header, response, peer, began)
         return self._frame(header, response)

@@ -110,9 +110,7 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(
-        self, partitions: list[FetchPartition], now: float, *, by_id: bool, host: str
-    ) -> FetchSession | None:
+    def begin(self, partitions: list[FetchPartition], now: float, *, by_id: bool, host: str) -> FetchSession | None:
         """A new session, or None when there is no room for one."""
         if not self._make_room(len(partitions), now):
             return None

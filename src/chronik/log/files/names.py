@@ -1,13 +1,13 @@
 """How the files of a partition are called.
 
-    00000000000000000042.log          a segment: the batches from offset 42 on
-    00000000000000000042.index        its sparse index of offsets and times, rebuilt when missing, short or damaged
-    00000000000000000042.snapshot     what was known of producers when offset 42 was due
-    leader-epochs                     the history of leader epochs
-    log-start, compacted              where the log begins; how far it is compacted
-    ….cleaned                         a segment that compaction has not finished
-    <first>-<end>.swap                a finished one that is about to take the place of all from `first` to before `end`
-    ….deleted                         a file that only waits for its removal
+00000000000000000042.log          a segment: the batches from offset 42 on
+00000000000000000042.index        its sparse index of offsets and times, rebuilt when missing, short or damaged
+00000000000000000042.snapshot     what was known of producers when offset 42 was due
+leader-epochs                     the history of leader epochs
+log-start, compacted              where the log begins; how far it is compacted
+….cleaned                         a segment that compaction has not finished
+<first>-<end>.swap                a finished one that is about to take the place of all from `first` to before `end`
+….deleted                         a file that only waits for its removal
 """
 
 from __future__ import annotations

@@ -203,6 +203,4 @@ def _with_checkpoint(partition: Partition, checkpoint: OffsetCheckpoint) -> Part
         raise Rejected(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch is {partition.leader_epoch} by now")
     if checkpoint.log_start_offset > checkpoint.high_watermark:
         raise Rejected(ErrorCode.INVALID_REQUEST, "the log cannot start above its high watermark")
-    return replace(
-        partition, high_watermark=checkpoint.high_watermark, log_start_offset=checkpoint.log_start_offset
-    )
+    return replace(partition, high_watermark=checkpoint.high_watermark, log_start_offset=checkpoint.log_start_offset)

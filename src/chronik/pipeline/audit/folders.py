@@ -72,8 +72,7 @@ def node_folders(paths: Iterable[str | Path]) -> dict[int, NodeFolder]:
 
 
 def require_same(folders: Iterable[NodeFolder]) -> None:
-    """For tasks on other machines, where a path may lead nowhere, or to the folder of another node. Raises CannotLook.
-    """
+    """For tasks on other machines, where a path may lead nowhere or to another node's folder. Raises CannotLook."""
     for folder in folders:
         if _identity_of(folder.path) != folder.identity:
             raise CannotLook(f"{folder.path} is not the data folder of node {folder.node}, but another")

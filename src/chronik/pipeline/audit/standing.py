@@ -194,9 +194,7 @@ def _standing(
     )
 
 
-def _ends(
-    described: _Described, held: Mapping[int, str], synced: Mapping[int, SyncedOffsets | None]
-) -> dict[int, int]:
+def _ends(described: _Described, held: Mapping[int, str], synced: Mapping[int, SyncedOffsets | None]) -> dict[int, int]:
     """Up to where each replica is what the leader's is, by what is on disk."""
     key = parse_id(described.topic_id), described.index
     own = {node: offsets.get(*key) if (offsets := synced[node]) is not None else 0 for node in held}

@@ -1,10 +1,10 @@
 """Progress of long work on a terminal: one line that is drawn over again and again, and nothing where nobody looks.
 
-    with Bar("orders", total=5_000_000, unit="rows") as bar:
-        for part in parts:
-            bar.advance(part.rows)
+with Bar("orders", total=5_000_000, unit="rows") as bar:
+    for part in parts:
+        bar.advance(part.rows)
 
-    orders  [############............]  51%  2,550,000 of 5,000,000 rows  812,000/s  3 s left
+orders  [############............]  51%  2,550,000 of 5,000,000 rows  812,000/s  3 s left
 """
 
 from __future__ import annotations

@@ -52,9 +52,7 @@ class TopicReport:
     @property
     def lag(self) -> int:
         """Offsets that are still to land."""
-        return sum(
-            max(0, end - self.next_offsets.get(partition, 0)) for partition, end in self.high_watermarks.items()
-        )
+        return sum(max(0, end - self.next_offsets.get(partition, 0)) for partition, end in self.high_watermarks.items())
 
     @property
     def rows_per_second(self) -> float:

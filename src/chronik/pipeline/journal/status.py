@@ -1,8 +1,8 @@
 """How pipelines are doing, as anyone may ask: what their drivers last said, against where the topics end right now.
 
-    for topic in status("127.0.0.1:9092"):
-        print(topic.topic, topic.state, topic.lag)
-    pause("127.0.0.1:9092", "chronik-pipeline-tables", ["orders"])
+for topic in status("127.0.0.1:9092"):
+    print(topic.topic, topic.state, topic.lag)
+pause("127.0.0.1:9092", "chronik-pipeline-tables", ["orders"])
 """
 
 from __future__ import annotations

@@ -112,8 +112,7 @@ class Driver:
             self._say_stopped()
 
     def run_once(self) -> Summary:
-        """What is there now. Raises LandingFailed when a topic could not be landed, SparkGone, ClientError, KafkaError.
-        """
+        """Lands what there is. Raises LandingFailed if a topic was not landed, SparkGone, ClientError, KafkaError."""
         try:
             names = self._settings.topics
             for name in enabled_topics(self._cluster) if names is None else names:
@@ -232,9 +231,7 @@ class Driver:
 
     # What is told
 
-    def _report(
-        self, topic: _Topic, state: State, done: RoundDone | None = None, seconds: float = 0.0
-    ) -> None:
+    def _report(self, topic: _Topic, state: State, done: RoundDone | None = None, seconds: float = 0.0) -> None:
         landing = topic.landing
         self._reporter.report(
             TopicReport(

@@ -74,9 +74,7 @@ def wishes_of(configs: Mapping[str, str]) -> Wishes:
     return wishes(configs.get(FORMAT) or None, configs.get(PARTITION_BY) or None, (FORMAT, PARTITION_BY))
 
 
-def wishes(
-    format: str | None, partition_by: str | None, names: tuple[str, str] = ("format", "partition_by")
-) -> Wishes:
+def wishes(format: str | None, partition_by: str | None, names: tuple[str, str] = ("format", "partition_by")) -> Wishes:
     """Raises ConfigError."""
     return Wishes(
         None if format is None else _choice(Format, format, names[0]).kind,

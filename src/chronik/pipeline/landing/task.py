@@ -124,9 +124,7 @@ def _land_decoded(task: Task, letters: FrozenTable) -> Outcome:
     return outcome
 
 
-def _write_decoded(
-    task: Task, letters: FrozenTable, portions: Iterator[DecodedRows], growth: Growth
-) -> Outcome:
+def _write_decoded(task: Task, letters: FrozenTable, portions: Iterator[DecodedRows], growth: Growth) -> Outcome:
     schema, codec = task.table.schema, task.codec
     with (
         task.table.writer(codec=codec) as writer,

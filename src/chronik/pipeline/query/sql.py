@@ -1,10 +1,10 @@
 """SQL over topics, planned anew for each statement:
 
-    from chronik.pipeline.spark import runtime
-    from chronik.pipeline.query.sql import query
+from chronik.pipeline.spark import runtime
+from chronik.pipeline.query.sql import query
 
-    spark = runtime.session()
-    query(spark, "SELECT region, count(*) FROM orders GROUP BY region", "127.0.0.1:9092", "tables").show()
+spark = runtime.session()
+query(spark, "SELECT region, count(*) FROM orders GROUP BY region", "127.0.0.1:9092", "tables").show()
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 NO_SUCH_VIEW = "TABLE_OR_VIEW_NOT_FOUND"
 
 
-def query(
-    spark: SparkSession, statement: str, bootstrap: str, table_root: str, *, prune: bool = False
-) -> DataFrame:
+def query(spark: SparkSession, statement: str, bootstrap: str, table_root: str, *, prune: bool = False) -> DataFrame:
     """What a statement gives, every topic that it names as it is now, and also those that views in it name. Only these
     are looked at. `prune` leaves columns out of them that the statement does not name: for a session that runs nothing
     else.

@@ -78,9 +78,7 @@ def encode_headers(headers: pa.ListArray) -> pa.BinaryArray:
     names, values = pc.struct_field(pairs, "key").cast(pa.binary()), pc.struct_field(pairs, "value")
     if names.null_count:
         raise SchemaError("a header without a name")
-    encoded = _join(
-        encode_varints(_lengths(names)), names, encode_varints(_lengths(values)), values.fill_null(b"")
-    )
+    encoded = _join(encode_varints(_lengths(names)), names, encode_varints(_lengths(values)), values.fill_null(b""))
     ends = np.cumsum(counts)
     bounds = np.concatenate([[0], np.cumsum(_lengths(encoded))])
     rows = np.empty(len(counts) + 1, np.int32)

@@ -58,8 +58,8 @@ def on_spark(spark: SparkSession) -> Tasks:
 class SparkOnDemand:
     """Tasks on a session that is made when there is something to do, and ended at the end.
 
-        with SparkOnDemand("spark://head:7077") as tasks:
-            compact_tables("tables", tasks=tasks)
+    with SparkOnDemand("spark://head:7077") as tasks:
+        compact_tables("tables", tasks=tasks)
     """
 
     def __init__(self, master: str | None = None) -> None:

@@ -134,4 +134,3 @@ def batch_of(columns: dict[str, pa.Array], schema: pa.Schema) -> pa.RecordBatch:
     rows = len(columns[OFFSET])
     arrays = [columns[field.name] if field.name in columns else pa.nulls(rows, field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-

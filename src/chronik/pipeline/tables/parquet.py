@@ -56,9 +56,9 @@ class _OpenFile:
 class PartitionedWriter:
     """Writes batches of one schema under a table. Nothing of it is in the table until a commit names the files.
 
-        with PartitionedWriter(storage, schema, ("_date",)) as writer:
-            writer.write(batch)
-        writer.files
+    with PartitionedWriter(storage, schema, ("_date",)) as writer:
+        writer.write(batch)
+    writer.files
     """
 
     def __init__(

@@ -101,11 +101,7 @@ def compact_tables(
     if vacuuming is not None:
         check_keep_hours(vacuuming.keep_hours, vacuuming.pipeline_stopped)
     tables = _tables(table_root, topics, storage_options)
-    joins = [
-        (table, join)
-        for table in tables
-        for join in plan_joins(table.table, file_bytes=file_bytes, since=since)
-    ]
+    joins = [(table, join) for table in tables for join in plan_joins(table.table, file_bytes=file_bytes, since=since)]
     _join_all(joins, tasks, progress)
     return [Tidied(table.name, table.done, _vacuumed(table.table, vacuuming)) for table in tables]
 
@@ -141,9 +137,7 @@ def _vacuumed(table: TopicTable, vacuuming: Vacuuming | None) -> int:
 # One table
 
 
-def plan_joins(
-    table: TopicTable, *, file_bytes: int = FILE_BYTES_TARGET, since: date | None = None
-) -> list[Join]:
+def plan_joins(table: TopicTable, *, file_bytes: int = FILE_BYTES_TARGET, since: date | None = None) -> list[Join]:
     """Of the days from `since` on, or of all. Raises TableMissing, TableDiffers."""
     now = table.files()
     files = [file for file in now.files if since is None or _is_since(file, now.partition_by, since)]

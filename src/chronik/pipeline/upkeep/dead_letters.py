@@ -167,9 +167,7 @@ class _Pair:
         self._dead = open_table(dead_letters_uri(root, topic), storage_options)
         self._table = self._open_table(table_uri(root, topic), self._dead.spec.topic_id, storage_options)
 
-    def _open_table(
-        self, uri: str, topic_id: str, storage_options: Mapping[str, str] | None
-    ) -> TopicTable | None:
+    def _open_table(self, uri: str, topic_id: str, storage_options: Mapping[str, str] | None) -> TopicTable | None:
         """None when nothing has landed yet but dead letters. Raises TableDiffers."""
         try:
             table = open_table(uri, storage_options)

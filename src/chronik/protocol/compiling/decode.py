@@ -31,9 +31,7 @@ _RUNTIME: dict[str, object] = {
 
 class DecoderSource(Source):
     def __init__(self, cls: type[Struct], version: int) -> None:
-        super().__init__(
-            "decode(data, position, budget)", version, cls.__schema__.flexible.covers(version), _RUNTIME
-        )
+        super().__init__("decode(data, position, budget)", version, cls.__schema__.flexible.covers(version), _RUNTIME)
         self._depth = 0
         # Slices of bytes are twice as fast as those of memoryviews: a message is copied once, unless it has records.
         self._copied = not has_records(cls, version)

@@ -29,6 +29,7 @@ LISTINGS_MAX: Final = 20
 PRODUCERS_MAX: Final = 10_000
 """Whose last batch is remembered; beyond it all are forgotten, and a doubled batch may be overlooked."""
 
+
 class Batch(NamedTuple):
     header: BatchHeader
     file: str
@@ -199,9 +200,7 @@ class Walk:
         found = reader.next_good(position + 1, at)
         return found, max(at, reader.offset_at(found, rest))
 
-    def _out_of_place(
-        self, reader: SegmentReader, position: int, header: BatchHeader, at: int
-    ) -> Finding | None:
+    def _out_of_place(self, reader: SegmentReader, position: int, header: BatchHeader, at: int) -> Finding | None:
         base, size = header.base_offset, header.last_offset_delta + 1
         if base == at:
             return None

@@ -76,15 +76,11 @@ def json_values(rows: pa.Table) -> pa.BinaryArray:
     names = [name for name in rows.column_names if name not in RESERVED]
     columns = [_objects(rows[name]) for name in names]
     values: list[bytes | None] = []
-    for row, (crc, rescued) in enumerate(
-        zip(rows[VALUE_CRC32C].to_pylist(), rows[RESCUED].to_pylist(), strict=True)
-    ):
+    for row, (crc, rescued) in enumerate(zip(rows[VALUE_CRC32C].to_pylist(), rows[RESCUED].to_pylist(), strict=True)):
         if crc is None:
             values.append(None)
             continue
-        value = {
-            name: column[row] for name, column in zip(names, columns, strict=True) if column[row] is not None
-        }
+        value = {name: column[row] for name, column in zip(names, columns, strict=True) if column[row] is not None}
         if rescued is not None:
             value |= rescued_of(rescued)
         values.append(encode(value))
