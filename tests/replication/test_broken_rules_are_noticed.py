@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from types import ModuleType
 
 import pytest
 
 from chronik.errors import ChronikError
+from tests.log import test_producers_write_each_batch_once
+from tests.metadata import test_leaders_never_repeat_an_epoch
 
 from . import (
     test_followers_plan_their_fetches,
@@ -23,18 +26,30 @@ SEEDS = range(1, 41)
 NOTICED = (AssertionError, ChronikError, ExceptionGroup, pytest.fail.Exception)
 
 
-def plain_tests(module: ModuleType) -> list[tuple[str, Callable[[], None]]]:
-    found = inspect.getmembers(module, inspect.isfunction)
-    return [(name, test) for name, test in found if name.startswith("test_") and not inspect.signature(test).parameters]
+PLAIN = (
+    test_leaders_know_who_is_in_sync,
+    test_followers_plan_their_fetches,
+    test_isr_changes_are_seen_through,
+    test_leaders_serve_their_followers,
+    test_leaders_never_repeat_an_epoch,
+    test_producers_write_each_batch_once,
+)
+
+
+def plain_tests(module: ModuleType) -> Iterator[tuple[str, Callable[[], None]]]:
+    """The tests of a module that need no fixture, with each of their parameters."""
+    for name, test in inspect.getmembers(module, inspect.isfunction):
+        names = [*inspect.signature(test).parameters]
+        if name.startswith("test_") and not names:
+            yield name, test
+        for mark in getattr(test, "pytestmark", ()):
+            if mark.name == "parametrize" and [mark.args[0]] == names:
+                for value in mark.args[1]:
+                    yield f"{name}[{value}]", partial(test, value)
 
 
 def plain_test_that_notices() -> str | None:
-    for module in (
-        test_leaders_know_who_is_in_sync,
-        test_followers_plan_their_fetches,
-        test_isr_changes_are_seen_through,
-        test_leaders_serve_their_followers,
-    ):
+    for module in PLAIN:
         for name, test in plain_tests(module):
             try:
                 test()
