@@ -26,6 +26,8 @@ class Peer:
     """Counts connections since the start of the node."""
     software: str = ""
     """Name and version, once the client has told."""
+    was_answered: bool = False
+    """It was told who leads, when this node knew."""
     was_sent_away: bool = False
     """It was told that this node serves nobody, and whom to ask instead."""
     connected_at: float = field(default_factory=time.monotonic)
