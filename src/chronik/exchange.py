@@ -30,6 +30,8 @@ class Peer:
     """The name of the listener that it came by."""
     software: str = ""
     """Name and version, once the client has told."""
+    was_answered: bool = False
+    """It was told who leads, when this node knew."""
     was_sent_away: bool = False
     """It was told that this node serves nobody, and whom to ask instead."""
     connected_at: float = field(default_factory=time.monotonic)

@@ -253,6 +253,17 @@ def test_a_client_that_asks_a_fenced_node_again_is_sent_away() -> None:
         node.metadata("orders", peer=peer)
 
 
+def test_a_client_of_a_node_that_is_fenced_meanwhile_is_sent_away_however_young_its_connection_is() -> None:
+    node, peer = Node(Barrier()), Peer("127.0.0.1", 1, 1, connected_at=0.0)
+    for _ in range(2):  # also when that happens a second time
+        node.is_fenced, node.barrier.failure = False, None
+        assert node.metadata("orders", peer=peer).topics[0].error_code == ErrorCode.NONE
+        node.is_fenced, node.barrier.failure = True, KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+        assert node.metadata("orders", peer=peer).topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+        with pytest.raises(Disconnect):
+            node.metadata("orders", peer=peer)
+
+
 def test_a_client_that_has_just_come_to_a_fenced_node_is_left_alone_for_a_while() -> None:
     """Perhaps no other node is better off: clients that are sent away again and again come back late."""
     node, peer = Node(unconfirmed(), is_fenced=True), Peer("127.0.0.1", 1, 1, connected_at=0.0)

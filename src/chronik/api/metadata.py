@@ -41,9 +41,9 @@ from chronik.protocol.permissions import ALL_ON_CLUSTER, ALL_ON_TOPIC
 FIRST_VERSION_BY_ID = 12
 FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6
 
-LEFT_ALONE_SECONDS = 4.0
-"""A connection that is younger is not closed: it was made while the node was fenced already, perhaps because no other
-is better off, and clients wait the longer before they connect the more often they had to."""
+LEFT_ALONE_SECONDS = 11.0
+"""A client that comes to a fenced node is left alone for so long: perhaps no other node is better off. The more often
+clients had to connect of late, the longer they wait before they do it again; librdkafka forgets that after 10 s."""
 ATTEMPTS_MAX: Final = 3
 """To tell of brokers and topics as they are at one time, while both change."""
 
@@ -62,6 +62,7 @@ def handle(
     if context.may_be_behind:
         _send_away(services, context)
         return at_once_or_in_slices(_answer_of_the_past(services, request, context))
+    context.peer.was_answered, context.peer.was_sent_away = True, False
     missing = _missing(services, request)
     if not missing:
         return at_once_or_in_slices(_answer(services, request, context, {}))
@@ -80,9 +81,10 @@ def _send_away(services: Services, context: Context) -> None:
     it has one connection that works, and may have no other: with whom it is connected led all that it needs."""
     if services.is_fenced():
         peer = context.peer
-        if peer.was_sent_away and services.clock.monotonic() - peer.connected_at > LEFT_ALONE_SECONDS:
+        is_new = not peer.was_answered and services.clock.monotonic() - peer.connected_at <= LEFT_ALONE_SECONDS
+        if peer.was_sent_away and not is_new:
             raise Disconnect("this node is cut off, and the client was told whom to ask instead")
-        context.peer.was_sent_away = True
+        peer.was_sent_away = True
 
 
 def _answer_of_the_past(
