@@ -179,8 +179,8 @@ class Stream:
     def _answered(self, batch: Batch, connection: Connection, answer: Answer) -> None:
         code, offset = answer
         batch.is_under_way = False
-        self._moved.set()
         if code is ErrorCode.NONE:
+            self._moved.set()  # what was refused is sent again when `run` looks next: all clients wait before they do
             if batch in self.unacknowledged:  # its topic may be gone by now
                 self.unacknowledged.remove(batch)
             self._check(lambda: self._world.checker.was_acknowledged(self.key, offset, parse_header(batch.data).crc))
