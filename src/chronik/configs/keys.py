@@ -6,7 +6,7 @@ rather than stored and ignored.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -95,12 +95,20 @@ def _flag(name: str, default: bool, doc: str, **more: object) -> ConfigKey:
     return ConfigKey(name, ConfigType.BOOLEAN, text, doc, boolean, **more)  # type: ignore[arg-type]
 
 
-def _text(name: str, default: str, doc: str, check: Check = anything, **more: object) -> ConfigKey:
-    return ConfigKey(name, ConfigType.STRING, default, doc, check, **more)  # type: ignore[arg-type]
+def _text(name: str, default: str | None, doc: str, check: Check = anything) -> ConfigKey:
+    return ConfigKey(name, ConfigType.STRING, default, doc, check)
+
+
+def _list(name: str, default: str, doc: str, check: Check = anything) -> ConfigKey:
+    return ConfigKey(name, ConfigType.LIST, default, doc, check)
 
 
 def _by_name(*keys: ConfigKey) -> dict[str, ConfigKey]:
     return {key.name: key for key in keys}
+
+
+def _topic_keys(*keys: ConfigKey) -> dict[str, ConfigKey]:
+    return _by_name(*(replace(key, synonym=SYNONYMS.get(key.name)) for key in keys))
 
 
 COMPRESSION_TYPES = ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer")
@@ -109,14 +117,44 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 SEGMENT_BYTES_MIN = 1 << 20
 """Kafka's own, since 4.1: each segment is two open files. Smaller values that topics were given before stay."""
 
-TOPIC_KEYS = _by_name(
-    ConfigKey(
+SYNONYMS = {
+    "cleanup.policy": "log.cleanup.policy",
+    "compression.type": "compression.type",
+    "compression.gzip.level": "compression.gzip.level",
+    "compression.lz4.level": "compression.lz4.level",
+    "compression.zstd.level": "compression.zstd.level",
+    "delete.retention.ms": "log.cleaner.delete.retention.ms",
+    "file.delete.delay.ms": "log.segment.delete.delay.ms",
+    "flush.messages": "log.flush.interval.messages",
+    "flush.ms": "log.flush.interval.ms",
+    "index.interval.bytes": "log.index.interval.bytes",
+    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+    "max.message.bytes": "message.max.bytes",
+    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
+    "message.timestamp.type": "log.message.timestamp.type",
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
+    "min.insync.replicas": "min.insync.replicas",
+    "local.retention.bytes": "log.local.retention.bytes",
+    "local.retention.ms": "log.local.retention.ms",
+    "preallocate": "log.preallocate",
+    "retention.bytes": "log.retention.bytes",
+    "retention.ms": "log.retention.ms",
+    "segment.bytes": "log.segment.bytes",
+    "segment.index.bytes": "log.index.size.max.bytes",
+    "segment.jitter.ms": "log.roll.jitter.ms",
+    "segment.ms": "log.roll.ms",
+    "unclean.leader.election.enable": "unclean.leader.election.enable",
+}
+"""For topic keys: the broker keys that give their defaults."""
+
+TOPIC_KEYS = _topic_keys(
+    _list(
         "cleanup.policy",
-        ConfigType.LIST,
         "delete",
         "Whether old segments are deleted, compacted, both or kept.",
         choices("delete", "compact"),
-        "log.cleanup.policy",
     ),
     _flag("columnar.enabled", False, "Whether pipelines that are told no topics land this one in a table."),
     _text(
@@ -136,79 +174,24 @@ TOPIC_KEYS = _by_name(
         "producer",
         'How batches are stored; "producer" keeps them as they came.',
         choice(*COMPRESSION_TYPES),
-        synonym="compression.type",
     ),
-    _int(
-        "compression.gzip.level",
-        -1,
-        "Level for gzip, if the broker compresses.",
-        -1,
-        9,
-        synonym="compression.gzip.level",
-    ),
-    _int(
-        "compression.lz4.level", 9, "Level for lz4, if the broker compresses.", 1, 17, synonym="compression.lz4.level"
-    ),
-    _int(
-        "compression.zstd.level",
-        3,
-        "Level for zstd, if the broker compresses.",
-        -131072,
-        22,
-        synonym="compression.zstd.level",
-    ),
-    _long(
-        "delete.retention.ms",
-        86_400_000,
-        "How long a tombstone stays in a compacted topic.",
-        synonym="log.cleaner.delete.retention.ms",
-    ),
-    _long(
-        "file.delete.delay.ms",
-        60_000,
-        "How long a deleted segment's file stays on disk.",
-        synonym="log.segment.delete.delay.ms",
-    ),
-    _long(
-        "flush.messages",
-        LONG_MAX,
-        'Sync after this many records, if `flush` is "os".',
-        1,
-        synonym="log.flush.interval.messages",
-    ),
-    _long("flush.ms", LONG_MAX, 'Sync after this time, if `flush` is "os".', synonym="log.flush.interval.ms"),
-    _int(
-        "index.interval.bytes",
-        4096,
-        "Bytes of log between two entries of an index.",
-        synonym="log.index.interval.bytes",
-    ),
-    _long(
-        "max.compaction.lag.ms",
-        LONG_MAX,
-        "A record is compacted at the latest after this time.",
-        1,
-        synonym="log.cleaner.max.compaction.lag.ms",
-    ),
-    _int("max.message.bytes", 1_048_588, "The largest batch that is accepted.", synonym="message.max.bytes"),
-    _long(
-        "message.timestamp.after.max.ms",
-        3_600_000,
-        "How far a record's time may lie in the future.",
-        synonym="log.message.timestamp.after.max.ms",
-    ),
-    _long(
-        "message.timestamp.before.max.ms",
-        LONG_MAX,
-        "How far a record's time may lie in the past.",
-        synonym="log.message.timestamp.before.max.ms",
-    ),
+    _int("compression.gzip.level", -1, "Level for gzip, if the broker compresses.", -1, 9),
+    _int("compression.lz4.level", 9, "Level for lz4, if the broker compresses.", 1, 17),
+    _int("compression.zstd.level", 3, "Level for zstd, if the broker compresses.", -131072, 22),
+    _long("delete.retention.ms", 86_400_000, "How long a tombstone stays in a compacted topic."),
+    _long("file.delete.delay.ms", 60_000, "How long a deleted segment's file stays on disk."),
+    _long("flush.messages", LONG_MAX, 'Sync after this many records, if `flush` is "os".', 1),
+    _long("flush.ms", LONG_MAX, 'Sync after this time, if `flush` is "os".'),
+    _int("index.interval.bytes", 4096, "Bytes of log between two entries of an index."),
+    _long("max.compaction.lag.ms", LONG_MAX, "A record is compacted at the latest after this time.", 1),
+    _int("max.message.bytes", 1_048_588, "The largest batch that is accepted."),
+    _long("message.timestamp.after.max.ms", 3_600_000, "How far a record's time may lie in the future."),
+    _long("message.timestamp.before.max.ms", LONG_MAX, "How far a record's time may lie in the past."),
     _text(
         "message.timestamp.type",
         "CreateTime",
         "Whether records keep the producer's time or get the broker's.",
         choice(*TIMESTAMP_TYPES),
-        synonym="log.message.timestamp.type",
     ),
     ConfigKey(
         "min.cleanable.dirty.ratio",
@@ -216,38 +199,12 @@ TOPIC_KEYS = _by_name(
         "0.5",
         "Share of uncompacted log that starts compaction.",
         number(0, 1),
-        "log.cleaner.min.cleanable.ratio",
     ),
-    _long(
-        "min.compaction.lag.ms",
-        0,
-        "A record is not compacted before this time.",
-        synonym="log.cleaner.min.compaction.lag.ms",
-    ),
-    _int("min.insync.replicas", 1, "Replicas that must be in sync for acks=all.", 1, synonym="min.insync.replicas"),
-    _long(
-        "local.retention.bytes",
-        -2,
-        "Accepted for Kafka's sake; there is no tiered storage.",
-        -2,
-        synonym="log.local.retention.bytes",
-        kept=True,
-    ),
-    _long(
-        "local.retention.ms",
-        -2,
-        "Accepted for Kafka's sake; there is no tiered storage.",
-        -2,
-        synonym="log.local.retention.ms",
-        kept=True,
-    ),
-    _flag(
-        "preallocate",
-        False,
-        "Accepted for Kafka's sake; files grow as they are written.",
-        synonym="log.preallocate",
-        kept=True,
-    ),
+    _long("min.compaction.lag.ms", 0, "A record is not compacted before this time."),
+    _int("min.insync.replicas", 1, "Replicas that must be in sync for acks=all.", 1),
+    _long("local.retention.bytes", -2, "Accepted for Kafka's sake; there is no tiered storage.", -2, kept=True),
+    _long("local.retention.ms", -2, "Accepted for Kafka's sake; there is no tiered storage.", -2, kept=True),
+    _flag("preallocate", False, "Accepted for Kafka's sake; files grow as they are written.", kept=True),
     _flag("remote.log.copy.disable", False, "Accepted for Kafka's sake; there is no tiered storage.", kept=True),
     _flag("remote.log.delete.on.disable", False, "Accepted for Kafka's sake; there is no tiered storage.", kept=True),
     ConfigKey(
@@ -258,17 +215,9 @@ TOPIC_KEYS = _by_name(
         choice("false"),
         kept=True,
     ),
-    _long(
-        "retention.bytes",
-        -1,
-        "Size from which a partition's oldest segments are deleted; -1 for none.",
-        -1,
-        synonym="log.retention.bytes",
-    ),
-    _long(
-        "retention.ms", 604_800_000, "Age from which segments are deleted; -1 for none.", -1, synonym="log.retention.ms"
-    ),
-    _int("segment.bytes", 1_073_741_824, "Size of one segment file.", SEGMENT_BYTES_MIN, synonym="log.segment.bytes"),
+    _long("retention.bytes", -1, "Size from which a partition's oldest segments are deleted; -1 for none.", -1),
+    _long("retention.ms", 604_800_000, "Age from which segments are deleted; -1 for none.", -1),
+    _int("segment.bytes", 1_073_741_824, "Size of one segment file.", SEGMENT_BYTES_MIN),
     ConfigKey(
         "internal.segment.bytes",
         ConfigType.INT,
@@ -277,37 +226,22 @@ TOPIC_KEYS = _by_name(
         whole(1, INT_MAX),
         internal=True,
     ),
-    _int("segment.index.bytes", 10_485_760, "Size of one index file.", 4, synonym="log.index.size.max.bytes"),
-    _long(
-        "segment.jitter.ms",
-        0,
-        "Accepted for Kafka's sake; segments roll exactly at segment.ms.",
-        synonym="log.roll.jitter.ms",
-        kept=True,
-    ),
-    _long(
-        "segment.ms", 604_800_000, "Age at which a segment is closed even if it is not full.", 1, synonym="log.roll.ms"
-    ),
-    ConfigKey(
+    _int("segment.index.bytes", 10_485_760, "Size of one index file.", 4),
+    _long("segment.jitter.ms", 0, "Accepted for Kafka's sake; segments roll exactly at segment.ms.", kept=True),
+    _long("segment.ms", 604_800_000, "Age at which a segment is closed even if it is not full.", 1),
+    _list(
         "leader.replication.throttled.replicas",
-        ConfigType.LIST,
         "",
         "Replicas that a leader feeds no faster than its broker's rate: PARTITION:BROKER, or * for all.",
         throttled_replicas,
     ),
-    ConfigKey(
+    _list(
         "follower.replication.throttled.replicas",
-        ConfigType.LIST,
         "",
         "Replicas that catch up no faster than their broker's rate: PARTITION:BROKER, or * for all.",
         throttled_replicas,
     ),
-    _flag(
-        "unclean.leader.election.enable",
-        False,
-        "Whether a replica that is not in sync may lead, losing records.",
-        synonym="unclean.leader.election.enable",
-    ),
+    _flag("unclean.leader.election.enable", False, "Whether a replica that is not in sync may lead, losing records."),
 )
 
 
@@ -356,30 +290,24 @@ BROKER_KEYS = _by_name(
     _long("log.flush.scheduler.interval.ms", LONG_MAX, "log.flush.interval.ms, where that is not set."),
     _int("node.id", 1, "This node's id: its `node_id`."),
     _int("broker.id", 1, "This node's id, by its older name: its `node_id`."),
-    ConfigKey(
-        "listeners", ConfigType.LIST, "", "Where this node listens: NAME://HOST:PORT, …; or `kafka`, for one.", anything
-    ),
-    ConfigKey(
+    _list("listeners", "", "Where this node listens: NAME://HOST:PORT, …; or `kafka`, for one."),
+    _list(
         "advertised.listeners",
-        ConfigType.LIST,
         "",
         "Where clients of each listener are told to connect: NAME://HOST:PORT, …; or `advertised`, for one.",
-        anything,
     ),
     _text(
         "listener.security.protocol.map",
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         "What each listener speaks: NAME:PROTOCOL, …; of protocols there is PLAINTEXT so far.",
     ),
-    ConfigKey(
+    _text(
         "inter.broker.listener.name",
-        ConfigType.STRING,
         None,
         "The listener whose address stands for the node; unless it is set, the first one.",
-        anything,
     ),
-    ConfigKey("log.dirs", ConfigType.LIST, "", "The data folder: its `data_dir`.", anything),
-    ConfigKey("broker.rack", ConfigType.STRING, None, "The rack that this node stands in: its `rack`.", anything),
+    _list("log.dirs", "", "The data folder: its `data_dir`."),
+    _text("broker.rack", None, "The rack that this node stands in: its `rack`."),
     _int("num.partitions", 1, "Partitions of a topic that is created without saying how many.", 1),
     _int("default.replication.factor", 1, "Replicas of a topic that is created without saying how many.", 1, 32767),
     _flag("auto.create.topics.enable", True, "Whether asking for an unknown topic creates it."),

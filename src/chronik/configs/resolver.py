@@ -11,7 +11,7 @@ from chronik.configs.checking import check_group_config, check_static
 from chronik.configs.keys import BROKER_KEYS, TOPIC_KEYS, ConfigKey, ConfigType, Scope
 from chronik.configs.known import all_broker_keys, broker_key, stranger
 from chronik.errors import invariant
-from chronik.metadata.commands import CLUSTER_DEFAULT
+from chronik.metadata.commands.brokers import CLUSTER_DEFAULT
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 
