@@ -26,6 +26,10 @@ Skimmed = tuple[int, int, int, int, int, int, int]
 where the record ends in the body. A plain tuple: one with names would take a third of all the time."""
 
 
+class EndsEarly(CorruptRecords):
+    """Records end where another one goes on, or is due."""
+
+
 def open_within(buffer: Bytes, position: int, budget: Budget | None = None) -> Opened:
     """The header, and the records in one piece, checked against the checksum and decompressed.
 
@@ -52,11 +56,15 @@ def skim_as_far(buffer: Bytes, budget: Budget) -> Iterator[Skimmed]:
     for body, is_whole in prefixes(header.codec, data, _limit(header, budget)):
         budget.take_bytes(len(body) - taken)  # the rest of it was in the one before
         taken = len(body)
-        for record in skim(header, body, is_whole=is_whole):
-            if record[0] > seen:
-                budget.take_records(1)
-                seen = record[0]
-                yield record
+        try:
+            for record in skim(header, body, is_whole=is_whole):
+                if record[0] > seen:
+                    budget.take_records(1)
+                    seen = record[0]
+                    yield record
+        except EndsEarly:
+            if is_whole:
+                raise
         del body
 
 
@@ -72,29 +80,31 @@ def _checked(buffer: Bytes, position: int) -> tuple[BatchHeader, memoryview]:
 
 
 def skim(header: BatchHeader, body: Body, *, is_whole: bool = True) -> Iterator[Skimmed]:
-    """Every record that `body` holds; if it is not whole, those that are. Raises CorruptRecords."""
-    count, last_offset, base_offset = header.record_count, header.last_offset, header.base_offset
+    """Every record that `body` holds; if it is not whole, those that are, and then EndsEarly. Raises CorruptRecords."""
+    count, base_offset, last_offset = header.record_count, header.base_offset, header.last_offset
     if count < 0 or (is_whole and count * RECORD_BYTES_MIN > len(body)):
         raise CorruptRecords(f"{count} records in {len(body)} bytes")
     if base_offset < 0 or last_offset > INT64_MAX:
         raise CorruptRecords(f"a batch from offset {base_offset} to {last_offset}")
-    base_timestamp, size = header.base_timestamp, len(body)
+    return _skim(header, body, is_whole=is_whole)
+
+
+def _skim(header: BatchHeader, body: Body, *, is_whole: bool) -> Iterator[Skimmed]:
+    base_offset, last_offset, base_timestamp = header.base_offset, header.last_offset, header.base_timestamp
     append_time = header.max_timestamp if header.timestamp_type is TimestampType.LOG_APPEND_TIME else None
-    position, previous_offset = 0, base_offset - 1
+    end, size, previous_offset = 0, len(body), base_offset - 1
     try:
-        for _ in range(count):
+        for _ in range(header.record_count):
             # Varints of one or two bytes are read in place: calls would take more time than all the rest.
-            if (byte := body[position]) < 0x80:
-                length, position = ZIGZAG[byte], position + 1
-            elif (second := body[position + 1]) < 0x80:
-                length, position = (second << 6 | byte >> 1 & 0x3F) ^ -(byte & 1), position + 2
+            if (byte := body[end]) < 0x80:
+                length, position = ZIGZAG[byte], end + 1
+            elif (second := body[end + 1]) < 0x80:
+                length, position = (second << 6 | byte >> 1 & 0x3F) ^ -(byte & 1), end + 2
             else:
-                length, position = read_varint(body, position)
+                length, position = read_varint(body, end)
             end = position + length
             if length < RECORD_BYTES_MIN - 1 or end > size:
-                if not is_whole and length >= RECORD_BYTES_MIN - 1:
-                    return
-                raise CorruptRecords(f"a record of {length} bytes where {size - position} are left")
+                raise _not_within(length, size - position)
             position += 1  # the attributes, of which none is defined
             if (byte := body[position]) < 0x80:
                 delta, position = ZIGZAG[byte], position + 1
@@ -102,7 +112,7 @@ def skim(header: BatchHeader, body: Body, *, is_whole: bool = True) -> Iterator[
                 delta, position = (second << 6 | byte >> 1 & 0x3F) ^ -(byte & 1), position + 2
             else:
                 delta, position = read_varlong(body, position)
-            timestamp = base_timestamp + delta
+            timestamp = base_timestamp + delta if append_time is None else append_time
             if not -INT64_MAX <= timestamp <= INT64_MAX:
                 timestamp = as_int64(timestamp)
             if (byte := body[position]) < 0x80:
@@ -132,22 +142,15 @@ def skim(header: BatchHeader, body: Body, *, is_whole: bool = True) -> Iterator[
                 value_length, position = (second << 6 | byte >> 1 & 0x3F) ^ -(byte & 1), position + 2
             else:
                 value_length, position = read_varint(body, position)
-            # Behind the value there is at least the number of headers.
-            if value_length < NO_VALUE or position + max(value_length, 0) >= end:
+            if value_length < NO_VALUE or position + max(value_length, 0) >= end:  # there is a number of headers, too
                 raise CorruptRecords(f"a value of {value_length} bytes where {end - position} are left")
-            yield (
-                offset,
-                timestamp if append_time is None else append_time,
-                key_start,
-                key_length,
-                position,
-                value_length,
-                end,
-            )
-            position = end
+            yield offset, timestamp, key_start, key_length, position, value_length, end
     except IndexError:
-        if not is_whole:
-            return
-        raise CorruptRecords("a record ends early") from None
-    if is_whole and position != size:
-        raise CorruptRecords(f"{size - position} bytes after the last record")
+        raise EndsEarly("a record ends early") from None
+    if is_whole and end != size:
+        raise CorruptRecords(f"{size - end} bytes after the last record")
+
+
+def _not_within(length: int, left: int) -> CorruptRecords:
+    kind = CorruptRecords if length < RECORD_BYTES_MIN - 1 else EndsEarly
+    return kind(f"a record of {length} bytes where {left} are left")
