@@ -11,7 +11,7 @@ from chronik.clock import Clock
 from chronik.config import NodeConfig
 from chronik.configs.resolver import ConfigResolver
 from chronik.ids import new_id
-from chronik.metadata.commands import Endpoint
+from chronik.metadata.commands.brokers import Endpoint
 from chronik.metadata.stores.local_store import LocalStore
 from chronik.node.data_folder import DataFolder
 from chronik.node.standing import Job, registered_as

@@ -14,7 +14,7 @@ from chronik.controller.controller import Controller
 from chronik.controller.quorum_store import QuorumStore
 from chronik.errors import ChronikError
 from chronik.ids import format_id
-from chronik.metadata.commands import BrokerStatus, Endpoint, UpdateBrokerStatus
+from chronik.metadata.commands.brokers import BrokerStatus, Endpoint, UpdateBrokerStatus
 from chronik.metadata.delta import Delta
 from chronik.node.data_folder import DataFolder
 from chronik.node.founding import Gate

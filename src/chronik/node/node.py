@@ -31,7 +31,8 @@ from chronik.groups.config import GroupConfig
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.ids import new_id
 from chronik.log.synced import SyncedOffsets
-from chronik.metadata.commands import AllocateProducerIds, Endpoint
+from chronik.metadata.commands.brokers import Endpoint
+from chronik.metadata.commands.cluster import AllocateProducerIds
 from chronik.metadata.names import OFFSETS_TOPIC
 from chronik.metadata.stores.store import Acks
 from chronik.node.alone import Alone
@@ -138,22 +139,10 @@ class Node:
         store = standing.store
         configs = ConfigResolver(store, config.node_id, _static_configs(config))
         coordinators = Coordinators(store, config.node_id, OFFSETS_TOPIC)
-        groups = GroupCoordinator(
-            store,
-            self._clock,
-            _group_config(configs),
-            self._fail,
-            coordinators.owns,
-            Acks(config.offset_acks),
-            is_fenced=lambda: standing.is_fenced,
-        )
         flusher = Flusher(self._fail)
         descriptors = _descriptors(configs)
         cache = FileCache(folder.files, descriptors.open_files)
-        if folder.has_topics and not folder.files.exists(SYNCED_OFFSETS_FILE):
-            told = "%s is gone: logs are checked from their start, and it is not known what else is gone"
-            logger.warning(told, SYNCED_OFFSETS_FILE)
-        synced_offsets = SyncedOffsets(folder.files, SYNCED_OFFSETS_FILE)
+        synced_offsets = _synced_offsets(folder)
         replicas = Replicas(
             config.node_id,
             store,
@@ -177,7 +166,7 @@ class Node:
             configs=configs,
             topics=TopicAdmin(store, configs, planner),
             replicas=replicas,
-            groups=groups,
+            groups=self._groups(standing, configs, coordinators),
             fetch_sessions=FetchSessions(configs.broker_int("max.incremental.fetch.session.cache.slots")),
             producer_ids=ProducerIds(lambda count: _allocate_producer_ids(standing, config.node_id, count)),
             coordinators=coordinators,
@@ -197,6 +186,17 @@ class Node:
         )
         housekeeping = Housekeeping(replicas, synced_offsets, configs, self._clock)
         return _Parts(standing, services, flusher, cache, synced_offsets, housekeeping, router, listener)
+
+    def _groups(self, standing: Standing, configs: ConfigResolver, coordinators: Coordinators) -> GroupCoordinator:
+        return GroupCoordinator(
+            standing.store,
+            self._clock,
+            _group_config(configs),
+            self._fail,
+            coordinators.owns,
+            Acks(self._config.offset_acks),
+            is_fenced=lambda: standing.is_fenced,
+        )
 
     async def _open(self, parts: _Parts) -> None:
         """Ports are taken, and what is on disk is read."""
@@ -298,6 +298,13 @@ def _later(function: Callable[[], None]) -> Callable[[], Awaitable[None]]:
         function()
 
     return call
+
+
+def _synced_offsets(folder: DataFolder) -> SyncedOffsets:
+    if folder.has_topics and not folder.files.exists(SYNCED_OFFSETS_FILE):
+        told = "%s is gone: logs are checked from their start, and it is not known what else is gone"
+        logger.warning(told, SYNCED_OFFSETS_FILE)
+    return SyncedOffsets(folder.files, SYNCED_OFFSETS_FILE)
 
 
 def _static_configs(config: NodeConfig) -> dict[str, str]:

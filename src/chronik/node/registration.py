@@ -19,7 +19,7 @@ from chronik.controller.controller import Controller
 from chronik.controller.heartbeats import HEARTBEAT, NOT_ANSWERED, BrokerHeartbeat, HeartbeatAnswer
 from chronik.controller.liveness import GONE_SECONDS
 from chronik.errors import ConfigError
-from chronik.metadata.commands import RegisterBroker
+from chronik.metadata.commands.brokers import RegisterBroker
 from chronik.metadata.stores.raft_store import RaftStore
 from chronik.metadata.stores.store import StoreClosed
 from chronik.peers.calls import CallRefused, CallTimedOut, PeerUnavailable

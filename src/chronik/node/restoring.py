@@ -51,7 +51,7 @@ def _known_in_cluster(files: FileSystem, node_id: int) -> bytes | None:
 def level_raised_to(files: FileSystem, mode: Mode) -> int:
     """The level of the metadata, committed or not. Nothing is written, and what a newer version has added is passed
     over. Raises DataDamaged."""
-    from chronik.metadata.commands import SET_FEATURE_LEVEL_TAG
+    from chronik.metadata.commands.cluster import SET_FEATURE_LEVEL_TAG
     from chronik.metadata.snapshot import FEATURE_TAG
     from chronik.wal import log, snapshots
     from chronik.wal.file_names import indexed_path, indexes_in

@@ -10,7 +10,7 @@ from chronik.config import NodeConfig
 from chronik.configs.resolver import ConfigResolver
 from chronik.listeners import PLAINTEXT
 from chronik.metadata import levels
-from chronik.metadata.commands import Endpoint, RegisterBroker
+from chronik.metadata.commands.brokers import Endpoint, RegisterBroker
 from chronik.metadata.stores.store import MetadataStore
 
 Job = Callable[[], Awaitable[None]]
