@@ -24,7 +24,7 @@ from chronik.exchange import Peer
 from chronik.files import FileCache
 from chronik.log.sync import SyncTicket
 from chronik.log.synced import SyncedOffsets
-from chronik.metadata.commands import RegisterBroker
+from chronik.metadata.commands.brokers import RegisterBroker
 from chronik.metadata.image import Image
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.produce import (
@@ -128,7 +128,7 @@ class Process:
         replication._checkpoints = OffsetCheckpoints(self.store, self.replicas, self.chance.choice((1.0, 30.0)))
         self.store.begin(host.index)
         self.store.subscribe(self.replicas.apply)
-        jobs = [*replication.jobs(), self.replicas.keep_removing, self.store.keep_applying, self._register]
+        jobs = [*replication.jobs(), self.replicas.removals.keep_removing, self.store.keep_applying, self._register]
         for job in [*jobs, self._keep_synced_offsets]:
             self._supervise(cast(Coroutine[Any, Any, None], job()))
         self._services = cast(Services, self._parts_for_produce())

@@ -52,7 +52,7 @@ class Housekeeping:
             self._keep_compacting,
             self._keep_syncing,
             self._keep_checkpoints,
-            self._replicas.keep_removing,
+            self._replicas.removals.keep_removing,
         ]
 
     async def _open_all(self) -> None:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from chronik.broker.damage import what_is_gone
 from chronik.broker.flusher import Flusher
 from chronik.broker.recent import RecentRoom
+from chronik.broker.removals import Removals
 from chronik.broker.replica import Replica
 from chronik.broker.requests.incoming import IncomingRules
-from chronik.broker.set_aside import DELETED_FOLDER, TOPICS_FOLDER, SetAside
-from chronik.broker.threads import run_to_its_end
+from chronik.broker.set_aside import TOPICS_FOLDER, SetAside
 from chronik.broker.topic_settings import incoming_rules, log_config
 from chronik.clock import Clock
 from chronik.configs.resolver import ConfigResolver
@@ -37,19 +36,6 @@ many: to look at one takes 1 to 5 µs."""
 
 CHANGES_PER_TURN: Final = 500
 """Partitions that follow a change of the image in one turn: 5 to 10 µs each, and more where a term ends or begins."""
-
-
-class _Removal(NamedTuple):
-    """Files to be removed once nobody writes to them: a topic's, or those of one partition that has moved away."""
-
-    topic_id: bytes
-    partition: int | None
-    abandoned: list[Replica]
-
-    @property
-    def folder(self) -> str:
-        topic = format_id(self.topic_id)
-        return topic if self.partition is None else f"{topic}/{self.partition}"
 
 
 class Replicas:
@@ -84,10 +70,7 @@ class Replicas:
         self._recent_room = RecentRoom()
         self._by_id: dict[tuple[bytes, int], Replica] = {}
         self._topic_ids: dict[str, bytes] = {}
-        self._to_remove: deque[_Removal] = deque()
-        self._leaving: set[tuple[bytes, int]] = set()
-        """Partitions whose files are still being let go of: until then they cannot be here again."""
-        self._removal_due = asyncio.Event()
+        self.removals: Final = Removals(cache, self._set_aside, self._may_be_back)
         self.began: Final = asyncio.Event()
         """This life of the broker is registered. Before that a node of a cluster goes once more through what it had
         applied in its last life: roles that are over, and partitions that left and have come back since."""
@@ -262,7 +245,7 @@ class Replicas:
         key, partition = (topic.id, index), topic.partitions[index]
         replica = self._by_id.get(key)
         if self._node_id in partition.replicas:
-            if key not in self._leaving:
+            if key not in self.removals.leaving:
                 replica = replica or self._add(topic, index, rules)
                 replica.assume(partition, now)
                 self._tell(replica)
@@ -312,10 +295,13 @@ class Replicas:
                 self._tell(replica)
                 self._synced_offsets.remove(topic.id, index)
                 abandoned.append(replica)
-        if partition is not None:
-            self._leaving.add((topic.id, partition))
-        self._to_remove.append(_Removal(topic.id, partition, abandoned))
-        self._removal_due.set()
+        self.removals.add(topic.id, partition, abandoned)
+
+    def _may_be_back(self, topic_id: bytes) -> None:
+        """Files of a partition that had moved away are gone: it may have come back meanwhile."""
+        topic = self._store.image.topics_by_id.get(topic_id)
+        if topic is not None and not self.stopping:
+            self._update(topic)
 
     # Folders
 
@@ -352,7 +338,7 @@ class Replicas:
                 continue
             for index in files.list_folder(f"{TOPICS_FOLDER}/{name}"):
                 key = (known[name], int(index) if index.isdigit() else -1)
-                if index.isdigit() and key not in self._by_id and key not in self._leaving:
+                if index.isdigit() and key not in self._by_id and key not in self.removals.leaving:
                     self._set_aside.put_unknown(f"{name}/{index}", self._deletions_of(), self._clock.now_ms())
                     self._synced_offsets.remove(*key)  # should it come here again, it comes with nothing
         self.give_up_expired()
@@ -361,36 +347,13 @@ class Replicas:
         """From time to time: what was set aside as deleted goes at last."""
         if (cluster_id := self._deletions_of()) is not None:
             self._set_aside.give_up_expired(cluster_id, self._clock.now_ms())
-        if self._cache.files.list_folder(DELETED_FOLDER):
-            self._removal_due.set()
+        self.removals.look_for_deleted()
 
     def _bring_back(self, topic: Topic) -> None:
         """It was set aside when the wrong metadata was looked at. Before its logs are opened."""
         own = [index for index, partition in enumerate(topic.partitions) if self._node_id in partition.replicas]
         unopened = [index for index in own if (topic.id, index) not in self._by_id]
         self._set_aside.bring_back(self._unknown.pop(topic.id), unopened)
-
-    async def keep_removing(self) -> None:
-        """Removes the folders of deleted topics, once no sync is under way in them."""
-        while True:
-            await self._removal_due.wait()
-            self._removal_due.clear()
-            while self._to_remove:
-                removal = self._to_remove[0]
-                for replica in removal.abandoned:
-                    await replica.release()
-                self._to_remove.popleft()
-                self._take_away(removal)
-            await run_to_its_end(self._set_aside.remove_deleted)
-
-    def _take_away(self, removal: _Removal) -> None:
-        self._cache.forget_folder(f"{TOPICS_FOLDER}/{removal.folder}")
-        self._set_aside.put(removal.folder, DELETED_FOLDER)
-        if removal.partition is not None:
-            self._leaving.discard((removal.topic_id, removal.partition))
-            topic = self._store.image.topics_by_id.get(removal.topic_id)
-            if topic is not None and not self.stopping:
-                self._update(topic)  # it may have come back meanwhile
 
     def end_waits(self) -> None:
         """This node is fenced: whoever waits here is sent away at once."""
@@ -408,5 +371,4 @@ class Replicas:
         """When no sync is under way any more."""
         for replica in self._by_id.values():
             replica.close()
-        while self._to_remove:  # or the next start would not know that they were deleted
-            self._take_away(self._to_remove.popleft())
+        self.removals.close()
