@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from chronik.log.appends import AppendInfo
 from chronik.log.config import DAY_MS, LogConfig
-from chronik.log.partition import AppendInfo
 from chronik.log.producers import PRODUCERS_MAX, ProducerStates
 from chronik.protocol.batch import parse_header
 from chronik.protocol.errors import ErrorCode, KafkaError

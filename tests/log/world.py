@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from chronik.clock import ManualClock
 from chronik.files import FileCache, FileSystem, TwinFiles
+from chronik.log.appends import AppendInfo
 from chronik.log.config import LogConfig
-from chronik.log.partition import AppendInfo, PartitionLog
+from chronik.log.partition import PartitionLog
 from chronik.log.synced import SyncedOffsets
 from chronik.log.times import TimedBatch, TimedOffset, first_or_start
 from chronik.protocol.batch import iter_batches, validate_produced, verify_crc

@@ -20,9 +20,10 @@ from chronik.broker.requests.incoming import Incoming, IncomingRules
 from chronik.broker.requests.purgatory import RecordsArrived
 from chronik.errors import invariant
 from chronik.files import Buffer
-from chronik.log.partition import AppendInfo, PartitionLog
+from chronik.log.appends import AppendInfo
+from chronik.log.partition import PartitionLog
 from chronik.log.synced import SyncedOffsets
-from chronik.metadata.commands import NO_LEADER
+from chronik.metadata.commands.topics import NO_LEADER
 from chronik.metadata.records import Partition, Topic
 from chronik.news import News
 from chronik.protocol.errors import ErrorCode, KafkaError
