@@ -15,7 +15,7 @@ from bench.cluster.figures import Figure, Plan
 from bench.cluster.stores import PARTITIONS, commit, found, new_topic, open_store
 from chronik.bench.cluster_pipes import run_on_best_loop
 from chronik.bench.measures import MEGABYTE
-from chronik.metadata.commands import CreateTopics
+from chronik.metadata.commands.topics import CreateTopics
 from chronik.metadata.image import Image
 from chronik.metadata.image_machine import ImageMachine
 from chronik.metadata.snapshot import decode_snapshot, encode_snapshot

@@ -10,14 +10,9 @@ from typing import Final, NoReturn
 
 from chronik.config import Address
 from chronik.files import RealFiles
-from chronik.metadata.commands import (
-    CommitOffset,
-    CommitOffsetBatch,
-    CreateTopic,
-    OffsetToCommit,
-    PartitionAssignment,
-    RegisterBroker,
-)
+from chronik.metadata.commands.brokers import RegisterBroker
+from chronik.metadata.commands.groups import CommitOffset, CommitOffsetBatch, OffsetToCommit
+from chronik.metadata.commands.topics import CreateTopic, PartitionAssignment
 from chronik.metadata.stores.raft_store import RaftStore
 from chronik.peers.handshake import make_identity
 from chronik.peers.transport import PeerTransport

@@ -7,7 +7,8 @@ from typing import cast
 
 from chronik.admin.topic_plans import TopicRequest
 from chronik.admin.topics import PARTITIONS_PER_PROPOSAL
-from chronik.metadata.commands import Command, CreateTopic, CreateTopics
+from chronik.metadata.commands.envelope import Command
+from chronik.metadata.commands.topics import CreateTopic, CreateTopics
 from chronik.metadata.image import Image
 from chronik.metadata.records import Result
 from chronik.metadata.stores.store import MetadataStore

@@ -15,7 +15,9 @@ from chronik.admin.topic_plans import TopicRequest
 from chronik.admin.topics import Enlargement
 from chronik.config import NodeConfig
 from chronik.configs.resolver import ConfigResolver
-from chronik.metadata.commands import BrokerStatus, Command, CreateTopic, UpdateBrokerStatus
+from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
+from chronik.metadata.commands.envelope import Command
+from chronik.metadata.commands.topics import CreateTopic
 from chronik.metadata.image import Image
 from chronik.metadata.records import Result, Topic
 from chronik.metadata.stores.store import MetadataStore

@@ -9,7 +9,9 @@ import pytest
 
 from chronik.admin.topic_plans import TopicRequest
 from chronik.admin.topics import REPLANS_MAX, Enlargement, TopicAdmin
-from chronik.metadata.commands import BrokerStatus, Command, CreateTopic, UpdateBrokerStatus
+from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
+from chronik.metadata.commands.envelope import Command
+from chronik.metadata.commands.topics import CreateTopic
 from chronik.metadata.image import Image
 from chronik.metadata.records import Result
 from chronik.metadata.stores.store import MetadataStore

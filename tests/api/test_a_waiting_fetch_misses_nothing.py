@@ -23,7 +23,9 @@ from chronik.broker.requests.purgatory import RecordsArrived
 from chronik.config import NodeConfig
 from chronik.exchange import Outbox, Peer, Pending
 from chronik.log.partition import PartitionLog
-from chronik.metadata.commands import BrokerStatus, DeleteTopic, SetPartitionLeader, UpdateBrokerStatus
+from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
+from chronik.metadata.commands.partitions import SetPartitionLeader
+from chronik.metadata.commands.topics import DeleteTopic
 from chronik.protocol.codec import RequestHeader, decode_response, encode_request
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.fetch import FetchResponse, PartitionData

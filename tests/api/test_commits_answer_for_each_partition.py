@@ -9,7 +9,7 @@ import pytest
 
 from chronik.api import offset_commit
 from chronik.api.shared.context import Context, Services
-from chronik.metadata.commands import CommitOffsetBatch
+from chronik.metadata.commands.groups import CommitOffsetBatch
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.offset_commit import (
     OffsetCommitRequest,

@@ -18,7 +18,8 @@ from chronik.broker.requests.openings import Openings
 from chronik.broker.requests.refusals import RefusedBatches
 from chronik.exchange import Peer
 from chronik.limits import OPENED_ON_LOOP_RECORDS_MAX
-from chronik.metadata.commands import DeleteTopic, SetPartitionLeader, UpdateTopicConfig
+from chronik.metadata.commands.partitions import SetPartitionLeader
+from chronik.metadata.commands.topics import DeleteTopic, UpdateTopicConfig
 from chronik.protocol.budget import Budget
 from chronik.protocol.compression import Codec
 from chronik.protocol.errors import ErrorCode, RecordsTooLarge

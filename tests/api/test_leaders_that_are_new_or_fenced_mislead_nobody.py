@@ -17,7 +17,7 @@ from chronik.broker.requests.refusals import RefusedBatches
 from chronik.config import NodeConfig
 from chronik.exchange import Outbox, Peer, Pending
 from chronik.exchange import Response as Frames
-from chronik.metadata.commands import SetPartitionLeader
+from chronik.metadata.commands.partitions import SetPartitionLeader
 from chronik.protocol.codec import RequestHeader, decode_response, encode_request
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData

@@ -13,19 +13,10 @@ from chronik.api.shared import long_answers
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.topic_bytes import TopicBytes
 from chronik.exchange import Peer
-from chronik.metadata.commands import (
-    BrokerStatus,
-    CommitOffset,
-    CreatePartitions,
-    DeleteTopic,
-    Endpoint,
-    OffsetCheckpoint,
-    OffsetToCommit,
-    RegisterBroker,
-    SetPartitionLeader,
-    UpdateBrokerStatus,
-    UpdatePartitionOffset,
-)
+from chronik.metadata.commands.brokers import BrokerStatus, Endpoint, RegisterBroker, UpdateBrokerStatus
+from chronik.metadata.commands.groups import CommitOffset, OffsetToCommit
+from chronik.metadata.commands.partitions import OffsetCheckpoint, SetPartitionLeader, UpdatePartitionOffset
+from chronik.metadata.commands.topics import CreatePartitions, DeleteTopic
 from chronik.protocol.apis import APIS
 from chronik.protocol.codec import encode, encode_element, encode_response
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse

@@ -17,7 +17,8 @@ from chronik.api.shared.context import Services
 from chronik.api.shared.topic_bytes import TopicBytes
 from chronik.clock import ManualClock
 from chronik.exchange import Disconnect, Outbox, Peer, Pending
-from chronik.metadata.commands import BrokerStatus, DeleteTopic, UpdateBrokerStatus
+from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
+from chronik.metadata.commands.topics import DeleteTopic
 from chronik.metadata.stores.raft_store import LEADERLESS_SECONDS_MAX, RaftStore
 from chronik.protocol.apis import APIS
 from chronik.protocol.codec import RequestHeader, decode_response, encode_request

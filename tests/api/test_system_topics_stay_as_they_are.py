@@ -11,7 +11,9 @@ import pytest
 from chronik.api import create_partitions, delete_topics
 from chronik.api.shared.context import Context, Services
 from chronik.exchange import Peer
-from chronik.metadata.commands import BrokerStatus, Command, CreatePartitions, DeleteTopic, UpdateBrokerStatus
+from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
+from chronik.metadata.commands.envelope import Command
+from chronik.metadata.commands.topics import CreatePartitions, DeleteTopic
 from chronik.metadata.names import OFFSETS_TOPIC
 from chronik.metadata.records import Result
 from chronik.metadata.stores.store import MetadataStore

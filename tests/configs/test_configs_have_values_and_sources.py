@@ -14,7 +14,7 @@ from chronik.configs.keys import BROKER_KEYS, SEGMENT_BYTES_MIN, TOPIC_KEYS
 from chronik.configs.known import all_broker_keys
 from chronik.configs.resolver import DERIVED_KEPT_MAX, ConfigEntry, ConfigResolver, ConfigSource
 from chronik.errors import ConfigError
-from chronik.metadata.commands import CLUSTER_DEFAULT
+from chronik.metadata.commands.brokers import CLUSTER_DEFAULT
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 

@@ -2,13 +2,8 @@ from __future__ import annotations
 
 from chronik.console.prometheus import exposition
 from chronik.console.views import api_metrics, group_view, image_metrics, image_view
-from chronik.metadata.commands import (
-    BrokerStatus,
-    CommitOffset,
-    CreateConsumerGroup,
-    OffsetToCommit,
-    UpdateBrokerStatus,
-)
+from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
+from chronik.metadata.commands.groups import CommitOffset, CreateConsumerGroup, OffsetToCommit
 from chronik.metadata.image import Image
 from tests.metadata.world import World, assignment
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from chronik.controller.membership import Admissions, JoinRequest
-from chronik.metadata.commands import BrokerStatus
+from chronik.metadata.commands.brokers import BrokerStatus
 from chronik.metadata.records import Broker
 from chronik.quorum.outcomes import OutcomeUnknown, ProposalRefused
 from chronik.raft.events import Refusal

@@ -13,7 +13,8 @@ from chronik.configs.resolver import ConfigResolver
 from chronik.controller import upkeep
 from chronik.controller.leaderless import Leaderless, leaderless_partitions
 from chronik.controller.upkeep import PartitionUpkeep
-from chronik.metadata.commands import BrokerStatus, DeleteTopic, UpdateBrokerStatus, UpdateTopicConfig
+from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
+from chronik.metadata.commands.topics import DeleteTopic, UpdateTopicConfig
 from chronik.metadata.delta import Delta
 from chronik.metadata.image import Image
 from chronik.metadata.stores.raft_store import RaftStore

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from chronik.controller.leader_balance import partitions_out_of_balance
 from chronik.controller.leaderless import leaderless_partitions, may_be_elected_uncleanly
-from chronik.metadata.commands import (
-    BrokerStatus,
-    CreateTopic,
-    PartitionKey,
-    Reassignment,
-    ReassignPartitions,
-    UpdateBrokerStatus,
-)
+from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
+from chronik.metadata.commands.partitions import PartitionKey, Reassignment, ReassignPartitions
+from chronik.metadata.commands.topics import CreateTopic
 from chronik.metadata.names import META_TOPIC
 from tests.metadata.world import World, assignment, some_id
 

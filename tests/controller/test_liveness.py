@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chronik.controller.heartbeats import NOT_ANSWERED
 from chronik.controller.liveness import DEAF_SESSIONS, GONE_SECONDS, LEADER_GONE_SECONDS_MAX, Liveness
-from chronik.metadata.commands import BrokerStatus, UpdateBrokerStatus
+from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
 from chronik.metadata.records import Broker
 
 SESSION = 3.0

@@ -25,7 +25,9 @@ from chronik.coordination.machine import (
     TimePassed,
 )
 from chronik.coordination.tenure import Coordinators
-from chronik.metadata.commands import CreateTopic, PartitionAssignment, SetFeatureLevel, SetPartitionLeader
+from chronik.metadata.commands.cluster import SetFeatureLevel
+from chronik.metadata.commands.partitions import SetPartitionLeader
+from chronik.metadata.commands.topics import CreateTopic, PartitionAssignment
 from chronik.metadata.image import Image
 from chronik.metadata.names import TRANSACTIONS_TOPIC
 from chronik.protocol.errors import ErrorCode

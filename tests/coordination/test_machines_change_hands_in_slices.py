@@ -9,7 +9,7 @@ import pytest
 
 from chronik.clock import ManualClock
 from chronik.metadata import slices
-from chronik.metadata.commands import GroupMember, UpdateConsumerGroup
+from chronik.metadata.commands.groups import GroupMember, UpdateConsumerGroup
 from chronik.protocol.errors import ErrorCode
 from tests.groups.driving import join, join_request, lead, listed, run, until
 from tests.groups.shared_image import CoordinatingNode, SharedImage, nodes

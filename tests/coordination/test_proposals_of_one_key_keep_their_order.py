@@ -6,13 +6,8 @@ import asyncio
 
 from chronik.coordination.proposals import WAVE_ENTRIES_MAX, Proposals
 from chronik.groups.offsets import CommitBatch
-from chronik.metadata.commands import (
-    Command,
-    CommitOffset,
-    CommitOffsetBatch,
-    DeleteConsumerGroup,
-    OffsetToCommit,
-)
+from chronik.metadata.commands.envelope import Command
+from chronik.metadata.commands.groups import CommitOffset, CommitOffsetBatch, DeleteConsumerGroup, OffsetToCommit
 from chronik.metadata.image import Image
 from chronik.metadata.records import Result
 from chronik.metadata.stores.raft_store import COMMANDS_UNDER_WAY_MAX

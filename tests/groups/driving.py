@@ -13,7 +13,7 @@ from chronik.groups.config import GroupConfig
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.groups.offsets import all_committed
 from chronik.groups.requests import JoinRequest, JoinResult, ListedGroup, SyncRequest, SyncResult, TopicPartition
-from chronik.metadata.commands import OffsetToCommit
+from chronik.metadata.commands.groups import OffsetToCommit
 from chronik.metadata.slices import in_slices
 from chronik.protocol.errors import ErrorCode
 

@@ -6,15 +6,9 @@ import asyncio
 from collections import deque
 
 from chronik.metadata.apply import apply
-from chronik.metadata.commands import (
-    Command,
-    CreateTopic,
-    Envelope,
-    PartitionAssignment,
-    RegisterBroker,
-    decode_command,
-    encode_command,
-)
+from chronik.metadata.commands.brokers import RegisterBroker
+from chronik.metadata.commands.envelope import Command, Envelope, decode_command, encode_command
+from chronik.metadata.commands.topics import CreateTopic, PartitionAssignment
 from chronik.metadata.image import Image
 from chronik.metadata.records import Result
 from chronik.metadata.stores.store import Acks

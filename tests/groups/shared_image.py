@@ -13,16 +13,10 @@ from chronik.coordination.tenure import Coordinators
 from chronik.groups.config import GroupConfig
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.metadata.apply import apply
-from chronik.metadata.commands import (
-    Command,
-    CreateTopic,
-    Envelope,
-    PartitionAssignment,
-    RegisterBroker,
-    SetPartitionLeader,
-    decode_command,
-    encode_command,
-)
+from chronik.metadata.commands.brokers import RegisterBroker
+from chronik.metadata.commands.envelope import Command, Envelope, decode_command, encode_command
+from chronik.metadata.commands.partitions import SetPartitionLeader
+from chronik.metadata.commands.topics import CreateTopic, PartitionAssignment
 from chronik.metadata.image import Image
 from chronik.metadata.names import OFFSETS_TOPIC
 from chronik.metadata.records import Result

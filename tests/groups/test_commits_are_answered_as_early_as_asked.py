@@ -8,7 +8,8 @@ import pytest
 
 from chronik.coordination.proposals import Proposals
 from chronik.groups.offsets import CommitBatch
-from chronik.metadata.commands import Command, CommitOffset, DeleteConsumerGroup, OffsetToCommit
+from chronik.metadata.commands.envelope import Command
+from chronik.metadata.commands.groups import CommitOffset, DeleteConsumerGroup, OffsetToCommit
 from chronik.metadata.image import Image
 from chronik.metadata.records import Result
 from chronik.metadata.stores.store import Acks

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from chronik.metadata.commands import Command, DeleteConsumerGroup, OffsetToCommit
+from chronik.metadata.commands.envelope import Command
+from chronik.metadata.commands.groups import DeleteConsumerGroup, OffsetToCommit
 from chronik.protocol.errors import ErrorCode
 
 from .driving import commit_offsets, join, listed, run, until

@@ -18,7 +18,7 @@ from chronik.groups.config import (
 )
 from chronik.groups.offsets import refusal_of_growth
 from chronik.groups.requests import JoinRequest, LeaveRequest, LeavingMember, SyncRequest
-from chronik.metadata.commands import OffsetToCommit
+from chronik.metadata.commands.groups import OffsetToCommit
 from chronik.metadata.offsets import OFFSET_BYTES, OffsetSizes, OffsetTable
 from chronik.metadata.records import CommittedOffset
 from chronik.protocol.errors import ErrorCode

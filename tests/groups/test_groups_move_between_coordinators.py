@@ -15,7 +15,7 @@ from chronik.groups.requests import (
     LeavingMember,
     SyncRequest,
 )
-from chronik.metadata.commands import (
+from chronik.metadata.commands.groups import (
     CommitOffsetBatch,
     DeleteConsumerGroup,
     DeleteOffsets,

@@ -9,7 +9,7 @@ from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import COMMIT_BATCH_BYTES_MAX, GroupConfig
 from chronik.groups.offsets import commands_of_commit, refusal_of_offset
 from chronik.groups.requests import LeavingMember
-from chronik.metadata.commands import OffsetToCommit
+from chronik.metadata.commands.groups import OffsetToCommit
 from chronik.protocol.errors import ErrorCode
 
 from .lab import SESSION_MS, Lab

@@ -5,7 +5,7 @@ import asyncio
 from chronik.clock import ManualClock
 from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import GroupConfig
-from chronik.metadata.commands import CommitOffsetBatch, OffsetToCommit
+from chronik.metadata.commands.groups import CommitOffsetBatch, OffsetToCommit
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 from .driving import commit_offsets, committed_offsets, listed, member_of, run, started, until

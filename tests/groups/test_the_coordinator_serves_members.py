@@ -16,7 +16,7 @@ from chronik.groups.requests import (
     ListedGroup,
     SyncRequest,
 )
-from chronik.metadata.commands import UpdateConsumerGroup
+from chronik.metadata.commands.groups import UpdateConsumerGroup
 from chronik.metadata.stores.local_store import LocalStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 

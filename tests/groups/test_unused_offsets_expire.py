@@ -10,7 +10,7 @@ from chronik.groups.config import GroupConfig
 from chronik.groups.offsets import plan_expiry
 from chronik.groups.requests import LeavingMember, TopicPartition
 from chronik.groups.subscription import subscribed_topics
-from chronik.metadata.commands import ExpiredOffset, ExpireOffsets
+from chronik.metadata.commands.groups import ExpiredOffset, ExpireOffsets
 from chronik.metadata.records import CommittedOffset, Group
 from chronik.protocol.errors import ErrorCode
 

@@ -21,26 +21,29 @@ LEVEL = 2
 
 def add_to_commands() -> type[msgspec.Struct]:
     """Before any other module has the commands."""
-    from chronik.metadata import commands, levels
+    from chronik.metadata import levels
+    from chronik.metadata.commands import base, envelope, topics
 
-    common: dict[str, Any] = {"bases": (commands.Base,), "frozen": True, "module": commands.__name__}
+    common: dict[str, Any] = {"bases": (base.Base,), "frozen": True, "module": topics.__name__}
     greet = msgspec.defstruct("Greet", [("text", str)], tag=90, **common)
-    earlier = commands.DeleteTopic
-    fields: list[Any] = [("topic_id", commands.Id), ("reason", str, "")]
+    earlier = topics.DeleteTopic
+    fields: list[Any] = [("topic_id", base.Id), ("reason", str, "")]
     delete_topic = msgspec.defstruct("DeleteTopic", fields, tag=22, **common)
-    kinds = [kind for kind in get_args(commands.Command) if kind is not earlier]
+    kinds = [kind for kind in get_args(envelope.Command) if kind is not earlier]
     command: Any = reduce(or_, [*kinds, delete_topic, greet])
-    hints = {name: hint for name, hint in commands.Envelope.__annotations__.items() if name != "command"}
-    envelope = msgspec.defstruct(
+    hints = {name: hint for name, hint in envelope.Envelope.__annotations__.items() if name != "command"}
+    wider = msgspec.defstruct(
         "Envelope",
-        [*((name, vars(commands).get(hint, Any)) for name, hint in hints.items()), ("command", command)],
+        [*((name, vars(envelope).get(hint, Any)) for name, hint in hints.items()), ("command", command)],
         frozen=True,
         array_like=True,
         forbid_unknown_fields=True,
     )
-    replaced: Any = commands
-    replaced.DeleteTopic, replaced.Command, replaced.Envelope = delete_topic, command, envelope
-    replaced._decoder = msgspec.msgpack.Decoder(envelope)
+    kinds_of_topics: Any = topics
+    kinds_of_topics.DeleteTopic = delete_topic
+    replaced: Any = envelope
+    replaced.Command, replaced.Envelope = command, wider
+    replaced._decoder = msgspec.msgpack.Decoder(wider)
     levels.HIGHEST = LEVEL
     levels.COMMANDS["Greet"] = LEVEL
     levels.FIELDS["DeleteTopic"] = {"reason": LEVEL}
@@ -48,23 +51,25 @@ def add_to_commands() -> type[msgspec.Struct]:
 
 
 def add_to_node(greet: type[msgspec.Struct]) -> None:
-    from chronik.metadata import apply, commands, levels
+    from chronik.metadata import apply, levels
+    from chronik.metadata.commands.brokers import CLUSTER_DEFAULT, UpdateBrokerConfig
+    from chronik.metadata.commands.topics import DeleteTopic
     from chronik.metadata.records import Result
     from chronik.metadata.stores import raft_store
     from chronik.metadata.writer import ImageWriter
 
     def handle(writer: ImageWriter, command: Any, index: int) -> Result:
-        configs = dict(writer.image.broker_configs.get(commands.CLUSTER_DEFAULT, {}))
-        writer.set_broker_configs(commands.CLUSTER_DEFAULT, configs | {GREETING: command.text})
+        configs = dict(writer.image.broker_configs.get(CLUSTER_DEFAULT, {}))
+        writer.set_broker_configs(CLUSTER_DEFAULT, configs | {GREETING: command.text})
         return Result()
 
     apply.HANDLERS[greet] = handle  # type: ignore[index]
     propose = raft_store.RaftStore.propose
 
     async def propose_newer(self: raft_store.RaftStore, command: Any, *arguments: Any, **options: Any) -> Any:
-        if isinstance(command, commands.UpdateBrokerConfig) and GREETING in command.set:
+        if isinstance(command, UpdateBrokerConfig) and GREETING in command.set:
             command = greet(command.set[GREETING])
-        elif isinstance(command, commands.DeleteTopic) and levels.level_of(self.image.features) >= LEVEL:
+        elif isinstance(command, DeleteTopic) and levels.level_of(self.image.features) >= LEVEL:
             command = msgspec.structs.replace(command, reason=REASON)
         return await propose(self, command, *arguments, **options)
 

@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from chronik.metadata.commands import DeleteTopic, decode_command
+from chronik.metadata.commands.envelope import decode_command
+from chronik.metadata.commands.topics import DeleteTopic
 from chronik.metadata.sessions import RESULTS_KEPT_MAX
 from chronik.metadata.stores.raft_store import RaftStore
 from chronik.quorum.forwarding import Forwarder

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from chronik.metadata.commands import AllocateProducerIds, Envelope, RemoveNode
+from chronik.metadata.commands.cluster import AllocateProducerIds, RemoveNode
+from chronik.metadata.commands.envelope import Envelope
 from chronik.metadata.records import Result
 from chronik.metadata.sessions import INCARNATIONS_REMEMBERED_MAX, RESULTS_KEPT_MAX
 from chronik.metadata.snapshot import decode_snapshot

@@ -10,7 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from chronik.metadata.commands import AllocateProducerIds, Envelope, RegisterBroker, encode_command
+from chronik.metadata.commands.brokers import RegisterBroker
+from chronik.metadata.commands.cluster import AllocateProducerIds
+from chronik.metadata.commands.envelope import Envelope, encode_command
 from chronik.metadata.image_machine import ImageMachine
 from chronik.metadata.records import Result
 from chronik.metadata.stores.raft_store import RaftStore

@@ -9,15 +9,10 @@ import pytest
 
 from chronik.errors import DataDamaged
 from chronik.metadata import image_machine
-from chronik.metadata.commands import (
-    CommitOffset,
-    CreateTopic,
-    DeleteTopic,
-    OffsetToCommit,
-    SetFeatureLevel,
-    UpdateBrokerConfig,
-    UpdateTopicConfig,
-)
+from chronik.metadata.commands.brokers import UpdateBrokerConfig
+from chronik.metadata.commands.cluster import SetFeatureLevel
+from chronik.metadata.commands.groups import CommitOffset, OffsetToCommit
+from chronik.metadata.commands.topics import CreateTopic, DeleteTopic, UpdateTopicConfig
 from chronik.metadata.delta import Delta, difference
 from chronik.metadata.image import Image
 from chronik.metadata.image_machine import ImageMachine

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from chronik.metadata.commands import Endpoint, Envelope, RegisterBroker, encode_command
+from chronik.metadata.commands.brokers import Endpoint, RegisterBroker
+from chronik.metadata.commands.envelope import Envelope, encode_command
 from chronik.metadata.records import Broker
 from chronik.metadata.snapshot import decode_snapshot
 from tests.metadata.world import LIFE, NODE, World, recomputed, some_id

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import time
 
-from chronik.metadata.commands import (
-    NO_LEADER,
+from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
+from chronik.metadata.commands.partitions import (
     PARTITIONS_PER_COMMAND_MAX,
-    BrokerStatus,
     ElectLeaders,
     PartitionKey,
     Reassignment,
     ReassignPartitions,
-    UpdateBrokerStatus,
 )
+from chronik.metadata.commands.topics import NO_LEADER
 from chronik.metadata.records import Partition
 from chronik.protocol.errors import ErrorCode
 

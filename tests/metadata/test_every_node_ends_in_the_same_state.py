@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chronik.metadata import commands as c
 from chronik.metadata.apply import apply
+from chronik.metadata.commands import brokers, cluster, groups, partitions, topics
 from chronik.metadata.delta import difference
 from chronik.metadata.image import Image
 from chronik.metadata.snapshot import decode_snapshot
@@ -24,60 +24,79 @@ EPOCHS = st.integers(-1, 3)
 SMALL = st.integers(0, 3)
 CONFIGS = st.dictionaries(st.sampled_from("wxyz"), st.sampled_from("12"), max_size=3)
 ASSIGNMENTS = st.lists(st.permutations([1, 2, 3]).map(lambda r: assignment(*r[:2])), max_size=3).map(tuple)
-OFFSETS = st.lists(st.builds(c.OffsetToCommit, TOPICS, SMALL, SMALL, EPOCHS, st.none() | st.just("m")), max_size=4)
+OFFSETS = st.lists(st.builds(groups.OffsetToCommit, TOPICS, SMALL, SMALL, EPOCHS, st.none() | st.just("m")), max_size=4)
 MEMBERS = st.lists(
-    st.sampled_from(["m1", "m2"]).map(lambda m: c.GroupMember(m, None, "c", "h", 1, 1, (("range", b"x"),), b"")),
+    st.sampled_from(["m1", "m2"]).map(lambda m: groups.GroupMember(m, None, "c", "h", 1, 1, (("range", b"x"),), b"")),
     max_size=2,
 ).map(tuple)
-COMMITS = st.builds(c.CommitOffset, GROUPS, OFFSETS.map(tuple), SMALL, st.just(-1), EPOCHS)
-CREATIONS = st.builds(c.CreateTopic, IDS, TOPICS, ASSIGNMENTS, CONFIGS, SMALL)
+COMMITS = st.builds(groups.CommitOffset, GROUPS, OFFSETS.map(tuple), SMALL, st.just(-1), EPOCHS)
+CREATIONS = st.builds(topics.CreateTopic, IDS, TOPICS, ASSIGNMENTS, CONFIGS, SMALL)
 DELETED_KEYS = st.lists(st.sampled_from("wxyz"), max_size=2).map(tuple)
-ISR_MEMBERS = st.lists(st.builds(c.IsrMember, BROKERS, st.just(-1)), max_size=3).map(tuple)
-ISR_CHANGES = st.builds(c.IsrChange, IDS, SMALL, EPOCHS, EPOCHS, ISR_MEMBERS)
+ISR_MEMBERS = st.lists(st.builds(partitions.IsrMember, BROKERS, st.just(-1)), max_size=3).map(tuple)
+ISR_CHANGES = st.builds(partitions.IsrChange, IDS, SMALL, EPOCHS, EPOCHS, ISR_MEMBERS)
 TARGETS = st.lists(BROKERS, min_size=1, max_size=3, unique=True).map(tuple)
-REASSIGNMENTS = st.builds(c.Reassignment, IDS, SMALL, st.none() | TARGETS)
+REASSIGNMENTS = st.builds(partitions.Reassignment, IDS, SMALL, st.none() | TARGETS)
 STABLE_OR_EMPTY = st.sampled_from(["Stable", "Empty"])
 
 COMMANDS: st.SearchStrategy[Any] = st.one_of(
-    st.builds(c.CreateCluster, st.sampled_from(["x", "y"]), SMALL),
-    st.builds(c.AddNode, BROKERS, st.just("h"), SMALL, st.booleans()),
-    st.builds(c.RemoveNode, BROKERS),
-    st.builds(c.SetFeatureLevel, st.sampled_from("fg"), SMALL),
-    st.builds(c.AllocateProducerIds, BROKERS, EPOCHS, st.integers(1, 5)),
-    st.builds(c.RegisterBroker, BROKERS, st.just("h"), st.just(1), st.none(), IDS, st.integers(20, 22).map(some_id)),
-    st.builds(c.UpdateBrokerStatus, BROKERS, st.sampled_from(c.BrokerStatus)),
-    st.builds(c.RemoveBroker, BROKERS),
-    st.builds(c.UpdateBrokerConfig, st.integers(-1, 3), CONFIGS, DELETED_KEYS, st.booleans()),
+    st.builds(cluster.CreateCluster, st.sampled_from(["x", "y"]), SMALL),
+    st.builds(cluster.AddNode, BROKERS, st.just("h"), SMALL, st.booleans()),
+    st.builds(cluster.RemoveNode, BROKERS),
+    st.builds(cluster.SetFeatureLevel, st.sampled_from("fg"), SMALL),
+    st.builds(cluster.AllocateProducerIds, BROKERS, EPOCHS, st.integers(1, 5)),
+    st.builds(
+        brokers.RegisterBroker, BROKERS, st.just("h"), st.just(1), st.none(), IDS, st.integers(20, 22).map(some_id)
+    ),
+    st.builds(brokers.UpdateBrokerStatus, BROKERS, st.sampled_from(brokers.BrokerStatus)),
+    st.builds(brokers.RemoveBroker, BROKERS),
+    st.builds(brokers.UpdateBrokerConfig, st.integers(-1, 3), CONFIGS, DELETED_KEYS, st.booleans()),
     CREATIONS,
-    st.builds(c.CreateTopics, st.lists(CREATIONS, max_size=3).map(tuple)),
-    st.builds(c.DeleteTopic, IDS),
-    st.builds(c.UpdateTopicConfig, IDS, CONFIGS, DELETED_KEYS, st.booleans()),
-    st.builds(c.CreatePartitions, IDS, SMALL, ASSIGNMENTS),
-    st.builds(c.AssignPartition, IDS, SMALL, st.permutations([1, 2, 3]).map(lambda r: tuple(r[:2])), EPOCHS),
-    st.builds(c.SetPartitionLeader, IDS, SMALL, st.integers(-1, 3), EPOCHS, st.booleans()),
-    st.builds(c.UpdateISR, BROKERS, st.just(-1), st.lists(ISR_CHANGES, max_size=2).map(tuple)),
+    st.builds(topics.CreateTopics, st.lists(CREATIONS, max_size=3).map(tuple)),
+    st.builds(topics.DeleteTopic, IDS),
+    st.builds(topics.UpdateTopicConfig, IDS, CONFIGS, DELETED_KEYS, st.booleans()),
+    st.builds(topics.CreatePartitions, IDS, SMALL, ASSIGNMENTS),
+    st.builds(partitions.AssignPartition, IDS, SMALL, st.permutations([1, 2, 3]).map(lambda r: tuple(r[:2])), EPOCHS),
+    st.builds(partitions.SetPartitionLeader, IDS, SMALL, st.integers(-1, 3), EPOCHS, st.booleans()),
+    st.builds(partitions.UpdateISR, BROKERS, st.just(-1), st.lists(ISR_CHANGES, max_size=2).map(tuple)),
     st.builds(
-        c.UpdatePartitionOffset,
-        st.lists(st.builds(c.OffsetCheckpoint, IDS, SMALL, EPOCHS, SMALL, SMALL), max_size=2).map(tuple),
+        partitions.UpdatePartitionOffset,
+        st.lists(st.builds(partitions.OffsetCheckpoint, IDS, SMALL, EPOCHS, SMALL, SMALL), max_size=2).map(tuple),
     ),
-    st.builds(c.ReassignPartitions, st.lists(REASSIGNMENTS, max_size=3).map(tuple), st.booleans()),
+    st.builds(partitions.ReassignPartitions, st.lists(REASSIGNMENTS, max_size=3).map(tuple), st.booleans()),
     st.builds(
-        c.ReportLostRecords, SMALL, EPOCHS, st.lists(st.builds(c.PartitionKey, IDS, SMALL), max_size=3).map(tuple)
+        partitions.ReportLostRecords,
+        SMALL,
+        EPOCHS,
+        st.lists(st.builds(partitions.PartitionKey, IDS, SMALL), max_size=3).map(tuple),
     ),
-    st.builds(c.ElectLeaders, st.lists(st.builds(c.PartitionKey, IDS, SMALL), max_size=3).map(tuple), st.booleans()),
-    st.builds(c.CreateConsumerGroup, GROUPS, st.just("consumer"), SMALL, EPOCHS),
     st.builds(
-        c.UpdateConsumerGroup, GROUPS, st.just("consumer"), SMALL, st.none(), st.none(), STABLE_OR_EMPTY, MEMBERS, SMALL
+        partitions.ElectLeaders,
+        st.lists(st.builds(partitions.PartitionKey, IDS, SMALL), max_size=3).map(tuple),
+        st.booleans(),
     ),
-    st.builds(c.DeleteConsumerGroup, GROUPS),
-    st.builds(c.UpdateGroupConfig, GROUPS, CONFIGS, DELETED_KEYS, st.booleans()),
-    COMMITS,
-    st.builds(c.CommitOffsetBatch, st.lists(COMMITS, max_size=3).map(tuple)),
-    st.builds(c.DeleteOffsets, GROUPS, st.lists(st.builds(c.OffsetKey, TOPICS, SMALL), max_size=3).map(tuple)),
+    st.builds(groups.CreateConsumerGroup, GROUPS, st.just("consumer"), SMALL, EPOCHS),
     st.builds(
-        c.ExpireOffsets,
+        groups.UpdateConsumerGroup,
         GROUPS,
-        st.lists(st.builds(c.ExpiredOffset, TOPICS, SMALL, SMALL), max_size=3).map(tuple),
+        st.just("consumer"),
+        SMALL,
+        st.none(),
+        st.none(),
+        STABLE_OR_EMPTY,
+        MEMBERS,
+        SMALL,
+    ),
+    st.builds(groups.DeleteConsumerGroup, GROUPS),
+    st.builds(groups.UpdateGroupConfig, GROUPS, CONFIGS, DELETED_KEYS, st.booleans()),
+    COMMITS,
+    st.builds(groups.CommitOffsetBatch, st.lists(COMMITS, max_size=3).map(tuple)),
+    st.builds(
+        groups.DeleteOffsets, GROUPS, st.lists(st.builds(groups.OffsetKey, TOPICS, SMALL), max_size=3).map(tuple)
+    ),
+    st.builds(
+        groups.ExpireOffsets,
+        GROUPS,
+        st.lists(st.builds(groups.ExpiredOffset, TOPICS, SMALL, SMALL), max_size=3).map(tuple),
         st.integers(-1, 3),
     ),
 )
@@ -175,10 +194,10 @@ def scripted() -> str:
     world = populated()
     for number in range(20):
         configs = {"b": "1", "a": "2"}
-        world.accept(c.CreateTopic(some_id(100 + number), f"t{number}", (assignment(1, 2),), configs, number))
-        offsets = tuple(c.OffsetToCommit(f"t{part}", 0, number) for part in range(number))
-        world.accept(c.CommitOffset(f"group-{number}", offsets, number))
-    world.accept(c.DeleteTopic(some_id(105)))
+        world.accept(topics.CreateTopic(some_id(100 + number), f"t{number}", (assignment(1, 2),), configs, number))
+        offsets = tuple(groups.OffsetToCommit(f"t{part}", 0, number) for part in range(number))
+        world.accept(groups.CommitOffset(f"group-{number}", offsets, number))
+    world.accept(topics.DeleteTopic(some_id(105)))
     world.register(2, life=3)
     return f"{world.image.state_hash:032x}"
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.metadata.commands import (
-    Command,
+from chronik.metadata.commands.envelope import Command
+from chronik.metadata.commands.groups import (
     CommitOffset,
     CommitOffsetBatch,
     CreateConsumerGroup,

@@ -1,22 +1,24 @@
 from __future__ import annotations
 
-from chronik.metadata.commands import (
-    NO_EPOCH,
-    NO_LEADER,
-    AddNode,
-    AssignPartition,
+from chronik.metadata.commands.base import NO_EPOCH
+from chronik.metadata.commands.brokers import (
     BrokerStatus,
+    RegisterBroker,
+    RemoveBroker,
+    UpdateBrokerConfig,
+    UpdateBrokerStatus,
+)
+from chronik.metadata.commands.cluster import AddNode
+from chronik.metadata.commands.partitions import (
+    AssignPartition,
     IsrChange,
     IsrMember,
     OffsetCheckpoint,
-    RegisterBroker,
-    RemoveBroker,
     SetPartitionLeader,
-    UpdateBrokerConfig,
-    UpdateBrokerStatus,
     UpdateISR,
     UpdatePartitionOffset,
 )
+from chronik.metadata.commands.topics import NO_LEADER
 from chronik.metadata.handlers.brokers import BROKERS_MAX
 from chronik.metadata.records import Partition
 from chronik.protocol.errors import ErrorCode

@@ -6,23 +6,22 @@ import random
 
 import pytest
 
-from chronik.metadata import commands as c
-from chronik.metadata.commands import (
-    NO_LEADER,
+from chronik.metadata.commands.brokers import BrokerStatus, RegisterBroker, RemoveBroker, UpdateBrokerStatus
+from chronik.metadata.commands.cluster import AddNode
+from chronik.metadata.commands.envelope import Command
+from chronik.metadata.commands.partitions import (
     PARTITIONS_PER_COMMAND_MAX,
     AssignPartition,
-    BrokerStatus,
-    CreatePartitions,
-    DeleteTopic,
+    ElectLeaders,
     IsrChange,
     IsrMember,
+    PartitionKey,
     Reassignment,
     ReassignPartitions,
-    RemoveBroker,
     SetPartitionLeader,
-    UpdateBrokerStatus,
     UpdateISR,
 )
+from chronik.metadata.commands.topics import NO_LEADER, CreatePartitions, DeleteTopic
 from chronik.metadata.hashing import PARTITION, partition_hash, record_hash
 from chronik.metadata.records import Partition
 from chronik.metadata.snapshot import decode_snapshot
@@ -171,7 +170,7 @@ def test_a_second_reassignment_takes_the_place_of_the_first() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     world = World(1, 2)
-    world.accept(c.AddNode(5, "h", 5005))
+    world.accept(AddNode(5, "h", 5005))
     topic = world.create("orders", assignment(1))
     assert reassign(world) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert reassign(world, 1, 1) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
@@ -278,7 +277,7 @@ def test_whatever_happens_every_partition_stays_sound(seed: int) -> None:
     assert led > 0
 
 
-def something(world: World, topic_id: bytes, randomness: random.Random, step: int) -> c.Command:
+def something(world: World, topic_id: bytes, randomness: random.Random, step: int) -> Command:
     number, broker = randomness.randrange(3), randomness.randint(1, 4)
     partition = world.image.topics["orders"].partitions[number]
     brokers = world.image.brokers
@@ -290,20 +289,20 @@ def something(world: World, topic_id: bytes, randomness: random.Random, step: in
         if each == partition.leader or (each in brokers and not brokers[each].fenced and randomness.random() < 0.7)
     )
     change = IsrChange(topic_id, number, partition.leader_epoch, partition.partition_epoch, grown)
-    kinds: list[c.Command] = [
+    kinds: list[Command] = [
         ReassignPartitions((Reassignment(topic_id, number, some),), randomness.random() < 0.8),
         ReassignPartitions((Reassignment(topic_id, number, None),)),
         UpdateBrokerStatus(broker, randomness.choice(list(BrokerStatus))),
         UpdateBrokerStatus(broker, ONLINE),
-        c.RegisterBroker(broker, "h", 1, None, some_id(10_000 + step), some_id(broker)),
-        c.ElectLeaders((c.PartitionKey(topic_id, number),), randomness.random() < 0.3),
+        RegisterBroker(broker, "h", 1, None, some_id(10_000 + step), some_id(broker)),
+        ElectLeaders((PartitionKey(topic_id, number),), randomness.random() < 0.3),
         SetPartitionLeader(topic_id, number, broker, unclean=randomness.random() < 0.2),
     ]
     if leader is not None:
         kinds += [UpdateISR(leader.id, leader.epoch, (change,))] * 5
     if randomness.random() < 0.03:
         kinds.append(RemoveBroker(broker))
-        kinds.append(c.RegisterBroker(broker, "h", 1, None, some_id(20_000 + step), some_id(30_000 + step)))
+        kinds.append(RegisterBroker(broker, "h", 1, None, some_id(20_000 + step), some_id(30_000 + step)))
     return randomness.choice(kinds)
 
 

@@ -4,16 +4,14 @@ import pytest
 
 from chronik.errors import DataDamaged, InvariantBroken
 from chronik.limits import TOPIC_PARTITIONS_MAX
-from chronik.metadata.commands import (
+from chronik.metadata.commands.groups import (
     CommitOffset,
-    CreateTopic,
-    CreateTopics,
     DeleteConsumerGroup,
-    DeleteTopic,
     GroupMember,
     OffsetToCommit,
     UpdateConsumerGroup,
 )
+from chronik.metadata.commands.topics import CreateTopic, CreateTopics, DeleteTopic
 from chronik.metadata.handlers.configs import CONFIG_LETTERS_MAX
 from chronik.metadata.image import Image
 from chronik.metadata.snapshot import CHUNK_RECORDS, decode_snapshot, encode_snapshot

@@ -7,18 +7,8 @@ import pytest
 
 from chronik.errors import InvariantBroken
 from chronik.metadata.apply import HANDLERS, apply, skip
-from chronik.metadata.commands import (
-    AddNode,
-    AllocateProducerIds,
-    Command,
-    CreateCluster,
-    Envelope,
-    RemoveNode,
-    SetFeatureLevel,
-    UnknownCommand,
-    decode_command,
-    encode_command,
-)
+from chronik.metadata.commands.cluster import AddNode, AllocateProducerIds, CreateCluster, RemoveNode, SetFeatureLevel
+from chronik.metadata.commands.envelope import Command, Envelope, UnknownCommand, decode_command, encode_command
 from chronik.metadata.handlers.cluster import FEATURES_MAX, NODES_MAX
 from chronik.metadata.image import HASHES_KEPT, Image
 from chronik.metadata.records import Node

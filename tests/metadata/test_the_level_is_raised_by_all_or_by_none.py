@@ -11,7 +11,8 @@ import pytest
 from chronik.errors import DataDamaged
 from chronik.files import RealFiles
 from chronik.metadata import levels
-from chronik.metadata.commands import CreateCluster, RegisterBroker, SetFeatureLevel
+from chronik.metadata.commands.brokers import RegisterBroker
+from chronik.metadata.commands.cluster import CreateCluster, SetFeatureLevel
 from chronik.metadata.image import Image
 from chronik.metadata.levels import LevelNotSupported, level_of
 from chronik.metadata.records import Result

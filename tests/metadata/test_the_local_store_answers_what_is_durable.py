@@ -13,17 +13,11 @@ import pytest
 
 from chronik.errors import DataDamaged, InvariantBroken, StorageFailed
 from chronik.files import FileSystem, RealFiles, TwinFiles
-from chronik.metadata.commands import (
-    COMMAND_BYTES_MAX,
-    AddNode,
-    CommitOffset,
-    CreateTopic,
-    CreateTopics,
-    OffsetToCommit,
-    RegisterBroker,
-    RemoveNode,
-    SetFeatureLevel,
-)
+from chronik.metadata.commands.brokers import RegisterBroker
+from chronik.metadata.commands.cluster import AddNode, RemoveNode, SetFeatureLevel
+from chronik.metadata.commands.envelope import COMMAND_BYTES_MAX
+from chronik.metadata.commands.groups import CommitOffset, OffsetToCommit
+from chronik.metadata.commands.topics import CreateTopic, CreateTopics
 from chronik.metadata.delta import Delta
 from chronik.metadata.stores import local_store
 from chronik.metadata.stores.local_store import LocalStore

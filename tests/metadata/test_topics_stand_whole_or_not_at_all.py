@@ -3,19 +3,16 @@ from __future__ import annotations
 import pytest
 
 from chronik.limits import TOPIC_NAME_LETTERS_MAX, TOPIC_PARTITIONS_MAX
-from chronik.metadata.commands import (
+from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerConfig, UpdateBrokerStatus
+from chronik.metadata.commands.groups import CommitOffset, OffsetToCommit
+from chronik.metadata.commands.topics import (
     NO_LEADER,
     TOPICS_PER_COMMAND_MAX,
-    BrokerStatus,
-    CommitOffset,
     CreatePartitions,
     CreateTopic,
     CreateTopics,
     DeleteTopic,
-    OffsetToCommit,
     PartitionAssignment,
-    UpdateBrokerConfig,
-    UpdateBrokerStatus,
     UpdateTopicConfig,
 )
 from chronik.metadata.handlers.configs import CONFIG_KEYS_MAX, CONFIG_LETTERS_MAX

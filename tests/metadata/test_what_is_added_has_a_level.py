@@ -11,8 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from chronik.metadata import commands, levels, records, snapshot
-from chronik.metadata.commands import BrokerStatus, Envelope, decode_command, encode_command
+from chronik.metadata import levels, records, snapshot
+from chronik.metadata.commands.base import Base
+from chronik.metadata.commands.base import Part as PartOfCommand
+from chronik.metadata.commands.brokers import BrokerStatus
+from chronik.metadata.commands.envelope import Envelope, decode_command, encode_command
+from chronik.metadata.commands.groups import CommitOffset, OffsetToCommit
 from chronik.protocol.errors import ErrorCode, KafkaError
 from tests.metadata.world import LIFE, NODE
 
@@ -26,7 +30,7 @@ def below(base: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
             yield from below(each)
 
 
-KINDS: list[type[msgspec.Struct]] = [Envelope, *below(commands.Base), *below(commands.Part), *below(records.Record)]
+KINDS: list[type[msgspec.Struct]] = [Envelope, *below(Base), *below(PartOfCommand), *below(records.Record)]
 CLASSES = {each.__name__: each for each in KINDS}
 assert snapshot.Head.__name__ in CLASSES
 
@@ -76,7 +80,7 @@ def test_a_kind_that_was_added_has_a_level() -> None:
 
 
 def test_a_tag_is_never_used_again() -> None:
-    for base in (commands.Base, records.Record):
+    for base in (Base, records.Record):
         tags = [tag for each in below(base) if (tag := tag_of(each.__name__)) is not None]
         assert len(tags) == len(set(tags))
 
@@ -116,12 +120,12 @@ def test_what_holds_something_that_was_added_to_is_named_too() -> None:
 # A command and a field that came with level 2
 
 
-class Part(commands.Part, frozen=True):
+class Part(PartOfCommand, frozen=True):
     number: int
     more: str = ""
 
 
-class Sample(commands.Base, frozen=True, tag=99):
+class Sample(Base, frozen=True, tag=99):
     parts: tuple[Part, ...]
     old: int = 5
     new: int = 0
@@ -138,7 +142,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(levels.FIELDS, name, fields)
 
 
-def encoded(command: commands.Base) -> Any:
+def encoded(command: Base) -> Any:
     return msgspec.msgpack.decode(encode_command(Envelope(NODE, LIFE, 1, 0, command)))[-1]  # type: ignore[arg-type]
 
 
@@ -176,6 +180,6 @@ def test_a_new_kind_waits_for_its_level(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_without_the_tables_all_is_written() -> None:
     assert encoded(Sample((Part(1),))) == [99, [[1, ""]], 5, 0, []]
-    command = commands.CommitOffset("g", (commands.OffsetToCommit("t", 0, 1),), 1)
+    command = CommitOffset("g", (OffsetToCommit("t", 0, 1),), 1)
     envelope = Envelope(NODE, LIFE, 1, 0, command)
     assert decode_command(encode_command(envelope)) == envelope

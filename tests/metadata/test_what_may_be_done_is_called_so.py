@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from chronik.metadata.commands import DeleteTopic
+from chronik.metadata.commands.topics import DeleteTopic
 from chronik.metadata.records import Result
 from chronik.metadata.stores.raft_store import LEADERLESS_SECONDS, RaftStore
 from chronik.protocol.errors import ErrorCode, KafkaError

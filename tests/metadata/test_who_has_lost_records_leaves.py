@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from chronik.metadata.commands import (
-    NO_EPOCH,
-    NO_LEADER,
+from chronik.metadata.commands.base import NO_EPOCH
+from chronik.metadata.commands.partitions import (
     PARTITIONS_PER_COMMAND_MAX,
     ElectLeaders,
     PartitionKey,
@@ -12,6 +11,7 @@ from chronik.metadata.commands import (
     ReassignPartitions,
     ReportLostRecords,
 )
+from chronik.metadata.commands.topics import NO_LEADER
 from chronik.protocol.errors import ErrorCode
 
 from .world import World, assignment

@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 from chronik.metadata.apply import apply
-from chronik.metadata.commands import (
-    NO_LEADER,
-    Command,
-    CreateTopic,
-    Envelope,
-    PartitionAssignment,
-    RegisterBroker,
-    decode_command,
-    encode_command,
-)
+from chronik.metadata.commands.brokers import RegisterBroker
+from chronik.metadata.commands.envelope import Command, Envelope, decode_command, encode_command
+from chronik.metadata.commands.topics import NO_LEADER, CreateTopic, PartitionAssignment
 from chronik.metadata.delta import Delta
 from chronik.metadata.image import Image
 from chronik.metadata.records import Partition, Result, Topic

@@ -10,7 +10,7 @@ import pytest
 
 from chronik.clock import SystemClock
 from chronik.errors import ConfigError
-from chronik.metadata.commands import RegisterBroker
+from chronik.metadata.commands.brokers import RegisterBroker
 from chronik.metadata.stores.raft_store import RaftStore
 from chronik.node.registration import Registration
 from chronik.protocol.errors import ErrorCode, KafkaError

@@ -14,7 +14,7 @@ from chronik.clock import Clock
 from chronik.controller.controller import Controller
 from chronik.controller.heartbeats import BrokerHeartbeat, HeartbeatAnswer
 from chronik.controller.liveness import GONE_SECONDS, Liveness
-from chronik.metadata.commands import BrokerStatus, RegisterBroker
+from chronik.metadata.commands.brokers import BrokerStatus, RegisterBroker
 from chronik.metadata.records import Broker
 from chronik.metadata.stores.raft_store import RaftStore
 from chronik.node.registration import HEARTBEAT_SECONDS_MAX, HEARTBEATS_PER_SESSION, Registration

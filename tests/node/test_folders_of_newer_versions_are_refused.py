@@ -11,7 +11,8 @@ import pytest
 
 from chronik.errors import ConfigError
 from chronik.metadata import levels
-from chronik.metadata.commands import Envelope, SetFeatureLevel, encode_command
+from chronik.metadata.commands.cluster import SetFeatureLevel
+from chronik.metadata.commands.envelope import Envelope, encode_command
 from chronik.metadata.stores.local_store import LocalStore
 from chronik.node.data_folder import DataFolder
 from chronik.node.identity import METADATA_FOLDERS, Mode

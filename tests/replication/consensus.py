@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from chronik.metadata.apply import apply
-from chronik.metadata.commands import Command, Envelope, decode_command, encode_command
+from chronik.metadata.commands.envelope import Command, Envelope, decode_command, encode_command
 from chronik.metadata.delta import difference
 from chronik.metadata.image import Image
 from chronik.metadata.records import Result

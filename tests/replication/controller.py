@@ -9,18 +9,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from chronik.broker.replica import Replica
-from chronik.metadata.commands import (
-    BrokerStatus,
-    CreateTopic,
-    DeleteTopic,
+from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
+from chronik.metadata.commands.partitions import (
     ElectLeaders,
-    PartitionAssignment,
     PartitionKey,
     Reassignment,
     ReassignPartitions,
     SetPartitionLeader,
-    UpdateBrokerStatus,
 )
+from chronik.metadata.commands.topics import CreateTopic, DeleteTopic, PartitionAssignment
 from chronik.metadata.records import Topic
 from chronik.protocol.errors import KafkaError
 

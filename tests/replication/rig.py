@@ -13,7 +13,9 @@ from chronik.broker.requests.incoming import accept_produced
 from chronik.configs.resolver import ConfigResolver
 from chronik.files import FileCache
 from chronik.log.synced import SyncedOffsets
-from chronik.metadata.commands import Command, CreateTopic, PartitionAssignment, RegisterBroker
+from chronik.metadata.commands.brokers import RegisterBroker
+from chronik.metadata.commands.envelope import Command
+from chronik.metadata.commands.topics import CreateTopic, PartitionAssignment
 from chronik.metadata.records import Partition
 from chronik.protocol.records import Record, encode_batch
 from chronik.replication.messages import NO_SESSION, FollowerFetch, Key, LeaderAnswer, Position

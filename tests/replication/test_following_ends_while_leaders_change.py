@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from chronik.metadata.commands import SetPartitionLeader
+from chronik.metadata.commands.partitions import SetPartitionLeader
 from chronik.peers.calls import PeerCalls
 from chronik.replication.following import Following
 from chronik.replication.throttle import ReplicationThrottle

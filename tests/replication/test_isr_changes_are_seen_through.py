@@ -5,14 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from chronik.metadata.commands import (
-    BrokerStatus,
-    Command,
-    RegisterBroker,
-    SetPartitionLeader,
-    UpdateBrokerStatus,
-    UpdateISR,
-)
+from chronik.metadata.commands.brokers import BrokerStatus, RegisterBroker, UpdateBrokerStatus
+from chronik.metadata.commands.envelope import Command
+from chronik.metadata.commands.partitions import SetPartitionLeader, UpdateISR
 from chronik.metadata.records import Result
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.replication.isr_keeper import IsrKeeper

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from chronik.broker.in_sync import Follower, InSync
-from chronik.metadata.commands import NO_EPOCH, IsrMember
+from chronik.metadata.commands.base import NO_EPOCH
+from chronik.metadata.commands.partitions import IsrMember
 from chronik.metadata.records import Partition
 
 LEADER, FIRST, SECOND = 1, 2, 3

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from chronik.log.partition import PartitionLog
-from chronik.metadata.commands import BrokerStatus, RegisterBroker, SetPartitionLeader, UpdateBrokerStatus
+from chronik.metadata.commands.brokers import BrokerStatus, RegisterBroker, UpdateBrokerStatus
+from chronik.metadata.commands.partitions import SetPartitionLeader
 from chronik.peers.calls import CallRefused
 from chronik.protocol.batch import iter_batches
 from chronik.protocol.errors import ErrorCode

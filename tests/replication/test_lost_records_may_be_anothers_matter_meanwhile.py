@@ -8,14 +8,14 @@ import pytest
 
 from chronik.broker.flusher import Flushable
 from chronik.broker.replica import Replica
-from chronik.metadata.commands import (
-    DeleteTopic,
+from chronik.metadata.commands.partitions import (
     PartitionKey,
     Reassignment,
     ReassignPartitions,
     ReportLostRecords,
     SetPartitionLeader,
 )
+from chronik.metadata.commands.topics import DeleteTopic
 from chronik.peers.calls import PeerCalls
 from chronik.replication.following import LEAVING_SECONDS, Following
 from chronik.replication.isr_keeper import IsrKeeper

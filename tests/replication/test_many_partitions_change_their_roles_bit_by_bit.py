@@ -8,16 +8,9 @@ from itertools import pairwise
 
 from chronik.broker.replica import Replica
 from chronik.broker.replicas import CHANGES_PER_TURN
-from chronik.metadata.commands import (
-    BrokerStatus,
-    CreateTopic,
-    DeleteTopic,
-    PartitionAssignment,
-    RegisterBroker,
-    SetPartitionLeader,
-    UpdateBrokerStatus,
-    UpdateTopicConfig,
-)
+from chronik.metadata.commands.brokers import BrokerStatus, RegisterBroker, UpdateBrokerStatus
+from chronik.metadata.commands.partitions import SetPartitionLeader
+from chronik.metadata.commands.topics import CreateTopic, DeleteTopic, PartitionAssignment, UpdateTopicConfig
 
 from .rig import FOLLOWER, LEADER, OTHER, Rig
 

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from chronik.broker.replica import Replica
-from chronik.metadata.commands import NO_LEADER
+from chronik.metadata.commands.topics import NO_LEADER
 from chronik.metadata.records import Partition, Topic
 from chronik.protocol.errors import ErrorCode
 

@@ -18,7 +18,9 @@ from chronik.configs.keys import TOPIC_KEYS, ConfigType
 from chronik.configs.known import broker_key
 from chronik.configs.resolver import ConfigEntry, ConfigResolver, ConfigSource, Synonym
 from chronik.listeners import ADVERTISED, LISTENERS
-from chronik.metadata.commands import CLUSTER_DEFAULT, UpdateBrokerConfig, UpdateGroupConfig, UpdateTopicConfig
+from chronik.metadata.commands.brokers import CLUSTER_DEFAULT, UpdateBrokerConfig
+from chronik.metadata.commands.groups import UpdateGroupConfig
+from chronik.metadata.commands.topics import UpdateTopicConfig
 from chronik.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from chronik.metadata.records import Topic
 from chronik.metadata.slices import Pace

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from chronik.admin.second_look import look_again
 from chronik.metadata import levels
-from chronik.metadata.commands import SetFeatureLevel
+from chronik.metadata.commands.cluster import SetFeatureLevel
 from chronik.metadata.image import Image
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError

@@ -8,15 +8,15 @@ from itertools import islice
 from typing import Final, TypeVar
 
 from chronik.admin.second_look import look_again
-from chronik.metadata.commands import (
-    NO_LEADER,
+from chronik.metadata.commands.envelope import Command
+from chronik.metadata.commands.partitions import (
     PARTITIONS_PER_COMMAND_MAX,
-    Command,
     ElectLeaders,
     PartitionKey,
     Reassignment,
     ReassignPartitions,
 )
+from chronik.metadata.commands.topics import NO_LEADER
 from chronik.metadata.image import Image
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError

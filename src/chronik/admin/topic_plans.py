@@ -11,7 +11,7 @@ from chronik.configs.checking import check_topic_config
 from chronik.configs.resolver import ConfigResolver
 from chronik.controller.placement import Place, place_replicas
 from chronik.limits import PARTITIONS_PER_REQUEST_MAX, TOPIC_PARTITIONS_MAX
-from chronik.metadata.commands import CreateTopic, PartitionAssignment
+from chronik.metadata.commands.topics import CreateTopic, PartitionAssignment
 from chronik.metadata.names import OFFSETS_TOPIC, SYSTEM_TOPICS, name_fault
 from chronik.metadata.records import Topic
 from chronik.metadata.stores.store import MetadataStore

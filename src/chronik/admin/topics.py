@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from chronik.admin.second_look import BY_THE_IMAGE, look_again, with_second_look
 from chronik.admin.topic_plans import Replicas, TopicPlanner, TopicRequest
 from chronik.configs.resolver import ConfigResolver
-from chronik.metadata.commands import CreatePartitions, CreateTopic, CreateTopics, DeleteTopic
+from chronik.metadata.commands.topics import CreatePartitions, CreateTopic, CreateTopics, DeleteTopic
 from chronik.metadata.names import OFFSETS_TOPIC, SYSTEM_TOPICS
 from chronik.metadata.records import Topic
 from chronik.metadata.slices import Pace, in_pieces, in_slices

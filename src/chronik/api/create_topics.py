@@ -6,7 +6,7 @@ from collections import Counter
 
 from chronik.admin.topic_plans import TopicRequest
 from chronik.api.shared.context import Context, Services
-from chronik.metadata.commands import CreateTopic
+from chronik.metadata.commands.topics import CreateTopic
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.failures import told
 from chronik.protocol.messages.create_topics import (

@@ -9,7 +9,8 @@ import logging
 from collections.abc import Collection
 
 from chronik.api.shared.context import Context, Services
-from chronik.metadata.commands import NO_EPOCH, OffsetToCommit
+from chronik.metadata.commands.base import NO_EPOCH
+from chronik.metadata.commands.groups import OffsetToCommit
 from chronik.metadata.names import OFFSETS_TOPIC
 from chronik.metadata.records import Topic
 from chronik.metadata.slices import Pace, in_pieces

@@ -16,7 +16,7 @@ from chronik.api.shared.context import Context, Services
 from chronik.api.shared.long_answers import Elements, Long, at_once_or_in_slices
 from chronik.groups.offsets import all_committed
 from chronik.groups.requests import TopicPartition
-from chronik.metadata.commands import NO_EPOCH
+from chronik.metadata.commands.base import NO_EPOCH
 from chronik.metadata.records import CommittedOffset
 from chronik.metadata.slices import Pace, in_slices
 from chronik.protocol.errors import ErrorCode, KafkaError

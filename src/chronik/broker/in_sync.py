@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from chronik.metadata.commands import NO_EPOCH, IsrMember
+from chronik.metadata.commands.base import NO_EPOCH
+from chronik.metadata.commands.partitions import IsrMember
 from chronik.metadata.records import Partition
 
 UNKNOWN: Final = -1

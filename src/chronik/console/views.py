@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from chronik.console.source import Metric, Sample
-from chronik.metadata.commands import BrokerStatus
+from chronik.metadata.commands.brokers import BrokerStatus
 from chronik.metadata.image import Image
 from chronik.metadata.levels import level_of
 from chronik.metadata.records import Broker, CommittedOffset

@@ -20,7 +20,8 @@ from chronik.controller.system_topics import system_topic_changes, system_topics
 from chronik.controller.upkeep import PartitionUpkeep
 from chronik.ids import format_id, new_id
 from chronik.metadata import levels
-from chronik.metadata.commands import AddNode, CreateCluster, CreateTopics, SetFeatureLevel
+from chronik.metadata.commands.cluster import AddNode, CreateCluster, SetFeatureLevel
+from chronik.metadata.commands.topics import CreateTopics
 from chronik.metadata.names import SYSTEM_TOPICS
 from chronik.metadata.stores.raft_store import RaftStore
 from chronik.metadata.stores.store import StoreClosed

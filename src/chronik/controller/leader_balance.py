@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from chronik.metadata.commands import PartitionKey
+from chronik.metadata.commands.partitions import PartitionKey
 from chronik.metadata.image import Image
 from chronik.metadata.names import META_TOPIC
 

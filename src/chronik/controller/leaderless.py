@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from chronik.metadata.commands import NO_LEADER, PartitionKey
+from chronik.metadata.commands.partitions import PartitionKey
+from chronik.metadata.commands.topics import NO_LEADER
 from chronik.metadata.elections import elect_uncleanly
 from chronik.metadata.image import Image
 from chronik.metadata.names import SYSTEM_TOPICS

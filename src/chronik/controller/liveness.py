@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from chronik.metadata.commands import NO_LEADER, BrokerStatus, UpdateBrokerStatus
+from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
+from chronik.metadata.commands.topics import NO_LEADER
 from chronik.metadata.records import Broker
 
 GONE_SECONDS: Final = 0.5

@@ -11,7 +11,8 @@ from typing import Final
 
 from chronik.controller.placement import Place, place_replicas
 from chronik.ids import new_id
-from chronik.metadata.commands import NO_LEADER, CreateTopic, PartitionAssignment, SetPartitionLeader
+from chronik.metadata.commands.partitions import SetPartitionLeader
+from chronik.metadata.commands.topics import NO_LEADER, CreateTopic, PartitionAssignment
 from chronik.metadata.image import Image
 from chronik.metadata.names import META_TOPIC, OFFSETS_TOPIC, SYSTEM_TOPICS, TRANSACTIONS_TOPIC
 

@@ -10,7 +10,8 @@ from chronik.clock import Clock
 from chronik.configs.resolver import ConfigResolver
 from chronik.controller.leader_balance import partitions_out_of_balance
 from chronik.controller.leaderless import Leaderless, leaderless_partitions, may_be_elected_uncleanly
-from chronik.metadata.commands import NO_LEADER, PARTITIONS_PER_COMMAND_MAX, ElectLeaders, PartitionKey
+from chronik.metadata.commands.partitions import PARTITIONS_PER_COMMAND_MAX, ElectLeaders, PartitionKey
+from chronik.metadata.commands.topics import NO_LEADER
 from chronik.metadata.delta import Delta
 from chronik.metadata.records import Topic
 from chronik.metadata.stores.raft_store import RaftStore

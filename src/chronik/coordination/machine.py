@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from chronik.metadata.commands import Command
+from chronik.metadata.commands.envelope import Command
 from chronik.protocol.errors import ErrorCode
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from chronik.errors import StorageFailed
-from chronik.metadata.commands import Command
+from chronik.metadata.commands.envelope import Command
 from chronik.metadata.image import Image
 from chronik.metadata.records import Result
 from chronik.metadata.stores.store import Acks, StoreClosed

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from chronik.metadata.commands import NO_EPOCH
+from chronik.metadata.commands.base import NO_EPOCH
 from chronik.metadata.delta import Delta
 from chronik.metadata.records import Topic
 from chronik.metadata.stores.local_store import LocalStore

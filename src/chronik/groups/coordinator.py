@@ -34,7 +34,7 @@ from chronik.groups.requests import (
     TopicPartition,
 )
 from chronik.groups.subscription import CONSUMER_PROTOCOL_TYPE
-from chronik.metadata.commands import DeleteOffsets, OffsetKey
+from chronik.metadata.commands.groups import DeleteOffsets, OffsetKey
 from chronik.metadata.names import OFFSETS_TOPIC
 from chronik.metadata.stores.store import Acks
 from chronik.protocol.errors import ErrorCode

@@ -30,8 +30,8 @@ from chronik.groups.events import CommitAsked, OffsetsStored
 from chronik.groups.machines import GroupMachine, is_full
 from chronik.groups.requests import NO_GENERATION, UNKNOWN_MEMBER, TopicPartition
 from chronik.groups.subscription import CONSUMER_PROTOCOL_TYPE
-from chronik.metadata.commands import (
-    NO_EPOCH,
+from chronik.metadata.commands.base import NO_EPOCH
+from chronik.metadata.commands.groups import (
     CommitOffset,
     CommitOffsetBatch,
     ExpiredOffset,

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from chronik.metadata.commands import NO_LEADER, BrokerStatus
+from chronik.metadata.commands.brokers import BrokerStatus
+from chronik.metadata.commands.topics import NO_LEADER
 from chronik.metadata.records import Broker, Partition
 
 Brokers = Mapping[int, Broker]

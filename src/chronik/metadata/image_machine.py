@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequen
 
 from chronik.errors import invariant
 from chronik.metadata.apply import apply, skip
-from chronik.metadata.commands import Envelope, decode_command
+from chronik.metadata.commands.envelope import Envelope, decode_command
 from chronik.metadata.delta import Delta, difference_in_steps
 from chronik.metadata.image import Image
 from chronik.metadata.records import Result

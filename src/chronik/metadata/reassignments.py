@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from chronik.metadata.commands import NO_LEADER
+from chronik.metadata.commands.topics import NO_LEADER
 from chronik.metadata.elections import Brokers, elect
 from chronik.metadata.records import Partition
 from chronik.metadata.rejection import Rejected

@@ -11,7 +11,9 @@ from typing import Protocol
 import msgspec
 
 from chronik.listeners import PLAINTEXT
-from chronik.metadata.commands import NO_LEADER, BrokerStatus, Endpoint, GroupMember
+from chronik.metadata.commands.brokers import BrokerStatus, Endpoint
+from chronik.metadata.commands.groups import GroupMember
+from chronik.metadata.commands.topics import NO_LEADER
 from chronik.protocol.errors import ErrorCode
 
 __all__ = ["Broker", "CommittedOffset", "Failure", "Group", "GroupMember", "Node", "Partition", "Result", "Topic"]

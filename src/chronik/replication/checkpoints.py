@@ -12,7 +12,7 @@ from typing import Final
 
 from chronik.broker.replica import Replica
 from chronik.broker.replicas import Replicas
-from chronik.metadata.commands import OffsetCheckpoint, UpdatePartitionOffset
+from chronik.metadata.commands.partitions import OffsetCheckpoint, UpdatePartitionOffset
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import KafkaError
 

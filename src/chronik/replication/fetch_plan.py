@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from chronik.broker.replica import Replica
-from chronik.metadata.commands import NO_EPOCH
+from chronik.metadata.commands.base import NO_EPOCH
 from chronik.replication.messages import NO_SESSION, FollowerFetch, Key, LeaderAnswer, Position
 from chronik.replication.serving import ANSWER_BYTES_MAX
 

@@ -17,7 +17,7 @@ from chronik.broker.replica import Replica
 from chronik.broker.replicas import Replicas
 from chronik.clock import Clock
 from chronik.limits import MIB
-from chronik.metadata.commands import NO_LEADER
+from chronik.metadata.commands.topics import NO_LEADER
 from chronik.peers.calls import CallRefused, CallTimedOut, PeerCalls, PeerUnavailable
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.replication.fetch_plan import FetchPlan, Followed

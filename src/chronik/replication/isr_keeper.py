@@ -17,8 +17,8 @@ from chronik.broker.replica import Replica
 from chronik.broker.replicas import REPLICAS_PER_TURN, Replicas
 from chronik.clock import Clock
 from chronik.configs.resolver import ConfigResolver
-from chronik.metadata.commands import (
-    NO_EPOCH,
+from chronik.metadata.commands.base import NO_EPOCH
+from chronik.metadata.commands.partitions import (
     IsrChange,
     IsrMember,
     PartitionKey,

@@ -14,7 +14,7 @@ from chronik.groups.requests import (
     LeavingMember,
     SyncRequest,
 )
-from chronik.metadata.commands import OffsetToCommit
+from chronik.metadata.commands.groups import OffsetToCommit
 from chronik.protocol.errors import ErrorCode
 
 from .world import NODES, PARTITIONS, TOPIC, Gone, Node, World

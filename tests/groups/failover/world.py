@@ -18,24 +18,12 @@ from chronik.coordination.tenure import Coordinators
 from chronik.groups.config import GroupConfig
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.metadata.apply import apply
-from chronik.metadata.commands import (
-    NO_EPOCH,
-    BrokerStatus,
-    Command,
-    CommitOffset,
-    CommitOffsetBatch,
-    CreateTopic,
-    DeleteConsumerGroup,
-    Envelope,
-    IsrChange,
-    IsrMember,
-    PartitionAssignment,
-    RegisterBroker,
-    SetPartitionLeader,
-    UpdateBrokerStatus,
-    UpdateConsumerGroup,
-    UpdateISR,
-)
+from chronik.metadata.commands.base import NO_EPOCH
+from chronik.metadata.commands.brokers import BrokerStatus, RegisterBroker, UpdateBrokerStatus
+from chronik.metadata.commands.envelope import Command, Envelope
+from chronik.metadata.commands.groups import CommitOffset, CommitOffsetBatch, DeleteConsumerGroup, UpdateConsumerGroup
+from chronik.metadata.commands.partitions import IsrChange, IsrMember, SetPartitionLeader, UpdateISR
+from chronik.metadata.commands.topics import CreateTopic, PartitionAssignment
 from chronik.metadata.image import Image
 from chronik.metadata.names import OFFSETS_TOPIC, coordinator_partition
 from chronik.metadata.records import Result

@@ -11,7 +11,9 @@ from chronik.client.records import TopicPartition
 from chronik.errors import StorageFailed
 from chronik.files import RealFiles
 from chronik.ids import new_id
-from chronik.metadata.commands import Command, CreateCluster, Envelope, RegisterBroker, encode_command
+from chronik.metadata.commands.brokers import RegisterBroker
+from chronik.metadata.commands.cluster import CreateCluster
+from chronik.metadata.commands.envelope import Command, Envelope, encode_command
 from chronik.metadata.snapshot import encode_snapshot
 from chronik.metadata.stores.journal import Journal
 from chronik.node.data_folder import DataFolder

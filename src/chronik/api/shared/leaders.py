@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from chronik.api.shared.context import Services
-from chronik.metadata.commands import NO_LEADER
+from chronik.metadata.commands.topics import NO_LEADER
 from chronik.metadata.records import Broker, Partition, Place
 from chronik.protocol.errors import ErrorCode
 

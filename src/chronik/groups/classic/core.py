@@ -13,7 +13,8 @@ from chronik.groups.classic.roster import Member, Roster
 from chronik.groups.classic.transitions import GroupState, Lifecycle
 from chronik.groups.config import GroupConfig
 from chronik.groups.requests import JoinedMember, JoinResult, LeaveResult, SyncResult
-from chronik.metadata.commands import NO_EPOCH, DeleteConsumerGroup, GroupMember, UpdateConsumerGroup
+from chronik.metadata.commands.base import NO_EPOCH
+from chronik.metadata.commands.groups import DeleteConsumerGroup, GroupMember, UpdateConsumerGroup
 from chronik.protocol.errors import ErrorCode
 
 

@@ -57,7 +57,7 @@ from chronik.groups.requests import (
     SyncResult,
 )
 from chronik.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
-from chronik.metadata.commands import NO_EPOCH
+from chronik.metadata.commands.base import NO_EPOCH
 from chronik.metadata.records import Group
 from chronik.protocol.errors import ErrorCode
 

@@ -8,14 +8,15 @@ from typing import Final
 from msgspec.structs import replace
 
 from chronik.metadata import elections
-from chronik.metadata.commands import (
-    NO_EPOCH,
+from chronik.metadata.commands.base import NO_EPOCH
+from chronik.metadata.commands.brokers import (
     BrokerStatus,
     RegisterBroker,
     RemoveBroker,
     UpdateBrokerConfig,
     UpdateBrokerStatus,
 )
+from chronik.metadata.handlers import Handlers
 from chronik.metadata.handlers.configs import changed_configs
 from chronik.metadata.levels import why_not_registered
 from chronik.metadata.records import Broker, Partition, Result
@@ -120,3 +121,11 @@ def _update_partitions(writer: ImageWriter, broker_id: int, react: Reaction) -> 
                 changes[number] = changed
         if changes:
             writer.set_partitions(topic, changes)
+
+
+HANDLERS: Handlers = {
+    RegisterBroker: register_broker,
+    UpdateBrokerStatus: update_broker_status,
+    RemoveBroker: remove_broker,
+    UpdateBrokerConfig: update_broker_config,
+}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from chronik.metadata import levels
-from chronik.metadata.commands import AddNode, AllocateProducerIds, CreateCluster, RemoveNode, SetFeatureLevel
+from chronik.metadata.commands.cluster import AddNode, AllocateProducerIds, CreateCluster, RemoveNode, SetFeatureLevel
+from chronik.metadata.handlers import Handlers
 from chronik.metadata.handlers.brokers import registered
 from chronik.metadata.records import Node, Result
 from chronik.metadata.rejection import Rejected
@@ -66,3 +67,12 @@ def allocate_producer_ids(writer: ImageWriter, command: AllocateProducerIds, ind
         raise Rejected(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids have been given out")
     writer.set_next_producer_id(first + command.count)
     return Result(value=first)
+
+
+HANDLERS: Handlers = {
+    CreateCluster: create_cluster,
+    AddNode: add_node,
+    RemoveNode: remove_node,
+    SetFeatureLevel: set_feature_level,
+    AllocateProducerIds: allocate_producer_ids,
+}

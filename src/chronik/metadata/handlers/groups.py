@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from chronik.metadata.commands import (
-    NO_EPOCH,
+from chronik.metadata.commands.base import NO_EPOCH
+from chronik.metadata.commands.groups import (
     CommitOffset,
     CommitOffsetBatch,
     CreateConsumerGroup,
@@ -20,6 +20,7 @@ from chronik.metadata.commands import (
     UpdateConsumerGroup,
     UpdateGroupConfig,
 )
+from chronik.metadata.handlers import Handlers
 from chronik.metadata.handlers.configs import changed_configs
 from chronik.metadata.image import Image
 from chronik.metadata.names import OFFSETS_TOPIC
@@ -176,3 +177,15 @@ def _empty_group(group_id: str, protocol_type: str, time_ms: int) -> Group:
         members=(),
         time_ms=time_ms,
     )
+
+
+HANDLERS: Handlers = {
+    CreateConsumerGroup: create_consumer_group,
+    UpdateConsumerGroup: update_consumer_group,
+    DeleteConsumerGroup: delete_consumer_group,
+    UpdateGroupConfig: update_group_config,
+    CommitOffset: commit_offset,
+    CommitOffsetBatch: commit_offset_batch,
+    DeleteOffsets: delete_offsets,
+    ExpireOffsets: expire_offsets,
+}

@@ -5,12 +5,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from chronik.metadata import elections
-from chronik.metadata.commands import (
-    NO_EPOCH,
-    NO_LEADER,
+from chronik.metadata.commands.base import NO_EPOCH
+from chronik.metadata.commands.brokers import BrokerStatus
+from chronik.metadata.commands.partitions import (
     PARTITIONS_PER_COMMAND_MAX,
     AssignPartition,
-    BrokerStatus,
     ElectLeaders,
     IsrChange,
     OffsetCheckpoint,
@@ -21,6 +20,8 @@ from chronik.metadata.commands import (
     UpdateISR,
     UpdatePartitionOffset,
 )
+from chronik.metadata.commands.topics import NO_LEADER
+from chronik.metadata.handlers import Handlers
 from chronik.metadata.handlers.brokers import registered
 from chronik.metadata.handlers.partition_changes import PartitionChanges
 from chronik.metadata.handlers.topics import can_serve, known_partition, refuse_replicas
@@ -204,3 +205,14 @@ def _with_checkpoint(partition: Partition, checkpoint: OffsetCheckpoint) -> Part
     if checkpoint.log_start_offset > checkpoint.high_watermark:
         raise Rejected(ErrorCode.INVALID_REQUEST, "the log cannot start above its high watermark")
     return replace(partition, high_watermark=checkpoint.high_watermark, log_start_offset=checkpoint.log_start_offset)
+
+
+HANDLERS: Handlers = {
+    AssignPartition: assign_partition,
+    SetPartitionLeader: set_partition_leader,
+    UpdateISR: update_isr,
+    UpdatePartitionOffset: update_partition_offset,
+    ReassignPartitions: reassign_partitions,
+    ElectLeaders: elect_leaders,
+    ReportLostRecords: report_lost_records,
+}

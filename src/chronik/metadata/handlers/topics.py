@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from chronik.ids import ZERO_ID, format_id
 from chronik.limits import TOPIC_PARTITIONS_MAX
-from chronik.metadata.commands import (
+from chronik.metadata.commands.topics import (
     NO_LEADER,
     TOPICS_PER_COMMAND_MAX,
     CreatePartitions,
@@ -16,6 +16,7 @@ from chronik.metadata.commands import (
     PartitionAssignment,
     UpdateTopicConfig,
 )
+from chronik.metadata.handlers import Handlers
 from chronik.metadata.handlers.configs import changed_configs, checked_configs
 from chronik.metadata.image import Image
 from chronik.metadata.names import metric_name, name_fault
@@ -165,3 +166,12 @@ def _refuse_leadership(image: Image, number: int, assignment: PartitionAssignmen
 def can_serve(image: Image, broker_id: int) -> bool:
     broker = image.brokers.get(broker_id)
     return broker is not None and not broker.fenced
+
+
+HANDLERS: Handlers = {
+    CreateTopic: create_topic,
+    CreateTopics: create_topics,
+    DeleteTopic: delete_topic,
+    UpdateTopicConfig: update_topic_config,
+    CreatePartitions: create_partitions,
+}

@@ -12,7 +12,7 @@ from typing import Final
 from chronik.errors import DataDamaged
 from chronik.files import FileSystem
 from chronik.metadata.apply import apply
-from chronik.metadata.commands import decode_command
+from chronik.metadata.commands.envelope import decode_command
 from chronik.metadata.image import Image
 from chronik.metadata.snapshot import decode_snapshot
 from chronik.wal.log import Entry, WriteAheadLog

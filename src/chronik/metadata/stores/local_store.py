@@ -21,12 +21,11 @@ from chronik.ids import format_id, new_id
 from chronik.limits import MIB
 from chronik.metadata import levels
 from chronik.metadata.apply import apply
-from chronik.metadata.commands import (
+from chronik.metadata.commands.cluster import CreateCluster, SetFeatureLevel
+from chronik.metadata.commands.envelope import (
     COMMAND_BYTES_MAX,
     Command,
-    CreateCluster,
     Envelope,
-    SetFeatureLevel,
     UnknownCommand,
     decode_command,
     encode_command,

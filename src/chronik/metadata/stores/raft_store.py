@@ -15,7 +15,7 @@ from typing import Final
 
 from chronik.ids import new_id
 from chronik.metadata import levels
-from chronik.metadata.commands import (
+from chronik.metadata.commands.envelope import (
     COMMAND_BYTES_MAX,
     Command,
     Envelope,

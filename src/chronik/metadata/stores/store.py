@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Final, Protocol
 
 from chronik.errors import ChronikError
-from chronik.metadata.commands import Command
+from chronik.metadata.commands.envelope import Command
 from chronik.metadata.delta import Delta
 from chronik.metadata.image import Image
 from chronik.metadata.records import Result

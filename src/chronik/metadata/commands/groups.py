@@ -1,0 +1,113 @@
+"""Commands of consumer groups and the offsets that they commit."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from chronik.metadata.commands.base import NO_EPOCH, Base, Epoch, Part, PartitionIndex, TimeMs
+
+
+class GroupMember(Part, frozen=True):
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+    assignment: bytes
+
+
+class CreateConsumerGroup(Base, frozen=True, tag=30):
+    group_id: str
+    protocol_type: str
+    time_ms: TimeMs
+    coordinator_epoch: Epoch = NO_EPOCH
+
+
+class UpdateConsumerGroup(Base, frozen=True, tag=31):
+    """The whole group as its coordinator sees it; makes the group when there is none."""
+
+    group_id: str
+    protocol_type: str
+    generation: Annotated[int, Meta(ge=-1, le=2**31 - 1)]
+    protocol_name: str | None
+    leader: str | None
+    state: str
+    members: tuple[GroupMember, ...]
+    time_ms: TimeMs
+    coordinator_epoch: Epoch = NO_EPOCH
+
+
+class DeleteConsumerGroup(Base, frozen=True, tag=32):
+    """Only without members; its offsets go with it."""
+
+    group_id: str
+    coordinator_epoch: Epoch = NO_EPOCH
+
+
+class UpdateGroupConfig(Base, frozen=True, tag=37):
+    """Configs of one group, which need not exist (yet). `replace` drops every key that is not set."""
+
+    group_id: Annotated[str, Meta(min_length=1)]
+    set: dict[str, str] = {}
+    delete: tuple[str, ...] = ()
+    replace: bool = False
+
+
+class OffsetToCommit(Part, frozen=True):
+    topic: str
+    partition: PartitionIndex
+    offset: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+    leader_epoch: Epoch = NO_EPOCH
+    metadata: str | None = None
+
+
+class CommitOffset(Base, frozen=True, tag=33):
+    """Offsets of one group; each stands or falls alone. The group is made when there is none."""
+
+    group_id: str
+    offsets: tuple[OffsetToCommit, ...]
+    commit_time_ms: TimeMs
+    expire_time_ms: TimeMs = -1
+    coordinator_epoch: Epoch = NO_EPOCH
+
+
+class CommitOffsetBatch(Base, frozen=True, tag=34):
+    """Commits of many groups: in `failures`, `item` is the commit and `part` the offset within it (-1: all of them)."""
+
+    commits: tuple[CommitOffset, ...]
+
+
+class OffsetKey(Part, frozen=True):
+    topic: str
+    partition: PartitionIndex
+
+
+class DeleteOffsets(Base, frozen=True, tag=35):
+    """Keys that are not there are no failure: what was asked for is so."""
+
+    group_id: str
+    keys: tuple[OffsetKey, ...]
+    coordinator_epoch: Epoch = NO_EPOCH
+
+
+class ExpiredOffset(Part, frozen=True):
+    topic: str
+    partition: PartitionIndex
+    commit_time_ms: TimeMs
+
+
+class ExpireOffsets(Base, frozen=True, tag=36):
+    """Deletes the offsets that still have the commit time seen. The result's `value` says how many went.
+
+    With `group_time_ms` >= 0 the group goes too, when it has neither members nor offsets left and its own time is
+    still the one seen.
+    """
+
+    group_id: str
+    offsets: tuple[ExpiredOffset, ...]
+    group_time_ms: TimeMs = -1
+    coordinator_epoch: Epoch = NO_EPOCH
