@@ -20,7 +20,6 @@ from chronik.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
 from tests.groups.driving import commit_offsets, run
@@ -63,7 +62,7 @@ def services_of(node: CoordinatingNode, barrier: Barrier) -> Services:
 
 def request_of(version: int, *groups: str, partitions: tuple[int, ...] = (0, 1)) -> OffsetFetchRequest:
     if version >= offset_fetch.FIRST_VERSION_WITH_MANY_GROUPS:
-        topics = [OffsetFetchRequestTopics(name="t", partition_indexes=list(partitions))]
+        topics = [OffsetFetchRequestTopic(name="t", partition_indexes=list(partitions))]
         return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=topics) for group in groups])
     topic = OffsetFetchRequestTopic(name="t", partition_indexes=list(partitions))
     return OffsetFetchRequest(group_id=groups[0], topics=[topic])

@@ -16,7 +16,7 @@ from chronik.protocol.messages.offset_commit import (
 from chronik.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
+    OffsetFetchRequestTopic,
     OffsetFetchResponse,
 )
 from chronik.testing import Broker
@@ -46,7 +46,7 @@ def commit(client: RawClient, topic: str, offset: int) -> int:
 
 
 def committed(client: RawClient, topic: str) -> int:
-    wanted = OffsetFetchRequestTopics(name=topic, partition_indexes=[0])
+    wanted = OffsetFetchRequestTopic(name=topic, partition_indexes=[0])
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=[wanted])])
     return client.ask(request, 8, OffsetFetchResponse).groups[0].topics[0].partitions[0].committed_offset
 

@@ -41,7 +41,7 @@ from chronik.protocol.messages.offset_commit import (
 from chronik.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
+    OffsetFetchRequestTopic,
     OffsetFetchResponse,
 )
 from chronik.protocol.messages.offset_for_leader_epoch import (
@@ -110,7 +110,7 @@ def commit(client: RawClient, group: str, topic: str, *offsets: int) -> list[int
 
 def test_groups_topics_and_partitions_in_offset_fetch(client: RawClient, chronik_topic: str) -> None:
     assert set(commit(client, chronik_topic, chronik_topic, 7)) == {ErrorCode.NONE}
-    topic = OffsetFetchRequestTopics(name=chronik_topic, partition_indexes=[0] * TIMES)
+    topic = OffsetFetchRequestTopic(name=chronik_topic, partition_indexes=[0] * TIMES)
     for topics in (None, [topic] * TIMES):
         groups = [OffsetFetchRequestGroup(group_id=chronik_topic, topics=topics)] * TIMES
         response = client.ask(OffsetFetchRequest(groups=groups), 8, OffsetFetchResponse)

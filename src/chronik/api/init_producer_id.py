@@ -14,7 +14,6 @@ from chronik.protocol.messages.init_producer_id import InitProducerIdRequest, In
 
 logger = logging.getLogger("chronik.api")
 
-NO_ID = -1
 NO_EPOCH = -1
 
 

@@ -23,13 +23,11 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
+    OffsetFetchRequestTopic,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
-    OffsetFetchResponsePartitions,
     OffsetFetchResponseTopic,
-    OffsetFetchResponseTopics,
 )
 
 FIRST_VERSION_WITH_MANY_GROUPS = 8
@@ -51,16 +49,9 @@ async def handle(services: Services, request: OffsetFetchRequest, context: Conte
         results = await _fetch(services, wanted, version)
         answer = at_once_or_in_slices(_for_many_groups(services, wanted, results, version))
         return answer if isinstance(answer, OffsetFetchResponse) else await answer
-    topics = None
-    if request.topics is not None:
-        topics = [
-            OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
-            for topic in request.topics
-        ]
-    wanted = _each_once([OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)], version)
+    wanted = _each_once([OffsetFetchRequestGroup(group_id=request.group_id, topics=request.topics)], version)
     (result,) = await _fetch(services, wanted, version)
-    group = _answer(services, wanted[0], result, by_id=False)
-    response = _for_one_group(group, request)
+    response = OffsetFetchResponse(topics=_answer(services, wanted[0], result, by_id=False).topics)
     return Long(response) if len(result) > OFFSETS_ENCODED_AT_ONCE_MAX else response
 
 
@@ -80,15 +71,15 @@ def _each_once(groups: Sequence[OffsetFetchRequestGroup], version: int) -> list[
     return list(merged.values())
 
 
-def _topics_once(topics: list[OffsetFetchRequestTopics], by_id: bool) -> list[OffsetFetchRequestTopics]:
+def _topics_once(topics: list[OffsetFetchRequestTopic], by_id: bool) -> list[OffsetFetchRequestTopic]:
     merged: dict[str | bytes, dict[int, None]] = {}
     for topic in topics:
         indexes = merged.setdefault(topic.topic_id if by_id else topic.name, {})
         indexes.update(dict.fromkeys(topic.partition_indexes))
     return [
-        OffsetFetchRequestTopics(topic_id=key, partition_indexes=list(indexes))
+        OffsetFetchRequestTopic(topic_id=key, partition_indexes=list(indexes))
         if isinstance(key, bytes)
-        else OffsetFetchRequestTopics(name=key, partition_indexes=list(indexes))
+        else OffsetFetchRequestTopic(name=key, partition_indexes=list(indexes))
         for key, indexes in merged.items()
     ]
 
@@ -140,7 +131,7 @@ def _answer(
             name = _name(services, topic, by_id)
             code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.NONE
             answer.topics.append(
-                OffsetFetchResponseTopics(
+                OffsetFetchResponseTopic(
                     name=topic.name,
                     topic_id=topic.topic_id,
                     partitions=[
@@ -151,21 +142,21 @@ def _answer(
     return answer
 
 
-def _all(services: Services, committed: Committed, by_id: bool) -> list[OffsetFetchResponseTopics]:
-    topics: dict[str, OffsetFetchResponseTopics] = {}
+def _all(services: Services, committed: Committed, by_id: bool) -> list[OffsetFetchResponseTopic]:
+    topics: dict[str, OffsetFetchResponseTopic] = {}
     for (name, index), offset in sorted(committed.items()):
         existing = services.image.topics.get(name)
         if by_id and existing is None:
             continue
         if name not in topics:
-            topics[name] = OffsetFetchResponseTopics(name=name)
+            topics[name] = OffsetFetchResponseTopic(name=name)
             if existing is not None:
                 topics[name].topic_id = existing.id
         topics[name].partitions.append(_partition(index, offset))
     return list(topics.values())
 
 
-def _name(services: Services, topic: OffsetFetchRequestTopics, by_id: bool) -> str | None:
+def _name(services: Services, topic: OffsetFetchRequestTopic, by_id: bool) -> str | None:
     if not by_id:
         return topic.name
     found = services.image.topics_by_id.get(topic.topic_id)
@@ -174,48 +165,12 @@ def _name(services: Services, topic: OffsetFetchRequestTopics, by_id: bool) -> s
 
 def _partition(
     index: int, committed: CommittedOffset | None, code: ErrorCode = ErrorCode.NONE
-) -> OffsetFetchResponsePartitions:
+) -> OffsetFetchResponsePartition:
     offset = NOTHING if committed is None else committed
-    return OffsetFetchResponsePartitions(
+    return OffsetFetchResponsePartition(
         partition_index=index,
         committed_offset=offset.offset,
         committed_leader_epoch=offset.leader_epoch,
         metadata=offset.metadata or "",
         error_code=code,
     )
-
-
-def _for_one_group(group: OffsetFetchResponseGroup, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    """The answer of versions 0 to 7. Each partition carries the group's error too: 0 and 1 have no other place for it,
-    and not every client of the later ones looks there. An answer without partitions reads like "nothing committed"."""
-    response = OffsetFetchResponse(error_code=group.error_code)
-    for topic in group.topics:
-        response.topics.append(
-            OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetFetchResponsePartition(
-                        partition_index=partition.partition_index,
-                        committed_offset=partition.committed_offset,
-                        committed_leader_epoch=partition.committed_leader_epoch,
-                        metadata=partition.metadata,
-                        error_code=partition.error_code,
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-        )
-    if group.error_code:
-        response.topics = [
-            OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetFetchResponsePartition(
-                        partition_index=index, committed_offset=NO_OFFSET, metadata="", error_code=group.error_code
-                    )
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in request.topics or ()
-        ]
-    return response

@@ -37,7 +37,6 @@ from chronik.protocol.messages.metadata import MetadataResponseTopic
 BROKER_DEFAULT: Final = -1
 
 TOPIC_RESOURCE: Final = 2
-BROKER_RESOURCE: Final = 4
 DYNAMIC_TOPIC_CONFIG: Final = 1
 """The source of a config value that was set on the topic itself."""
 

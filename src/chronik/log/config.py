@@ -8,9 +8,6 @@ LONG_MAX = 2**63 - 1
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 
-# Positions in an index take 32 bits, and Kafka's own limit is an int32.
-SEGMENT_BYTES_MAX = 2**31 - 1
-
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:

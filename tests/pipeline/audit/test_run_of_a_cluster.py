@@ -23,7 +23,7 @@ from chronik.client.records import OutgoingRecord, TopicPartition
 from chronik.ids import format_id
 from chronik.pipeline.audit import CannotLook, Kind, Report, audit
 from chronik.pipeline.audit.run import WITHOUT_SPARK_BYTES_MAX, tasks_for
-from chronik.pipeline.journal.reporting import NoReporter
+from chronik.pipeline.journal.reporting import Reporter
 from chronik.pipeline.landing import run
 from chronik.pipeline.spark.tasks import in_this_process
 from chronik.pipeline.tables.storage import table_uri
@@ -91,7 +91,7 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
             values = [OutgoingRecord(b'{"number": %d}' % number, b"key %d" % (number % 97)) for number in numbers]
             producer.send("orders", values)
             producer.send("latest", values)
-        run(cluster.bootstrap, root, ["orders"], once=True, spark=spark, reporter=NoReporter())
+        run(cluster.bootstrap, root, ["orders"], once=True, spark=spark, reporter=Reporter())
         commit_offsets(client, "readers", {TopicPartition("orders", each): 100 for each in range(PARTITIONS)})
         made = World(cluster, root, format_id(client.topic("orders").topic_id))
         latest = format_id(client.topic("latest").topic_id)

@@ -17,7 +17,7 @@ from chronik.client.admin import NewTopic, create_partitions, create_topics, del
 from chronik.client.cluster import Cluster
 from chronik.client.groups import committed_offsets
 from chronik.client.records import OutgoingRecord, TopicPartition
-from chronik.pipeline.journal.reporting import NoReporter, State, TopicReport
+from chronik.pipeline.journal.reporting import Reporter, State, TopicReport
 from chronik.pipeline.landing import run
 from chronik.pipeline.landing.driver import LandingFailed
 from chronik.pipeline.landing.plan import TASK_RECORDS_MIN
@@ -50,7 +50,7 @@ DAY_MS = 86_400_000
 STOP_SECONDS_MAX = 120.0
 
 
-class Heard(NoReporter):
+class Heard(Reporter):
     def __init__(self, paused: tuple[str, ...] = ()) -> None:
         self.reports: list[TopicReport] = []
         self._paused = paused

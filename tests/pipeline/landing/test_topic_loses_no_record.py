@@ -14,7 +14,7 @@ from chronik.client.admin import NewTopic, create_topics, delete_topics
 from chronik.client.cluster import Cluster
 from chronik.client.records import OutgoingRecord, TopicPartition
 from chronik.errors import ChronikError
-from chronik.pipeline.journal.reporting import NoReporter
+from chronik.pipeline.journal.reporting import Reporter
 from chronik.pipeline.landing import failpoints
 from chronik.pipeline.landing.driver import Driver
 from chronik.pipeline.landing.plan import RecordsGone
@@ -190,7 +190,7 @@ def test_a_landing_that_is_to_end_ends_well_when_another_has_landed_more(
             others.append(landed(tables.landing()))
 
     settings = replace(tables.landing(round_records_max=1).settings, topics=(topic.name,))
-    summary = Driver(settings, cluster, InThisProcess(another), NoReporter(), threading.Event()).run_once()
+    summary = Driver(settings, cluster, InThisProcess(another), Reporter(), threading.Event()).run_once()
     assert summary.rows == {topic.name: 0}
     assert [done.rows for done in others] == [5]
     assert tables.offsets == list(range(5))

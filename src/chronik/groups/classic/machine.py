@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec.structs import astuple
+
 from chronik.coordination.machine import (
     Dropped,
     Event,
@@ -73,18 +75,7 @@ class ClassicGroup(GroupCore):
         group.protocol_type = stored.protocol_type or None
         group.protocol_name = stored.protocol_name
         for member in stored.members:
-            group.roster.add(
-                Member(
-                    member.member_id,
-                    member.group_instance_id,
-                    member.client_id,
-                    member.client_host,
-                    member.session_timeout_ms,
-                    member.rebalance_timeout_ms,
-                    member.protocols,
-                    member.assignment,
-                )
-            )
+            group.roster.add(Member(*astuple(member)))  # its first fields are those that are stored
             group.restart_session(group.roster[member.member_id])
         if stored.leader is not None and stored.leader in group.roster:
             group.roster.leader = stored.leader

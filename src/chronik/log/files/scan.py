@@ -22,15 +22,6 @@ EpochAt = Callable[[int], int]
 """The leader epoch that a batch at that offset must have."""
 
 
-class Extent(NamedTuple):
-    """A good batch: where it lies and what it holds."""
-
-    position: int
-    size: int
-    base_offset: int
-    next_offset: int
-
-
 def batch_at(buffer: memoryview, position: int, base_offset: int, epoch: int) -> tuple[int, int] | None:
     """(size, next offset) of the batch at `position` if it is whole, undamaged and the one that belongs there."""
     available = len(buffer) - position

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import sys
 from shutil import get_terminal_size
-from types import TracebackType
 from typing import Final, TextIO
 
 from chronik.clock import Clock, SystemClock
@@ -74,9 +73,7 @@ class Bar:
     def __enter__(self) -> Bar:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def advance(self, count: int = 1) -> None:

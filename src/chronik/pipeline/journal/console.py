@@ -7,7 +7,7 @@ import sys
 from dataclasses import asdict
 from typing import TextIO
 
-from chronik.pipeline.journal.reporting import State, TopicReport
+from chronik.pipeline.journal.reporting import Reporter, State, TopicReport
 
 
 def told(report: TopicReport) -> str | None:
@@ -25,7 +25,7 @@ def told(report: TopicReport) -> str | None:
     return line + (f", {report.round_dead_letters:,} dead letters" if report.round_dead_letters else "")
 
 
-class ConsoleReporter:
+class ConsoleReporter(Reporter):
     """Says the same thing once, however often it is true."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -44,14 +44,8 @@ class ConsoleReporter:
             self._said[about] = line
             print(line, file=self._stream, flush=True)
 
-    def paused(self, topic: str) -> bool:
-        return False
 
-    def close(self) -> None:
-        return None
-
-
-class JsonReporter:
+class JsonReporter(Reporter):
     """A line of JSON for each report, with everything in it."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -59,9 +53,3 @@ class JsonReporter:
 
     def report(self, report: TopicReport) -> None:
         print(json.dumps(asdict(report) | {"lag": report.lag}), file=self._stream, flush=True)
-
-    def paused(self, topic: str) -> bool:
-        return False
-
-    def close(self) -> None:
-        return None

@@ -19,7 +19,7 @@ from chronik.client.errors import ClientError
 from chronik.clock import Clock, SystemClock
 from chronik.pipeline import CLIENT_ID
 from chronik.pipeline.journal.journal import JournalReader, JournalWriter, Place, Progress, progress_record
-from chronik.pipeline.journal.reporting import State, TopicReport
+from chronik.pipeline.journal.reporting import Reporter, State, TopicReport
 from chronik.protocol.errors import KafkaError
 
 logger = logging.getLogger("chronik.pipeline")
@@ -38,8 +38,8 @@ GOODBYE_SECONDS_MAX: Final = 5.0
 """For the last reports; a driver that ends does not wait longer for a broker."""
 
 
-class JournalReporter:
-    """A `Reporter`. One pipeline each; `close` when done."""
+class JournalReporter(Reporter):
+    """One pipeline each; `close` when done."""
 
     def __init__(
         self, bootstrap: str, pipeline: str, *, clock: Clock | None = None, heartbeat_s: float = HEARTBEAT_SECONDS

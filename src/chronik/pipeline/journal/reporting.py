@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
 
 
 class State(StrEnum):
@@ -59,33 +58,24 @@ class TopicReport:
         return self.round_rows / self.round_seconds if self.round_seconds > 0 else 0.0
 
 
-class Reporter(Protocol):
-    """Called from the driver's own thread. It must not raise, and should not take long: landing waits for it."""
+class Reporter:
+    """Called from the driver's own thread. It must not raise, and should not take long: landing waits for it.
+
+    This one does not listen.
+    """
 
     def report(self, report: TopicReport) -> None:
         """After each round of a topic, and when its state changes."""
 
     def paused(self, topic: str) -> bool:
         """Asked before each round."""
+        return False
 
     def close(self) -> None:
         """The driver has ended; the last reports have been given."""
 
 
-class NoReporter:
-    """Nobody listens."""
-
-    def report(self, report: TopicReport) -> None:
-        return None
-
-    def paused(self, topic: str) -> bool:
-        return False
-
-    def close(self) -> None:
-        return None
-
-
-class Reporters:
+class Reporters(Reporter):
     """Several who listen. A topic is paused if any of them says so."""
 
     def __init__(self, *reporters: Reporter) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from chronik.protocol.schema import Request, Response, Struct, array, boolean, int8, int16, int32, mirror, string
+from chronik.protocol.messages.alter_configs import AlterConfigsResourceResponse
+from chronik.protocol.schema import Request, Response, Struct, array, boolean, int8, int32, mirror, string
 
 
 class AlterableConfig(Struct):
@@ -20,13 +21,6 @@ class AlterConfigsResource(Struct):
 class IncrementalAlterConfigsRequest(Request, api_key=44, versions="0-1", flexible="1+"):
     resources: list[AlterConfigsResource] = array(AlterConfigsResource, "0+")
     validate_only: bool = boolean("0+")
-
-
-class AlterConfigsResourceResponse(Struct):
-    error_code: int = int16("0+")
-    error_message: str | None = string("0+", nullable="0+")
-    resource_type: int = mirror("resource_type", int8("0+"))
-    resource_name: str = mirror("resource_name", string("0+"))
 
 
 class IncrementalAlterConfigsResponse(Response, api_key=44, versions="0-1", flexible="1+"):

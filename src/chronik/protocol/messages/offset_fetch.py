@@ -10,21 +10,16 @@ from chronik.protocol.schema import Request, Response, Struct, array, boolean, i
 
 
 class OffsetFetchRequestTopic(Struct):
-    name: str = string("0-7")
-    partition_indexes: list[int] = array(int32, "0-7")
-
-
-class OffsetFetchRequestTopics(Struct):
-    name: str = string("8-9", ignorable=True)
+    name: str = string("0-9", ignorable=True)
     topic_id: bytes = uuid("10+", ignorable=True)
-    partition_indexes: list[int] = array(int32, "8+")
+    partition_indexes: list[int] = array(int32, "0+")
 
 
 class OffsetFetchRequestGroup(Struct):
     group_id: str = string("8+")
     member_id: str | None = string("9+", nullable="9+", default=None, ignorable=True)
     member_epoch: int = int32("9+", default=-1, ignorable=True)
-    topics: list[OffsetFetchRequestTopics] | None = array(OffsetFetchRequestTopics, "8+", nullable="8+")
+    topics: list[OffsetFetchRequestTopic] | None = array(OffsetFetchRequestTopic, "8+", nullable="8+")
 
 
 class OffsetFetchRequest(Request, api_key=9, versions="0-10", flexible="6+"):
@@ -35,37 +30,24 @@ class OffsetFetchRequest(Request, api_key=9, versions="0-10", flexible="6+"):
 
 
 class OffsetFetchResponsePartition(Struct):
-    partition_index: int = mirror("partition_indexes", int32("0-7"))
-    committed_offset: int = int64("0-7", default=-1)
-    committed_leader_epoch: int = int32("5-7", default=-1)
-    metadata: str | None = string("0-7", nullable="0-7")
-    error_code: int = int16("0-7")
+    partition_index: int = mirror("partition_indexes", int32("0+"))
+    committed_offset: int = int64("0+", default=-1)
+    committed_leader_epoch: int = int32("5+", default=-1)
+    metadata: str | None = string("0+", nullable="0+")
+    error_code: int = int16("0+")
 
 
 class OffsetFetchResponseTopic(Struct):
-    name: str = mirror("name", string("0-7"))
-    partitions: list[OffsetFetchResponsePartition] = mirror(
-        "partition_indexes", array(OffsetFetchResponsePartition, "0-7")
-    )
-
-
-class OffsetFetchResponsePartitions(Struct):
-    partition_index: int = int32("8+")
-    committed_offset: int = int64("8+")
-    committed_leader_epoch: int = int32("8+", default=-1)
-    metadata: str | None = string("8+", nullable="8+")
-    error_code: int = int16("8+")
-
-
-class OffsetFetchResponseTopics(Struct):
-    name: str = string("8-9")
+    name: str = mirror("name", string("0-9"))
     topic_id: bytes = uuid("10+")
-    partitions: list[OffsetFetchResponsePartitions] = array(OffsetFetchResponsePartitions, "8+")
+    partitions: list[OffsetFetchResponsePartition] = mirror(
+        "partition_indexes", array(OffsetFetchResponsePartition, "0+")
+    )
 
 
 class OffsetFetchResponseGroup(Struct):
     group_id: str = mirror("group_id", string("8+"))
-    topics: list[OffsetFetchResponseTopics] = array(OffsetFetchResponseTopics, "8+")
+    topics: list[OffsetFetchResponseTopic] = array(OffsetFetchResponseTopic, "8+")
     error_code: int = int16("8+")
 
 

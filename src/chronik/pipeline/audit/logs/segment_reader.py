@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import struct
-from types import TracebackType
 
 from chronik.limits import FRAME_BYTES_MAX
 from chronik.pipeline.reading.portions import PORTION_BYTES
@@ -37,9 +36,7 @@ class SegmentReader:
     def __enter__(self) -> SegmentReader:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)
 
     def view(self, position: int, size: int) -> memoryview:

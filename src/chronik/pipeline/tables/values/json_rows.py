@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from chronik.pipeline.records.columns import Columns
-from chronik.pipeline.tables.layout import ERROR, OFFSET, VALUE, own_columns
+from chronik.pipeline.tables.layout import ERROR, VALUE, own_columns
 from chronik.pipeline.tables.values.inference import Object
 from chronik.pipeline.tables.values.shaping import decode_json, shape
 
@@ -27,10 +27,6 @@ class DecodedRows(NamedTuple):
     """What of each row has no place in the schema; `infer_fields` of it says which columns would help."""
     dead: dict[str, pa.Array] | None
     """Columns of ours and `_error` of what could not be decoded, for `batch_of` with the schema of dead letters."""
-
-    @property
-    def row_count(self) -> int:
-        return len(self.rows[OFFSET])
 
 
 def decode_records(partition: int, records: Columns, schema: pa.Schema) -> Iterator[DecodedRows]:
