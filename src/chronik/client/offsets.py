@@ -29,28 +29,34 @@ def latest_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> di
     return list_offsets(cluster, dict.fromkeys(partitions, LATEST))
 
 
-def list_offsets(cluster: Cluster, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+def list_offsets(
+    cluster: Cluster, timestamps: Mapping[TopicPartition, int], isolation_level: int = 0
+) -> dict[TopicPartition, int]:
     """For each partition the first offset at or after its timestamp; -1 where there is none.
 
     EARLIEST and LATEST are timestamps too. Raises ClientError or KafkaError.
     """
-    return cluster.retrying(lambda: _list_offsets(cluster, timestamps))
+    return cluster.retrying(lambda: _list_offsets(cluster, timestamps, isolation_level))
 
 
 def lost_partitions(cluster: Cluster, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
     """Those whose leaders say that their disks have lost them."""
     lost: set[TopicPartition] = set()
-    cluster.retrying(lambda: _list_offsets(cluster, dict.fromkeys(partitions, LATEST), lost))
+    cluster.retrying(lambda: _list_offsets(cluster, dict.fromkeys(partitions, LATEST), lost=lost))
     return lost
 
 
 def _list_offsets(
-    cluster: Cluster, timestamps: Mapping[TopicPartition, int], lost: set[TopicPartition] | None = None
+    cluster: Cluster,
+    timestamps: Mapping[TopicPartition, int],
+    isolation_level: int = 0,
+    lost: set[TopicPartition] | None = None,
 ) -> dict[TopicPartition, int]:
     found: dict[TopicPartition, int] = {}
     for leader_id, partitions in by_leader(cluster, timestamps).items():
         request = ListOffsetsRequest(
             replica_id=NO_REPLICA,
+            isolation_level=isolation_level,
             topics=[
                 ListOffsetsTopic(
                     name=topic,

@@ -13,7 +13,7 @@ from chronik.clock import Clock, SystemClock
 from chronik.limits import KIB
 from chronik.protocol.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, next_sequence
 from chronik.protocol.compression import Codec
-from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from chronik.protocol.messages.produce import (
     PartitionProduceData,
@@ -41,9 +41,48 @@ class Written(NamedTuple):
     record_count: int
 
 
-class _Identity(NamedTuple):
-    producer_id: int = NO_PRODUCER_ID
-    producer_epoch: int = NO_PRODUCER_EPOCH
+class Numbers(NamedTuple):
+    """By which a broker knows a batch that it has already: as `encode_batch` takes them."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
+class Numbering:
+    """The id of an idempotent producer, asked for when it is needed, and the sequence that is due in each partition."""
+
+    def __init__(self, cluster: Cluster, *, is_idempotent: bool = True) -> None:
+        self._cluster = cluster
+        self._is_idempotent = is_idempotent
+        self._identity: tuple[int, int] | None = None
+        self._sequences: dict[TopicPartition, int] = {}
+
+    def next_of(self, partition: TopicPartition) -> Numbers:
+        """Raises ClientError or KafkaError."""
+        if self._identity is None:
+            self._identity = self._cluster.retrying(self._identify)
+        is_numbered = self._identity[0] != NO_PRODUCER_ID
+        return Numbers(*self._identity, self._sequences.get(partition, 0) if is_numbered else NO_SEQUENCE)
+
+    def written(self, partition: TopicPartition, record_count: int) -> None:
+        self._sequences[partition] = next_sequence(self._sequences.get(partition, 0), record_count)
+
+    def forget(self) -> None:
+        """Whether brokers have the last sequences is unknown: a new identity starts counting from the beginning."""
+        self._identity = None
+        self._sequences.clear()
+
+    def _identify(self) -> tuple[int, int]:
+        if not self._is_idempotent:
+            return NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+        request = InitProducerIdRequest(transactional_id=None)
+        try:
+            response = self._cluster.any_broker().request(request, InitProducerIdResponse)
+        except ApiNotSupported:
+            return NO_PRODUCER_ID, NO_PRODUCER_EPOCH  # a broker older than idempotent producers
+        raise_for(response.error_code, "producer id")
+        return response.producer_id, response.producer_epoch
 
 
 class Producer:
@@ -57,8 +96,7 @@ class Producer:
         self._codec = codec
         self._acks = acks
         self._clock = clock or SystemClock()
-        self._identity: _Identity | None = None
-        self._sequences: dict[TopicPartition, int] = {}
+        self._numbering = Numbering(cluster, is_idempotent=acks == ALL_IN_SYNC)
         self._turn = 0
 
     def send(self, topic: str, records: Iterable[OutgoingRecord]) -> list[Written]:
@@ -90,24 +128,14 @@ class Producer:
         return chosen
 
     def _send_batch(self, to: TopicPartition, records: list[OutgoingRecord]) -> Written:
-        identity = self._identity or self._cluster.retrying(self._identify)
-        sequence = self._sequences.get(to, 0)
-        idempotent = identity.producer_id != NO_PRODUCER_ID
-        batch = encode_batch(
-            _numbered(records, self._clock.now_ms()),
-            codec=self._codec,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch,
-            base_sequence=sequence if idempotent else NO_SEQUENCE,
-        )
+        numbers = self._numbering.next_of(to)._asdict()
+        batch = encode_batch(_numbered(records, self._clock.now_ms()), codec=self._codec, **numbers)
         try:
             answer = self._cluster.retrying(lambda: self._produce(to, batch))
         except BaseException:
-            # Whether the broker has this sequence is unknown: a new identity starts counting from the beginning.
-            self._identity = None
-            self._sequences.clear()
+            self._numbering.forget()
             raise
-        self._sequences[to] = next_sequence(sequence, len(records))
+        self._numbering.written(to, len(records))
         return Written(to.partition, answer.base_offset, len(records))
 
     def _produce(self, to: TopicPartition, batch: bytes) -> PartitionProduceResponse:
@@ -126,22 +154,6 @@ class Producer:
         if answer.error_code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:  # written by the attempt before
             raise_for(answer.error_code, str(to), answer.error_message)
         return answer
-
-    def _identify(self) -> _Identity:
-        self._identity = _Identity()
-        if self._acks == ALL_IN_SYNC:
-            try:
-                response = self._cluster.any_broker().request(
-                    InitProducerIdRequest(transactional_id=None), InitProducerIdResponse
-                )
-                raise_for(response.error_code, "producer id")
-                self._identity = _Identity(response.producer_id, response.producer_epoch)
-            except ApiNotSupported:
-                pass  # a broker older than idempotent producers
-            except KafkaError:
-                self._identity = None
-                raise
-        return self._identity
 
 
 def _numbered(records: list[OutgoingRecord], now_ms: int) -> Iterator[Record]:

@@ -6,18 +6,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from chronik.client.cluster import Cluster, raise_for
-from chronik.client.offsets import EARLIEST, LATEST, NO_REPLICA, by_leader, by_topic
+from chronik.client.cluster import Cluster
+from chronik.client.offsets import EARLIEST, LATEST, list_offsets
 from chronik.client.records import TopicPartition
 from chronik.pipeline.errors import OptionError
 from chronik.pipeline.reading.options import Bound, IsolationLevel, Subscription
 from chronik.pipeline.reading.ranges import Offsets
-from chronik.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
 
 NO_OFFSET: Final = -1
 """What ListOffsets answers when no record is that young."""
@@ -84,34 +78,7 @@ class Positions:
 
     def list(self, timestamps: Mapping[TopicPartition, int]) -> Offsets:
         """For each partition the first offset at or after its timestamp. Raises ClientError or KafkaError."""
-        return self._cluster.retrying(lambda: self._ask(timestamps)) if timestamps else {}
-
-    def _ask(self, timestamps: Mapping[TopicPartition, int]) -> Offsets:
-        found: Offsets = {}
-        for leader_id, partitions in by_leader(self._cluster, timestamps).items():
-            request = ListOffsetsRequest(
-                replica_id=NO_REPLICA,
-                isolation_level=self._isolation,
-                topics=[
-                    ListOffsetsTopic(
-                        name=topic,
-                        partitions=[
-                            ListOffsetsPartition(
-                                partition_index=index, timestamp=timestamps[TopicPartition(topic, index)]
-                            )
-                            for index in indexes
-                        ],
-                    )
-                    for topic, indexes in by_topic(partitions).items()
-                ],
-            )
-            response = self._cluster.broker(leader_id).request(request, ListOffsetsResponse)
-            for topic in response.topics:
-                for answer in topic.partitions:
-                    partition = TopicPartition(topic.name, answer.partition_index)
-                    raise_for(answer.error_code, str(partition))
-                    found[partition] = answer.offset
-        return found
+        return list_offsets(self._cluster, timestamps, self._isolation)
 
 
 def _for_exactly(partitions: list[TopicPartition], given: Offsets, name: str) -> Offsets:

@@ -9,16 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from chronik.client.cluster import Cluster, raise_for
-from chronik.client.errors import ApiNotSupported
 from chronik.client.offsets import by_leader, by_topic
-from chronik.client.producer import ALL_IN_SYNC
+from chronik.client.producer import ALL_IN_SYNC, Numbering
 from chronik.client.records import TopicPartition
 from chronik.clock import Clock, SystemClock
 from chronik.pipeline.records.encode import encode_columns
-from chronik.protocol.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, next_sequence
 from chronik.protocol.compression import Codec
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from chronik.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
 WRITTEN: Final = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
@@ -36,11 +33,6 @@ class OutgoingRows(NamedTuple):
     """None for the time of sending."""
 
 
-class _Identity(NamedTuple):
-    producer_id: int = NO_PRODUCER_ID
-    producer_epoch: int = NO_PRODUCER_EPOCH
-
-
 class BatchProducer:
     """An idempotent producer, new with each instance."""
 
@@ -48,30 +40,23 @@ class BatchProducer:
         self._cluster = cluster
         self._codec = codec
         self._clock = clock or SystemClock()
-        self._identity: _Identity | None = None
-        self._sequences: dict[TopicPartition, int] = {}
+        self._numbering = Numbering(cluster)
 
     def send(self, rows: Mapping[TopicPartition, OutgoingRows]) -> None:
         """One batch for each partition, one request for each broker; returns when all are acknowledged.
 
         Raises ClientError or KafkaError; then some of the batches may have been written.
         """
-        if self._identity is None:
-            self._identity = self._cluster.retrying(self._identify)
         unwritten = {partition: self._encoded(partition, each) for partition, each in rows.items()}
         try:
             self._cluster.retrying(lambda: self._produce(unwritten))
         except BaseException:
-            # Whether the brokers have these sequences is unknown: a new identity starts counting from the beginning.
-            self._identity = None
-            self._sequences.clear()
+            self._numbering.forget()
             raise
         for partition, each in rows.items():
-            self._sequences[partition] = next_sequence(self._sequences.get(partition, 0), len(each.keys))
+            self._numbering.written(partition, len(each.keys))
 
     def _encoded(self, partition: TopicPartition, rows: OutgoingRows) -> bytes:
-        assert self._identity is not None
-        idempotent = self._identity.producer_id != NO_PRODUCER_ID
         return encode_columns(
             rows.keys,
             rows.values,
@@ -80,9 +65,7 @@ class BatchProducer:
             else rows.timestamps_ms.to_numpy(),
             headers=rows.headers,
             codec=self._codec,
-            producer_id=self._identity.producer_id,
-            producer_epoch=self._identity.producer_epoch,
-            base_sequence=self._sequences.get(partition, 0) if idempotent else NO_SEQUENCE,
+            **self._numbering.next_of(partition)._asdict(),
         )
 
     def _produce(self, unwritten: dict[TopicPartition, bytes]) -> None:
@@ -116,13 +99,3 @@ class BatchProducer:
                         refusal = refusal or error
         if refusal is not None:
             raise refusal
-
-    def _identify(self) -> _Identity:
-        try:
-            response = self._cluster.any_broker().request(
-                InitProducerIdRequest(transactional_id=None), InitProducerIdResponse
-            )
-        except ApiNotSupported:
-            return _Identity()  # a broker older than idempotent producers
-        raise_for(response.error_code, "producer id")
-        return _Identity(response.producer_id, response.producer_epoch)
