@@ -40,7 +40,7 @@ def partition_sizes(
 def refusal_of_move(store: MetadataStore, replicas: Replicas, wanted: NamedPartition) -> ErrorCode:
     """What to say to whoever wants a replica to be in this folder: it is there, or cannot go there."""
     topic = store.image.topics.get(wanted.topic)
-    if topic is None or not 0 <= wanted.partition < len(topic.partitions):
+    if topic is None or not topic.has_partition(wanted.partition):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     is_here = replicas.get(wanted.topic, wanted.partition) is not None
     return ErrorCode.NONE if is_here else ErrorCode.REPLICA_NOT_AVAILABLE

@@ -93,7 +93,7 @@ def _key(image: Image, wanted: NamedPartition) -> PartitionKey | KafkaError:
     topic = image.topics.get(wanted.topic)
     if topic is None:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No topic named {wanted.topic}")
-    if not 0 <= wanted.partition < len(topic.partitions):
+    if not topic.has_partition(wanted.partition):
         return KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {wanted.topic} has no partition {wanted.partition}"
         )

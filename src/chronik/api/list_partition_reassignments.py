@@ -42,7 +42,7 @@ def _response(
 def _under_way(image: Image, name: str, indexes: list[int] | range) -> Iterator[OngoingPartitionReassignment]:
     topic = image.topics.get(name)
     for index in dict.fromkeys(indexes):
-        if topic is not None and 0 <= index < len(topic.partitions):
+        if topic is not None and topic.has_partition(index):
             partition = topic.partitions[index]
             if partition.is_reassigning:
                 yield OngoingPartitionReassignment(

@@ -134,7 +134,7 @@ class Replicas:
         return ((replica, damage) for replica in self._by_id.values() if (damage := replica.damage) is not None)
 
     def _not_here(self, topic: Topic | None, index: int) -> KafkaError:
-        if topic is None or not 0 <= index < len(topic.partitions):
+        if topic is None or not topic.has_partition(index):
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
@@ -221,7 +221,7 @@ class Replicas:
     def _catch_up_at_once(self, topic_id: bytes, index: int) -> None:
         """Somebody asks for this partition. When its turn comes, it takes the same role once more."""
         topic = self._store.image.topics_by_id.get(topic_id)
-        if topic_id in self._behind and topic is not None and 0 <= index < len(topic.partitions):
+        if topic_id in self._behind and topic is not None and topic.has_partition(index):
             before = self._behind[topic_id].partitions
             if index >= len(before) or before[index] != topic.partitions[index]:
                 self._take_role(topic, index, incoming_rules(self._configs, topic.configs), self._clock.monotonic())

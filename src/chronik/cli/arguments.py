@@ -21,13 +21,7 @@ class WrongInput(ChronikError):
 
 def add_client_arguments(parser: argparse.ArgumentParser, run: Run) -> None:
     parser.set_defaults(run=run)
-    parser.add_argument(
-        "-b",
-        "--bootstrap-server",
-        metavar="HOST:PORT",
-        default=os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP,
-        help=f"a broker to ask; also {BOOTSTRAP_VARIABLE} (now %(default)s)",
-    )
+    add_bootstrap_argument(parser)
     parser.add_argument(
         "--timeout",
         type=positive_seconds,
@@ -36,6 +30,16 @@ def add_client_arguments(parser: argparse.ArgumentParser, run: Run) -> None:
         help="when to give up (default: %(default)g)",
     )
     add_debug_argument(parser)
+
+
+def add_bootstrap_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-b",
+        "--bootstrap-server",
+        metavar="HOST:PORT",
+        default=os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP,
+        help=f"a broker to ask; also {BOOTSTRAP_VARIABLE} (now %(default)s)",
+    )
 
 
 def add_json_argument(parser: argparse.ArgumentParser, help: str = "print JSON") -> None:

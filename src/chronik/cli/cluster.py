@@ -30,12 +30,12 @@ from chronik.cli.local_nodes import (
     write_configs,
 )
 from chronik.cli.output import numbers
+from chronik.client.cluster import listed_brokers
 from chronik.client.connection import Connection
 from chronik.client.errors import ClientError
 from chronik.config import Address
 from chronik.console.ask import NodeSilent, ask_ready
 from chronik.errors import ChronikError
-from chronik.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 NODES: Final = 3
 NODES_MAX: Final = 64
@@ -189,12 +189,8 @@ def _missing(node: LocalNode, expected: list[int]) -> str | None:
 
 
 def _listed_brokers(address: Address) -> list[int]:
-    connection = Connection(address, client_id=CLIENT_ID, timeout_s=ASK_SECONDS)
-    try:
-        request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
-        return sorted(broker.node_id for broker in connection.request(request, MetadataResponse).brokers)
-    finally:
-        connection.close()
+    with Connection(address, client_id=CLIENT_ID, timeout_s=ASK_SECONDS) as connection:
+        return listed_brokers(connection)
 
 
 # Down

@@ -155,19 +155,13 @@ def _status(broker: DescribeClusterBroker, response: DescribeClusterResponse) ->
 
 
 def _asked(address: Address, timeout_s: float, request: Request, response_type: type[R]) -> R:
-    connection = Connection(address, client_id=CLIENT_ID, timeout_s=timeout_s)
-    try:
+    with Connection(address, client_id=CLIENT_ID, timeout_s=timeout_s) as connection:
         return connection.request(request, response_type)
-    finally:
-        connection.close()
 
 
 def _levels(address: Address, timeout_s: float) -> Levels | None:
-    connection = Connection(address, client_id=CLIENT_ID, timeout_s=timeout_s)
-    try:
+    with Connection(address, client_id=CLIENT_ID, timeout_s=timeout_s) as connection:
         return levels_told_by(connection)
-    finally:
-        connection.close()
 
 
 def _quorum(cluster: DescribeClusterResponse, timeout_s: float) -> QuorumPartitionData | None:

@@ -24,8 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     address = parse_bootstrap(arguments.bootstrap_server)[0]
-    connection = Connection(address, client_id=CLIENT_ID, timeout_s=arguments.timeout)
-    try:
+    with Connection(address, client_id=CLIENT_ID, timeout_s=arguments.timeout) as connection:
         response = connection.request(MetadataRequest(topics=None, allow_auto_topic_creation=False), MetadataResponse)
         raise_for(response.error_code, "metadata")
         _sort(response)
@@ -33,8 +32,6 @@ def run(arguments: argparse.Namespace) -> int:
             print_json(message_to_json(response, connection.version_of(MetadataRequest)))
         else:
             print(_describe(response))
-    finally:
-        connection.close()
     return 0
 
 

@@ -192,3 +192,9 @@ def raise_for(code: int, about: str, message: str | None = None) -> None:
     if code:
         known = ErrorCode(code)
         raise KafkaError(known, f"{about}: {message or known.message}")
+
+
+def listed_brokers(connection: Connection) -> list[int]:
+    """The ids of the brokers that the Metadata of this very node lists. Raises ClientError."""
+    request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+    return sorted(broker.node_id for broker in connection.request(request, MetadataResponse).brokers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from typing import Final, TypeVar, cast
+from typing import Final, Self, TypeVar, cast
 
 import chronik
 from chronik.client.errors import ApiNotSupported, BrokerUnreachable, ConnectionLost, RequestTimedOut
@@ -69,6 +69,12 @@ class Connection:
 
     def close(self) -> None:
         self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def version_of(self, request_type: type[Request]) -> int:
         """The version that both sides speak best. Raises ApiNotSupported."""

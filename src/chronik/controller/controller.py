@@ -162,7 +162,7 @@ class Controller:
                 await self._store.propose(AddNode(node_id, address.host, address.port), only_here=True)
         missing = [name for name in SYSTEM_TOPICS if name not in image.topics]
         if missing and self._may_place(voters):
-            commands = system_topics(image, missing, voters, self._replication_factor, self._clock.now_ms())
+            commands = system_topics(image, missing, voters, self._replication_factor, self._clock.now_ms(), new_id)
             await self._store.propose(CreateTopics(commands), only_here=True)
 
     async def _mend_system_topics(self) -> None:

@@ -6,11 +6,10 @@ a partition of `__consumer_offsets` coordinates the groups that fall into it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from chronik.controller.placement import Place, place_replicas
-from chronik.ids import new_id
 from chronik.metadata.commands.partitions import SetPartitionLeader
 from chronik.metadata.commands.topics import NO_LEADER, CreateTopic, PartitionAssignment
 from chronik.metadata.image import Image
@@ -28,7 +27,12 @@ CONFIGS: Final = {
 
 
 def system_topics(
-    image: Image, names: Sequence[str], voters: Sequence[int], replication_factor: int, now_ms: int
+    image: Image,
+    names: Sequence[str],
+    voters: Sequence[int],
+    replication_factor: int,
+    now_ms: int,
+    make_id: Callable[[], bytes],
 ) -> tuple[CreateTopic, ...]:
     """Placed over all voters, so that one that is missing at the first start is no obstacle."""
     places = [Place(node, image.brokers[node].rack if node in image.brokers else None) for node in voters]
@@ -37,7 +41,7 @@ def system_topics(
     for name in names:
         replicas = place_replicas(PARTITIONS[name], factor, places, 0)
         assignments = tuple(_assignment(image, each) for each in replicas)
-        topics.append(CreateTopic(new_id(), name, assignments, CONFIGS, now_ms, internal=True))
+        topics.append(CreateTopic(make_id(), name, assignments, CONFIGS, now_ms, internal=True))
     return tuple(topics)
 
 

@@ -12,13 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from chronik.client.cluster import listed_brokers
 from chronik.client.connection import Connection
 from chronik.client.errors import ClientError
 from chronik.config import Address
 from chronik.console.agreement import compare_states
 from chronik.console.ask import NodeSilent, ask_group, ask_ready, ask_status
 from chronik.listeners import LISTENERS
-from chronik.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from chronik.testing.broker import Broker
 from chronik.testing.control import BrokerFailed
 from chronik.testing.links import Links
@@ -72,12 +72,8 @@ class ClusterNode(Broker):
 
     def listed_brokers(self) -> list[int]:
         """The brokers that this very node's Metadata API lists. Raises ClientError."""
-        connection = Connection(self.kafka, client_id="chronik-testing", timeout_s=ASK_SECONDS_MAX)
-        try:
-            request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
-            return sorted(broker.node_id for broker in connection.request(request, MetadataResponse).brokers)
-        finally:
-            connection.close()
+        with Connection(self.kafka, client_id="chronik-testing", timeout_s=ASK_SECONDS_MAX) as connection:
+            return listed_brokers(connection)
 
 
 class NodeAddresses(NamedTuple):

@@ -65,7 +65,7 @@ class _Converting:
         data.records = b""
         if self._size >= FETCH_RESPONSE_BYTES_MAX:
             return False  # the next fetch finds them
-        convert = partial(_converted, batches, self._magic, wanted.fetch_offset)
+        convert = partial(convert_down, batches, self._magic, first_offset=wanted.fetch_offset)
         try:
             data.records = await self._openings.run(convert, self._at_once, self._budget)
         except RecordsTooLarge as error:
@@ -86,7 +86,3 @@ class _Converting:
     def _fail(self, data: PartitionData, code: ErrorCode) -> None:
         data.error_code = code
         self.is_worth_telling = True
-
-
-def _converted(batches: bytes | memoryview, magic: int, first_offset: int, budget: Budget) -> bytes:
-    return convert_down(batches, magic, budget, first_offset=first_offset)

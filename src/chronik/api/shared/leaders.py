@@ -15,7 +15,7 @@ def partition_of(services: Services, topic: str | bytes, index: int) -> Partitio
     """By the topic's name or id."""
     image = services.image
     found = image.topics_by_id.get(topic) if isinstance(topic, bytes) else image.topics.get(topic)
-    return found.partitions[index] if found is not None and 0 <= index < len(found.partitions) else None
+    return found.partitions[index] if found is not None and found.has_partition(index) else None
 
 
 def gone_brokers(services: Services) -> Collection[int]:

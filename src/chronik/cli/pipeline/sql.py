@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from chronik.cli.arguments import BOOTSTRAP_VARIABLE, WrongInput, add_debug_argument, positive
-from chronik.client.cluster import DEFAULT_BOOTSTRAP
+from chronik.cli.arguments import WrongInput, add_bootstrap_argument, add_debug_argument, positive
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,13 +37,7 @@ def add_arguments(actions: Any) -> None:
     parser.set_defaults(run=run)
     parser.add_argument("statement", nargs="?", metavar="STATEMENT", help="SQL, as Spark takes it; - reads stdin")
     parser.add_argument("-f", "--file", metavar="FILE", help="statements, with ; between them")
-    parser.add_argument(
-        "-b",
-        "--bootstrap-server",
-        metavar="HOST:PORT",
-        default=os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP,
-        help=f"a broker to ask; also {BOOTSTRAP_VARIABLE} (now %(default)s)",
-    )
+    add_bootstrap_argument(parser)
     parser.add_argument("--table-root", metavar="DIR", default="tables", help="where tables are (default: %(default)s)")
     parser.add_argument("--format", choices=FORMATS, default="table", help="json: a line for each row")
     parser.add_argument("--json", action="store_const", dest="format", const="json", help="as --format json")
