@@ -13,7 +13,7 @@ from chronik.broker.requests.incoming import Incoming, IncomingRules
 from chronik.broker.requests.purgatory import RecordsArrived
 from chronik.clock import SystemClock
 from chronik.exchange import Hurry
-from chronik.files import FileCache, TwinFiles
+from chronik.files import FileCache
 from chronik.log.config import LogConfig
 from chronik.log.partition import PartitionLog
 from chronik.log.synced import SyncedOffsets
@@ -21,6 +21,7 @@ from chronik.metadata.records import Partition, Topic
 from chronik.protocol.batch import validate_produced
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.records import Record, encode_batch
+from tests.files.twin import TwinFiles
 
 PARTITION = Partition(replicas=(1, 2, 3), isr=(1, 2), leader=1)
 TOPIC = Topic(bytes(15) + b"\1", "topic", (PARTITION,), {}, 0)

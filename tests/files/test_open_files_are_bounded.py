@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from chronik.files import FileCache, RealFiles, TwinFiles
+from chronik.files import FileCache, RealFiles
 from chronik.files.cache import EVICTION_TRIES_MAX
+from tests.files.twin import TwinFiles
 
 
 def test_never_more_than_the_limit_are_open(tmp_path: Path) -> None:

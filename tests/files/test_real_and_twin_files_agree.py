@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from chronik.errors import DataFolderInUse, StorageFailed
-from chronik.files import FileSystem, RealFiles, TwinFiles, platform, read_file, remove_tree, write_atomically
+from chronik.files import FileSystem, RealFiles, platform, read_file, remove_tree, write_atomically
 from chronik.files.interface import folders_above
+from tests.files.twin import TwinFiles
 
 Make = Callable[[Path], FileSystem]
 

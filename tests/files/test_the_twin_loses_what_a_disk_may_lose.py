@@ -7,7 +7,8 @@ import errno
 import pytest
 
 from chronik.errors import StorageFailed
-from chronik.files import TwinFiles, read_file, write_atomically
+from chronik.files import read_file, write_atomically
+from tests.files.twin import TwinFiles
 
 SEEDS = range(300)
 

@@ -6,7 +6,6 @@ import pytest
 
 from chronik.clock import SystemClock
 from chronik.errors import StorageFailed
-from chronik.files.twin import TwinFiles
 from chronik.groups import machines
 from chronik.groups.classic.transitions import GroupState
 from chronik.groups.coordinator import GroupCoordinator
@@ -19,6 +18,7 @@ from chronik.groups.requests import (
 from chronik.metadata.commands.groups import UpdateConsumerGroup
 from chronik.metadata.stores.local_store import LocalStore
 from chronik.protocol.errors import ErrorCode, KafkaError
+from tests.files.twin import TwinFiles
 
 from .driving import (
     CONFIG,

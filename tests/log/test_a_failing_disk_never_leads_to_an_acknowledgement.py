@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from chronik.errors import StorageFailed
-from chronik.files import TwinFiles
+from tests.files.twin import TwinFiles
 
 from .script import check, new_promises, run_script
 from .world import World, batch

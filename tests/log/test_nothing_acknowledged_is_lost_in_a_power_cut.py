@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from chronik.clock import ManualClock
-from chronik.files import TwinFiles
+from tests.files.twin import TwinFiles
 from tests.long import count
 
 from .script import Node, Promise, check, check_node, new_promises, run_script, take_as_promised

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.files import TwinFiles
 from chronik.log.config import LogConfig
 from chronik.protocol.errors import ErrorCode, KafkaError
+from tests.files.twin import TwinFiles
 
 from .world import FOLDER, NOW_MS, World, batch, records_of, values_of
 

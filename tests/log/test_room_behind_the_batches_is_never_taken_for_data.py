@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from chronik.clock import ManualClock
-from chronik.files import RealFiles, TwinFiles
+from chronik.files import RealFiles
 from chronik.log.config import LogConfig
 from chronik.log.files.room import ROOM_BYTES_MAX, ROOM_BYTES_MIN, SMALL_SYNC_BYTES, Room
 from chronik.protocol.errors import CorruptRecords
+from tests.files.twin import TwinFiles
 
 from .script import new_promises, run_script
 from .world import NOW_MS, TOPIC_ID, World, batch, values_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from chronik.files import TwinFiles
 from chronik.log.synced import SLOT_BYTES, SyncedOffsets
+from tests.files.twin import TwinFiles
 
 PATH = "state/synced-offsets"
 A, B = b"a" * 16, b"b" * 16

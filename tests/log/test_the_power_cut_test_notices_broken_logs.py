@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 import pytest
 
-from chronik.files import TwinFiles
-from chronik.files.twin import TwinFile
 from chronik.log import recovery
 from chronik.log.compaction import Compaction
 from chronik.log.epochs import EpochHistory
@@ -17,6 +15,7 @@ from chronik.log.segments import Segments
 from chronik.log.swaps import Swaps
 from chronik.log.sync import SyncTicket
 from chronik.log.synced import SyncedOffsets
+from tests.files.twin import TwinFile, TwinFiles
 
 from .script import check, new_promises, run_script
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from chronik.files import RealFiles, TwinFiles
-from chronik.files.twin import TwinFile
+from chronik.files import RealFiles
 from chronik.log.config import LogConfig
 from chronik.log.partition import PartitionLog
 from chronik.protocol.batch import iter_batches, parse_header
 from chronik.protocol.errors import CorruptRecords, ErrorCode, KafkaError
+from tests.files.twin import TwinFile, TwinFiles
 
 from .world import FOLDER, NOW_MS, World, batch, records_of, values_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from chronik.clock import ManualClock
-from chronik.files import FileCache, FileSystem, TwinFiles
+from chronik.files import FileCache, FileSystem
 from chronik.log.appends import AppendInfo
 from chronik.log.config import LogConfig
 from chronik.log.partition import PartitionLog
@@ -14,6 +14,7 @@ from chronik.log.times import TimedBatch, TimedOffset, first_or_start
 from chronik.protocol.batch import iter_batches, validate_produced, verify_crc
 from chronik.protocol.budget import Budget
 from chronik.protocol.records import Record, encode_batch, iter_records
+from tests.files.twin import TwinFiles
 
 FOLDER = "topics/aaaaaaaaaaaaaaaaaaaaaa/0"
 TOPIC_ID = b"i" * 16

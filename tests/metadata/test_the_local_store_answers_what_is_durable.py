@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from chronik.errors import DataDamaged, InvariantBroken, StorageFailed
-from chronik.files import FileSystem, RealFiles, TwinFiles
+from chronik.files import FileSystem, RealFiles
 from chronik.metadata.commands.brokers import RegisterBroker
 from chronik.metadata.commands.cluster import AddNode, RemoveNode, SetFeatureLevel
 from chronik.metadata.commands.envelope import COMMAND_BYTES_MAX
@@ -23,6 +23,7 @@ from chronik.metadata.stores import local_store
 from chronik.metadata.stores.local_store import LocalStore
 from chronik.metadata.stores.store import MetadataStore, StoreClosed
 from chronik.protocol.errors import ErrorCode, KafkaError
+from tests.files.twin import TwinFiles
 
 from .world import assignment, recomputed, records_of, some_id
 

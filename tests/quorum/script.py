@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 from crc32c import crc32c
 
-from chronik.files import TwinFiles
 from chronik.quorum.storage import RaftStorage
 from chronik.raft.entries import Entry, EntryKind, HardState, SnapshotMetadata
 from chronik.raft.events import Persist, StoreChunk
 from chronik.raft.membership import Member, Membership
 from chronik.wal.records import encode_record
+from tests.files.twin import TwinFiles
 
 FOLDER = "raft"
 MEMBERSHIP = Membership((Member(1, b"1" * 16, True), Member(2, b"2" * 16, True)))

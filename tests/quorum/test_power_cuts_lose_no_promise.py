@@ -7,8 +7,8 @@ import errno
 import pytest
 
 from chronik.errors import StorageFailed
-from chronik.files import TwinFiles
 from chronik.quorum import storage as storage_module
+from tests.files.twin import TwinFiles
 from tests.long import SEED, count
 from tests.quorum.script import PowerCut, Script, found
 

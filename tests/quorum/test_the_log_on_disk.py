@@ -4,12 +4,12 @@ import pytest
 from crc32c import crc32c
 
 from chronik.errors import DataDamaged
-from chronik.files import TwinFiles
 from chronik.quorum import stored_entries
 from chronik.quorum.storage import RaftStorage
 from chronik.raft.entries import Entry, EntryKind, HardState, SnapshotMetadata
 from chronik.raft.events import Persist, SnapshotChunkWanted, StoreChunk
 from chronik.wal.records import encode_record
+from tests.files.twin import TwinFiles
 from tests.quorum.script import FOLDER, MEMBERSHIP, Script, found
 
 

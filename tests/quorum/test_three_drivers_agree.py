@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from chronik.errors import DataDamaged, StorageFailed
-from chronik.files import RealFiles, TwinFiles
+from chronik.files import RealFiles
 from chronik.quorum.forwarding import FORWARDS_UNDER_WAY_MAX
 from chronik.quorum.outcomes import DriverStopped, NotLeader, OutcomeUnknown, ProposalRefused, ReadTimedOut
 from chronik.raft.config import RaftConfig
@@ -18,6 +18,7 @@ from chronik.raft.entries import Entry
 from chronik.raft.events import Refusal
 from chronik.raft.membership import AddLearner, PromoteLearner, RemoveNode
 from chronik.raft.roles import Role
+from tests.files.twin import TwinFiles
 from tests.peers.talking import run, until
 from tests.quorum.cluster import Cluster, Node, running_cluster
 

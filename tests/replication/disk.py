@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chronik.files.interface import folder_of
-from chronik.files.twin import TwinFiles
 from chronik.files.twin_disk import Inode, NameChange
+
+from chronik.files.interface import folder_of
+from tests.files.twin import TwinFiles
 
 
 @dataclass(slots=True)

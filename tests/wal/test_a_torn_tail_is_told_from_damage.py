@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from chronik.errors import DataDamaged
-from chronik.files import TwinFiles
 from chronik.wal.log import WriteAheadLog, segment_path
 from chronik.wal.records import HEADER_BYTES, encode_record
+from tests.files.twin import TwinFiles
 
 FOLDER = "log"
 FIRST = segment_path(FOLDER, 1)

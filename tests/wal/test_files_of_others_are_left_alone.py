@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from chronik.files import TwinFiles
 from chronik.wal.log import WriteAheadLog
 from chronik.wal.snapshots import SnapshotWriter, newest_snapshot, remove_older_snapshots
+from tests.files.twin import TwinFiles
 
 FOLDER = "log"
 STRANGERS = [

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from chronik.errors import StorageFailed
-from chronik.files import TwinFiles
 from chronik.wal.log import WriteAheadLog
 from chronik.wal.snapshots import SnapshotWriter, newest_snapshot, read_snapshot, remove_older_snapshots
+from tests.files.twin import TwinFiles
 
 FOLDER = "log"
 

@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 
 from chronik.errors import DataDamaged, InvariantBroken
-from chronik.files import RealFiles, TwinFiles
+from chronik.files import RealFiles
 from chronik.wal import snapshots
 from chronik.wal.snapshots import SnapshotWriter, newest_snapshot, read_snapshot, remove_older_snapshots, snapshot_path
+from tests.files.twin import TwinFiles
 
 FOLDER = "log"
 

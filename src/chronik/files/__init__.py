@@ -1,4 +1,4 @@
-"""Files as the logs see them: an interface, the real disk, and a twin that loses what a disk may lose."""
+"""Files as the logs see them: an interface, and the real disk. Its twin, which loses things, is in `tests/files`."""
 
 from chronik.files.cache import OPEN_FILES_MAX_DEFAULT, FileCache
 from chronik.files.interface import (
@@ -13,7 +13,6 @@ from chronik.files.interface import (
     write_atomically,
 )
 from chronik.files.real import RealFiles
-from chronik.files.twin import TwinFiles
 
 __all__ = [
     "OPEN_FILES_MAX_DEFAULT",
@@ -23,7 +22,6 @@ __all__ = [
     "FileSystem",
     "Lock",
     "RealFiles",
-    "TwinFiles",
     "folder_of",
     "folders_above",
     "read_file",

@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from chronik.errors import DataFolderInUse, StorageFailed
 from chronik.files.interface import Buffer, folder_of, folders_above
-from chronik.files.twin_disk import Change, Inode, NameChange, survivors
+from tests.files.twin_disk import Change, Inode, NameChange, survivors
 
 
 class TwinFiles:
