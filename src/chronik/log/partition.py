@@ -1,9 +1,9 @@
 """One partition on disk.
 
 Everything here is done by one thread and waits for no sync: what is appended can be read at once and is durable when a
-ticket of `begin_sync` that was given out later has run and `complete_sync` has taken it back. Deleting works the same
-way: it moves the log's start, which the next sync stores, and files go when that is durable. Only truncation, which a
-follower does before it may go on, waits for the disk.
+later ticket of `begin_sync` has run and `complete_sync` has taken it back. Deleting works the same way: it moves the
+log's start, which the next sync stores, and files are removed when that is durable. Only truncation, which a follower
+does before it may go on, waits for the disk.
 
 After StorageFailed the file system takes no more writes, so no later sync can succeed: the node above must stop.
 """
@@ -75,13 +75,13 @@ class PartitionLog:
         """Use `open`."""
         self.folder = folder
         self.config = config
-        """Another one may be set: it holds for what is written, deleted and compacted from then on."""
+        """May be replaced: the new one holds for what is written, deleted and compacted from then on."""
         self.epochs = recovered.epochs
         self.log_start_offset = recovered.log_start_offset
         self.log_end_offset = recovered.log_end_offset
         self.synced_offset = recovered.log_end_offset
         self.missing_from = recovered.missing_from
-        """From here on the disk had lost what was synced once, when the log was opened: those offsets stay empty,
+        """The offset from which on the disk had lost synced records when the log was opened: those offsets stay empty,
         unless the log is cut there and filled again by replication."""
         self.missing_end = recovered.log_end_offset
         self._files = files
@@ -109,7 +109,7 @@ class PartitionLog:
         *,
         lower_recovery_point: Callable[[int], None] = _cannot_lower,
     ) -> PartitionLog:
-        """Brings the folder into order; a folder that is not there is an empty log and costs nothing.
+        """Recovers the folder and returns its log; a folder that does not exist is an empty log and costs nothing.
 
         `recovery_point` is the synced offset that was last recorded (see `SyncedOffsets`). `lower_recovery_point` must
         have recorded a lower one durably when it returns.
@@ -123,7 +123,7 @@ class PartitionLog:
 
     @property
     def is_lost(self) -> bool:
-        """Whether nothing is left of what was synced once: its folder is gone, or all segments in it."""
+        """Whether nothing is left of what was once synced: its folder is gone, or all segments in it."""
         return self.missing_from is not None and self.log_start_offset == self.log_end_offset
 
     @property
@@ -183,7 +183,7 @@ class PartitionLog:
     def append_as_follower(self, buffer: Buffer) -> AppendInfo | None:
         """Writes batches as the leader sent them, if they are whole, undamaged and continue the log.
 
-        Raises CorruptRecords, and then nothing was written. None when there is no batch.
+        Raises CorruptRecords, and then nothing was written. Returns None when there is no batch.
         """
         headers, epochs = check_replicated(buffer, self.log_end_offset, self.epochs.latest_epoch)
         if not headers:
@@ -224,11 +224,10 @@ class PartitionLog:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, up_to_offset: int, *, min_one_batch: bool = True) -> memoryview:
-        """Whole batches from the one that contains `offset` on, none of them reaching beyond `up_to_offset`.
+        """Returns whole batches from the one that contains `offset` on, none of them reaching beyond `up_to_offset`.
 
-        At most `max_bytes`, but with `min_one_batch` the first batch is returned however large it is. Raises
-        OFFSET_OUT_OF_RANGE; CorruptRecords when the batch that is asked for is damaged. Damage behind it ends the read
-        before it.
+        There are at most `max_bytes`, but with `min_one_batch` the first batch is returned however large it is. Raises
+        OFFSET_OUT_OF_RANGE, or CorruptRecords when the batch with `offset` is damaged. Later damage only ends the read.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -241,20 +240,20 @@ class PartitionLog:
         return segment.read(offset, max_bytes, up_to_offset, self.epochs, min_one_batch=min_one_batch)
 
     def batch_for_timestamp(self, timestamp: int, start_offset: int) -> TimedBatch | None:
-        """Where the first record is that is not older than `timestamp`, nor deleted, nor below `start_offset`."""
+        """Returns where the first record is that is not older than `timestamp`, deleted or below `start_offset`."""
         start_offset = max(start_offset, self.log_start_offset)
         return times.batch_not_before(self._segments.all, self.epochs, timestamp, start_offset)
 
     def batch_with_max_timestamp(self, start_offset: int) -> TimedBatch | None:
-        """Where the first record is that has the largest timestamp of all."""
+        """Returns where the first record with the largest timestamp of all is."""
         return times.batch_with_max(self._segments.all, self.epochs, max(start_offset, self.log_start_offset))
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch not above `epoch`, and where it ends; (-1, -1) when unknown."""
+        """Returns the largest epoch not above `epoch`, and where it ends; (-1, -1) when unknown."""
         return self.epochs.end_offset(epoch, self.log_end_offset)
 
     def forget_unused_epochs(self) -> None:
-        """Epochs in which this node led and wrote nothing: their offsets are another leader's to fill."""
+        """Forgets epochs in which this node led and wrote nothing: another leader will fill their offsets."""
         invariant(not self.epochs.drop_from(self.log_end_offset), "an epoch without batches was stored")
 
     # -- syncing ------------------------------------------------------------------------------------------------------
@@ -268,7 +267,7 @@ class PartitionLog:
         return self._ticket is not None
 
     def begin_sync(self) -> SyncTicket | None:
-        """What to sync now; None when everything is. One ticket at a time."""
+        """Returns what to sync now; None when everything is synced. One ticket at a time."""
         self._segments.reserve_room(self.config.segment_bytes)
         return self._begin_sync()
 
@@ -281,7 +280,7 @@ class PartitionLog:
         return self._ticket
 
     def complete_sync(self, ticket: SyncTicket) -> None:
-        """The ticket has run: what it covers is on disk."""
+        """Takes back a ticket that has run: what it covers is on disk."""
         invariant(self._ticket is ticket, "a sync is completed that was not begun")
         self._ticket = None
         self._unsynced.complete(ticket)
@@ -290,7 +289,7 @@ class PartitionLog:
         self._segments.drop_before(self._marks.start.stored or 0, self.config.file_delete_delay_ms)
 
     def sync(self) -> None:
-        """All at once, waiting for the disk."""
+        """Syncs everything, waiting for the disk."""
         ticket = self._begin_sync()
         if ticket is not None:
             ticket.run()
@@ -314,7 +313,7 @@ class PartitionLog:
     # -- deleting and compacting --------------------------------------------------------------------------------------
 
     def delete_records_before(self, offset: int) -> int:
-        """Moves the log's start, durably with the next sync; returns it. Raises OFFSET_OUT_OF_RANGE."""
+        """Moves the log's start, durably with the next sync, and returns it. Raises OFFSET_OUT_OF_RANGE."""
         if offset > self.log_end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         self.log_start_offset = max(self.log_start_offset, offset)
@@ -322,7 +321,7 @@ class PartitionLog:
         return self.log_start_offset
 
     def apply_retention(self, now_ms: int, up_to_offset: int | None = None) -> int:
-        """Moves the log's start over segments that are too old or too many; returns how many. They go with a sync.
+        """Moves the log's start past segments that are too old or too many; returns how many. A sync removes them.
 
         `up_to_offset` is the high watermark: what is above it stays. Also forgets producers that have expired.
         """
@@ -341,7 +340,7 @@ class PartitionLog:
         return len(deletable)
 
     def begin_compaction(self, now_ms: int, up_to_offset: int | None = None) -> Compaction | None:
-        """A compaction to be run elsewhere, and then completed; None when there is not enough to do.
+        """Returns a compaction to be run elsewhere, and then completed; None when there is not enough to do.
 
         `up_to_offset` is the high watermark: only what is below it, synced and in closed segments is compacted.
         """
@@ -361,7 +360,7 @@ class PartitionLog:
         )
 
     def complete_compaction(self, compaction: Compaction) -> bool:
-        """Readers see the compacted segments from now on; the next syncs exchange the files. False when the log was
+        """Lets readers see the compacted segments; the next syncs exchange the files. Returns False when the log was
         truncated or lost segments meanwhile: then what was not exchanged stays as it is."""
         if compaction.truncations != self._truncations or not self._segments.exchange(compaction):
             compaction.discard()

@@ -92,7 +92,7 @@ class Writes:
     # ------------------------------------------------------------------------------------------------------ messages
 
     def hold(self, message: AnyMessage, promise: Promise, term: int, vote: int) -> None:
-        """Keeps the message until its promise is durable: by the next write, or by the outstanding one if it has it all."""
+        """Keeps it until its promise is durable: with the next write, or with the outstanding one if it has it all."""
         is_term_only = promise is Promise.TERM
         is_in_next = self._is_term_pending(term, vote) if is_term_only else self._is_anything_pending(term, vote)
         self._held.append((self.next_sequence if is_in_next else self._outstanding_sequence, message))
