@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from chronik.errors import ConfigError
 from chronik.listeners import ADVERTISED, LISTENERS, PLAINTEXT, ListenerConfig, named_listeners, one_listener
-from chronik.listeners import VALUE_LETTERS_MAX as VALUE_LETTERS_MAX
+from chronik.listeners import VALUE_CHARACTERS_MAX as VALUE_CHARACTERS_MAX
 from chronik.listeners import Address as Address
 from chronik.shown import shortened
 
@@ -128,7 +128,7 @@ def _merge(config: NodeConfig, values: Mapping[str, Any], source: str) -> NodeCo
 
 def _shown(key: str, value: Any) -> str:
     """A wrong value without what nobody may see. In TOML a secret that stands below [[peers]] belongs to a peer."""
-    return shortened(repr(_redacted(key, value)), VALUE_LETTERS_MAX)
+    return shortened(repr(_redacted(key, value)), VALUE_CHARACTERS_MAX)
 
 
 def _redacted(key: str, value: Any) -> Any:

@@ -126,7 +126,7 @@ midst of a batch."""
 RECORD_ERRORS_MAX = 1000
 """Records of one batch that are named when it is refused for them: the answer must not grow with what was in it."""
 
-TOPIC_NAME_LETTERS_MAX = 249
+TOPIC_NAME_CHARACTERS_MAX = 249
 """Kafka's own: a topic name and a partition number must fit a file name."""
 
 PARTITIONS_PER_REQUEST_MAX = 10_000

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from chronik.errors import ConfigError
 from chronik.shown import shortened
 
-VALUE_LETTERS_MAX: Final = 200
+VALUE_CHARACTERS_MAX: Final = 200
 """Of a wrong value that is repeated in an error."""
 
 
@@ -143,4 +143,4 @@ def _names(listeners: Mapping[str, Address]) -> str:
 
 
 def _wrong(key: str, value: str, expected: str) -> ConfigError:
-    return ConfigError(f"broker: {key} = {shortened(repr(value), VALUE_LETTERS_MAX)}: expected {expected}")
+    return ConfigError(f"broker: {key} = {shortened(repr(value), VALUE_CHARACTERS_MAX)}: expected {expected}")

@@ -14,17 +14,17 @@ from chronik.shown import escaped, escaped_lines, shortened
 
 FORMAT: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
-ARGUMENT_LETTERS_MAX: Final = 400
+ARGUMENT_CHARACTERS_MAX: Final = 400
 """Of a name, a reason or an error in a line. Names of topics have 249 at most, others up to 32,767."""
 
-LINE_LETTERS_MAX: Final = 4_000
+LINE_CHARACTERS_MAX: Final = 4_000
 
-TRACEBACK_LETTERS_MAX: Final = 16_000
+TRACEBACK_CHARACTERS_MAX: Final = 16_000
 
-TRACEBACK_END_LETTERS: Final = 2_000
+TRACEBACK_END_CHARACTERS: Final = 2_000
 """Where a traceback is cut, it is in its middle: what happened stands at the end."""
 
-TRACEBACK_LINE_LETTERS_MAX: Final = 1_000
+TRACEBACK_LINE_CHARACTERS_MAX: Final = 1_000
 """So that of an error that quotes much the beginning is within the end, too."""
 
 BURST_LINES_MAX: Final = 50
@@ -46,7 +46,7 @@ class LogFormatter(logging.Formatter):
         super().__init__(FORMAT)
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        record.message = shortened(escaped(_message(record)), LINE_LETTERS_MAX)
+        record.message = shortened(escaped(_message(record)), LINE_CHARACTERS_MAX)
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:
@@ -78,19 +78,19 @@ class _Cut:
         self._value = value
 
     def __str__(self) -> str:
-        return shortened(str(self._value), ARGUMENT_LETTERS_MAX)
+        return shortened(str(self._value), ARGUMENT_CHARACTERS_MAX)
 
     def __repr__(self) -> str:
-        return shortened(repr(self._value), ARGUMENT_LETTERS_MAX)
+        return shortened(repr(self._value), ARGUMENT_CHARACTERS_MAX)
 
 
 def _indented(text: str) -> str:
-    lines = [shortened(line, TRACEBACK_LINE_LETTERS_MAX) for line in escaped_lines(text).split("\n")]
+    lines = [shortened(line, TRACEBACK_LINE_CHARACTERS_MAX) for line in escaped_lines(text).split("\n")]
     indented = TRACEBACK_INDENT + f"\n{TRACEBACK_INDENT}".join(lines)
-    if len(indented) <= TRACEBACK_LETTERS_MAX:
+    if len(indented) <= TRACEBACK_CHARACTERS_MAX:
         return indented
-    beginning = shortened(indented[:-TRACEBACK_END_LETTERS], TRACEBACK_LETTERS_MAX - TRACEBACK_END_LETTERS)
-    return f"{beginning}\n{TRACEBACK_INDENT}…{indented[-TRACEBACK_END_LETTERS:]}"
+    beginning = shortened(indented[:-TRACEBACK_END_CHARACTERS], TRACEBACK_CHARACTERS_MAX - TRACEBACK_END_CHARACTERS)
+    return f"{beginning}\n{TRACEBACK_INDENT}…{indented[-TRACEBACK_END_CHARACTERS:]}"
 
 
 class _Kind:
@@ -150,7 +150,7 @@ class ModeratingHandler(logging.StreamHandler[TextIO]):
             kind = self._kinds.pop(key)
             name, message = key
             text = "%d lines more like this one within %.0f s: %s"
-            arguments = (kind.left_out, BURST_SECONDS, shortened(message, ARGUMENT_LETTERS_MAX))
+            arguments = (kind.left_out, BURST_SECONDS, shortened(message, ARGUMENT_CHARACTERS_MAX))
             super().emit(logging.LogRecord(name, logging.WARNING, "", 0, text, arguments, None))
 
 

@@ -29,11 +29,11 @@ def escaped_lines(text: str) -> str:
     return _UNSHOWN_IN_LINES.sub(_as_python_writes_it, text)
 
 
-def shortened(text: str, letters_max: int) -> str:
+def shortened(text: str, characters_max: int) -> str:
     """The beginning, and how much more there is."""
-    if len(text) <= letters_max:
+    if len(text) <= characters_max:
         return text
-    return f"{text[:letters_max]}… ({len(text) - letters_max:,} letters more)"
+    return f"{text[:characters_max]}… ({len(text) - characters_max:,} characters more)"
 
 
 def json_text(value: Any, *, indent: int | None = None, **how: Any) -> str:

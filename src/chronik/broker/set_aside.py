@@ -30,7 +30,7 @@ DELETED_KEPT_MS: Final = 7 * 24 * 3600 * 1000
 """How long the folder of a topic that was deleted while the node was away is kept: as long as records are by default,
 for an operator who finds that the deletion was a mistake."""
 
-_ID_LETTERS: Final = 22
+_ID_CHARACTERS: Final = 22
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -48,14 +48,14 @@ class Name(NamedTuple):
 def parse_name(name: str) -> Name | None:
     """Returns None when it is not a name that this module gives. What follows "~" only tells equal names apart."""
     name = name.partition("~")[0]
-    index = name[_ID_LETTERS + 1 :]
+    index = name[_ID_CHARACTERS + 1 :]
     try:
-        topic_id = parse_id(name[:_ID_LETTERS])
+        topic_id = parse_id(name[:_ID_CHARACTERS])
     except ValueError:
         return None
-    if len(name) == _ID_LETTERS:
+    if len(name) == _ID_CHARACTERS:
         return Name(topic_id, None)
-    return Name(topic_id, index) if name[_ID_LETTERS] == "-" and index.isdigit() else None
+    return Name(topic_id, index) if name[_ID_CHARACTERS] == "-" and index.isdigit() else None
 
 
 class SetAside:
@@ -94,7 +94,7 @@ class SetAside:
         source = f"{UNKNOWN_FOLDER}/{name}"
         for index in self._files.list_folder(source):
             if index.isdigit() and int(index) in partitions:
-                self._bring_back(f"{source}/{index}", f"{TOPICS_FOLDER}/{name[:_ID_LETTERS]}/{index}")
+                self._bring_back(f"{source}/{index}", f"{TOPICS_FOLDER}/{name[:_ID_CHARACTERS]}/{index}")
         if not [index for index in self._files.list_folder(source) if index != MARK_FILE]:
             self._files.remove(f"{source}/{MARK_FILE}")
             self._files.remove_folder(source)

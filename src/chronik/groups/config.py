@@ -14,7 +14,7 @@ MEMBER_BYTES_MAX: Final = 1 << 20
 GROUP_BYTES_MAX: Final = 8 << 20
 """Protocols and assignments of one group: half of what a command of the metadata log may have."""
 
-MEMBER_ID_PREFIX_LETTERS_MAX: Final = 255
+MEMBER_ID_PREFIX_CHARACTERS_MAX: Final = 255
 """What a member id shows of the client's name. A string of Kafka's protocol has 32,767 bytes: a whole name of that
 length would leave no room for the rest of the id, and the answer could not be sent."""
 
@@ -69,7 +69,7 @@ class GroupConfig:
     rebalances where many members start together."""
     new_member_join_timeout_ms: int = 300_000
     """Kafka's constant: a new member whose client went away while its join was parked is dropped after this."""
-    offset_metadata_letters_max: int = 4096
+    offset_metadata_characters_max: int = 4096
     """`offset.metadata.max.bytes`; Kafka counts letters in spite of the name, and so do we."""
     offsets_retention_ms: int = 7 * 24 * 3600 * 1000
     """`offsets.retention.minutes`"""
@@ -94,7 +94,7 @@ _KAFKA_NAMES: Final = {
     "group.max.session.timeout.ms": ("max_session_timeout_ms", 1, 1),
     "group.max.size": ("max_size", 1, 1),
     "group.initial.rebalance.delay.ms": ("initial_rebalance_delay_ms", 1, 0),
-    "offset.metadata.max.bytes": ("offset_metadata_letters_max", 1, 0),
+    "offset.metadata.max.bytes": ("offset_metadata_characters_max", 1, 0),
     "offsets.retention.minutes": ("offsets_retention_ms", 60_000, 1),
     "offsets.retention.check.interval.ms": ("offsets_retention_check_interval_ms", 1, 1),
 }

@@ -206,7 +206,7 @@ class CommitBatch:
 
 def refusal_of_offset(offset: OffsetToCommit, config: GroupConfig) -> ErrorCode:
     """NONE when it may be committed."""
-    is_too_large = offset.metadata is not None and len(offset.metadata) > config.offset_metadata_letters_max
+    is_too_large = offset.metadata is not None and len(offset.metadata) > config.offset_metadata_characters_max
     return ErrorCode.OFFSET_METADATA_TOO_LARGE if is_too_large else ErrorCode.NONE
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from chronik.limits import TOPIC_NAME_LETTERS_MAX
+from chronik.limits import TOPIC_NAME_CHARACTERS_MAX
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 """The leaders of its partitions are the coordinators of the groups that fall into them."""
@@ -26,8 +26,8 @@ def name_fault(name: str) -> str | None:
         return "the topic name is empty"
     if name in (".", ".."):
         return "the topic name cannot be '.' or '..'"
-    if len(name) > TOPIC_NAME_LETTERS_MAX:
-        return f"the topic name is longer than {TOPIC_NAME_LETTERS_MAX} letters"
+    if len(name) > TOPIC_NAME_CHARACTERS_MAX:
+        return f"the topic name is longer than {TOPIC_NAME_CHARACTERS_MAX} letters"
     if not _LEGAL_NAME.fullmatch(name):
         return f"the topic name {name!r} has letters other than ASCII letters and digits, '.', '_' and '-'"
     return None

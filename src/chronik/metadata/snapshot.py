@@ -35,7 +35,7 @@ FEATURE_TAG: Final = 5
 CHUNK_RECORDS: Final = 1000
 """Records per chunk. One takes 2 to 3 µs to hash and encode, so a chunk holds the loop for about 3 ms."""
 
-LETTERS_PER_RECORD: Final = 500
+CHARACTERS_PER_RECORD: Final = 500
 """What members and configs bring counts too: so many letters take as long as a record. It also keeps every chunk far
 below what a record of the write-ahead log may hold."""
 
@@ -187,7 +187,7 @@ def _entries(frozen: FrozenImage) -> Iterator[Weighed]:
         yield from _topic_entries(topic)
     yield from ((GroupEntry(group), _weight_of_group(group)) for group in frozen.groups.values())
     for group_id, configs in frozen.group_configs.items():
-        yield GroupConfigEntry(group_id, dict(configs)), 1 + len(group_id) // LETTERS_PER_RECORD
+        yield GroupConfigEntry(group_id, dict(configs)), 1 + len(group_id) // CHARACTERS_PER_RECORD
     for group_id, topics in frozen.offsets.items():
         for name, offsets in topics.items():
             yield from _offset_entries(group_id, name, offsets)
@@ -205,7 +205,7 @@ def _topic_entries(topic: Topic) -> Iterator[Weighed]:
 
 
 def _weight_of_configs(topic: Topic) -> int:
-    return 1 + sum(len(key) + len(value) for key, value in topic.configs.items()) // LETTERS_PER_RECORD
+    return 1 + sum(len(key) + len(value) for key, value in topic.configs.items()) // CHARACTERS_PER_RECORD
 
 
 def _weight_of_group(group: Group) -> int:
@@ -213,7 +213,7 @@ def _weight_of_group(group: Group) -> int:
         len(member.assignment) + sum(len(name) + len(metadata) for name, metadata in member.protocols)
         for member in group.members
     )
-    return 1 + len(group.members) + letters // LETTERS_PER_RECORD
+    return 1 + len(group.members) + letters // CHARACTERS_PER_RECORD
 
 
 def _offset_entries(group_id: str, topic: str, offsets: Mapping[int, CommittedOffset]) -> Iterator[Weighed]:

@@ -16,7 +16,7 @@ from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import (
     GROUP_BYTES_MAX,
     MEMBER_BYTES_MAX,
-    MEMBER_ID_PREFIX_LETTERS_MAX,
+    MEMBER_ID_PREFIX_CHARACTERS_MAX,
     PENDING_MEMBERS_MAX,
     GroupConfig,
 )
@@ -105,7 +105,7 @@ def _join_without_id(group: GroupCore, event: JoinAsked) -> None:
 
 
 def _new_id(event: JoinAsked, name: str) -> str:
-    return f"{name[:MEMBER_ID_PREFIX_LETTERS_MAX]}-{event.unique}"
+    return f"{name[:MEMBER_ID_PREFIX_CHARACTERS_MAX]}-{event.unique}"
 
 
 def _give_id(group: GroupCore, event: JoinAsked, member_id: str) -> None:

@@ -47,7 +47,7 @@ REBALANCE_CAN_START_IN: Final = frozenset(
 HISTORY_LENGTH_MAX: Final = 32
 """Steps kept for the story an illegal transition tells: enough for the last ten rebalances."""
 
-REASON_LETTERS_MAX: Final = 500
+REASON_CHARACTERS_MAX: Final = 500
 """Clients say why they join, in up to 32,767 bytes: the history keeps what fits a line of the log."""
 
 
@@ -83,7 +83,7 @@ class Lifecycle:
 
     def move(self, target: GroupState, generation: int, reason: str) -> None:
         """Raises IllegalTransition."""
-        step = Step(generation, self.state, target, reason[:REASON_LETTERS_MAX])
+        step = Step(generation, self.state, target, reason[:REASON_CHARACTERS_MAX])
         if (self.state, target) not in TRANSITIONS:
             raise IllegalTransition(self._group_id, step, list(self.history))
         self.history.append(step)

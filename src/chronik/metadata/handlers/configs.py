@@ -11,7 +11,7 @@ from chronik.protocol.errors import ErrorCode
 CONFIG_KEYS_MAX: Final = 1000
 """Per topic or broker. Kafka has about 30 per topic and 250 per broker."""
 
-CONFIG_LETTERS_MAX: Final = 64 * 1024
+CONFIG_CHARACTERS_MAX: Final = 64 * 1024
 """Keys and values of one topic or broker together: they travel in every snapshot and every DescribeConfigs."""
 
 
@@ -29,6 +29,6 @@ def changed_configs(
 def checked_configs(configs: Mapping[str, str]) -> dict[str, str]:
     if len(configs) > CONFIG_KEYS_MAX:
         raise Rejected(ErrorCode.INVALID_CONFIG, f"more than {CONFIG_KEYS_MAX} configs")
-    if sum(len(key) + len(value) for key, value in configs.items()) > CONFIG_LETTERS_MAX:
-        raise Rejected(ErrorCode.INVALID_CONFIG, f"configs of more than {CONFIG_LETTERS_MAX} letters")
+    if sum(len(key) + len(value) for key, value in configs.items()) > CONFIG_CHARACTERS_MAX:
+        raise Rejected(ErrorCode.INVALID_CONFIG, f"configs of more than {CONFIG_CHARACTERS_MAX} letters")
     return dict(sorted(configs.items()))
