@@ -115,7 +115,7 @@ def test_a_snapshot_that_was_altered_is_never_loaded() -> None:
         decode_snapshot([chunk.replace(b"orders", b"0rders")])
     with pytest.raises(DataDamaged, match="does not know"):
         decode_snapshot([chunk[:-1]])
-    with pytest.raises(DataDamaged, match="without a head"):
+    with pytest.raises(DataDamaged, match="has no head"):
         decode_snapshot([])
 
 

@@ -3,9 +3,8 @@
 A command carries all that its effect depends on: ids are chosen and times are read before it is proposed, so that
 every node that applies it ends in the same state. On disk and between nodes it is MessagePack: `[kind, field, ...]`.
 
-Kinds are forever: a kind is never reused or given another meaning. A field may be added only at the end and with a
-default, and is named in `levels`; a node that does not know the field, or the kind, raises `UnknownCommand` and stops
-rather than guess.
+A kind is never reused or given another meaning. A field may be added only at the end and with a default, and is named
+in `levels`; a node that does not know the field, or the kind, raises `UnknownCommand` and stops rather than guess.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from chronik.errors import ChronikError
 from chronik.metadata.levels import written
 
 NO_LEADER: Final = -1
-"""A partition whose in-sync replicas are all away."""
+"""The leader of a partition whose in-sync replicas are all away."""
 
 NO_EPOCH: Final = -1
 """Not fenced: the command holds whatever the current epoch is."""
 
 CLUSTER_DEFAULT: Final = -1
-"""The broker id under which configs stand that hold for every broker."""
+"""The broker id under which configs for all brokers are kept."""
 
 COMMAND_BYTES_MAX: Final = 16 * 1024 * 1024
 """Room for 3,000 topics of 30 partitions in one command; small enough to travel between nodes in one frame."""
@@ -38,7 +37,7 @@ PARTITIONS_PER_COMMAND_MAX: Final = 1000
 """Partitions that one command reassigns or elects leaders for: some 5 ms to apply."""
 
 SET_FEATURE_LEVEL_TAG: Final = 4
-"""By which it is known without knowing the rest: a node asks which level a log is at before it reads it."""
+"""The tag by which it is found without knowing the rest: a node looks which level a log is at before it reads it."""
 
 BrokerId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Id = Annotated[bytes, Meta(min_length=16, max_length=16)]
@@ -73,14 +72,14 @@ class Base(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
 
 class CreateCluster(Base, frozen=True, tag=1):
-    """The first command of all: gives the cluster its id. Refused when it has one."""
+    """Gives the cluster its id: the very first command. It is refused when there is an id already."""
 
     cluster_id: Annotated[str, Meta(min_length=1, max_length=64)]
     time_ms: TimeMs
 
 
 class AddNode(Base, frozen=True, tag=2):
-    """A Raft member; adding a known one changes its address."""
+    """Adds a Raft member; adding a known one changes its address."""
 
     node_id: BrokerId
     host: str
@@ -93,14 +92,14 @@ class RemoveNode(Base, frozen=True, tag=3):
 
 
 class SetFeatureLevel(Base, frozen=True, tag=SET_FEATURE_LEVEL_TAG):
-    """Level 0 takes the feature away. What the level of the cluster is, and may become: see `levels`."""
+    """Level 0 removes the feature. `levels` says what the level of the cluster is, and may become."""
 
     name: str
     level: Annotated[int, Meta(ge=0, le=2**15 - 1)]
 
 
 class AllocateProducerIds(Base, frozen=True, tag=5):
-    """A block of ids for one broker; the result's `value` is the first of them."""
+    """Allocates a block of ids for one broker; the result's `value` is the first of them."""
 
     broker_id: BrokerId
     broker_epoch: int
@@ -122,9 +121,9 @@ class RegisterBroker(Base, frozen=True, tag=10):
     """A broker has started. The result's `value` is its broker epoch: the log index of the registration.
 
     A new incarnation may have lost what it had not synced, so the leader epoch of every partition it led goes up: the
-    same epoch and offset never hold different data. Unless it `is_durable`, and had synced whatever it acknowledged, it
-    leaves every ISR that has other members, too. `host` and `port` are those of its main listener. Without `listeners`
-    that is the only one, and called PLAINTEXT.
+    same epoch and offset never hold different data. It also leaves every ISR that has other members, unless it
+    `is_durable`, which means that it had synced whatever it acknowledged. `host` and `port` are those of its main
+    listener. Without `listeners` that is the only one, and called PLAINTEXT.
     """
 
     broker_id: BrokerId
@@ -136,7 +135,7 @@ class RegisterBroker(Base, frozen=True, tag=10):
     is_durable: bool = False
     listeners: tuple[Endpoint, ...] = ()
     levels: tuple[Level, Level] = (1, 1)
-    """The lowest and the highest that it supports: see `levels`."""
+    """The lowest and the highest level that it supports: see `levels`."""
 
 
 class UpdateBrokerStatus(Base, frozen=True, tag=11):
@@ -153,7 +152,7 @@ class RemoveBroker(Base, frozen=True, tag=12):
 
 
 class UpdateBrokerConfig(Base, frozen=True, tag=13):
-    """Dynamic configs of one broker, or of all (`CLUSTER_DEFAULT`). `replace` drops every key that is not set."""
+    """Changes dynamic configs of one broker, or of all (`CLUSTER_DEFAULT`). `replace` drops keys that are not set."""
 
     broker_id: Annotated[int, Meta(ge=-1, le=2**31 - 1)]
     set: dict[str, str] = {}
@@ -171,7 +170,7 @@ class PartitionAssignment(Part, frozen=True):
 
 
 class CreateTopic(Base, frozen=True, tag=20):
-    """A topic with its partitions, replicas and leaders, all at once or not at all."""
+    """Creates a topic with its partitions, replicas and leaders, all at once or not at all."""
 
     topic_id: Id
     name: str
@@ -182,19 +181,19 @@ class CreateTopic(Base, frozen=True, tag=20):
 
 
 class CreateTopics(Base, frozen=True, tag=21):
-    """Each topic stands or falls alone: `failures` name those that fell."""
+    """Creates topics, each of which succeeds or fails alone: `failures` names those that failed."""
 
     topics: tuple[CreateTopic, ...]
 
 
 class DeleteTopic(Base, frozen=True, tag=22):
-    """Takes the offsets that groups committed for the topic with it."""
+    """Deletes a topic, and the offsets that groups committed for it."""
 
     topic_id: Id
 
 
 class UpdateTopicConfig(Base, frozen=True, tag=23):
-    """`replace` drops every key that is not set."""
+    """Changes configs of a topic. `replace` drops every key that is not set."""
 
     topic_id: Id
     set: dict[str, str] = {}
@@ -203,7 +202,7 @@ class UpdateTopicConfig(Base, frozen=True, tag=23):
 
 
 class CreatePartitions(Base, frozen=True, tag=24):
-    """`partition_count` is the number of partitions that the proposer saw; refused when it has changed since."""
+    """Adds partitions. It is refused when `partition_count`, the number that the proposer saw, has changed since."""
 
     topic_id: Id
     partition_count: PartitionIndex
@@ -220,7 +219,7 @@ class AssignPartition(Base, frozen=True, tag=25):
 
 
 class SetPartitionLeader(Base, frozen=True, tag=26):
-    """`unclean` lets a replica outside the ISR lead, which then is the whole ISR."""
+    """Makes a replica the leader. `unclean` allows one outside the ISR, which then is the whole ISR."""
 
     topic_id: Id
     partition: PartitionIndex
@@ -235,7 +234,7 @@ class IsrMember(Part, frozen=True):
 
 
 class IsrChange(Part, frozen=True):
-    """Holds only while leader epoch and partition epoch are those the leader saw."""
+    """Is applied only if leader epoch and partition epoch are still those that the leader saw."""
 
     topic_id: Id
     partition: PartitionIndex
@@ -245,7 +244,7 @@ class IsrChange(Part, frozen=True):
 
 
 class UpdateISR(Base, frozen=True, tag=27):
-    """What a leader wants its ISRs to be; each change stands or falls alone."""
+    """What a leader wants its ISRs to be; each change succeeds or fails alone."""
 
     broker_id: BrokerId
     broker_epoch: int
@@ -261,13 +260,13 @@ class OffsetCheckpoint(Part, frozen=True):
 
 
 class UpdatePartitionOffset(Base, frozen=True, tag=28):
-    """High watermarks and log starts, now and then (never once per produce); each stands or falls alone."""
+    """Writes down high watermarks and log starts, now and then (never per produce); each succeeds or fails alone."""
 
     checkpoints: tuple[OffsetCheckpoint, ...]
 
 
 class Reassignment(Part, frozen=True):
-    """The replicas that a partition is to have; without any, the reassignment under way is given up."""
+    """The replicas that a partition will have; with None the reassignment under way is cancelled."""
 
     topic_id: Id
     partition: PartitionIndex
@@ -275,7 +274,7 @@ class Reassignment(Part, frozen=True):
 
 
 class ReassignPartitions(Base, frozen=True, tag=50):
-    """Each change stands or falls alone. New replicas join, and once all of the target are in sync the others leave."""
+    """Each change succeeds or fails alone. New replicas join; once all of the target are in sync, the others leave."""
 
     changes: tuple[Reassignment, ...]
     allow_replication_factor_change: bool = True
@@ -287,16 +286,16 @@ class PartitionKey(Part, frozen=True):
 
 
 class ElectLeaders(Base, frozen=True, tag=51):
-    """Gives partitions their preferred leaders; with `unclean`, those that have none any leader that is there, which
-    may lose records. Each stands or falls alone."""
+    """Gives partitions their preferred leaders; with `unclean`, gives those without a leader any replica that is
+    online, which may lose records. Each succeeds or fails alone."""
 
     partitions: tuple[PartitionKey, ...]
     unclean: bool = False
 
 
 class ReportLostRecords(Base, frozen=True, tag=52):
-    """A broker's disk has lost records of these partitions that it had acknowledged: it leaves their ISRs, be it the
-    last, and leads them no more. Each stands or falls alone."""
+    """A broker's disk has lost records of these partitions that it had acknowledged: it leaves their ISRs, even as the
+    last member, and no longer leads them. Each succeeds or fails alone."""
 
     broker_id: BrokerId
     broker_epoch: int
@@ -325,7 +324,7 @@ class CreateConsumerGroup(Base, frozen=True, tag=30):
 
 
 class UpdateConsumerGroup(Base, frozen=True, tag=31):
-    """The whole group as its coordinator sees it; makes the group when there is none."""
+    """Stores the whole group as its coordinator sees it; creates the group when there is none."""
 
     group_id: str
     protocol_type: str
@@ -339,14 +338,14 @@ class UpdateConsumerGroup(Base, frozen=True, tag=31):
 
 
 class DeleteConsumerGroup(Base, frozen=True, tag=32):
-    """Only without members; its offsets go with it."""
+    """Deletes a group without members, and its offsets."""
 
     group_id: str
     coordinator_epoch: Epoch = NO_EPOCH
 
 
 class UpdateGroupConfig(Base, frozen=True, tag=37):
-    """Configs of one group, which need not exist (yet). `replace` drops every key that is not set."""
+    """Changes configs of one group, which need not exist (yet). `replace` drops every key that is not set."""
 
     group_id: Annotated[str, Meta(min_length=1)]
     set: dict[str, str] = {}
@@ -363,7 +362,7 @@ class OffsetToCommit(Part, frozen=True):
 
 
 class CommitOffset(Base, frozen=True, tag=33):
-    """Offsets of one group; each stands or falls alone. The group is made when there is none."""
+    """Commits offsets of one group; each succeeds or fails alone. The group is created when there is none."""
 
     group_id: str
     offsets: tuple[OffsetToCommit, ...]
@@ -373,7 +372,7 @@ class CommitOffset(Base, frozen=True, tag=33):
 
 
 class CommitOffsetBatch(Base, frozen=True, tag=34):
-    """Commits of many groups: in `failures`, `item` is the commit and `part` the offset within it (-1: all of them)."""
+    """Commits of many groups. In `failures`, `item` is the commit and `part` the offset within it (-1: all of them)."""
 
     commits: tuple[CommitOffset, ...]
 
@@ -384,7 +383,7 @@ class OffsetKey(Part, frozen=True):
 
 
 class DeleteOffsets(Base, frozen=True, tag=35):
-    """Keys that are not there are no failure: what was asked for is so."""
+    """Deletes committed offsets. Keys that do not exist are no failure."""
 
     group_id: str
     keys: tuple[OffsetKey, ...]
@@ -398,10 +397,10 @@ class ExpiredOffset(Part, frozen=True):
 
 
 class ExpireOffsets(Base, frozen=True, tag=36):
-    """Deletes the offsets that still have the commit time seen. The result's `value` says how many went.
+    """Deletes the offsets that still have the commit time that was seen. The result's `value` says how many.
 
-    With `group_time_ms` >= 0 the group goes too, when it has neither members nor offsets left and its own time is
-    still the one seen.
+    With `group_time_ms` >= 0 the group is deleted too, when it has neither members nor offsets left and its own time
+    is still the one that was seen.
     """
 
     group_id: str
@@ -444,10 +443,10 @@ Command = (
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """A command with who sent it, so that a retried one is applied once.
+    """A command with its sender, so that a retried one is applied once.
 
-    `incarnation` is one life of the sending node, `sequence` counts its commands from 1. Every command of that life
-    up to `answered` has been answered and will not come again: its result need not be kept.
+    `incarnation` is one life (run) of the sending node, `sequence` counts its commands from 1. Every command of that
+    life up to `answered` has been answered and will not come again: its result need not be kept.
     """
 
     node_id: BrokerId
@@ -473,4 +472,4 @@ def decode_command(data: bytes | memoryview) -> Envelope:
     try:
         return _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UnknownCommand(f"a command that this version does not know: {error}") from error
+        raise UnknownCommand(f"this version does not know the command: {error}") from error

@@ -1,1 +1,1 @@
-"""How each command is applied: one function per command, which first refuses all it must refuse and then writes."""
+"""How each command is applied: one function per command, which first makes all its checks and then writes."""
