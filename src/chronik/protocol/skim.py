@@ -1,7 +1,7 @@
-"""Looking over the records of a batch: their offsets, times and keys, where they end, and nothing else.
+"""Skims the records of a batch: their offsets, times and keys, where they end, and nothing else.
 
-For whoever has to judge records and not to show them: produce to compacted topics, searches by time, compaction. A
-record begins with its length, so values and headers are passed over however many there are.
+It is for code that judges records and does not show them: produce to compacted topics, searches by time, compaction. A
+record begins with its length, so values and headers are skipped, however many there are.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ NO_VALUE = -1
 
 Skimmed = tuple[int, int, int, int, int, int, int]
 """Offset, time; start and length of the key (NO_KEY when there is none), start and length of the value (NO_VALUE); and
-where the record ends in the body. A plain tuple: one with names would take a third of all the time."""
+where the record ends in the body. It is a plain tuple: one with names would take a third of all the time."""
 
 
 def open_within(buffer: Bytes, position: int, budget: Budget | None = None) -> Opened:
-    """The header, and the records in one piece, checked against the checksum and decompressed.
+    """Returns the header, and the records in one piece, checked against the checksum and decompressed.
 
-    Raises CorruptRecords, or RecordsTooLarge when it is more than `budget` allows: by default what a request of that
-    size may ask for."""
+    Raises CorruptRecords, or RecordsTooLarge when it is more than `budget` allows: by default that of a request of the
+    same size."""
     header, data = _checked(buffer, position)
     budget = budget or Budget.for_bytes(header.size)
     budget.take_records(header.record_count)
@@ -42,7 +42,7 @@ def open_within(buffer: Bytes, position: int, budget: Budget | None = None) -> O
 
 
 def skim_as_far(buffer: Bytes, budget: Budget) -> Iterator[Skimmed]:
-    """The records of a batch from its start, of which no more is decompressed than is asked for.
+    """Yields the records of a batch from its start, and decompresses no more than the caller consumes.
 
     Raises CorruptRecords, or RecordsTooLarge when it is more than `budget` allows, when it gets there."""
     header, data = _checked(buffer, 0)
@@ -50,7 +50,7 @@ def skim_as_far(buffer: Bytes, budget: Budget) -> Iterator[Skimmed]:
         return
     seen, taken = header.base_offset - 1, 0
     for body, is_whole in prefixes(header.codec, data, _limit(header, budget)):
-        budget.take_bytes(len(body) - taken)  # the rest of it was in the one before
+        budget.take_bytes(len(body) - taken)  # the rest of it was in the previous one
         taken = len(body)
         for record in skim(header, body, is_whole=is_whole):
             if record[0] > seen:
@@ -72,7 +72,7 @@ def _checked(buffer: Bytes, position: int) -> tuple[BatchHeader, memoryview]:
 
 
 def skim(header: BatchHeader, body: Body, *, is_whole: bool = True) -> Iterator[Skimmed]:
-    """Every record that `body` holds; if it is not whole, those that are. Raises CorruptRecords."""
+    """Yields every record in `body`; if `body` is not whole, those that are. Raises CorruptRecords."""
     count, last_offset, base_offset = header.record_count, header.last_offset, header.base_offset
     if count < 0 or (is_whole and count * RECORD_BYTES_MIN > len(body)):
         raise CorruptRecords(f"{count} records in {len(body)} bytes")
@@ -132,7 +132,7 @@ def skim(header: BatchHeader, body: Body, *, is_whole: bool = True) -> Iterator[
                 value_length, position = (second << 6 | byte >> 1 & 0x3F) ^ -(byte & 1), position + 2
             else:
                 value_length, position = read_varint(body, position)
-            # Behind the value there is at least the number of headers.
+            # After the value comes at least the number of headers.
             if value_length < NO_VALUE or position + max(value_length, 0) >= end:
                 raise CorruptRecords(f"a value of {value_length} bytes where {end - position} are left")
             yield (
