@@ -133,7 +133,7 @@ class Housekeeping:
             replica.compaction = None
 
     async def _keep_syncing(self) -> None:
-        """With `flush = "os"` nothing else moves the point from which the log is checked after a crash."""
+        """Syncs with `flush = "os"`: nothing else moves the point from which the log is checked after a crash."""
         while True:
             await asyncio.sleep(SYNC_SECONDS)
             for some in self._replicas.in_pieces():

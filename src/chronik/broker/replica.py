@@ -88,7 +88,7 @@ class Replica(HeldLog):
         self.leader_epoch = ANY_EPOCH
         self.is_in_isr = False
         self.was_out_of_isr = False
-        """At some time since the node started. If it leads without its log nevertheless, an operator wanted that."""
+        """At some time since the node started. If it leads without its log nevertheless, an operator wants that."""
         self.leading: InSync | None = None
         """What it knows of its followers, while this node leads the partition."""
         self.rules = rules
@@ -345,7 +345,7 @@ class Replica(HeldLog):
         before = self._bytes_readable
         while self._marks and self._marks[0][0] <= high_watermark:
             self._bytes_readable = self._marks.popleft()[1]
-        # What an earlier leader wrote has no marks, but it is there: whoever waits has to look.
+        # What an earlier leader wrote has no marks, but it exists: those who wait have to look.
         arrived = self._bytes_readable - before or UNCOUNTED_BYTES
         for watcher in list(self.watchers):
             watcher.arrived(arrived)

@@ -14,7 +14,7 @@ from chronik.metadata.names import META_TOPIC
 
 
 def partitions_out_of_balance(image: Image, imbalance_percent: int) -> list[PartitionKey]:
-    """For each broker that fails to lead more than `imbalance_percent` of the partitions that prefer it: all that it
+    """Returns, for each broker that fails to lead more than `imbalance_percent` of those that prefer it, all that it
     can lead now. Partitions being reassigned are left alone, and so is `__meta`, which the Raft leader leads."""
     preferred: Counter[int] = Counter()
     away: dict[int, list[tuple[PartitionKey, bool]]] = defaultdict(list)

@@ -17,7 +17,7 @@ from chronik.protocol.varint import INT32_MAX
 # A producer has at most five requests in flight, so it can only retry one of its last five batches.
 BATCHES_KEPT = 5
 
-# Kafka sets no limit but expiry; a client that asks for ever new producer ids must not fill the memory (~1 kB each).
+# Kafka sets no limit but expiry; a client that keeps asking for new producer ids must not fill the memory (~1 kB each).
 PRODUCERS_MAX = 100_000
 
 UNKNOWN = -1

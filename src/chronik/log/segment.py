@@ -119,7 +119,7 @@ class Segment:
         """Writes the batches, which continue the segment, in one piece; offsets are counted on from its end."""
         file = self.file
         position, offset = self.size, self.end_offset
-        file.pwrite(buffer, position)  # behind it the file may have room, so that its own length says nothing
+        file.pwrite(buffer, position)  # the file may have room after it, so that its own length says nothing
         for header in headers:
             self.note(position, offset, header, index_interval_bytes)
             position += header.batch_length + LENGTH_END

@@ -22,7 +22,7 @@ NO_LEADER: Final = -1
 """The leader of a partition whose in-sync replicas are all away."""
 
 NO_EPOCH: Final = -1
-"""Not fenced: the command holds whatever the current epoch is."""
+"""The command is not fenced: it is applied whatever the current epoch is."""
 
 CLUSTER_DEFAULT: Final = -1
 """The broker id under which configs for all brokers are kept."""

@@ -103,7 +103,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When compaction may drop the tombstones of this batch (KIP-534): it then stands where base_timestamp did."""
+        """When compaction may drop the tombstones of this batch (KIP-534): it is kept in place of base_timestamp."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
 
     @property

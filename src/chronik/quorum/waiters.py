@@ -48,7 +48,7 @@ class Waiters:
     """Accepted ones by the index of their entry. More than one: a leader that lost its term, and was elected
     again, may have put another entry in the same place, and which of them stays is not known yet."""
     _to_be_written: dict[int, Waiter] = field(default_factory=dict)
-    """By context."""
+    """Those that wait for the disk, by context."""
     _by_grain: dict[int, set[Waiter]] = field(default_factory=dict)
     _grain_checked: int = 0
 

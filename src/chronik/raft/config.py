@@ -20,7 +20,7 @@ class RaftConfig(msgspec.Struct, frozen=True, kw_only=True):
     """As large as the largest command of the metadata."""
     append_bytes_max: int = 1024 * 1024
     """Entries per message, unless one alone is larger: long enough to be efficient, and short enough not to hold up
-    the heartbeats that queue behind it."""
+    the heartbeats that queue after it."""
     inflight_messages_max: int = 64
     inflight_bytes_max: int = 4 * 1024 * 1024
     """What was sent to one peer and is not answered yet: the most that a silent peer may cost in queues."""

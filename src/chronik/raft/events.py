@@ -49,7 +49,7 @@ class TransferLeadership(msgspec.Struct, frozen=True):
 
 
 class ReadIndex(msgspec.Struct, frozen=True):
-    """From which index on is a read of the local state linearizable? Asked of any node."""
+    """Asks from which index on a read of the local state is linearizable. Any node may be asked."""
 
     context: int
 
@@ -209,4 +209,4 @@ class Ready:
     status: Status | None = None
     """Set when it has changed."""
     steps: list[Step] = field(default_factory=list)
-    """For logs and metrics."""
+    """Shown in logs and metrics."""

@@ -1,8 +1,8 @@
 """What nodes say to each other, and its form on the wire: a version byte, then MessagePack `[kind, field, ...]`.
 
 Every message carries its sender's *current* term, a request to vote beforehand too: there is one meaning of `term`,
-and whoever sees a higher one than its own joins it. Kinds are forever; a field may be added only at the end, with a
-default.
+and a node that sees a higher one than its own joins it. Kinds never change; a field may be added only at the end, with
+a default.
 """
 
 from __future__ import annotations

@@ -174,7 +174,7 @@ def _is_for_us(core: RaftCore, message: AnyMessage) -> bool:
 
 def _answer_stale(core: RaftCore, message: AnyMessage) -> None:
     """Tells a leader or a candidate of an older term of the newer one: a leader that is behind would otherwise be
-    ignored for ever by a node that it cannot vote out."""
+    ignored forever by a node that it cannot vote out."""
     if isinstance(message, LEADERS_MESSAGES):
         core.reply(message, HeartbeatAck, round=0)
     elif isinstance(message, VoteRequest):

@@ -194,7 +194,7 @@ class IsrKeeper:
         now, lag_seconds_max = self._clock.monotonic(), self._lag_seconds_max
         for replica in replicas:
             leading, log = replica.leading, replica.opened_log
-            if leading is None or log is None or log.is_lost:  # who has lost its log does not judge others
+            if leading is None or log is None or log.is_lost:  # a replica that has lost its log does not judge others
                 continue
             isr = leading.change(replica.high_watermark, log.log_end_offset, now, lag_seconds_max, self._is_alive)
             if isr is not None:

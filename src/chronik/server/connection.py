@@ -153,11 +153,11 @@ class Connection(asyncio.BufferedProtocol):
     # Requests in, responses out
 
     def _handle_queued(self) -> None:
-        self._handle_what_may_be()
+        self._handle_while_allowed()
         if self._queue and self._blocked is not None and self._blocked.hurry is not None:
             self._blocked.hurry.ask()
 
-    def _handle_what_may_be(self) -> None:
+    def _handle_while_allowed(self) -> None:
         queue = self._queue
         while queue and self._blocked is None and not self._writing_paused and not self._closing:
             if len(self._slots) >= REQUESTS_QUEUED_MAX:
@@ -169,7 +169,7 @@ class Connection(asyncio.BufferedProtocol):
             except Disconnect as error:
                 self.close(str(error))
                 return
-            except Exception as error:  # a bug; it must not leave a client behind that waits forever
+            except Exception as error:  # a bug; it must not leave a client waiting forever
                 logger.exception("a request of connection %d failed", self._number)
                 self.close(f"its request failed: {error!r}")
                 return

@@ -135,7 +135,7 @@ class SegmentIndex:
         fields = _FIELDS.pack(
             entry.offset - base, entry.position, entry.max_timestamp, max(entry.max_timestamp_offset - base, 0)
         )
-        # Starting from its number, the checksum also fails for an entry that stands in the wrong place.
+        # Starting from its number, the checksum also fails for an entry in the wrong place.
         return fields + _CRC.pack(crc32c(fields, number))
 
     def _decode(self, number: int, data: bytes) -> IndexEntry:

@@ -9,7 +9,7 @@ from chronik.metadata.rejection import Rejected
 from chronik.protocol.errors import ErrorCode
 
 CONFIG_KEYS_MAX: Final = 1000
-"""Per topic or broker. Kafka has about 30 per topic and 250 per broker."""
+"""Configs per topic or broker. Kafka has about 30 per topic and 250 per broker."""
 
 CONFIG_CHARACTERS_MAX: Final = 64 * 1024
 """All keys and values of one topic or broker: they travel in every snapshot and every DescribeConfigs."""

@@ -26,7 +26,7 @@ class Acks(Enum):
     LEADER = "leader"
     """Durable on the leader, but lost with its disk unless a majority has it by then. Its result is not known."""
     NONE = "none"
-    """At once."""
+    """Answered at once."""
 
 
 class StoreClosed(ChronikError):
