@@ -11,13 +11,13 @@ from typing import TextIO, cast
 import pytest
 
 from chronik.logs import (
-    ARGUMENT_LETTERS_MAX,
+    ARGUMENT_CHARACTERS_MAX,
     BURST_LINES_MAX,
     BURST_SECONDS,
     KINDS_MAX,
-    LINE_LETTERS_MAX,
-    TRACEBACK_LETTERS_MAX,
-    TRACEBACK_LINE_LETTERS_MAX,
+    LINE_CHARACTERS_MAX,
+    TRACEBACK_CHARACTERS_MAX,
+    TRACEBACK_LINE_CHARACTERS_MAX,
     LogFormatter,
     ModeratingHandler,
 )
@@ -35,7 +35,7 @@ def test_control_characters_are_shown_as_python_writes_them() -> None:
 
 def test_long_text_is_cut_and_says_so() -> None:
     assert shortened("x" * 10, 10) == "x" * 10
-    assert shortened("x" * 1_234, 10) == "x" * 10 + "… (1,224 letters more)"
+    assert shortened("x" * 1_234, 10) == "x" * 10 + "… (1,224 characters more)"
 
 
 def test_json_stays_json_and_holds_what_was_in_it() -> None:
@@ -101,8 +101,8 @@ def test_a_long_traceback_is_cut_in_its_middle(log: Log, message: str) -> None:
     assert all(line.startswith("  | ") for line in lines)
     assert any("Told: where it began" in line for line in lines)
     assert "Told: the disk is full" in lines[-1]
-    assert sum("letters more" in line for line in lines) == 1 + (len(message) > TRACEBACK_LINE_LETTERS_MAX)
-    assert len("\n".join(lines)) < TRACEBACK_LETTERS_MAX + 100
+    assert sum("characters more" in line for line in lines) == 1 + (len(message) > TRACEBACK_LINE_CHARACTERS_MAX)
+    assert len("\n".join(lines)) < TRACEBACK_CHARACTERS_MAX + 100
 
 
 def _raised_from(cause: Exception, message: str) -> Exception:
@@ -115,32 +115,32 @@ def _raised_from(cause: Exception, message: str) -> Exception:
 @pytest.mark.parametrize(
     ("lines", "is_cut"),
     [
-        ([TRACEBACK_LINE_LETTERS_MAX], False),
-        ([TRACEBACK_LINE_LETTERS_MAX + 1], True),
+        ([TRACEBACK_LINE_CHARACTERS_MAX], False),
+        ([TRACEBACK_LINE_CHARACTERS_MAX + 1], True),
         ([995] * 15 + [996], False),
         ([995] * 15 + [997], True),
     ],
 )
 def test_a_traceback_is_so_long_and_no_longer(lines: list[int], is_cut: bool) -> None:
-    """Each line takes five letters more: its indent, and its end."""
+    """Each line takes five characters more: its indent, and its end."""
     text = "\n".join("x" * letters for letters in lines)
     shown = LogFormatter().formatStack(text)
-    assert ("letters more" in shown) == is_cut
-    assert is_cut or len(shown) in (TRACEBACK_LINE_LETTERS_MAX + 4, TRACEBACK_LETTERS_MAX)
+    assert ("characters more" in shown) == is_cut
+    assert is_cut or len(shown) in (TRACEBACK_LINE_CHARACTERS_MAX + 4, TRACEBACK_CHARACTERS_MAX)
 
 
-@pytest.mark.parametrize(("letters", "is_cut"), [(ARGUMENT_LETTERS_MAX, False), (ARGUMENT_LETTERS_MAX + 1, True)])
+@pytest.mark.parametrize(("letters", "is_cut"), [(ARGUMENT_CHARACTERS_MAX, False), (ARGUMENT_CHARACTERS_MAX + 1, True)])
 def test_a_long_name_is_cut_where_it_stands(log: Log, letters: int, is_cut: bool) -> None:
     log.logger.warning("topic %s of %d is %r", "n" * letters, 7, "m" * (letters - 2))
     (line,) = log.lines
-    assert line.count("letters more") == 2 * is_cut
+    assert line.count("characters more") == 2 * is_cut
     assert " of 7 is " in line, "what is behind the name is still told"
 
 
-@pytest.mark.parametrize(("letters", "is_cut"), [(LINE_LETTERS_MAX, False), (LINE_LETTERS_MAX + 1, True)])
+@pytest.mark.parametrize(("letters", "is_cut"), [(LINE_CHARACTERS_MAX, False), (LINE_CHARACTERS_MAX + 1, True)])
 def test_a_line_is_cut_however_it_was_made(log: Log, letters: int, is_cut: bool) -> None:
     log.logger.warning("n" * letters)
-    assert ("letters more" in log.lines[0]) == is_cut
+    assert ("characters more" in log.lines[0]) == is_cut
 
 
 def test_lines_of_a_kind_are_counted_after_a_while(log: Log) -> None:

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 from chronik.errors import ConfigError
 from chronik.listeners import ADVERTISED, LISTENERS, PLAINTEXT, ListenerConfig, named_listeners, one_listener
-from chronik.listeners import VALUE_LETTERS_MAX as VALUE_LETTERS_MAX
+from chronik.listeners import VALUE_CHARACTERS_MAX as VALUE_CHARACTERS_MAX
 from chronik.listeners import Address as Address
 from chronik.shown import shortened
 
 FLUSH_MODES = ("group", "os")
 
 SECRET_WORDS = ("secret", "secert", "password", "passphrase", "token", "jaas")
-"""Keys with one of these are secrets; Kafka's own configs among them, and a common slip."""
+"""A key that contains one of these is a secret; some of Kafka's configs do, and so does a common slip."""
 
 DEFAULT_KAFKA_ADDRESS = Address("127.0.0.1", 9092)
 
@@ -35,7 +35,7 @@ class NodeConfig:
     node_id: int = 1
     data_dir: Path = Path("data")
     kafka: Address = DEFAULT_KAFKA_ADDRESS
-    """Where clients connect, unless `broker` has Kafka's "listeners"; of those it is the main one."""
+    """Where clients connect; when `broker` has Kafka's "listeners", it is the main one of those."""
     http: Address | None = None
     """Health, metrics and status; none unless set."""
     advertised: Address | None = None
@@ -52,12 +52,12 @@ class NodeConfig:
     cluster_secret: str | None = field(default=None, repr=False)
     """What nodes show each other; without one, peers must be on loopback addresses."""
     broker_session_ms: int = 3_000
-    """A broker that was not heard of for so long is offline, and knows it."""
+    """A broker that was not heard from for this long is offline, and knows it."""
     metadata_snapshot_entries: int = 100_000
     metadata_snapshot_bytes: int = 64 * 1024 * 1024
-    """A snapshot of the metadata is taken after so many commands, or so many bytes of them."""
+    """A snapshot of the metadata is taken after this many commands, or this many bytes of them."""
     metadata_kept_bytes: int = 8 * 1024 * 1024
-    """Of commands before a snapshot: a node that was away for less than them is spared the snapshot."""
+    """Commands kept before a snapshot: a node that missed no more than these is spared the snapshot."""
     offset_acks: str = "all"
     """A commit of offsets is answered when it is agreed ("all"), on the leader's disk ("leader"), at once ("none")."""
     read_quorum: bool = False
@@ -67,14 +67,14 @@ class NodeConfig:
 
     @property
     def listeners(self) -> tuple[ListenerConfig, ...]:
-        """The main one first. Raises ConfigError."""
+        """Returns them, the main one first. Raises ConfigError."""
         if LISTENERS not in self.broker and ADVERTISED not in self.broker:
             return one_listener(self.kafka, self.advertised)
         return named_listeners({LISTENERS: f"{PLAINTEXT}://{self.kafka}"} | dict(self.broker))
 
 
 def load_config(path: Path | None, environment: Mapping[str, str] | None = None, **overrides: Any) -> NodeConfig:
-    """Defaults, then the file, then the environment, then what was given on the command line.
+    """Reads the defaults, then the file, then the environment, then what was given on the command line.
 
     Raises ConfigError with the source, the key and what is expected there.
     """
@@ -121,14 +121,14 @@ def _merge(config: NodeConfig, values: Mapping[str, Any], source: str) -> NodeCo
         try:
             changes[key] = reader(value)
         except ValueError as error:
-            # Not what it was caused by, either: a traceback would quote the value.
+            # Without its cause, too: a traceback would quote the value.
             raise ConfigError(f"{source}: {key} = {_shown(key, value)}: expected {error}") from None
     return replace(config, **changes)
 
 
 def _shown(key: str, value: Any) -> str:
-    """A wrong value without what nobody may see. In TOML a secret that stands below [[peers]] belongs to a peer."""
-    return shortened(repr(_redacted(key, value)), VALUE_LETTERS_MAX)
+    """Shows a wrong value without its secrets. In TOML a secret below [[peers]] belongs to a peer."""
+    return shortened(repr(_redacted(key, value)), VALUE_CHARACTERS_MAX)
 
 
 def _redacted(key: str, value: Any) -> Any:

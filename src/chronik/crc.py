@@ -1,6 +1,6 @@
-"""CRC-32C, from the C extension inside the package `crc32c`, without what the package does when it is imported.
+"""CRC-32C, from the C extension inside the package `crc32c`, without importing the package itself.
 
-That is to ask `importlib.metadata` for its own version: a tenth of the time in which a broker starts, and 2 MB.
+The package asks `importlib.metadata` for its own version: a tenth of the time in which a broker starts, and 2 MB.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from importlib.util import find_spec, module_from_spec
 from typing import cast
 
 Checksum = Callable[..., int]
-"""`crc32c(data, crc=0)`: of `data`, going on from that of what came before."""
+"""`crc32c(data, crc=0)` returns the checksum of `data`; `crc` is that of what came before it."""
 
 
 def _from_extension() -> Checksum | None:

@@ -1,6 +1,6 @@
 """Errors that are not answers to a client: whose fault they are, one sentence each.
 
-What a client is told stands in `chronik.protocol.errors`.
+What a client is told is in `chronik.protocol.errors`.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class InvariantBroken(ChronikError):
 
 
 def reason_of(error: BaseException) -> BaseException:
-    """What a group of errors is about: people are told why a node stops, not that several tasks ended. A disk that
-    failed comes first, for the rest follows from it."""
+    """Returns the one error behind a group of errors: people are told why a node stops, not that several tasks ended.
+    A failed disk comes first, for the rest follows from it."""
     leaves = list(_leaves(error))
     return next((leaf for leaf in leaves if isinstance(leaf, StorageFailed)), leaves[0])
 

@@ -1,4 +1,4 @@
-"""What a connection and the one who answers its requests say to each other."""
+"""What a connection and the handler of its requests say to each other."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ class Peer:
     number: int
     """Counts connections since the start of the node."""
     listener: str = PLAINTEXT
-    """The name of the listener that it came by."""
+    """The name of the listener that it came through."""
     software: str = ""
-    """Name and version, once the client has told."""
+    """Name and version, once the client has told them."""
     was_answered: bool = False
-    """It was told who leads, when this node knew."""
+    """Whether it was told who leads, when this node knew."""
     was_sent_away: bool = False
-    """It was told that this node serves nobody, and whom to ask instead."""
+    """Whether it was told that this node serves nobody, and whom to ask instead."""
     connected_at: float = field(default_factory=time.monotonic)
 
 
 @dataclass(slots=True, eq=False)
 class Outbox:
-    """What a node has answered and its clients have not read."""
+    """How much a node has answered that its clients have not read."""
 
     unsent_bytes: int = 0
     on_read: Callable[[], None] | None = None
-    """Told when it has become less."""
+    """Is called when it has become less."""
 
     def count(self, growth: int) -> None:
         self.unsent_bytes += growth
@@ -53,7 +53,7 @@ class Outbox:
 
 @dataclass(slots=True, eq=False)
 class Hurry:
-    """How a connection tells a request that waits by its own choice that others wait behind it."""
+    """How a connection tells a request that waits by its own choice that other requests wait for it."""
 
     is_due: Callable[[], bool]
     """Whether that matters now."""
@@ -62,7 +62,7 @@ class Hurry:
 
     @property
     def is_pressing(self) -> bool:
-        """Both may come first: that others wait, and that it matters."""
+        """Whether others wait and it matters; either may come first."""
         return self.is_asked and self.is_due()
 
     def ask(self) -> None:
@@ -70,7 +70,7 @@ class Hurry:
         self.look()
 
     def look(self) -> None:
-        """It may have begun to matter."""
+        """Looks again: it may have begun to matter."""
         if self.is_asked and self.wake is not None and self.is_due():
             self.wake()
 
@@ -84,7 +84,7 @@ class Pending:
     """Whether the connection's next request may be handled meanwhile: its effect is already ordered (an append)."""
     hurry: Hurry | None = None
     request_bytes: int = 0
-    """What the request costs of the connection's share of memory until it is answered."""
+    """What the request takes of the connection's share of memory until it is answered."""
 
 
 Dispatch = Callable[[bytearray, Peer], Response | Pending]

@@ -1,4 +1,4 @@
-"""Topic, directory and incarnation ids: 16 raw bytes inside, Kafka's 22 letters outside."""
+"""Topic, directory and incarnation ids: 16 raw bytes inside, Kafka's 22 characters outside."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ZERO_ID = bytes(16)
 
 
 def new_id() -> bytes:
-    """A random id that, like Kafka's, never starts with a dash when written down."""
+    """Returns a random id that, like Kafka's, never starts with a dash when written down."""
     while True:
         value = uuid.uuid4().bytes
         if not format_id(value).startswith("-"):
@@ -21,7 +21,7 @@ def format_id(value: bytes) -> str:
 
 
 def parse_id(text: str) -> bytes:
-    """Raises ValueError unless `text` is what `format_id` gives."""
+    """Raises ValueError unless `text` is what `format_id` returns."""
     value = base64.urlsafe_b64decode(text + "==")
     if len(value) != 16 or format_id(value) != text:
         raise ValueError(f"not an id: {text!r}")

@@ -27,10 +27,10 @@ DECODED_AT_ONCE_BYTES_MAX = 256 * KIB
 quarter of a million elements, which take a fifth of a second."""
 
 FRAME_RATE_BYTES_MIN = 64 * KIB
-"""Of a large request, in a second, while others wait for memory: less than any line on which one sends megabytes."""
+"""What must come of a large request in a second while others wait for memory: any line for megabytes can do that."""
 
 FRAME_RATE_SECONDS = 2.0
-"""Over which that is measured: a lost packet or two take a second to come again."""
+"""The time over which that is measured: a lost packet or two take a second to come again."""
 
 PEER_MESSAGE_BYTES_MAX = 24 * MIB
 """From node to node: a proposal of the largest size (`RaftConfig.entry_bytes_max`, 16 MiB) with room to spare; nothing
@@ -46,8 +46,8 @@ CONNECTION_IDLE_SECONDS_MAX = 600.0
 """Kafka's `connections.max.idle.ms`."""
 
 REQUESTS_QUEUED_MAX = 64
-"""Requests of one connection that wait behind the one being handled. Clients keep 5 to 100 in flight;
-beyond this the socket is simply not read."""
+"""Requests of one connection that wait for the one being handled. Clients keep 5 to 100 in flight; beyond this the
+socket is simply not read."""
 
 RESPONSES_UNSENT_BYTES_MAX = 64 * KIB
 """Beyond this, and what the system holds of a connection's responses (some megabytes), they count as not read, and its
@@ -64,7 +64,7 @@ RESPONSE_STUCK_SECONDS_MAX = 3.0
 """How long a client may read nothing of its responses, or too little, while there is no memory for those of others."""
 
 RESPONSE_RATE_BYTES_MIN = 64 * KIB
-"""Of its responses, in a second, while there is no memory for others: below that it counts as reading nothing."""
+"""What a client must read in a second while there is no memory for others: below that it counts as reading nothing."""
 
 ANSWERS_HELD_BYTES_MAX = 16 * MIB
 """Large answers that wait until others are read: those of some hundred clients that ask for thousands of partitions.
@@ -126,7 +126,7 @@ midst of a batch."""
 RECORD_ERRORS_MAX = 1000
 """Records of one batch that are named when it is refused for them: the answer must not grow with what was in it."""
 
-TOPIC_NAME_LETTERS_MAX = 249
+TOPIC_NAME_CHARACTERS_MAX = 249
 """Kafka's own: a topic name and a partition number must fit a file name."""
 
 PARTITIONS_PER_REQUEST_MAX = 10_000

@@ -1,8 +1,8 @@
 """A node's listeners: each a port with a name, and the address at which clients are told to find it.
 
 Kafka's own configs name them: `listeners`, `advertised.listeners`, `listener.security.protocol.map` and
-`inter.broker.listener.name`. `kafka` and `advertised` are the short form for one that is called PLAINTEXT. What is
-refused is what Kafka refuses.
+`inter.broker.listener.name`. `kafka` and `advertised` are the short form for one that is called PLAINTEXT. What Kafka
+refuses is refused here, too.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from chronik.errors import ConfigError
 from chronik.shown import shortened
 
-VALUE_LETTERS_MAX: Final = 200
-"""Of a wrong value that is repeated in an error."""
+VALUE_CHARACTERS_MAX: Final = 200
+"""How much of a wrong value an error repeats."""
 
 
 class Address(NamedTuple):
@@ -35,10 +35,10 @@ class Address(NamedTuple):
 
 
 EVERYWHERE: Final = ("0.0.0.0", "::")
-"""A node can listen on these, but no client of another machine can connect to them: Kafka refuses it too."""
+"""A node can listen on these, but no client can connect to them from another machine: Kafka refuses them too."""
 
 PLAINTEXT: Final = "PLAINTEXT"
-"""The one protocol that is spoken so far, and by its name the listener of a node that names none."""
+"""The only protocol so far; the listener of a node that names none is called the same."""
 
 PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
@@ -54,14 +54,14 @@ class ListenerConfig(NamedTuple):
     """None: no client is told of it. A port of 0 is the one that was bound."""
 
     def told(self, bound: Address) -> Address | None:
-        """What clients are told, when it listens there."""
+        """Returns the address that clients are told when it listens at `bound`."""
         if self.advertised is None or self.advertised.port:
             return self.advertised
         return Address(self.advertised.host, bound.port)
 
 
 def one_listener(kafka: Address, advertised: Address | None) -> tuple[ListenerConfig, ...]:
-    """The short form. Raises ConfigError."""
+    """Reads the short form. Raises ConfigError."""
     if (advertised or kafka).host in EVERYWHERE:
         key, value = ("kafka", kafka) if advertised is None else ("advertised", advertised)
         beside = 'advertised = "HOST:PORT" beside it, for' if advertised is None else "an address for"
@@ -70,7 +70,7 @@ def one_listener(kafka: Address, advertised: Address | None) -> tuple[ListenerCo
 
 
 def named_listeners(configs: Mapping[str, str]) -> tuple[ListenerConfig, ...]:
-    """What Kafka's configs say. The one that stands for the node comes first. Raises ConfigError."""
+    """Reads Kafka's configs. The main listener comes first. Raises ConfigError."""
     addresses = _parsed(LISTENERS, configs[LISTENERS], is_bound=True)
     _refuse_shared_ports(configs[LISTENERS], addresses)
     _refuse_other_protocols(configs, addresses)
@@ -89,7 +89,7 @@ def named_listeners(configs: Mapping[str, str]) -> tuple[ListenerConfig, ...]:
 
 
 def _parsed(key: str, value: str, *, is_bound: bool = False) -> dict[str, Address]:
-    """By name, in capitals, as Kafka has them. A port is bound on every interface when it has no host."""
+    """Returns addresses by name, in capitals as in Kafka. A port without a host is bound on every interface."""
     found: dict[str, Address] = {}
     for each in value.split(","):
         name, colon, place = (part.strip() for part in each.partition("://"))
@@ -108,7 +108,7 @@ def _parsed(key: str, value: str, *, is_bound: bool = False) -> dict[str, Addres
 
 
 def _refuse_shared_ports(value: str, addresses: Mapping[str, Address]) -> None:
-    """Two may have one port only if one of them is for IPv6 and the other is not."""
+    """Two listeners may share a port only if one of them is for IPv6 and the other is not."""
     seen: dict[tuple[int, bool], str] = {}
     for name, address in addresses.items():
         other = seen.setdefault((address.port, ":" in address.host), name)
@@ -143,4 +143,4 @@ def _names(listeners: Mapping[str, Address]) -> str:
 
 
 def _wrong(key: str, value: str, expected: str) -> ConfigError:
-    return ConfigError(f"broker: {key} = {shortened(repr(value), VALUE_LETTERS_MAX)}: expected {expected}")
+    return ConfigError(f"broker: {key} = {shortened(repr(value), VALUE_CHARACTERS_MAX)}: expected {expected}")

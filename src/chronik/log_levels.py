@@ -1,4 +1,4 @@
-"""The loggers of this process and their levels, by the names that Kafka has for both. A change holds until the end."""
+"""The loggers of this process and their levels, by Kafka's names. A change lasts until the process ends."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ LEVELS: Final = {
     "ERROR": logging.ERROR,
     "FATAL": logging.CRITICAL,
 }
-"""Python has no TRACE: as a level it lets through what DEBUG does, and is told again as it was set."""
+"""Python has no TRACE: it lets through what DEBUG does, and is shown as it was set."""
 
 
 def log_levels() -> dict[str, str]:
-    """What each logger lets through, whether it was told so or its parent."""
+    """Returns the level of each logger, whether its own or its parent's."""
     return {name: _name(logger.getEffectiveLevel()) for name, logger in _loggers().items()}
 
 

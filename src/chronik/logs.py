@@ -1,6 +1,6 @@
-"""A node's log: a line is a line whatever stands in it, long names are cut, and nobody can fill a disk with lines.
+"""A node's log: a line is a line whatever it contains, long names are cut, and nobody can fill a disk with lines.
 
-All of it happens where lines are written, so that no line in the code has to think of it.
+All of it happens where lines are written, so that no caller has to think of it.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from chronik.shown import escaped, escaped_lines, shortened
 
 FORMAT: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
-ARGUMENT_LETTERS_MAX: Final = 400
-"""Of a name, a reason or an error in a line. Names of topics have 249 at most, others up to 32,767."""
+ARGUMENT_CHARACTERS_MAX: Final = 400
+"""How much of a name, a reason or an error a line shows. Names of topics have 249 at most, others up to 32,767."""
 
-LINE_LETTERS_MAX: Final = 4_000
+LINE_CHARACTERS_MAX: Final = 4_000
 
-TRACEBACK_LETTERS_MAX: Final = 16_000
+TRACEBACK_CHARACTERS_MAX: Final = 16_000
 
-TRACEBACK_END_LETTERS: Final = 2_000
-"""Where a traceback is cut, it is in its middle: what happened stands at the end."""
+TRACEBACK_END_CHARACTERS: Final = 2_000
+"""A traceback is cut in its middle, and this much of its end stays: the end says what happened."""
 
-TRACEBACK_LINE_LETTERS_MAX: Final = 1_000
-"""So that of an error that quotes much the beginning is within the end, too."""
+TRACEBACK_LINE_CHARACTERS_MAX: Final = 1_000
+"""Less than the end that stays, so that the beginning of an error that quotes much is in it, too."""
 
 BURST_LINES_MAX: Final = 50
 """Lines of one kind in BURST_SECONDS; further ones are counted. A start, a failover or a slip of an operator has fewer
@@ -34,11 +34,11 @@ of them that matter; strangers that knock at a port make thousands."""
 BURST_SECONDS: Final = 10.0
 
 KINDS_MAX: Final = 1_000
-"""A kind is a message before its arguments are put in, so there are about a hundred; one that is made at run time would
-be a new one each time."""
+"""A kind is a message before its arguments are put in, so there are about a hundred; one that is built at run time is a
+new one each time."""
 
 TRACEBACK_INDENT: Final = "  | "
-"""No line of a traceback, which quotes what it broke on, can be taken for a line of the log."""
+"""With it no line of a traceback, which may quote anything, can be taken for a line of the log."""
 
 
 class LogFormatter(logging.Formatter):
@@ -46,7 +46,7 @@ class LogFormatter(logging.Formatter):
         super().__init__(FORMAT)
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        record.message = shortened(escaped(_message(record)), LINE_LETTERS_MAX)
+        record.message = shortened(escaped(_message(record)), LINE_CHARACTERS_MAX)
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:
@@ -65,12 +65,12 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _cut(value: object) -> object:
-    """Numbers stay what they are: their places in a message may ask for it."""
+    """Leaves numbers as they are: the format of a message may need them."""
     return value if isinstance(value, int | float) else _Cut(value)
 
 
 class _Cut:
-    """Shows itself as the value does, in fewer letters."""
+    """Shows itself as the value does, in fewer characters."""
 
     __slots__ = ("_value",)
 
@@ -78,19 +78,19 @@ class _Cut:
         self._value = value
 
     def __str__(self) -> str:
-        return shortened(str(self._value), ARGUMENT_LETTERS_MAX)
+        return shortened(str(self._value), ARGUMENT_CHARACTERS_MAX)
 
     def __repr__(self) -> str:
-        return shortened(repr(self._value), ARGUMENT_LETTERS_MAX)
+        return shortened(repr(self._value), ARGUMENT_CHARACTERS_MAX)
 
 
 def _indented(text: str) -> str:
-    lines = [shortened(line, TRACEBACK_LINE_LETTERS_MAX) for line in escaped_lines(text).split("\n")]
+    lines = [shortened(line, TRACEBACK_LINE_CHARACTERS_MAX) for line in escaped_lines(text).split("\n")]
     indented = TRACEBACK_INDENT + f"\n{TRACEBACK_INDENT}".join(lines)
-    if len(indented) <= TRACEBACK_LETTERS_MAX:
+    if len(indented) <= TRACEBACK_CHARACTERS_MAX:
         return indented
-    beginning = shortened(indented[:-TRACEBACK_END_LETTERS], TRACEBACK_LETTERS_MAX - TRACEBACK_END_LETTERS)
-    return f"{beginning}\n{TRACEBACK_INDENT}…{indented[-TRACEBACK_END_LETTERS:]}"
+    beginning = shortened(indented[:-TRACEBACK_END_CHARACTERS], TRACEBACK_CHARACTERS_MAX - TRACEBACK_END_CHARACTERS)
+    return f"{beginning}\n{TRACEBACK_INDENT}…{indented[-TRACEBACK_END_CHARACTERS:]}"
 
 
 class _Kind:
@@ -105,8 +105,8 @@ class _Kind:
 
 
 class ModeratingHandler(logging.StreamHandler[TextIO]):
-    """Writes at most BURST_LINES_MAX lines of a kind in BURST_SECONDS, and then how many more there were. Debug lines
-    are all written: whoever asked for them wants them."""
+    """Writes at most BURST_LINES_MAX lines of a kind in BURST_SECONDS, and then how many more there were. All debug
+    lines are written: an operator has asked for them."""
 
     def __init__(self, stream: TextIO, monotonic: Callable[[], float] = time.monotonic) -> None:
         super().__init__(stream)
@@ -150,12 +150,12 @@ class ModeratingHandler(logging.StreamHandler[TextIO]):
             kind = self._kinds.pop(key)
             name, message = key
             text = "%d lines more like this one within %.0f s: %s"
-            arguments = (kind.left_out, BURST_SECONDS, shortened(message, ARGUMENT_LETTERS_MAX))
+            arguments = (kind.left_out, BURST_SECONDS, shortened(message, ARGUMENT_CHARACTERS_MAX))
             super().emit(logging.LogRecord(name, logging.WARNING, "", 0, text, arguments, None))
 
 
 def configure_logging(level: str, stream: TextIO) -> None:
-    """Does nothing where somebody has done it already."""
+    """Does nothing if logging is configured already."""
     root = logging.getLogger()
     if not root.handlers:
         handler = ModeratingHandler(stream)

@@ -1,4 +1,4 @@
-"""Something may have changed: whoever waits for that looks again."""
+"""Tells those who wait that something may have changed, and that they should look again."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 
 
 class News:
-    """To look and to wait are one step, however many turns of the loop lie between them: who looks notes `count` before
-    that, and waits for what was told since. What was told between the two ends the wait at once."""
+    """Nothing is missed between looking and waiting, however many turns of the loop lie between them: note `count`
+    before you look, and wait for news `since` then. What was told between the two ends the wait at once."""
 
     __slots__ = ("_waiting", "count")
 
@@ -23,7 +23,7 @@ class News:
                 _end(waiter)
 
     async def since(self, count: int, seconds: float | None = None) -> bool:
-        """Returns when something was told after `count` was noted. False when nothing was within `seconds`."""
+        """Returns True when something was told after `count` was noted; False when nothing was within `seconds`."""
         if self.count != count:
             return True
         loop = asyncio.get_running_loop()

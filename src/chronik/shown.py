@@ -1,7 +1,7 @@
 """What comes from outside, as it may be shown: on a terminal, in a log, in JSON.
 
 Names of topics, groups, members and clients, and messages with them, may hold anything that UTF-8 can say: a line break
-forges a line of a log, an escape code takes over a terminal, a mark of direction turns a line round. Such characters
+forges a line of a log, an escape code takes over a terminal, a direction mark reverses a line. Such characters
 are shown as Python writes them. What is printed or logged goes through here in one place each (`EscapingStream`,
 `chronik.logs`), so that nobody has to think of it where a name is used.
 """
@@ -20,24 +20,24 @@ _UNSHOWN_IN_LINES: Final = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{_OF_UNICOD
 
 
 def escaped(text: str) -> str:
-    """On one line, whatever was in it."""
+    """Returns the text on one line, whatever was in it."""
     return _UNSHOWN.sub(_as_python_writes_it, text)
 
 
 def escaped_lines(text: str) -> str:
-    """Line breaks and tabs stay: for what is laid out already."""
+    """Keeps line breaks and tabs: for text that is laid out already."""
     return _UNSHOWN_IN_LINES.sub(_as_python_writes_it, text)
 
 
-def shortened(text: str, letters_max: int) -> str:
-    """The beginning, and how much more there is."""
-    if len(text) <= letters_max:
+def shortened(text: str, characters_max: int) -> str:
+    """Returns the beginning, and how much more there is."""
+    if len(text) <= characters_max:
         return text
-    return f"{text[:letters_max]}… ({len(text) - letters_max:,} letters more)"
+    return f"{text[:characters_max]}… ({len(text) - characters_max:,} characters more)"
 
 
 def json_text(value: Any, *, indent: int | None = None, **how: Any) -> str:
-    """JSON for people, too: letters of all languages stand as they are, what takes over a terminal does not."""
+    """Returns JSON for people, too: letters of all languages stay as they are, what takes over a terminal does not."""
     import json  # nodes that show none start sooner
 
     return _UNSHOWN_IN_LINES.sub(_as_json_writes_it, json.dumps(value, indent=indent, ensure_ascii=False, **how))
@@ -52,7 +52,7 @@ def _as_json_writes_it(found: re.Match[str]) -> str:
 
 
 class EscapingStream:
-    """A text stream that lets only text through. All but `write` is the stream's own, its bytes (`buffer`) too."""
+    """A text stream that lets only text through. Everything but `write` is the stream's own, also its `buffer`."""
 
     def __init__(self, stream: TextIO) -> None:
         self.unescaped: Final = stream
@@ -66,13 +66,13 @@ class EscapingStream:
 
 
 def unescaped(stream: TextIO) -> TextIO:
-    """For escape codes of our own, and for data that is meant for a program."""
+    """Returns the stream itself, for escape codes of our own, and for data that is meant for a program."""
     return stream.unescaped if isinstance(stream, EscapingStream) else stream
 
 
 @contextmanager
 def escaping_output() -> Iterator[None]:
-    """Everything printed within is escaped, whoever prints it."""
+    """Escapes everything that is printed within, whoever prints it."""
     out, err = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = cast(TextIO, EscapingStream(out)), cast(TextIO, EscapingStream(err))
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chronik.config import VALUE_LETTERS_MAX, Address, load_config
+from chronik.config import VALUE_CHARACTERS_MAX, Address, load_config
 from chronik.errors import ConfigError
 from chronik.peers.handshake import make_identity
 
@@ -102,8 +102,8 @@ def test_a_secret_is_not_shown_by_what_holds_it() -> None:
     assert repr(identity.key) not in repr(identity)
 
 
-@pytest.mark.parametrize(("letters", "is_cut"), [(VALUE_LETTERS_MAX - 2, False), (VALUE_LETTERS_MAX - 1, True)])
+@pytest.mark.parametrize(("letters", "is_cut"), [(VALUE_CHARACTERS_MAX - 2, False), (VALUE_CHARACTERS_MAX - 1, True)])
 def test_a_long_value_is_repeated_in_part(letters: int, is_cut: bool) -> None:
     with pytest.raises(ConfigError) as raised:
         load_config(None, {"CHRONIK_FLUSH": "x" * letters})
-    assert ("letters more" in str(raised.value)) == is_cut
+    assert ("characters more" in str(raised.value)) == is_cut

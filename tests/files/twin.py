@@ -41,12 +41,12 @@ class TwinFiles:
     # -- what tests do to it ------------------------------------------------------------------------------------------
 
     def fail_at(self, event: int, error_number: int) -> None:
-        """Lets the change fail whose number (`events` before it) is `event`."""
+        """Lets one change fail: the one before which there were `event` events."""
         self._failure_at = event
         self._failure_errno = error_number
 
     def crash(self, seed: int) -> TwinFiles:
-        """The disk as found after a power cut now; this one is left as it is."""
+        """Returns the disk as found after a power cut now; this one is left as it is."""
         chance = random.Random(seed)
         names = dict(self._durable_names)
         for changes in self._pending_names.values():
@@ -63,7 +63,7 @@ class TwinFiles:
         return after
 
     def kill(self) -> TwinFiles:
-        """The disk as a new process finds it after `kill -9`: the kernel still has everything that was written."""
+        """Returns the disk as found after `kill -9`: the kernel still has everything that was written."""
         after = TwinFiles()
         after._names, after._durable_names, after._pending_names = copy.deepcopy(
             (self._names, self._durable_names, self._pending_names)
@@ -74,7 +74,7 @@ class TwinFiles:
         return bytes(self._content(path))
 
     def overwrite(self, path: str, content: bytes) -> None:
-        """Damage done behind everyone's back; durable at once."""
+        """Damages a file behind everyone's back; durable at once."""
         inode = self._names[path]
         inode.content, inode.synced, inode.pending = bytearray(content), bytearray(content), []
 
@@ -88,7 +88,7 @@ class TwinFiles:
         return False
 
     def replenish_descriptors(self) -> None:
-        """It has as many as it needs."""
+        """Does nothing: it has as many as it needs."""
 
     def open(self, path: str) -> TwinFile:
         self._content(path)
@@ -264,7 +264,7 @@ class TwinFile:
         self.size = size
 
     def reserve(self, size: int) -> None:
-        """No event: it cannot fail, and a cut after it is one before the next event."""
+        """Is no event: it cannot fail, and a power cut after it is one before the next event."""
         self._require_open()
         self._files.refuse_after_failure()
         self._writes += 1

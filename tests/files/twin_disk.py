@@ -1,4 +1,4 @@
-"""What a disk holds of files and names, and what of it a power cut leaves. See `twin`."""
+"""The files and names that a disk holds, and what a power cut leaves of them. See `twin`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Inode:
             change.apply(self.synced)
 
     def drop_pending(self) -> None:
-        """A failed fsync: the pages count as clean although they never reached the disk."""
+        """Acts as a failed fsync: the pages count as clean although they never reached the disk."""
         self.pending = []
 
     def after_power_cut(self, chance: random.Random) -> Inode:
@@ -74,7 +74,7 @@ class NameChange:
 
 
 def survivors(changes: list[NameChange], chance: random.Random) -> list[NameChange]:
-    """Any subset, in order: nothing promises that names reach the disk in the order in which they changed."""
+    """Returns any subset, in order: nothing promises that names reach the disk in the order in which they changed."""
     if chance.random() < 0.25:
         return changes
     return [change for change in changes if chance.random() < 0.5]

@@ -6,7 +6,7 @@ import pytest
 
 from chronik.groups.classic.transitions import (
     HISTORY_LENGTH_MAX,
-    REASON_LETTERS_MAX,
+    REASON_CHARACTERS_MAX,
     TRANSITIONS,
     GroupState,
     IllegalTransition,
@@ -55,7 +55,7 @@ def test_only_the_last_steps_are_remembered() -> None:
 def test_a_reason_is_remembered_as_far_as_it_fits_a_line() -> None:
     lifecycle = Lifecycle("orders")
     lifecycle.move(GroupState.PREPARING_REBALANCE, 0, "why " * 8_000)
-    assert len(lifecycle.history[0].reason) == REASON_LETTERS_MAX
+    assert len(lifecycle.history[0].reason) == REASON_CHARACTERS_MAX
 
 
 def test_the_diagram_shows_every_step_of_the_table() -> None:

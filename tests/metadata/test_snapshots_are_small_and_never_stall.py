@@ -12,7 +12,7 @@ from chronik.metadata.commands.groups import (
     UpdateConsumerGroup,
 )
 from chronik.metadata.commands.topics import CreateTopic, CreateTopics, DeleteTopic
-from chronik.metadata.handlers.configs import CONFIG_LETTERS_MAX
+from chronik.metadata.handlers.configs import CONFIG_CHARACTERS_MAX
 from chronik.metadata.image import Image
 from chronik.metadata.snapshot import CHUNK_RECORDS, decode_snapshot, encode_snapshot
 
@@ -60,7 +60,7 @@ def test_chunks_stay_small_however_much_members_and_configs_bring() -> None:
     for number in range(20):
         member = GroupMember(f"m{number}", None, "c", "/h", 1, 1, (("range", bytes(400_000)),), bytes(100_000))
         world.accept(UpdateConsumerGroup(f"g{number}", "consumer", 1, "range", "m", "Stable", (member,), 1))
-        configs = {"c": "\N{GRINNING FACE}" * (CONFIG_LETTERS_MAX - 1)}
+        configs = {"c": "\N{GRINNING FACE}" * (CONFIG_CHARACTERS_MAX - 1)}
         world.accept(CreateTopic(bytes(15) + bytes([number + 1]), f"t{number}", (assignment(1),), configs, 1))
     chunks = recomputed(world.image)
     assert sum(map(len, chunks)) > 14_000_000
@@ -113,7 +113,7 @@ def test_a_snapshot_that_was_altered_is_never_loaded() -> None:
         decode_snapshot([chunk.replace(b"orders", b"0rders")])
     with pytest.raises(DataDamaged, match="does not know"):
         decode_snapshot([chunk[:-1]])
-    with pytest.raises(DataDamaged, match="without a head"):
+    with pytest.raises(DataDamaged, match="has no head"):
         decode_snapshot([])
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.limits import TOPIC_NAME_LETTERS_MAX, TOPIC_PARTITIONS_MAX
+from chronik.limits import TOPIC_NAME_CHARACTERS_MAX, TOPIC_PARTITIONS_MAX
 from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerConfig, UpdateBrokerStatus
 from chronik.metadata.commands.groups import CommitOffset, OffsetToCommit
 from chronik.metadata.commands.topics import (
@@ -15,7 +15,7 @@ from chronik.metadata.commands.topics import (
     PartitionAssignment,
     UpdateTopicConfig,
 )
-from chronik.metadata.handlers.configs import CONFIG_KEYS_MAX, CONFIG_LETTERS_MAX
+from chronik.metadata.handlers.configs import CONFIG_CHARACTERS_MAX, CONFIG_KEYS_MAX
 from chronik.metadata.records import Partition
 from chronik.protocol.errors import ErrorCode
 
@@ -44,14 +44,14 @@ def test_a_topic_comes_with_partitions_replicas_leaders_and_configs() -> None:
     assert change.new is topic
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a b", "käse", "a/b", "a\n", "x" * (TOPIC_NAME_LETTERS_MAX + 1)])
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "käse", "a/b", "a\n", "x" * (TOPIC_NAME_CHARACTERS_MAX + 1)])
 def test_a_name_that_kafka_refuses_is_refused(name: str) -> None:
     code, _ = World(1).refuse(creation(name))
     assert code is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def test_a_name_may_be_as_long_as_kafka_allows() -> None:
-    World(1).accept(creation("x" * TOPIC_NAME_LETTERS_MAX))
+    World(1).accept(creation("x" * TOPIC_NAME_CHARACTERS_MAX))
 
 
 def test_a_topic_that_exists_is_refused() -> None:
@@ -176,8 +176,8 @@ def test_configs_are_bounded() -> None:
     world.accept(UpdateTopicConfig(topic.id, {f"{n}": "" for n in range(CONFIG_KEYS_MAX)}, replace=True))
     too_many = {f"{n}": "" for n in range(CONFIG_KEYS_MAX + 1)}
     assert world.refuse(UpdateTopicConfig(topic.id, too_many, replace=True))[0] is ErrorCode.INVALID_CONFIG
-    world.accept(UpdateTopicConfig(topic.id, {"k": "v" * (CONFIG_LETTERS_MAX - 1)}, replace=True))
-    too_long = {"k": "v" * CONFIG_LETTERS_MAX}
+    world.accept(UpdateTopicConfig(topic.id, {"k": "v" * (CONFIG_CHARACTERS_MAX - 1)}, replace=True))
+    too_long = {"k": "v" * CONFIG_CHARACTERS_MAX}
     assert world.refuse(UpdateTopicConfig(topic.id, too_long, replace=True))[0] is ErrorCode.INVALID_CONFIG
 
 

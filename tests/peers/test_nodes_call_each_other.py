@@ -143,7 +143,7 @@ def test_a_typed_call_carries_structs() -> None:
         async with two_nodes() as (client, server, _):
             kind.serve(server.calls, double)
             assert await kind.ask(client.calls, 1, Question(21), 10) == Double(42)
-            with pytest.raises(CallRefused, match="not such a request"):
+            with pytest.raises(CallRefused, match="the request cannot be read"):
                 await client.calls.call(1, 200, b"\xc1", 10)
 
     run(scenario())

@@ -138,7 +138,7 @@ def test_without_a_secret_only_this_machine_is_trusted(caplog: pytest.LogCapture
         with pytest.raises(ConfigError, match="secret"):
             make_identity("one", 1, None, [LOCALHOST, host])
     make_identity("one", 1, SECRET, ["10.0.0.1"])
-    with pytest.raises(ConfigError, match="16 letters"):
+    with pytest.raises(ConfigError, match="16 characters"):
         make_identity("one", 1, "x" * 15, [])
     make_identity("one", 1, "x" * 16, [])
     with pytest.raises(ConfigError, match="name"):

@@ -1,7 +1,7 @@
-"""What a leader sends, made to continue a follower's log: its first batch may begin before the offset that is due.
+"""Makes what a leader sends continue a follower's log: its first batch may begin before the offset that is due.
 
-Batches are read whole. A log's start may lie inside of its first batch, and compaction covers the offsets of batches of
-which nothing is left with one empty batch, which may reach over what a follower has already.
+Batches are read whole. A log's start may lie inside its first batch, and compaction covers the offsets of batches of
+which nothing is left with one empty batch, which may overlap with what a follower has already.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ def first_offset(records: Buffer) -> int:
 
 
 def continued_at(records: Buffer, offset: int) -> Buffer:
-    """Without the offsets below `offset` that an empty first batch covers. Anything else is as it was: whether it
-    continues the log is for the log to say.
+    """Drops the offsets below `offset` that an empty first batch covers. Anything else is left as it was: whether it
+    continues the log is for the log to decide.
 
     Raises CorruptRecords.
     """

@@ -1,4 +1,4 @@
-"""What the log says of a disk that has lost records, and what an operator can do."""
+"""What is written to the node's log about a disk that has lost records, and what an operator can do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def what_is_gone(replica: Replica, log: PartitionLog, node_id: int, replicas: Se
 
 
 def _how_to_lead_again(replica: Replica, node_id: int, replicas: Sequence[int]) -> str:
-    """An unclean election takes the first replica that is there, and others have less than who was the last in sync."""
+    """An unclean election takes the first replica that is online, and others have less than the last one in sync."""
     if len(replicas) == 1:
         return ""
     order = ",".join(map(str, sorted(replicas, key=lambda each: each != node_id)))

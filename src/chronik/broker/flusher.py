@@ -1,7 +1,7 @@
 """Group commit: many appends, one fdatasync.
 
 A log that was written to is synced by a small pool of threads, one sync at a time per log. What is appended while a
-sync runs is covered by the next, so that the disk sets the pace and each sync takes along all that came meanwhile.
+sync runs is covered by the next, so that the disk sets the pace and each sync covers all that came meanwhile.
 
 Waking a thread and being woken by it takes as long as a small sync on a fast disk. So while syncs are fast, and one log
 alone has a little to sync, the loop waits for the disk itself; the first slow sync ends that.
@@ -30,20 +30,20 @@ INLINE_SECONDS_MAX = 0.0005
 """How long the loop may wait for the disk, judged by the syncs before."""
 
 INLINE_AFTER_FAST_SYNCS = 16
-"""So many syncs in a row must have been fast before the loop trusts the disk."""
+"""How many syncs in a row must have been fast before the loop trusts the disk."""
 
 
 class Flushable(Protocol):
-    """A log, as far as syncing it goes."""
+    """What the flusher needs of a log."""
 
     @property
     def unsynced_bytes(self) -> int: ...
 
     def begin_sync(self) -> SyncTicket | None:
-        """What to sync now; None when all is synced."""
+        """Returns what to sync now; None when all is synced."""
 
     def complete_sync(self, ticket: SyncTicket) -> None:
-        """The ticket has run: its offset is on disk."""
+        """Takes back a ticket that has run: its offset is on disk."""
 
 
 class Flusher:
@@ -110,7 +110,7 @@ class Flusher:
         )
 
     def _synced(self, log: Flushable, ticket: SyncTicket, outcome: Callable[[], Sync]) -> None:
-        """`outcome` gives the time that the sync took, or raises what made it fail."""
+        """`outcome` returns the time that the sync took, or raises what made it fail."""
         try:
             sync = outcome()
             self.times.add(sync)

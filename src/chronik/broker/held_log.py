@@ -51,11 +51,11 @@ class HeldLog:
         self.index = index
         self.high_watermark = topic.partitions[index].high_watermark
         self._learnt = 0
-        """Up to where a leader has taken this very log for a part of its own, and committed it. A tail behind it may be
-        one that nobody committed, whatever the cluster wrote down."""
+        """How far a leader has found this very log equal to its own, and committed it. A tail after it may be one that
+        nobody committed, whatever the cluster wrote down."""
         self._told_high_watermark = 0
         self.durable_end = 0
-        """How far it is as safe as one node can make it."""
+        """How far the log is as safe as one node can make it."""
         self.syncs = Syncs(flusher, self._synced)
         self.compaction: asyncio.Future[None] | None = None
         """The compaction under way, which reads and writes files of the log."""
@@ -68,17 +68,17 @@ class HeldLog:
         return f"{self.topic_name}-{self.index}"
 
     def open(self) -> None:
-        """Opens the log, unless it is: thousands of partitions must not hold up the start of a node."""
+        """Opens the log, unless it is open: thousands of partitions must not hold up the start of a node."""
         if self._log is None:
             log = self._log = self.syncs.log = self._open_log(self)
             self._find_ends(log)
             self._opened()
 
     def _opened(self) -> None:
-        """For who has to do something then."""
+        """Is called when the log is opened, for subclasses."""
 
     def _find_ends(self, log: PartitionLog) -> None:
-        """The log has another end than before."""
+        """Takes over the ends of the log, which have changed."""
         self.durable_end = self._durable_end_of(log)
         self.high_watermark = max(log.log_start_offset, min(self.high_watermark, log.log_end_offset))
         self._learnt = min(self._learnt, log.log_end_offset)
@@ -86,7 +86,7 @@ class HeldLog:
     @property
     def log(self) -> PartitionLog:
         log = self._log
-        if log is None:  # spelled out: it is asked for so often that the message alone would cost one percent
+        if log is None:  # no `invariant`: this is called so often that making the message would cost one percent
             raise InvariantBroken(f"{self} is used before it is opened")
         return log
 
@@ -96,7 +96,7 @@ class HeldLog:
 
     @property
     def abandoned(self) -> bool:
-        """The topic was deleted, or this node holds it no longer."""
+        """Whether the topic was deleted, or this node no longer holds it."""
         return self.syncs.is_abandoned
 
     # What is durable
@@ -128,13 +128,13 @@ class HeldLog:
     # What this disk has lost
 
     def refuse_if_lost(self) -> None:
-        """Raises KAFKA_STORAGE_ERROR: to serve nothing from its old end on would look like an empty partition."""
+        """Raises KAFKA_STORAGE_ERROR if the log is lost: to serve nothing would look like an empty partition."""
         if self._log is not None and self._log.missing_from is not None and self._log.is_lost:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self}: {self.damage}")
 
     @property
     def damage(self) -> str | None:
-        """What this disk has lost of it, as was found when it was opened."""
+        """What this disk has lost of the log, as was found when it was opened."""
         log = self._log
         if log is None or log.missing_from is None:
             return None
@@ -148,21 +148,21 @@ class HeldLog:
         return self.log.epochs.latest_epoch
 
     def append_from_leader(self, records: Buffer) -> bool:
-        """Raises CorruptRecords. Whether there was anything."""
+        """Returns whether there was anything to append. Raises CorruptRecords."""
         if self.log.append_as_follower(continued_at(records, self.log.log_end_offset)) is None:
             return False
         self._appended(len(records))
         return True
 
     def has_to_begin_earlier(self, records: Buffer) -> bool:
-        """It has nothing, and was told to begin where the leader's log does: inside of a batch, as it turns out.
+        """Whether this empty log was told to begin where the leader's does, which turns out to be inside a batch.
 
         Raises CorruptRecords."""
         log = self.log
         return log.log_start_offset == log.log_end_offset > first_offset(records)
 
     def learn(self, high_watermark: int, leader_start: int) -> None:
-        """What the leader says of the log they share."""
+        """Takes in what the leader says of the log that both share."""
         log = self.log
         self._told_high_watermark = high_watermark
         self.high_watermark = max(self.high_watermark, min(high_watermark, log.log_end_offset))
@@ -183,7 +183,7 @@ class HeldLog:
         self._find_ends(log)
 
     def restart_at(self, offset: int) -> None:
-        """Gives up all that it holds. No sync may be under way. Waits for the disk."""
+        """Drops all records and begins again at `offset`. No sync may be under way. Waits for the disk."""
         self.log.truncate_fully_and_start_at(offset)
         self._find_ends(self.log)
 
@@ -197,7 +197,7 @@ class HeldLog:
             self._log = self.syncs.log = None
 
     async def release(self) -> None:
-        """Lets go of the files of an abandoned partition, so that they can be removed."""
+        """Closes the files of an abandoned partition, so that they can be removed."""
         await self.syncs.settled()
         if self.compaction is not None:
             await asyncio.wait([self.compaction])

@@ -1,4 +1,4 @@
-"""What a node does about its logs when nobody asks: retention, compaction, and checkpoints of what is synced."""
+"""What a node does for its logs in the background: retention, compaction, and checkpoints of what is synced."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from chronik.protocol.errors import KafkaError
 logger = logging.getLogger("chronik.broker")
 
 CHECKPOINT_SECONDS = 5.0
-"""After a power cut the log behind the last checkpoint is scanned: a few seconds' worth, whatever the load was."""
+"""After a power cut the log since the last checkpoint is scanned: a few seconds' worth, whatever the load was."""
 
 SYNC_SECONDS = 30.0
-"""How long written bytes stay unsynced with `flush = "os"`, and removed files on disk."""
+"""How long written bytes stay unsynced with `flush = "os"`, and how long removed files stay on disk."""
 
 COMPACTION_REST_SECONDS_MIN = 0.1
-"""`log.cleaner.backoff.ms` may be 0, and there may be nothing to compact: the loop is for others, too."""
+"""The shortest rest between rounds: `log.cleaner.backoff.ms` may be 0, and others need the loop, too."""
 
 
 class Housekeeping:
@@ -41,7 +41,7 @@ class Housekeeping:
         self._configs_changed = asyncio.Event()
 
     def follow(self, delta: Delta) -> None:
-        """What changed in the metadata."""
+        """Takes in what changed in the metadata."""
         if delta.broker_configs:
             self._configs_changed.set()
 
@@ -82,7 +82,7 @@ class Housekeeping:
                     await asyncio.sleep(0)
 
     async def _rest_before_compacting(self) -> None:
-        """For as long as `log.cleaner.backoff.ms` says, which may be changed meanwhile."""
+        """Waits for as long as `log.cleaner.backoff.ms` says, which may be changed meanwhile."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         while (left := began + self._compaction_rest_seconds - loop.time()) > 0:
@@ -113,8 +113,8 @@ class Housekeeping:
             replica.syncs.request_if_needed()
 
     async def _run(self, compaction: Compaction, replica: Replica) -> None:
-        """In a thread of its own: opening a large batch takes long, and the loop must go on meanwhile. It ends early
-        when the topic is deleted or the node stops, and in any case before this returns."""
+        """Runs the compaction in a thread: opening a large batch takes long, and the loop must go on meanwhile. It ends
+        early when the topic is deleted or the node stops, and in any case before this returns."""
         stopping = threading.Event()
 
         def run() -> None:
@@ -133,7 +133,7 @@ class Housekeeping:
             replica.compaction = None
 
     async def _keep_syncing(self) -> None:
-        """With `flush = "os"` nothing else moves the point from which the log is checked after a crash."""
+        """Syncs with `flush = "os"`: nothing else moves the point from which the log is checked after a crash."""
         while True:
             await asyncio.sleep(SYNC_SECONDS)
             for some in self._replicas.in_pieces():

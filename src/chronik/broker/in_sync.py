@@ -1,8 +1,8 @@
 """What the leader of a partition knows of its followers: how far each has got, and so what is safe. Pure.
 
 The high watermark is the lowest offset that a member of the ISR has made durable, the leader included. While a change
-of the ISR is under way nobody knows which of the two holds, so the members of both count: a follower that the cluster
-may already believe to be in sync has everything that was ever acknowledged.
+of the ISR is under way nobody knows whether the old or the new one is in force, so the members of both count: a
+follower that the cluster may already believe to be in sync has everything that was ever acknowledged.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ UNKNOWN: Final = -1
 
 
 class FollowerLife(Protocol):
-    """One life of a following broker, as its fetches show it."""
+    """One epoch of a following broker, as its fetches show it."""
 
     @property
     def broker_epoch(self) -> int: ...
 
     @property
     def fetched_at(self) -> float:
-        """When it last asked for anything at all."""
+        """When it last fetched anything at all."""
 
 
 class Follower:
@@ -55,12 +55,12 @@ class Follower:
         self.life = life
 
     def falls_behind(self) -> None:
-        """The log grows beyond what it has: up to its last fetch, of whatever partition, it had everything."""
+        """Notes that the log grows beyond what the follower has: until its last fetch, of any partition, it had all."""
         if self.life is not None:
             self._caught_up_at = max(self._caught_up_at, self.life.fetched_at)
 
     def caught_up_at(self, leader_end: int) -> float:
-        """When it last had everything. A follower that has all need not say so again: that it lives is enough."""
+        """When it last had everything. A follower that has all need not say so again: being alive is enough."""
         if self.life is not None and self.offset >= leader_end:
             return max(self._caught_up_at, self.life.fetched_at)
         return self._caught_up_at
@@ -73,7 +73,7 @@ class InSync:
         """Where the log ended when this term began: what is below it came from earlier leaders."""
         self.followers: dict[int, Follower] = {}
         self.proposed: tuple[int, ...] | None = None
-        """The ISR that is being proposed, until it is known what became of it."""
+        """The ISR that is being proposed, until its outcome is known."""
         self._take(partition, now)
 
     def _take(self, partition: Partition, now: float) -> None:
@@ -90,7 +90,7 @@ class InSync:
         self._counted = [follower for follower in self.followers.values() if follower.id in members]
 
     def update(self, partition: Partition, now: float) -> None:
-        """The partition changed, and this node leads on in the same epoch. What was proposed is decided by now."""
+        """Takes in a changed partition that this node still leads in the same epoch: what was proposed is decided."""
         if partition.partition_epoch != self.partition_epoch:
             self.proposed = None
             self._take(partition, now)
@@ -98,21 +98,21 @@ class InSync:
     # -- what is safe -------------------------------------------------------------------------------------------------
 
     def high_watermark(self, own_end: int) -> int:
-        """Given how far this node's own log is durable."""
+        """Returns it, given how far this node's own log is durable."""
         for follower in self._counted:
             if follower.offset < own_end:
                 own_end = follower.offset
         return own_end
 
     def low_watermark(self, own_start: int, is_alive: Callable[[int], bool]) -> int:
-        """From where on every replica that is alive still has its records."""
+        """Returns the offset from which on every living replica still has its records."""
         starts = [follower.log_start_offset for follower in self.followers.values() if is_alive(follower.id)]
         return min([own_start, *starts])
 
     # -- who is in sync -----------------------------------------------------------------------------------------------
 
     def may_join(self, follower: Follower, high_watermark: int) -> bool:
-        """It has everything that was ever acknowledged, by this leader and by those before it."""
+        """Whether it has everything that was ever acknowledged, by this leader and by those before it."""
         return (
             follower.id not in self.isr
             and self.epoch_start_offset != UNKNOWN
@@ -120,7 +120,7 @@ class InSync:
         )
 
     def has_lost_something(self, follower: Follower, high_watermark: int) -> bool:
-        """It is said to be in sync, and asks for what is committed: its disk has not kept its promise."""
+        """Whether a follower in the ISR asks for what is committed: its disk has not kept its promise."""
         return follower.id in self.isr and UNKNOWN < follower.offset < high_watermark
 
     def change(
@@ -131,7 +131,7 @@ class InSync:
         lag_seconds_max: float,
         is_alive: Callable[[int], bool],
     ) -> tuple[IsrMember, ...] | None:
-        """The ISR as it should be; None when it is so, or while another change is under way."""
+        """Returns the ISR as it should be; None when it is so, or while another change is under way."""
         if self.proposed is not None:
             return None
         wanted = [
@@ -160,7 +160,7 @@ class InSync:
         return not is_late and not self.has_lost_something(follower, high_watermark)
 
     def _epoch_seen(self, replica: int) -> int:
-        """Of the life in which it caught up."""
+        """Returns the broker epoch in which the replica caught up."""
         life = self.followers[replica].life if replica in self.followers else None
         return NO_EPOCH if life is None else life.broker_epoch
 
@@ -169,6 +169,6 @@ class InSync:
         self._count()
 
     def refused(self) -> None:
-        """The change was decided against, for certain: it will not come to hold later."""
+        """Drops the proposal: it was refused for certain, and will not come into force later."""
         self.proposed = None
         self._count()

@@ -1,4 +1,4 @@
-"""Who waits for a log to reach an offset, and is told when it has, or that nobody can promise it any more."""
+"""Callbacks that wait for a log to reach an offset. They hear when it has, or that nobody can promise it any more."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from chronik.protocol.errors import ErrorCode
 
 WhenSafe = Callable[[ErrorCode], None]
-"""Told NONE, or why nobody can promise that the records are safe."""
+"""Is called with NONE, or with the reason why nobody can promise that the records are safe."""
 
 
 class Promises:
@@ -21,7 +21,7 @@ class Promises:
         return bool(self._waiting)
 
     def add(self, offset: int, when_safe: WhenSafe) -> None:
-        """The lowest offset first: a batch that is sent again lies below others that came after it."""
+        """Keeps the lowest offset first: a batch that is sent again lies below others that came after it."""
         waiting = self._waiting
         place = len(waiting)
         while place and waiting[place - 1][0] > offset:
@@ -34,7 +34,7 @@ class Promises:
             waiting.popleft()[1](code)
 
     def take_back(self, code: ErrorCode) -> None:
-        """Everyone is told `code`. Who is told may wait again, for something else."""
+        """Tells everyone `code`. A callback may wait again, for something else."""
         waiting, self._waiting = self._waiting, deque()
         for _, when_safe in waiting:
             when_safe(code)

@@ -12,15 +12,15 @@ from chronik.files import Buffer
 from chronik.limits import KIB, MIB
 
 RECENT_BYTES_MAX: Final = 64 * MIB
-"""Of all partitions of a node. A hundred milliseconds of what a node can take in, and followers are mostly nearer than
-that. What does not fit is read from its file."""
+"""For all partitions of a node together: what it can take in within 100 ms, and followers rarely lag more than that.
+What does not fit is read from its file."""
 
 IN_PLACE_BYTES_MIN: Final = 64 * KIB
 """Smaller batches are copied: a view of a few bytes would keep a whole request in memory."""
 
 
 class RecentRoom:
-    """What the partitions of a node share."""
+    """The room that the partitions of a node share."""
 
     __slots__ = ("bytes_left",)
 
@@ -29,7 +29,7 @@ class RecentRoom:
 
 
 class RecentBatches:
-    """Of one partition that this node leads. Batches stay as they are as long as they are kept here."""
+    """The recent batches of one partition that this node leads. They must not change while they are kept here."""
 
     __slots__ = ("_by_offset", "_room")
 
@@ -38,7 +38,7 @@ class RecentBatches:
         self._by_offset: OrderedDict[int, tuple[int, Buffer]] = OrderedDict()  # (end offset, batches), in their order
 
     def add(self, base_offset: int, end_offset: int, batches: Buffer) -> None:
-        """If there is room."""
+        """Keeps the batches if there is room."""
         if len(batches) < IN_PLACE_BYTES_MIN:
             batches = bytes(batches)
         size = _held_bytes(batches)
@@ -47,8 +47,7 @@ class RecentBatches:
             self._by_offset[base_offset] = (end_offset, batches)
 
     def read(self, offset: int, bytes_max: int) -> list[memoryview]:
-        """Batches from `offset` on, in pieces that follow each other; none when that offset is not kept, or does not
-        fit."""
+        """Returns batches from `offset` on, in consecutive pieces; none when that is not kept, or does not fit."""
         pieces: list[memoryview] = []
         small: list[Buffer] = []
         found = self._by_offset.get(offset)
@@ -67,7 +66,7 @@ class RecentBatches:
         return pieces
 
     def drop_below(self, offset: int) -> None:
-        """Whoever still needs what ends there is far behind."""
+        """Drops what ends at or below `offset`: a follower that still needs it is far behind."""
         kept = self._by_offset
         while kept:
             base_offset = next(iter(kept))
@@ -90,5 +89,5 @@ def _join(small: list[Buffer], pieces: list[memoryview]) -> None:
 
 
 def _held_bytes(batches: Buffer) -> int:
-    """A view keeps all of what it is a view of."""
+    """Counts all of the buffer that a view is of: the view keeps it in memory."""
     return memoryview(batches.obj).nbytes if isinstance(batches, memoryview) else len(batches)

@@ -31,7 +31,7 @@ class Removals:
         self._waiting: deque[_Removal] = deque()
         self._due = asyncio.Event()
         self.leaving: set[tuple[bytes, int]] = set()
-        """Partitions whose files are still being let go of: until then they cannot be here again."""
+        """Partitions whose files are still being closed: until then they cannot come here again."""
 
     def add(self, topic_id: bytes, partition: int | None, abandoned: list[Replica]) -> None:
         if partition is not None:

@@ -31,20 +31,20 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 ANY_EPOCH = -1
 
 UNCOUNTED_BYTES = 2**31
-"""As many as any fetch can wait for."""
+"""More bytes than any fetch can wait for."""
 
 
 class Reader(Protocol):
-    """A follower's interest in a partition."""
+    """What a follower's session wants to hear of a partition."""
 
     def appended(self) -> None:
-        """There are more records."""
+        """Is called when there are more records."""
 
     def moved(self, *, is_urgent: bool) -> None:
-        """The high watermark or the log's start has moved; `is_urgent` when somebody waits for followers to know."""
+        """Is called when the high watermark or the log's start moves; `is_urgent` if somebody waits for followers."""
 
     def gone(self) -> None:
-        """This node does not lead any more, or not in that epoch."""
+        """Is called when this node does not lead any more, or not in that epoch."""
 
 
 class Replica(HeldLog):
@@ -89,7 +89,7 @@ class Replica(HeldLog):
         self.leader_epoch = ANY_EPOCH
         self.is_in_isr = False
         self.was_out_of_isr = False
-        """At some time since the node started. If it leads and has lost its log all the same, an operator wanted it."""
+        """At some time since the node started. If it leads without its log nevertheless, an operator wants that."""
         self.leading: InSync | None = None
         """What it knows of its followers, while this node leads the partition."""
         self.rules = rules
@@ -98,9 +98,9 @@ class Replica(HeldLog):
         self._node_id = node_id
         self._recent = RecentBatches(recent_room)
         self.commits = Promises()
-        """Who waits until every in-sync replica has everything below an offset."""
+        """Those that wait until every in-sync replica has everything below an offset."""
         self.durables = Promises()
-        """Who waits until this node has it."""
+        """Those that wait until this node has it."""
         self._starts = News()  # of where the followers' logs start, or who of them is alive
         self._bytes_appended = 0
         self._bytes_readable = 0  # of those appended
@@ -112,12 +112,12 @@ class Replica(HeldLog):
 
     @property
     def committed_end(self) -> int:
-        """Up to where this very log holds what is committed. What the cluster wrote down holds for the leader's log;
-        a follower's may end in a tail that nobody committed."""
+        """How far this very log holds what is committed. What the cluster wrote down is true of the leader's log; a
+        follower's may end in a tail that nobody committed."""
         return self.high_watermark if self.leading is not None else self._learnt
 
     def lag(self, written_down: int) -> int:
-        """Records that are committed, as its leader last said or the cluster wrote down, and that it does not hold."""
+        """Returns how many committed records it lacks, as its leader last said or the cluster wrote down."""
         if self.leading is not None:
             return 0
         return max(0, max(self._told_high_watermark, written_down) - self.log.log_end_offset)
@@ -156,7 +156,7 @@ class Replica(HeldLog):
                     self._log.forget_unused_epochs()
 
     def _begin_term(self, leading: InSync) -> None:
-        """From now on batches are written under this epoch."""
+        """Writes batches under this epoch from now on."""
         leading.epoch_start_offset = self.log.log_end_offset
         self.log.epochs.assign(self.leader_epoch, self.log.log_end_offset)
         self._marks.clear()
@@ -164,7 +164,7 @@ class Replica(HeldLog):
         self._advance()
 
     def _end_term(self, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
-        """What is written here may be cut off by the next leader: nobody may be told that it is safe."""
+        """Ends all waits: the next leader may cut off what is written here, so nobody may be told that it is safe."""
         self._learnt = self.committed_end
         self.leading = None
         self.commits.take_back(code)
@@ -177,14 +177,14 @@ class Replica(HeldLog):
         self.stop_waiting()
 
     def end_waits(self) -> None:
-        """Others may believe that this node is gone, and lead the partition: who waits for followers waits in vain."""
+        """Ends waits for followers: others may believe that this node is gone, and lead the partition."""
         self.commits.take_back(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.stop_waiting()
 
     def begin_anew(self) -> int:
-        """An operator has given up what this disk has lost: the log goes on where it ended. Returns that offset.
+        """Goes on where the log ended, since an operator has given up what this disk has lost. Returns that offset.
 
-        Raises KAFKA_STORAGE_ERROR when others are in sync, who have it all. Waits for the disk."""
+        Raises KAFKA_STORAGE_ERROR when others are in sync, which have it all. Waits for the disk."""
         leading, log = self.leading, self.log
         if leading is None or any(member != self._node_id for member in leading.isr):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self}: others are in sync")
@@ -243,7 +243,7 @@ class Replica(HeldLog):
         return log_start_offset
 
     def apply_retention(self, now_ms: int) -> None:
-        """Files go, and the start of the log with them, once that is durable."""
+        """Moves the start of the log as retention demands; files are removed once that is durable."""
         if self._log is not None:
             if self._log.apply_retention(now_ms, self.committed_end):
                 self._tell_readers()
@@ -263,13 +263,13 @@ class Replica(HeldLog):
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def isr_change_refused(self) -> None:
-        """Whom it would have brought in does not count any more: the others may have more than that one."""
+        """Takes back a proposed ISR: the follower that it would have brought in does not count any more."""
         if self.leading is not None:
             self.leading.refused()
             self._advance()
 
     def brokers_changed(self) -> None:
-        """Whoever waits for a follower has to look whether it is still alive."""
+        """Wakes those who wait for a follower, to look whether it is still alive."""
         self._starts.tell()
         for watcher in list(self.watchers):
             watcher.brokers_changed()
@@ -279,8 +279,8 @@ class Replica(HeldLog):
     def divergence(
         self, offset: int, last_epoch: int, unknown: ErrorCode = ErrorCode.UNKNOWN_LEADER_EPOCH
     ) -> tuple[int, int] | None:
-        """Where a log that was read up to `offset`, in `last_epoch`, is not this one: the largest epoch that both may
-        have, and its end here. None when all of it is what this log has, as far as it goes.
+        """Returns where another log, which ends at `offset` in `last_epoch`, leaves this one: the largest epoch that
+        both may have, and its end here. None when all of it is part of this log.
 
         Raises `unknown` when this log has no epoch to compare with."""
         if last_epoch < 0:
@@ -297,7 +297,7 @@ class Replica(HeldLog):
         return self.log.log_start_offset <= offset <= self.log.log_end_offset
 
     def follower_fetched(self, broker_id: int, offset: int, log_start_offset: int, life: FollowerLife) -> Follower:
-        """A follower whose log is this one, as far as it goes, has everything below `offset`."""
+        """Notes that a follower, whose log is a part of this one, has everything below `offset`."""
         leading = self.leading
         assert leading is not None
         follower = leading.followers[broker_id]
@@ -309,7 +309,7 @@ class Replica(HeldLog):
         return follower
 
     def read_for_follower(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> list[memoryview]:
-        """Up to the log's end, since followers need what is not committed yet; in pieces that follow each other."""
+        """Reads up to the log's end, since followers need what is not committed yet; in consecutive pieces."""
         recent = self._recent.read(offset, max_bytes)
         if recent:
             return recent
@@ -324,7 +324,7 @@ class Replica(HeldLog):
     # Moving on
 
     def is_committed(self, offset: int) -> bool:
-        """Whether everything below `offset` is as safe as it will be acknowledged to be."""
+        """Whether everything below `offset` is as safe as acks=all promises."""
         return offset <= self.high_watermark
 
     def _advance(self) -> None:
@@ -346,7 +346,7 @@ class Replica(HeldLog):
         before = self._bytes_readable
         while self._marks and self._marks[0][0] <= high_watermark:
             self._bytes_readable = self._marks.popleft()[1]
-        # What an earlier leader wrote has no marks, but it is there: whoever waits has to look.
+        # What an earlier leader wrote has no marks, but it exists: those who wait have to look.
         arrived = self._bytes_readable - before or UNCOUNTED_BYTES
         for watcher in list(self.watchers):
             watcher.arrived(arrived)
@@ -359,14 +359,14 @@ class Replica(HeldLog):
     # Ending
 
     def abandon(self) -> None:
-        """The topic was deleted: whoever waits for this partition looks again, and finds that out.
+        """Wakes whoever waits for this partition, to find out that its topic was deleted.
 
-        A sync may still be under way: the files are let go of when it has ended (`release`).
+        A sync may still be under way: the files are closed when it has ended (`release`).
         """
         self.syncs.abandon()
         self._end_term(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def stop_waiting(self) -> None:
-        """Fetches that wait for records look again."""
+        """Wakes fetches that wait for records, to look again."""
         for watcher in list(self.watchers):
             watcher.wake()

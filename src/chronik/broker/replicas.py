@@ -31,11 +31,11 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 logger = logging.getLogger("chronik.broker")
 
 REPLICAS_PER_TURN: Final = 250
-"""Whoever goes through all partitions, of which there may be tens of thousands, leaves the loop to others after so
-many: to look at one takes 1 to 5 µs."""
+"""How many partitions are looked at in one turn of the loop, of which there may be tens of thousands: each takes 1 to
+5 µs."""
 
 CHANGES_PER_TURN: Final = 500
-"""Partitions that follow a change of the image in one turn: 5 to 10 µs each, and more where a term ends or begins."""
+"""How many partitions follow a change of the image in one turn: 5 to 10 µs each, and more if a term ends or begins."""
 
 
 class Replicas:
@@ -54,7 +54,7 @@ class Replicas:
         deletions_of: Callable[[], str | None] = lambda: None,
     ) -> None:
         """`on_fatal` hears of what goes wrong in a turn that nobody waits for: the node cannot go on then.
-        `deletions_of` names the cluster that a topic which is not known any more was deleted by, for certain."""
+        `deletions_of` names the cluster that has deleted a topic which is unknown now, if that is certain."""
         self._node_id = node_id
         self._store = store
         self._configs = configs
@@ -72,17 +72,17 @@ class Replicas:
         self._topic_ids: dict[str, bytes] = {}
         self.removals: Final = Removals(cache, self._set_aside, self._may_be_back)
         self.began: Final = asyncio.Event()
-        """This life of the broker is registered. Before that a node of a cluster goes once more through what it had
-        applied in its last life: roles that are over, and partitions that left and have come back since."""
+        """Whether this run of the broker is registered. Before that a node of a cluster sees once more what it had
+        applied in its last run: roles that are over, and partitions that left and have come back since."""
         self.listeners: list[Callable[[Replica], None]] = []
-        """Told of each replica that has come, changed its role, or gone."""
+        """Called with each replica that has come, changed its role, or gone."""
         self.damage_listeners: list[Callable[[Replica], None]] = []
-        """Told of each replica whose log is found to have lost what was synced once, as it is opened."""
+        """Called with each replica whose log, when it is opened, is found to have lost what was once synced."""
         self._behind: dict[bytes, Topic] = {}
-        """Topics whose partitions are still to follow the image, as they were when they last did."""
+        """Topics whose partitions have yet to follow the image, as they were when they last did."""
         self._is_catching_up = False
         self.stopping = False
-        """The node stops: nobody waits for records any more."""
+        """Whether the node stops: nobody waits for records any more."""
 
     def __iter__(self) -> Iterator[Replica]:
         return iter(list(self._by_id.values()))
@@ -91,8 +91,8 @@ class Replicas:
         return len(self._by_id)
 
     def in_pieces(self) -> Iterator[list[Replica]]:
-        """Those that are here now, as many at a time as may be looked at in one turn of the loop. When the turn of a
-        piece comes, some of it may be abandoned."""
+        """Yields all replicas, as many at a time as may be looked at in one turn of the loop. When the turn of a piece
+        comes, some of it may be abandoned."""
         replicas = list(self._by_id.values())
         for first in range(0, len(replicas), REPLICAS_PER_TURN):
             yield replicas[first : first + REPLICAS_PER_TURN]
@@ -100,7 +100,7 @@ class Replicas:
     # Finding one
 
     def by_name(self, topic: str, index: int) -> Replica:
-        """An open replica that this node leads. Raises UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, and
+        """Returns an open replica that this node leads. Raises UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, and
         KAFKA_STORAGE_ERROR when its log is lost."""
         replica = self.get(topic, index)
         if replica is None or not replica.leads:
@@ -110,7 +110,7 @@ class Replicas:
         return replica
 
     def by_id(self, topic_id: bytes, index: int) -> Replica:
-        """An open replica that this node leads. Raises UNKNOWN_TOPIC_ID or as `by_name` does."""
+        """Returns an open replica that this node leads. Raises UNKNOWN_TOPIC_ID or as `by_name` does."""
         if self._behind:
             self._catch_up_at_once(topic_id, index)
         replica = self._by_id.get((topic_id, index))
@@ -122,7 +122,7 @@ class Replicas:
         return replica
 
     def lost(self, topic: str, index: int) -> Replica | None:
-        """One that this node leads, and of which its disk has lost everything."""
+        """Returns a replica that this node leads, if its disk has lost everything of it."""
         replica = self.get(topic, index)
         if replica is None or not replica.leads:
             return None
@@ -130,7 +130,7 @@ class Replicas:
         return replica if replica.log.is_lost else None
 
     def damages(self) -> Iterator[tuple[Replica, str]]:
-        """What disks have lost, as far as logs are open, which all are soon after the start."""
+        """Yields what disks have lost, as far as logs are open, which all are soon after the start."""
         return ((replica, damage) for replica in self._by_id.values() if (damage := replica.damage) is not None)
 
     def _not_here(self, topic: Topic | None, index: int) -> KafkaError:
@@ -139,7 +139,7 @@ class Replicas:
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def led(self, topic_id: bytes, index: int) -> Replica | None:
-        """One that this node leads, open or not."""
+        """Returns a replica that this node leads, open or not."""
         if self._behind:
             self._catch_up_at_once(topic_id, index)
         replica = self._by_id.get((topic_id, index))
@@ -184,8 +184,8 @@ class Replicas:
         self._behind.setdefault(topic.id, old)
 
     def _catch_up(self) -> None:
-        """A broker that goes or comes changes all its partitions at once, a topic may have ten thousand. Some take
-        their new role now, what is asked for does when it is, and the others do in the next turns of the loop."""
+        """Gives some partitions their new role now, and the others in the next turns of the loop, or when a request
+        asks for one: a broker that goes or comes changes all its partitions at once, and there may be thousands."""
         left = CHANGES_PER_TURN
         while self._behind and left > 0:
             left -= self._follow(next(iter(self._behind)), left)
@@ -200,7 +200,7 @@ class Replicas:
             self._on_fatal(error)
 
     def _follow(self, topic_id: bytes, changes_max: int) -> int:
-        """Returns how many partitions have changed, at least 1. What is as it was is left alone."""
+        """Returns how many partitions have changed, at least 1. Those that have not changed are left alone."""
         old = self._behind.pop(topic_id)
         topic = self._store.image.topics_by_id.get(topic_id)
         if topic is None:
@@ -219,7 +219,7 @@ class Replicas:
         return max(changes, 1)
 
     def _catch_up_at_once(self, topic_id: bytes, index: int) -> None:
-        """Somebody asks for this partition. When its turn comes, it takes the same role once more."""
+        """Gives a partition that is asked for its role now. When its turn comes, it takes the same role once more."""
         topic = self._store.image.topics_by_id.get(topic_id)
         if topic_id in self._behind and topic is not None and topic.has_partition(index):
             before = self._behind[topic_id].partitions
@@ -227,7 +227,7 @@ class Replicas:
                 self._take_role(topic, index, incoming_rules(self._configs, topic.configs), self._clock.monotonic())
 
     def begin(self) -> None:
-        """The image has this life of the broker: its partitions take their roles."""
+        """Gives the partitions their roles: this run of the broker is in the image."""
         self.began.set()
         self._unknown = self._set_aside.unknown_topics()
         for topic in list(self._store.image.topics.values()):
@@ -235,7 +235,7 @@ class Replicas:
         self._tidy_folders()
 
     def _update(self, topic: Topic) -> None:
-        """All of it, now."""
+        """Gives all partitions of the topic their roles, now."""
         self._will_follow(topic, None)
         self._behind[topic.id] = msgspec.structs.replace(topic, partitions=())
         self._follow(topic.id, len(topic.partitions))
@@ -286,7 +286,7 @@ class Replicas:
         self._remove(topic, range(len(topic.partitions)), None)
 
     def _remove(self, topic: Topic, indexes: Iterable[int], partition: int | None) -> None:
-        """The topic is deleted, or a partition of it has moved to other nodes."""
+        """Removes the partitions of a deleted topic, or one that has moved to other nodes."""
         abandoned = []
         for index in indexes:
             replica = self._by_id.pop((topic.id, index), None)
@@ -328,8 +328,8 @@ class Replicas:
             listener(replica)
 
     def _tidy_folders(self) -> None:
-        """At the start: folders of no topic or partition that belongs here are set aside, never deleted; those of
-        deleted topics are removed."""
+        """Sets aside, at the start, folders of topics or partitions that do not belong here, and never deletes them;
+        removes those of deleted topics."""
         files = self._cache.files
         known = {format_id(topic_id): topic_id for topic_id in self._store.image.topics_by_id}
         for name in files.list_folder(TOPICS_FOLDER):
@@ -344,31 +344,31 @@ class Replicas:
         self.give_up_expired()
 
     def give_up_expired(self) -> None:
-        """From time to time: what was set aside as deleted goes at last."""
+        """Is called from time to time: removes what was set aside as deleted, when its time is over."""
         if (cluster_id := self._deletions_of()) is not None:
             self._set_aside.give_up_expired(cluster_id, self._clock.now_ms())
         self.removals.look_for_deleted()
 
     def _bring_back(self, topic: Topic) -> None:
-        """It was set aside when the wrong metadata was looked at. Before its logs are opened."""
+        """Brings back, before its logs are opened, a topic that was set aside because of the wrong metadata."""
         own = [index for index, partition in enumerate(topic.partitions) if self._node_id in partition.replicas]
         unopened = [index for index in own if (topic.id, index) not in self._by_id]
         self._set_aside.bring_back(self._unknown.pop(topic.id), unopened)
 
     def end_waits(self) -> None:
-        """This node is fenced: whoever waits here is sent away at once."""
+        """Ends all waits at once: this node is fenced."""
         for replica in self:
             if replica.leads:
                 replica.end_waits()
 
     def stop_waiting(self) -> None:
-        """Fetches that wait are answered with what there is, and so are those that come."""
+        """Answers fetches that wait with what there is, and from now on those that come, too."""
         self.stopping = True
         for replica in self:
             replica.stop_waiting()
 
     def close(self) -> None:
-        """When no sync is under way any more."""
+        """Closes all logs. No sync may be under way any more."""
         for replica in self._by_id.values():
             replica.close()
         self.removals.close()

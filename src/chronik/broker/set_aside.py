@@ -1,9 +1,9 @@
 """Folders of no known topic: set aside, and brought back when their topic is known after all.
 
 A folder is unknown because the wrong metadata was looked at, or because its topic was deleted while the node was away.
-The first must never cost a record, so nothing is removed on suspicion. It is certain only where the node caught up with
-the very cluster that its folder was known to belong to before this start: such a folder is marked as it is set aside,
-and removed when its time is over.
+The first must never cost a record, so nothing is removed on suspicion. A deletion is certain only where the node caught
+up with the very cluster that its folder was known to belong to before this start: such a folder is marked when it is
+set aside, and removed when its time is over.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DELETED_KEPT_MS: Final = 7 * 24 * 3600 * 1000
 """How long the folder of a topic that was deleted while the node was away is kept: as long as records are by default,
 for an operator who finds that the deletion was a mistake."""
 
-_ID_LETTERS: Final = 22
+_ID_CHARACTERS: Final = 22
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -39,23 +39,23 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Name(NamedTuple):
-    """Of a folder that was set aside: a topic's, or one partition's."""
+    """The name of a folder that was set aside: a topic's, or one partition's."""
 
     topic_id: bytes
     partition: str | None
 
 
 def parse_name(name: str) -> Name | None:
-    """None when it is not a name that this module gives. What stands behind "~" only tells equal names apart."""
+    """Returns None when it is not a name that this module gives. What follows "~" only tells equal names apart."""
     name = name.partition("~")[0]
-    index = name[_ID_LETTERS + 1 :]
+    index = name[_ID_CHARACTERS + 1 :]
     try:
-        topic_id = parse_id(name[:_ID_LETTERS])
+        topic_id = parse_id(name[:_ID_CHARACTERS])
     except ValueError:
         return None
-    if len(name) == _ID_LETTERS:
+    if len(name) == _ID_CHARACTERS:
         return Name(topic_id, None)
-    return Name(topic_id, index) if name[_ID_LETTERS] == "-" and index.isdigit() else None
+    return Name(topic_id, index) if name[_ID_CHARACTERS] == "-" and index.isdigit() else None
 
 
 class SetAside:
@@ -83,18 +83,18 @@ class SetAside:
         return {topic_id: name for name, topic_id in sorted(topics.items(), reverse=True)}
 
     def unknown(self) -> dict[str, Name]:
-        """What lies there under names that were given here."""
+        """Returns what was set aside as unknown, by its name there."""
         parsed = {name: parse_name(name) for name in self._files.list_folder(UNKNOWN_FOLDER)}
         return {name: found for name, found in parsed.items() if found is not None}
 
     def bring_back(self, name: str, partitions: Collection[int]) -> None:
-        """A topic that is known after all: those of its partitions that this node is to have, and has not.
+        """Brings back the given partitions of a topic that is known after all, if this node does not have them.
 
-        Single partitions stay: they were set aside by those who knew the topic, when it had moved elsewhere."""
+        Partitions that were set aside singly stay: their topic was known then, and they had moved elsewhere."""
         source = f"{UNKNOWN_FOLDER}/{name}"
         for index in self._files.list_folder(source):
             if index.isdigit() and int(index) in partitions:
-                self._bring_back(f"{source}/{index}", f"{TOPICS_FOLDER}/{name[:_ID_LETTERS]}/{index}")
+                self._bring_back(f"{source}/{index}", f"{TOPICS_FOLDER}/{name[:_ID_CHARACTERS]}/{index}")
         if not [index for index in self._files.list_folder(source) if index != MARK_FILE]:
             self._files.remove(f"{source}/{MARK_FILE}")
             self._files.remove_folder(source)
@@ -119,7 +119,7 @@ class SetAside:
         return any(self._files.size(f"{folder}/{name}") for name in logs)
 
     def give_up_expired(self, cluster_id: str, now_ms: int) -> None:
-        """What this cluster is known to have deleted, or moved elsewhere, long ago."""
+        """Removes what this cluster is known to have deleted, or moved elsewhere, long ago."""
         for name in self.unknown():
             mark = self._mark_of(f"{UNKNOWN_FOLDER}/{name}")
             if mark is not None and mark.cluster_id == cluster_id and now_ms - mark.time_ms >= DELETED_KEPT_MS:

@@ -6,14 +6,14 @@ from collections import deque
 from typing import Any, Final, NamedTuple
 
 SLOW_SYNC_SECONDS: Final = 0.05
-"""A hundred times what a disk takes that is well."""
+"""A slow sync: a hundred times what a healthy disk takes."""
 
 SLOW_SYNCS_KEPT_MAX: Final = 200
-"""The last ones, by when they were. A status page shows them all."""
+"""How many of the last slow syncs are kept. A status page shows them all."""
 
 
 class Sync(NamedTuple):
-    """By the clock that all processes of a machine share (`time.perf_counter`)."""
+    """When a sync began and ended, by the clock that all processes of a machine share (`time.perf_counter`)."""
 
     began: float
     ended: float
@@ -42,7 +42,7 @@ class SyncTimes:
             self.slow.append(sync)
 
     def view(self) -> dict[str, Any]:
-        """As the status page has it. `recent_slow` are [when it began, when it ended] in seconds, oldest first."""
+        """Returns what the status page shows. `recent_slow` holds [began, ended] of each, in seconds, oldest first."""
         return {
             "count": self.count,
             "longest_ms": round(1000 * self.longest_seconds, 3),

@@ -29,8 +29,8 @@ class Syncs:
         self.is_abandoned = False
         self._flusher = flusher
         self._on_synced = on_synced
-        self._next: list[asyncio.Future[None]] = []  # who waits for the next sync to begin
-        self._now: list[asyncio.Future[None]] = []  # who waits for the one under way
+        self._next: list[asyncio.Future[None]] = []  # waits for the next sync to begin
+        self._now: list[asyncio.Future[None]] = []  # waits for the sync under way
         self._bytes_appended = 0
         self._bytes_syncing = 0
         self._bytes_synced = 0
@@ -91,7 +91,7 @@ class Syncs:
             self._on_synced(log)
 
     def abandon(self) -> None:
-        """Nobody needs the log any more: whoever waits for it to be synced waits in vain."""
+        """Ends all waits: nobody needs the log any more."""
         self.is_abandoned = True
         for waiter in (*self._next, *self._now):
             if not waiter.done():

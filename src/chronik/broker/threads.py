@@ -1,4 +1,4 @@
-"""Work in a thread that is over when whoever waits for it goes on, also when he was told to stop waiting."""
+"""Work in a thread that has ended when its caller goes on, even when the caller was cancelled."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def run_to_its_end(work: Callable[[], T]) -> T:
-    """As `asyncio.to_thread`, which leaves the thread behind when it is cancelled: then the node, which stops, would
+    """Does as `asyncio.to_thread`, but waits for the thread when it is cancelled: otherwise a node that stops would
     close the files that the thread is working on."""
     running = asyncio.ensure_future(asyncio.to_thread(work))
     try:

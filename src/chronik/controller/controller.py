@@ -1,7 +1,7 @@
-"""The controller: on every node, and at work where the Raft leader is.
+"""The controller: it exists on every node, and works on the Raft leader.
 
-It sees to it that the cluster has an id, its nodes and its system topics, and it decides by heartbeats who is alive.
-Everything it decides is a command; a second controller, which there may be for a moment, can only repeat one.
+It makes sure that the cluster has an id, its nodes and its system topics, and it decides by heartbeats who is alive.
+Everything it decides is a command; a second controller, which may exist for a moment, can only repeat one.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from chronik.raft.roles import Role
 logger = logging.getLogger("chronik.controller")
 
 LOOKS_PER_SESSION: Final = 6
-"""How often silence is looked for: a broker is found dead at most a sixth of a session too late."""
+"""How often to look for silent brokers: one is found dead at most a sixth of a session too late."""
 
 SYSTEM_TOPICS_PATIENCE_SECONDS: Final = 5.0
-"""How long a first leader waits for all nodes before it spreads the system topics over those that are there."""
+"""How long the first leader waits for all nodes before it spreads the system topics over those that are online."""
 
 
 class Controller:
@@ -81,7 +81,7 @@ class Controller:
         self._news.tell()
 
     async def heartbeat(self, peer: int, beat: BrokerHeartbeat) -> HeartbeatAnswer:
-        """Answered by the leader, once a majority has confirmed that it is. After a session the answer is worthless."""
+        """Answers as the leader, once a majority has confirmed that it is. After a session the answer is worthless."""
         arrived_at = self._clock.monotonic()
         if not self._is_leader:
             return HeartbeatAnswer(is_leader=False)
@@ -115,8 +115,8 @@ class Controller:
             await self._news.since(heard, self._seconds_until_next_look())
 
     async def _confirm_leadership(self) -> None:
-        """A node that was paused believes what it last knew: that it leads, and that everybody else is silent. What an
-        earlier leader decided has to be known, too: it would look like the brokers' own farewell."""
+        """Makes sure that this node leads, and knows what earlier leaders decided, which would otherwise look like the
+        brokers' own farewell. A node that was paused believes that it leads, and that everybody else is silent."""
         self._notice_pauses()
         try:
             index = await self._driver.read_index(self._session_seconds)
@@ -134,7 +134,7 @@ class Controller:
         self._looked_at = now
 
     def _seconds_until_next_look(self) -> float:
-        """Often enough to find out who is gone about as soon as that is certain."""
+        """Short enough to find out who is gone about as soon as that is certain."""
         until_certain = [GONE_SECONDS - gone for gone in self._gone_seconds().values() if 0 < gone < GONE_SECONDS]
         return min([self._session_seconds / LOOKS_PER_SESSION, GONE_SECONDS, *until_certain])
 

@@ -1,4 +1,4 @@
-"""What brokers say to the controller, over the peers' connections: I am here, in this life."""
+"""What brokers say to the controller, over the peers' connections: I am alive, in this epoch."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class BrokerHeartbeat(msgspec.Struct, frozen=True, array_like=True):
     broker_id: int
     broker_epoch: int
     answered_at: float | None = None
-    """The `arrived_at` of the last answer that this leader gave and the broker got; NOT_ANSWERED while there is none,
-    None from a broker of an earlier version. A broker whose answers are lost believes that it is cut off, and serves
-    nobody: it must not pass for one that is well."""
+    """The `arrived_at` of the last answer that the broker got from this leader; NOT_ANSWERED while there is none, None
+    from a broker of an earlier version. A broker whose answers are lost believes that it is cut off, and serves nobody:
+    it must not pass for a healthy one."""
 
 
 class HeartbeatAnswer(msgspec.Struct, frozen=True, array_like=True):
@@ -28,9 +28,9 @@ class HeartbeatAnswer(msgspec.Struct, frozen=True, array_like=True):
     is_known: bool = False
     """Whether that epoch is the broker's current registration; if not, it has to register again."""
     index: int = 0
-    """What the leader had applied: the broker may have been fenced by then, and must know it before it serves."""
+    """How far the leader had applied: the broker may have been fenced by then, and must know it before it serves."""
     arrived_at: float = 0.0
-    """When the question came, by the leader's own clock: the broker sends it back."""
+    """When the heartbeat came, by the leader's own clock: the broker sends it back."""
 
 
 HEARTBEAT: Final = TypedCall(CallKind.HEARTBEAT, BrokerHeartbeat, HeartbeatAnswer)

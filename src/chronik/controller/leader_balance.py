@@ -1,7 +1,7 @@
-"""Who ought to lead: pure, image in, partitions out that are to get their preferred leader again.
+"""Finds partitions that should get their preferred leader again. Pure: image in, partitions out.
 
 Placement spreads the preferred leaders over the brokers. When a broker goes away others lead in its place, and go on
-when it is back; without this it would hold copies only, and never lead again.
+when it is back; without this it would only follow, and never lead again.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from chronik.metadata.names import META_TOPIC
 
 
 def partitions_out_of_balance(image: Image, imbalance_percent: int) -> list[PartitionKey]:
-    """Of each broker that does not lead more than so many percent of what it is preferred for: all it can lead now.
-    Partitions on the move are left alone, and `__meta`, which is led where the Raft leader is."""
+    """Returns, for each broker that fails to lead more than `imbalance_percent` of those that prefer it, all that it
+    can lead now. Partitions being reassigned are left alone, and so is `__meta`, which the Raft leader leads."""
     preferred: Counter[int] = Counter()
     away: dict[int, list[tuple[PartitionKey, bool]]] = defaultdict(list)
     for topic in image.topics.values():

@@ -1,8 +1,8 @@
-"""Partitions that nobody leads: which of them may be led again at the price of records. Pure.
+"""Partitions that nobody leads, and which of them may get a leader at the cost of records. Pure.
 
-As long as a member of the ISR may come back, waiting loses nothing, so that is what is done, unless the topic's
+As long as a member of the ISR may come back, waiting loses nothing, so the controller waits, unless the topic's
 `unclean.leader.election.enable` says otherwise. When the disk of the last one is gone, there is nothing to wait for;
-still nobody but its owner can say that what other replicas hold is good enough.
+still only its owner can say that what other replicas hold is good enough.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Leaderless:
 
     @property
     def is_lost(self) -> bool:
-        """No disk is left that is known to hold everything that was acknowledged."""
+        """Whether no disk is left that is known to hold everything that was acknowledged."""
         return not self.partition.isr
 
     def __str__(self) -> str:
@@ -38,7 +38,7 @@ class Leaderless:
 
 
 def leaderless_partitions(image: Image) -> Iterator[Leaderless]:
-    """Without the system topics, whose records are in the metadata: see `system_topics`."""
+    """Yields them without the system topics, whose records are in the metadata: see `system_topics`."""
     for topic in image.topics.values():
         if topic.name in SYSTEM_TOPICS:
             continue

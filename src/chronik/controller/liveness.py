@@ -1,12 +1,13 @@
-"""Who is alive: pure, told the time. Runs where the Raft leader is; a new one grants every broker a full session.
+"""Which brokers are alive. Pure: the caller hands in the time. It runs on the Raft leader; a new one grants every
+broker a full session.
 
-Broker and controller judge by the same words. A broker serves for one session from when it sent the last heartbeat
-that was answered; the controller waits for one session from when it arrived, which is later. And a broker that is
-heard, but does not hear, says so with its heartbeats.
+Broker and controller judge by the same heartbeats. A broker serves for one session from when it sent the last heartbeat
+that was answered; the controller waits for one session from when that arrived, which is later. And a broker that is
+heard, but gets no answers, says so with its heartbeats.
 
-Silence takes a session to be believed: a broker may be slow, paused or cut off, and all of its partitions move. A port
-that refuses connections is a better sign: no process listens there. Why it is safe to act on it early is told in
-docs/decisions/2026-11-15-early-fencing.md.
+Only a session of silence counts: a broker may be slow, paused or cut off, and fencing moves all of its partitions. A
+port that refuses connections is a better sign: no process listens there. Why it is safe to act on it early is explained
+in docs/decisions/2026-11-15-early-fencing.md.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from chronik.metadata.commands.topics import NO_LEADER
 from chronik.metadata.records import Broker
 
 GONE_SECONDS: Final = 0.5
-"""How long a port must have refused, and its broker been silent: several dials in a row. One that is only restarting
+"""How long a port must have refused, and its broker been silent: several dials in a row. A broker that only restarts
 its listener is back by then, and a client that meets a dead leader has not asked twice yet."""
 
 DEAF_SESSIONS: Final = 2
-"""For so long a broker may be heard without having heard an answer. Longer than a session: on a slow line the word that
-an answer has arrived is itself on its way for most of one."""
+"""How long a broker may be heard without having got an answer. Longer than a session: on a slow line the news that an
+answer has arrived is itself under way for most of a session."""
 
 LEADER_GONE_SECONDS_MAX: Final = 2.0
-"""A leader that has gone is succeeded within that time."""
+"""A leader that has gone is succeeded within this time."""
 
 Life = tuple[int, int]
 """A broker and its epoch."""
@@ -40,20 +41,19 @@ class Liveness:
         self._predecessor = NO_LEADER
         self._heard: dict[Life, float] = {}
         self._granted: dict[Life, float] = {}
-        """From when on silence counts: seen for the first time, by registration or by a new leader."""
+        """When silence begins to count: when a broker was first seen, by its registration or by a new leader."""
         self._present: set[Life] = set()
-        """Those that were there at the last look, and alive."""
+        """The brokers that were alive at the last look."""
         self._answered: dict[Life, float] = {}
-        """When the last heartbeat came whose answer is known to have arrived; before there is one, when the first was
-        heard."""
+        """When the last heartbeat came whose answer is known to have arrived; before that, when the first one came."""
         self._dismissed: set[Life] = set()
-        """Those that were to go offline by our own word."""
+        """The brokers that this controller itself wanted offline."""
         self._left: dict[Life, float] = {}
-        """When they were seen to have said goodbye."""
+        """When brokers were seen to have said goodbye."""
 
     def begin(self, now: float = float("-inf"), predecessor: int = NO_LEADER) -> None:
-        """This node leads from now on: what was heard before is old. Others may have heard more, up to now: so it takes
-        the time of a refusal until anybody is gone, but for the leader before, if that is why there is a new one."""
+        """Forgets what was heard before: this node leads from now on. The old leader may have heard more until now, so
+        nobody counts as gone before the time of a refusal has passed; except that leader, if it is why we lead."""
         self._begun_at = now
         self._predecessor = predecessor
         self._heard.clear()
@@ -64,7 +64,7 @@ class Liveness:
         self._left.clear()
 
     def heard(self, broker_id: int, broker_epoch: int, now: float, answered_at: float | None = None) -> None:
-        """A heartbeat came, which says when the last one came whose answer has arrived; None if it does not say."""
+        """Notes a heartbeat, which says when the last one came whose answer has arrived; None if it does not say."""
         life = broker_id, broker_epoch
         if now - self._left.get(life, float("-inf")) <= self._session_seconds:
             return  # it was sent before the farewell
@@ -77,7 +77,7 @@ class Liveness:
     def changes(
         self, brokers: Mapping[int, Broker], now: float, gone_seconds: Mapping[int, float]
     ) -> list[UpdateBrokerStatus]:
-        """Brokers that fell silent go offline, those that speak again come back; maintenance stays until lifted.
+        """Returns what changes: silent brokers go offline, those that speak again come back; maintenance stays.
 
         `gone_seconds` says for how long a broker's port has refused; 0, or nothing, when it does not.
         """
@@ -110,8 +110,8 @@ class Liveness:
         return wanted
 
     def _has_left(self, life: Life, broker: Broker) -> bool:
-        """Since the last look, with a farewell: a moment ago it was heard, and that must not bring it back, nor must a
-        heartbeat that was under way. One that went by our own word is offline until it speaks."""
+        """Whether it has said goodbye since the last look: that it was heard a moment ago must not bring it back, nor
+        must a heartbeat that was under way. One that this controller fenced is offline until it speaks."""
         has_gone = life in self._present and broker.status is BrokerStatus.OFFLINE
         return has_gone and life not in self._dismissed
 

@@ -1,8 +1,8 @@
 """Letting nodes in: a known node that comes back on another disk becomes a learner, and a voter when it has caught up.
 
-Asked by the node itself, done where the Raft leader is. Nothing is remembered between two questions but what the
-membership in the log says, so a new leader goes on where the old one stopped. Why it is done so, and what it does not
-protect from, is told in docs/decisions/2026-11-15-membership.md.
+The node itself asks, and the Raft leader does it. Nothing is remembered between two questions but what the membership
+in the log says, so a new leader goes on where the old one stopped. Why it is done this way, and what it does not
+protect from, is explained in docs/decisions/2026-11-15-membership.md.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from chronik.raft.roles import Role
 logger = logging.getLogger("chronik.controller")
 
 CHANGE_SECONDS: Final = 2.0
-"""For a majority to write the changed membership. Whoever wants it asks again."""
+"""Time for a majority to write the changed membership. A node that is not let in asks again."""
 
 
 class JoinRequest(msgspec.Struct, frozen=True, array_like=True):
-    """A node that hears no leader tells which disk it is on; who it is, its connection says."""
+    """Sent by a node that hears no leader: which disk it is on. Who it is, its connection says."""
 
     directory_id: bytes
     cluster_id: str = ""
-    """That its disk belongs to, if it knows."""
+    """The cluster that its disk belongs to, if it knows."""
 
 
 class JoinAnswer(msgspec.Struct, frozen=True, array_like=True):
     knows_cluster: bool
-    """Whether there is a cluster already: then whoever has an empty disk must not found another."""
+    """Whether there is a cluster already: then a node with an empty disk must not found another."""
     cluster_id: str = ""
     leads: bool = False
-    """Whether it leads that cluster, as far as it knows."""
+    """Whether the answering node leads that cluster, as far as it knows."""
 
 
 def are_strangers(cluster_id: str, other_id: str) -> bool:
@@ -50,13 +50,14 @@ JOIN: Final = TypedCall(CallKind.JOIN, JoinRequest, JoinAnswer)
 
 
 class Admissions:
-    """Made before the driver is started."""
+    """Must be made before the driver is started."""
 
     def __init__(self, store: RaftStore, driver: RaftDriver) -> None:
         self._store = store
         self._driver = driver
         self.has_heard_of_cluster = False
-        """Told by a peer. Passed on, so that two nodes on empty disks cannot miss what one of them was told."""
+        """The cluster id that a peer told. It is passed on, so that what one of two nodes on empty disks was told, the
+        other hears, too."""
         JOIN.serve(driver.transport.calls, self.answer)
 
     @property
@@ -68,7 +69,7 @@ class Admissions:
         status = self._driver.status
         cluster_id = self._store.image.cluster_id
         if are_strangers(cluster_id, request.cluster_id):
-            # Let in, it would be given this cluster's log in place of its own.
+            # If it were let in, this cluster's log would replace its own.
             return JoinAnswer(True, cluster_id, status.role is Role.LEADER)
         member = status.membership.get(peer)
         if status.role is Role.LEADER and member is not None and self._is_replaced(member, request.directory_id):
@@ -78,15 +79,15 @@ class Admissions:
         return JoinAnswer(self.holds_log or self.has_heard_of_cluster, cluster_id, status.role is Role.LEADER)
 
     def _is_replaced(self, member: Member, directory_id: bytes) -> bool:
-        """Whether the seat is to pass to this disk. One that was never taken is bound by Raft itself; and one whose
-        disk is still at work is not given away to a second process under the same id."""
+        """Whether the seat passes to this disk. A seat that was never taken is bound by Raft itself; and one whose disk
+        is still in use is not given to a second process under the same id."""
         if member.directory_id in (UNBOUND, directory_id):
             return False
         broker = self._store.image.brokers.get(member.node_id)
         return broker is None or broker.fenced or broker.directory_id != member.directory_id
 
     async def promote_learners(self) -> None:
-        """Where this node leads. One that holds the membership it stands in is alive, and on the disk it said."""
+        """Does so if this node leads. A learner that holds the membership which names it is alive, and on that disk."""
         status = self._driver.status
         for member in status.membership.members:
             has_caught_up = status.matches.get(member.node_id, 0) >= status.membership_index
@@ -94,7 +95,7 @@ class Admissions:
                 logger.info("node %d has caught up: it votes again", member.node_id)
 
     async def _change(self, change: Change) -> bool:
-        """Whether it is done for certain; if not, the next question finds out."""
+        """Returns whether it is done for certain; if not, the next question finds out."""
         try:
             await self._driver.change_membership(change, CHANGE_SECONDS)
         except (NotLeader, ProposalRefused, ProposalLost, OutcomeUnknown, DriverStopped) as error:

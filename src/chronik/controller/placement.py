@@ -18,8 +18,8 @@ class Place(NamedTuple):
 def place_replicas(
     partition_count: int, replication_factor: int, places: Sequence[Place], start: int
 ) -> list[tuple[int, ...]]:
-    """Replicas per partition, the preferred leader first. `start` (any number) says where the round begins, so that
-    many small topics spread too. The caller has checked that there are enough brokers."""
+    """Returns the replicas of each partition, the preferred leader first. `start` (any number) says where the round
+    begins, so that many small topics spread too. The caller has checked that there are enough brokers."""
     ring = _racks_in_turn(places)
     return [_replicas(ring, replication_factor, start + number) for number in range(partition_count)]
 
@@ -42,7 +42,7 @@ def _replicas(ring: Sequence[Place], replication_factor: int, turn: int) -> tupl
 
 
 def _racks_in_turn(places: Sequence[Place]) -> list[Place]:
-    """One broker of each rack in turn, so that neighbours on the ring stand in different racks."""
+    """Takes one broker of each rack in turn, so that neighbours on the ring stand in different racks."""
     racks: dict[str, list[Place]] = defaultdict(list)
     for place in sorted(places):
         racks[place.rack or ""].append(place)

@@ -1,5 +1,5 @@
-"""Who agrees on the metadata log, for whoever asks on any node. Knows nothing of Raft, so that a node that stands alone
-need not load it."""
+"""Which nodes agree on the metadata log; any node can be asked. This module does not import Raft, which a standalone
+node need not load."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class QuorumMember(msgspec.Struct, frozen=True, array_like=True):
     directory_id: bytes
     is_voter: bool
     log_end_offset: int
-    """One behind the last entry that it is known to hold, or OFFSET_UNKNOWN."""
+    """One after the last entry that it is known to hold, or OFFSET_UNKNOWN."""
     heard_ms_ago: int = TIME_UNKNOWN
-    """By the leader; 0 for the leader itself."""
+    """When the leader last heard from it; 0 for the leader itself."""
     caught_up_ms_ago: int = TIME_UNKNOWN
-    """Since it last held all there was."""
+    """When it last held the whole log."""
 
 
 class Quorum(msgspec.Struct, frozen=True, array_like=True):
-    """An entry's offset is its index, so ends lie one behind."""
+    """An entry's offset is its index; an end is one after the last entry."""
 
     leader_id: int
     leader_epoch: int
@@ -38,21 +38,21 @@ class Quorum(msgspec.Struct, frozen=True, array_like=True):
 
 @runtime_checkable
 class KnowsItsQuorum(Protocol):
-    """A store that others agree on too."""
+    """A store that is shared with other nodes."""
 
     async def quorum(self) -> Quorum:
-        """As the leader sees it. Raises KafkaError when no leader can be asked."""
+        """Returns the quorum as the leader sees it. Raises KafkaError when no leader can be asked."""
 
 
 async def describe_quorum(store: MetadataStore, node_id: int) -> Quorum:
-    """Of the store of any node. Raises KafkaError when nobody who knows can be asked."""
+    """Returns the quorum behind any node's store. Raises KafkaError when nobody who knows can be asked."""
     if isinstance(store, KnowsItsQuorum):
         return await store.quorum()
     return quorum_of_one(store.image, node_id)
 
 
 def quorum_of_one(image: Image, node_id: int) -> Quorum:
-    """A node that stands alone agrees with itself, and has been doing so since the first term."""
+    """A standalone node agrees with itself, and has done so since the first term."""
     end = image.applied_index + 1
     broker = image.brokers.get(node_id)
     directory_id = broker.directory_id if broker is not None else ZERO_ID

@@ -1,6 +1,6 @@
-"""A store in a cluster that can also say who agrees on what it holds: the leader's word, over the peers' calls.
+"""The store of a node in a cluster, which can also describe the quorum: it asks the leader, by a call.
 
-Only a leader knows how far the others hold the log, and only one that a majority has just confirmed is sure to be it.
+Only a leader knows how far the others hold the log, and only one that a majority has just confirmed is sure to lead.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from chronik.raft.membership import NOBODY
 from chronik.raft.roles import Role
 
 CONFIRM_SECONDS: Final = 1.0
-"""For the leader to hear from a majority; it does so several times a second."""
+"""Time for the leader to hear from a majority; it does so several times a second."""
 
 ASK_SECONDS: Final = 2.0
-"""For the leader's answer, which may take it all of its own time."""
+"""Time for the leader's answer, which may need all of the time above."""
 
 
 class QuorumRequest(msgspec.Struct, frozen=True, array_like=True):
-    """There is only one quorum to ask for."""
+    """Has no fields: there is only one quorum."""
 
 
 QUORUM: Final = TypedCall(CallKind.QUORUM, QuorumRequest, Quorum)
 
 
 def quorum_of(status: DriverStatus) -> Quorum:
-    """As the leader sees it, whose status this is."""
+    """Returns the quorum as the leader sees it, whose status this is."""
     known = {node_id: match for node_id, match in status.matches.items() if match} | {status.leader: status.last_index}
     members = tuple(
         QuorumMember(

@@ -1,7 +1,7 @@
 """The topics that clients and tools expect to exist. Pure: image in, commands out.
 
-Their records live in the metadata log, so that any replica that is online may lead: it lacks nothing. And whoever leads
-a partition of `__consumer_offsets` coordinates the groups that fall into it.
+Their records live in the metadata log, so that any replica that is online may lead: it lacks nothing. And the leader of
+a partition of `__consumer_offsets` coordinates the groups that belong to it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def system_topics(
     now_ms: int,
     make_id: Callable[[], bytes],
 ) -> tuple[CreateTopic, ...]:
-    """Placed over all voters, so that one that is missing at the first start is no obstacle."""
+    """Returns them placed over all voters, so that one that is missing at the first start is no obstacle."""
     places = [Place(node, image.brokers[node].rack if node in image.brokers else None) for node in voters]
     factor = min(replication_factor, len(voters))
     topics = []
@@ -51,8 +51,8 @@ def _assignment(image: Image, replicas: tuple[int, ...]) -> PartitionAssignment:
 
 
 def system_topic_changes(image: Image, raft_leader: int) -> Iterator[SetPartitionLeader]:
-    """What is missing until every partition with a replica online is led, and `__meta` by the Raft leader. Who of the
-    others is in sync is for the leaders to say, as of any topic."""
+    """Yields what is missing until every partition with a replica online has a leader, and `__meta` the Raft leader.
+    Which replicas are in sync is for the leaders to say, as for any topic."""
     for name in SYSTEM_TOPICS:
         topic = image.topics.get(name)
         if topic is None:

@@ -1,4 +1,4 @@
-"""The controller's care for partitions: leaders for those that may have one, and the preferred ones now and then."""
+"""The controller's care for partitions: it elects leaders where there is none, and now and then the preferred ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOST: Final = (
 
 
 class PartitionUpkeep:
-    """Told of every delta; at work where the Raft leader is."""
+    """Hears of every delta, and works on the Raft leader."""
 
     def __init__(self, store: RaftStore, configs: ConfigResolver, clock: Clock) -> None:
         self._store = store
@@ -39,19 +39,19 @@ class PartitionUpkeep:
         store.subscribe(self._follow)
 
     def begin(self) -> None:
-        """This node leads from now on."""
+        """Begins: this node leads from now on."""
         self._is_look_due = True
         self._told.clear()
         self._balanced_at = self._clock.monotonic()
 
     def _follow(self, delta: Delta) -> None:
-        """All partitions are looked at only after something happened to one that has, or had, no leader, or to what
-        may give it one: topics that are made or configured one after the other are no reason."""
+        """Has all partitions looked at only after something happened to one that has, or had, no leader, or to what may
+        give it one: topics that are created or configured one after the other are no reason."""
         if delta.brokers or delta.broker_configs or any(_has_leaderless(*change) for change in delta.topics):
             self._is_look_due = True
 
     async def look(self) -> None:
-        """Raises KafkaError; then the next look does it again."""
+        """Mends what can be mended. Raises KafkaError; then the next look tries again."""
         if self._is_look_due:
             self._is_look_due = False
             try:
@@ -79,7 +79,7 @@ class PartitionUpkeep:
         return self._configs.topic(topic.configs, "unclean.leader.election.enable").strip().lower() == "true"
 
     def _tell_of_lost(self, lost: Sequence[Leaderless]) -> None:
-        """Once: it is for a person to act, who needs no reminder at every look."""
+        """Logs it once: a person has to act, and needs no reminder at every look."""
         for each in lost:
             if each.key not in self._told:
                 logger.warning(LOST, each, list(each.partition.replicas), each.topic.name, each.index)

@@ -16,7 +16,7 @@ class Alarms(Generic[MachineT]):
         self._alarms: dict[MachineT, tuple[int, asyncio.TimerHandle]] = {}
 
     def set(self, machine: MachineT) -> None:
-        """Deadlines mostly move away, so an alarm that rings too early costs less than one that is always moved."""
+        """Sets an alarm. Deadlines mostly move later, and an alarm that rings too early costs less than moving it."""
         wake_at_ms = machine.wake_at_ms
         alarm = self._alarms.get(machine)
         if alarm is not None:

@@ -1,7 +1,7 @@
-"""A coordinator of one kind of machine: its parts, its life, and how machines change hands.
+"""A coordinator of one kind of machine: its parts, its start and end, and how machines change hands.
 
 Machines are taken up from the image when a term begins, and let go of when it ends. A broker that others may believe to
-be gone holds none: it refuses those who ask, so it must not count their silence against them. There may be a hundred
+be gone holds none: it refuses its clients, so it must not count their silence against them. There may be a hundred
 thousand machines, so all this is done in slices.
 """
 
@@ -38,9 +38,9 @@ class Coordinator(Generic[MachineT]):
         is_fenced: Callable[[], bool],
         on_fatal: Callable[[BaseException], None] | None,
     ) -> None:
-        """`owns` says which keys are this node's to coordinate, and in which term, as the image has it at the moment;
-        the leaders of `topic` decide that. `is_fenced` says whether others may believe that this node is gone.
-        `on_fatal` hears of what cannot go on in the background; the node has to stop then."""
+        """`owns` says which keys this node coordinates, and in which term, according to the image; the leaders of
+        `topic` decide that. `is_fenced` says whether others may believe that this node is gone. `on_fatal` hears of
+        failures in the background; the node has to stop then."""
         self._kind = kind
         self._topic = topic
         self._on_fatal = on_fatal
@@ -60,11 +60,11 @@ class Coordinator(Generic[MachineT]):
             task.add_done_callback(self._task_ended)
 
     def jobs(self) -> list[Coroutine[None, None, None]]:
-        """What runs until it is closed, the proposals first. A kind of machine may have jobs of its own."""
+        """Returns what runs until it is closed, the proposals first. A kind of machine may add jobs of its own."""
         return [self._proposals.run(), self._follow_terms(), self._look_forever()]
 
     async def close(self) -> None:
-        """Everybody who waits is answered; what was proposed is seen through."""
+        """Answers everybody who waits, and finishes what was proposed."""
         if not self._tasks:
             return
         self._custody.is_open = False
@@ -82,7 +82,7 @@ class Coordinator(Generic[MachineT]):
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
-        """From here on nobody is served; those who wait are sent away."""
+        """Serves nobody from now on, and sends away those who wait."""
         log.critical("the %s coordinator cannot go on", self._kind.name, exc_info=error)
         try:
             self._custody.is_open = False
@@ -95,12 +95,12 @@ class Coordinator(Generic[MachineT]):
     # --- terms ---
 
     def follow(self, delta: Delta) -> None:
-        """Who coordinates which key may have changed: what is not ours any more is refused from now on."""
+        """Takes in a change of the image, perhaps of who coordinates what: keys that are no longer ours are refused."""
         if changes_terms(delta, self._topic):
             self._terms_changed.set()
 
     def look(self) -> None:
-        """Being fenced is no news of the image's, and so has to be looked for."""
+        """Looks whether this node is fenced, which the image does not tell."""
         custody = self._custody
         if not custody.is_open:
             return
@@ -118,7 +118,7 @@ class Coordinator(Generic[MachineT]):
     async def _follow_terms(self) -> None:
         while True:
             await self._terms_changed.wait()
-            self._terms_changed.clear()  # what changes from here on is looked at once more
+            self._terms_changed.clear()  # what changes from here on is looked at in the next round
             await in_slices(self._let_go_of_what_is_not_ours())
             await in_slices(self._take_up_what_is_ours())
 
@@ -138,7 +138,7 @@ class Coordinator(Generic[MachineT]):
             yield
 
     def _take_up_what_is_ours(self) -> Generator[None, None, None]:
-        """Takes up those that act by themselves; the others are when somebody asks for them."""
+        """Takes up those that act by themselves; the others wait until somebody asks for them."""
         custody = self._custody
         custody.has_left_some = False
         for key in list(self._kind.stored):

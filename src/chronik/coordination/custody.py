@@ -1,11 +1,11 @@
-"""The machines in this node's hands: whoever asks for one gets it if the term is ours, events go in, and what the
-machines want is done in their order.
+"""The machines that this node holds: callers get one if the term is ours, events go in, and the machines' instructions
+are carried out in order.
 
-Nothing but what is stored passes from one term to the next, be it on the same node. All are taken up and let go of in
-slices (`coordinator`), behind what the image says. Who asks for a key does not notice: what is not ours is refused,
-what is ours and not taken up yet is taken up at once.
+Nothing but what is stored passes from one term to the next, even on the same node. Machines are taken up and let go of
+in slices (`coordinator`), a little after the image changes. Callers do not notice: a key that is not ours is refused,
+and one that is ours and not taken up yet is taken up at once.
 
-One event loop, no locks: a machine changes only between two awaits.
+There is one event loop and no lock: a machine changes only between two awaits.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ class Custody(Generic[MachineT]):
         self._is_fenced = is_fenced
         self._on_fatal = on_fatal
         self.is_open = False
-        """When not, nobody is served; those who wait are sent away when their machines are let go of."""
+        """While False, nobody is served; those who wait are sent away when their machines are let go of."""
         self._machines: dict[str, MachineT] = {}
         self.given_up: dict[MachineT, None] = {}
-        """Those to be let go of though their term may be running: the node was fenced since they were taken up."""
+        """Machines to let go of though their term may be running: the node was fenced since they were taken up."""
         self.has_left_some = False
-        """Whether machines that are ours are to be taken up as soon as may be."""
+        """Whether machines that are ours have yet to be taken up, as soon as possible."""
         self._unsettled: Counter[tuple[str, int]] = Counter()
-        """What machines have on its way to the store, by key and term; also of machines that were let go of since."""
+        """How much is on its way to the store, by key and term; also from machines that were let go of since."""
         self._weights: dict[MachineT, int] = {}
         self.memory_bytes = 0
         """What all machines in hand hold, as they count it themselves."""
@@ -85,13 +85,13 @@ class Custody(Generic[MachineT]):
         return len(self._machines)
 
     def __iter__(self) -> Iterator[MachineT]:
-        """A copy: machines come and go while it is walked over."""
+        """Walks over a copy: machines come and go meanwhile."""
         return iter(list(self._machines.values()))
 
     # --- whose a key is ---
 
     def claim(self, key: str) -> Tenure | ErrorCode:
-        """The term in which the key is ours, or why it cannot be served now. Whatever is left of it from a term that is
+        """Returns the term in which the key is ours, or why it cannot be served now. A machine left from a term that is
         over is let go of first: it may have something on its way to the store."""
         if not self.is_serving:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -103,8 +103,8 @@ class Custody(Generic[MachineT]):
             if self._is_of(machine, tenure):
                 return tenure
             self.let_go(machine)
-        # Until all is decided that was sent in this very term, the image does not tell how things stand. What was sent
-        # in earlier terms is refused anyway.
+        # The image is out of date until everything that was sent in this very term is decided. What was sent in earlier
+        # terms is refused anyway.
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if (key, tenure.epoch) in self._unsettled else tenure
 
     def holds(self, machine: MachineT) -> bool:
@@ -125,8 +125,8 @@ class Custody(Generic[MachineT]):
     # --- machines by key ---
 
     def get(self, key: str, tenure: Tenure) -> MachineT | None:
-        """The machine of a key that is ours in this term; None when there is none. One that nobody has asked for yet
-        may be in the image alone."""
+        """Returns the machine of a key that is ours in this term; None when there is none. One that nobody has asked
+        for yet may be in the image alone, and is taken up."""
         if self.forget_if_gone(key):
             return None
         machine = self.peek(key, tenure)
@@ -135,7 +135,7 @@ class Custody(Generic[MachineT]):
         return machine
 
     def peek(self, key: str, tenure: Tenure) -> MachineT | None:
-        """The same, for one who only looks at it: it is not taken up for that."""
+        """Does as `get`, for a caller that only looks: the machine is not taken up."""
         return self._machines.get(key) or self._kind.load(key, tenure.epoch, self.now_ms())
 
     def in_hand(self, key: str) -> MachineT | None:
@@ -148,8 +148,8 @@ class Custody(Generic[MachineT]):
         self._alarms.set(machine)
 
     def forget_if_gone(self, key: str) -> bool:
-        """Whether it was deleted or expired after all by a command whose outcome was not known in time: a machine that
-        nobody needs is not in memory alone."""
+        """Forgets a machine that was deleted or expired after all, by a command whose outcome was not known in time,
+        and returns whether it was: a machine that nobody needs must not be in memory alone."""
         machine = self._machines.get(key)
         if machine is None or not machine.is_idle or key in self._kind.stored:
             return False
@@ -162,8 +162,8 @@ class Custody(Generic[MachineT]):
             yield
 
     def all_ours(self) -> Iterator[MachineT | str | None]:
-        """Yields the machines in hand, and the keys of those that are in the image alone. None for one that is not
-        ours: whoever walks over all of them may pause there."""
+        """Yields the machines in memory, and the keys of those that are in the image alone; None for one that is not
+        ours, so that the caller may pause there."""
         if not self.is_serving:
             return
         seen = set()
@@ -178,7 +178,7 @@ class Custody(Generic[MachineT]):
     # --- machines at work ---
 
     def now_ms(self) -> int:
-        """For events: never goes back, and says nothing about the time of day."""
+        """Returns the time for events: it never goes back, and says nothing about the time of day."""
         return int(self._clock.monotonic() * 1000)
 
     async def ask(
@@ -189,7 +189,7 @@ class Custody(Generic[MachineT]):
         *about: P.args,
         **named: P.kwargs,
     ) -> AnswerT:
-        """A caller that goes away just stops waiting: the machine finds out in its own time."""
+        """Returns the machine's answer. A caller that is cancelled just stops waiting: the machine is not told."""
         self._last_waiter += 1
         waiter = self._last_waiter
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
@@ -237,7 +237,7 @@ class Custody(Generic[MachineT]):
             self.feed(machine, StoreFailed(self.now_ms(), ticket, error))
 
     def _weigh(self, machine: MachineT) -> None:
-        """What a machine holds that was let go of is its next coordinator's to count."""
+        """Counts what the machine holds, unless it was let go of: then its next coordinator counts it."""
         weight = machine.memory_bytes if self._machines.get(machine.key) is machine else 0
         self.memory_bytes += weight - self._weights.get(machine, 0)
         if weight:
@@ -248,5 +248,5 @@ class Custody(Generic[MachineT]):
     def _ring(self, machine: MachineT) -> None:
         try:
             self.feed(machine, (TimePassed if self.holds(machine) else TakenOver)(self.now_ms()))
-        except Exception as bug:  # nobody waits for a timer: unless it is passed on, it would only be logged
+        except Exception as bug:  # nobody waits for a timer: unless it were passed on, it would only be logged
             self._on_fatal(bug)

@@ -1,5 +1,5 @@
 """What can be coordinated: a machine for each key (a group, a transactional id), which takes events and returns
-instructions. A kind of machine adds events of its own: what it is asked, and what else it has to know.
+instructions. Each kind of machine adds its own events: questions, and what else it has to know.
 
 The driver owes a machine three things: it feeds back `Stored` or `StoreFailed` for every ticket, in the order the
 tickets were issued; it sends a `TimePassed` no later than a moment after `wake_at_ms`; and it drops the machine on
@@ -45,7 +45,7 @@ class StoreFailed(Event, frozen=True):
 
 
 class Dropped(Event, frozen=True):
-    """The store keeps nothing of it any more: it was deleted or has expired."""
+    """The store no longer has it: it was deleted or has expired."""
 
 
 class TakenOver(Event, frozen=True):
@@ -82,22 +82,22 @@ class Machine(Protocol):
 
     @property
     def epoch(self) -> int:
-        """Of the coordinator's term in which it was taken up; another term begins with another machine."""
+        """The epoch of the coordinator's term in which it was taken up; another term begins with another machine."""
 
     @property
     def wake_at_ms(self) -> int | None:
-        """Nothing is due before this; None when nothing ever is."""
+        """When something is due next; None when nothing is."""
 
     @property
     def memory_bytes(self) -> int:
-        """What it holds for others, roughly."""
+        """Roughly the memory that it holds for clients."""
 
     @property
     def is_idle(self) -> bool:
-        """Nobody needs it, and nothing of it is on its way to the store: what is not stored of it may be forgotten."""
+        """Whether nobody needs it, and nothing of it is on its way to the store: then it may be dropped from memory."""
 
     def handle(self, event: Event) -> Sequence[Instruction]:
-        """The only way to change it. Raises InvariantBroken when the machine itself is wrong, which is a bug."""
+        """Changes the machine; nothing else may. Raises InvariantBroken when the machine itself is wrong: a bug."""
 
 
 MachineT = TypeVar("MachineT", bound=Machine)
@@ -109,14 +109,14 @@ class Kind(Protocol[MachineT_co]):
 
     @property
     def name(self) -> str:
-        """For people: "group"."""
+        """What people call it, such as "group"."""
 
     @property
     def stored(self) -> Collection[str]:
         """The keys of all that is stored at the moment."""
 
     def load(self, key: str, epoch: int, now_ms: int) -> MachineT_co | None:
-        """Goes on where another term stopped; None when nothing is stored under the key."""
+        """Returns a machine that goes on where another term stopped; None when nothing is stored under the key."""
 
     def acts_by_itself(self, key: str) -> bool:
-        """Whether something becomes due in it, so that it has to be taken up before anybody asks for it."""
+        """Whether something can become due in it, so that it has to be taken up before anybody asks for it."""

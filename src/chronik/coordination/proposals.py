@@ -1,8 +1,7 @@
-"""The way from a coordinator to the metadata store: in order, many at a time, and no answer before its outcome.
+"""Takes proposals from a coordinator to the metadata store: in order, many at a time, each answered with its outcome.
 
-While one wave of proposals is under way, what comes meanwhile is collected for the next. Until then, what stands last
-in the queue (`Entry`) may take more on board: so a thousand groups that commit offsets at once cost one entry of the
-log, not a thousand.
+While one wave of proposals is under way, what comes meanwhile is collected for the next. Until then the last `Entry` of
+the queue may take in more: so a thousand groups that commit at once cost one entry of the log, not a thousand.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ class ImageStore(Protocol):
 
 
 class Entry(Protocol):
-    """One place in the queue: becomes one command, and is told what came of it."""
+    """One place in the queue: it becomes one command, and is told the outcome."""
 
     @property
     def keys(self) -> Set[str]:
-        """What it concerns: proposals for one key keep their order."""
+        """The keys that it concerns: proposals for one key keep their order."""
 
     @property
     def acks(self) -> Acks: ...
@@ -57,7 +56,7 @@ class _Single:
     command: Command
     when_done: WhenDone
     acks: Acks = Acks.ALL
-    """What a machine stands for is never less than agreed."""
+    """The state of a machine always waits for a majority."""
 
     def as_command(self) -> Command:
         return self.command
@@ -74,7 +73,7 @@ class Proposals:
         self._closing = False
 
     def submit(self, key: str, command: Command, when_done: WhenDone) -> None:
-        """`when_done` gets None, or the error that the client should be told."""
+        """Queues a command. `when_done` is called with None, or with the error that the client should be told."""
         self.put(_Single(frozenset((key,)), command, when_done))
 
     async def outcome(self, key: str, command: Command) -> ErrorCode | None:
@@ -88,7 +87,7 @@ class Proposals:
 
     @property
     def last(self) -> Entry | None:
-        """What was put in last, if it is not under way yet."""
+        """Returns what was put in last, if it is not under way yet."""
         return self._queue[-1] if self._queue else None
 
     def close(self) -> None:
@@ -97,7 +96,7 @@ class Proposals:
         self._wakeup.set()
 
     async def run(self) -> None:
-        """Ends after `close`. Raises what nobody expected of the store, once everybody who waits has been answered."""
+        """Ends after `close`. Raises unexpected errors of the store, once everybody who waits has been answered."""
         try:
             while self._queue or not self._closing:
                 await self._wakeup.wait()
@@ -111,7 +110,7 @@ class Proposals:
                 entry.finish(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     async def _propose_some(self) -> bool:
-        """Proposes the next wave. Says whether any of it has an outcome that is known."""
+        """Proposes the next wave, and returns whether the outcome of any of it is known."""
         wave = self._next_wave()
         tasks = [asyncio.ensure_future(self._store.propose(entry.as_command(), acks=entry.acks)) for entry in wave]
         await asyncio.wait(tasks)
@@ -122,8 +121,8 @@ class Proposals:
         return not all(map(_is_unanswered, tasks))
 
     def _next_wave(self) -> list[Entry]:
-        """The first entries, no two of which concern the same key: proposals that are under way together may be
-        committed in any order, when one of them has to be sent again, and those for one key must not be."""
+        """Takes the first entries of the queue, no two of which concern the same key: proposals that are under way
+        together may be committed in any order, if one has to be sent again, and those for one key must not be."""
         seen: set[str] = set()
         count = 0
         for entry in self._queue[:WAVE_ENTRIES_MAX]:
@@ -137,7 +136,7 @@ class Proposals:
 
 
 def _finish(entry: Entry, task: asyncio.Future[Result]) -> BaseException | None:
-    """What nobody expected is returned, not raised: everybody has to be answered before it takes the node down."""
+    """Returns an unexpected error and does not raise it: everybody must be answered before it takes the node down."""
     error = task.exception()
     try:
         if error is None:
@@ -156,7 +155,7 @@ def _is_unanswered(task: asyncio.Future[Result]) -> bool:
 
 
 def told_as(error: ErrorCode) -> ErrorCode:
-    """What went wrong in the store, in words that clients of a coordinator understand. The same as Kafka's."""
+    """Returns the error to tell clients for an error of the store: the same mapping as Kafka's."""
     match error:
         case (
             ErrorCode.REQUEST_TIMED_OUT

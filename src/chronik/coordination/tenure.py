@@ -1,5 +1,5 @@
-"""Which node coordinates a key, such as a group's id: the leader of the partition of a system topic that the key falls
-into. A node that stands alone coordinates every key, for ever, and goes by nothing that the topic says.
+"""Which node coordinates a key, such as a group's id: the leader of the partition of a system topic that the key
+belongs to. A standalone node coordinates every key forever, whatever the topic says.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from chronik.metadata.stores.store import MetadataStore
 
 
 class Tenure(NamedTuple):
-    """One term of a coordinator. The same node elected again begins another: what it remembers may never have been
+    """One term of a coordinator. The same node, elected again, begins another: what it remembers may never have been
     stored, and others may have changed what is stored in between."""
 
     epoch: int
-    """Of the partition's leader: goes with every command, and apply refuses those of a term that is over."""
+    """The partition's leader epoch: it goes with every command, and commands of a term that is over are refused."""
 
 
 ALONE: Final = Tenure(NO_EPOCH)
-"""Where there is nobody to be replaced by."""
+"""The term of a standalone node, which nobody can replace."""
 
 
 class Coordinators:
@@ -30,18 +30,18 @@ class Coordinators:
         self._store = store
         self._node_id = node_id
         self._topic = topic
-        # Not to be told from the image: that of a cluster is as empty as any before its nodes are written down.
+        # The image does not tell: before its nodes are written down, that of a cluster is just as empty.
         self.stands_alone: Final = isinstance(store, LocalStore)
 
     def node_of(self, key: str) -> int:
-        """-1 when nobody coordinates it at the moment."""
+        """Returns -1 when nobody coordinates it at the moment."""
         if self.stands_alone:
             return self._node_id
         partition = self._store.image.coordinating_partition(self._topic, key)
         return -1 if partition is None else partition.leader
 
     def owns(self, key: str) -> Tenure | None:
-        """The term in which this node coordinates the key; None when it does not."""
+        """Returns the term in which this node coordinates the key; None when it does not."""
         if self.stands_alone:
             return ALONE
         partition = self._store.image.coordinating_partition(self._topic, key)

@@ -90,7 +90,7 @@ class FileCache:
         return file
 
     def _evict(self, left: int) -> None:
-        """Until no more than so many are open, as far as that can be done in some tries."""
+        """Closes files until no more than `left` are open, as far as that can be done in a few tries."""
         for _ in range(min(EVICTION_TRIES_MAX, len(self._open) - 1)):
             path, file = self._open.popitem(last=False)
             if file not in self._pins and (not file.unsynced or path in self._expendable):

@@ -1,7 +1,7 @@
 """Descriptors that are held back, so that a file can be opened when nothing else can.
 
 Connections take descriptors faster than they can be refused. A write that finds none left would be a failed write, and
-the node would have to stop; so a few are kept open on nothing, and let go of when they are needed.
+the node would have to stop; so a few are kept open on nothing, and released when they are needed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ SPARE_DESCRIPTORS: Final = 32
 """More files than are opened in the time that it takes to close others."""
 
 EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE)
-"""The process has none left, or the system has."""
+"""The errors that say that the process, or the system, has no descriptors left."""
 
 
 class SpareDescriptors:
-    """Of use to all threads."""
+    """All threads may use it."""
 
     def __init__(self, count: int = SPARE_DESCRIPTORS) -> None:
         self._count = count
@@ -36,7 +36,7 @@ class SpareDescriptors:
         return len(self._held) < self._count
 
     def opening(self, opens: Callable[[], T]) -> T:
-        """What `opens` gives; it is tried again as long as there is a descriptor to spare. Raises OSError."""
+        """Returns what `opens` returns, trying again as long as there is a descriptor to spare. Raises OSError."""
         while True:
             try:
                 return opens()
@@ -45,7 +45,7 @@ class SpareDescriptors:
                     raise
 
     def replenish(self) -> None:
-        """As far as there are any now."""
+        """Holds back descriptors again, as many as can be had now."""
         with self._lock, contextlib.suppress(OSError):
             while len(self._held) < self._count:
                 self._held.append(os.open(os.devnull, os.O_RDONLY))

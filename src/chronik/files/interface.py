@@ -27,12 +27,12 @@ class File(Protocol):
         """Whether something was written that no successful `fdatasync` has covered yet."""
 
     def append(self, data: Buffer) -> int:
-        """Writes all of `data` behind the end and returns the position where it begins."""
+        """Writes all of `data` at the end and returns the position where it begins."""
 
     def pwrite(self, data: Buffer, position: int) -> None: ...
 
     def pread(self, size: int, position: int) -> bytes:
-        """Up to `size` bytes from `position`; fewer only at the end of the file."""
+        """Reads `size` bytes from `position`; fewer only at the end of the file."""
 
     def fdatasync(self) -> None: ...
 
@@ -41,8 +41,8 @@ class File(Protocol):
     def reserve(self, size: int) -> None:
         """Lengthens the file with zeros to `size`, if the disk can do that without writing them.
 
-        Syncing what is written there later is cheaper: the file's length is not news. Nothing happens when the disk
-        has no room or does not know how: whether there is room for data is told by the write of it.
+        Syncing what is written there later is cheaper, since the file's length stays the same. Nothing happens when the
+        disk has no room or cannot do it: whether there is room for data, its write will tell.
         """
 
     def close(self) -> None: ...
@@ -55,14 +55,14 @@ class Lock(Protocol):
 class FileSystem(Protocol):
     @property
     def failure(self) -> str | None:
-        """What failed, when something failed; from then on nothing more is written."""
+        """What failed, if something has; from then on nothing more is written."""
 
     @property
     def is_short_of_descriptors(self) -> bool:
-        """Whether files were opened with descriptors that had been held back: others are to be closed."""
+        """Whether files were opened with descriptors that had been held back: others should be closed."""
 
     def replenish_descriptors(self) -> None:
-        """Holds back as many again, as far as there are any."""
+        """Holds back descriptors again, as many as can be had."""
 
     def open(self, path: str) -> File:
         """Raises FileNotFoundError when there is no such file."""
@@ -76,13 +76,13 @@ class FileSystem(Protocol):
         """Raises FileNotFoundError when there is no such file."""
 
     def modified_ms(self, path: str) -> int:
-        """When it was last written to. Raises FileNotFoundError when there is no such file."""
+        """Returns when it was last written to. Raises FileNotFoundError when there is no such file."""
 
     def rename(self, path: str, new_path: str) -> None:
-        """Atomically; a file of the new name is replaced."""
+        """Renames atomically; a file of the new name is replaced."""
 
     def remove(self, path: str) -> None:
-        """Nothing happens when there is no such file."""
+        """Removes the file; nothing happens when there is none."""
 
     def make_folder(self, path: str) -> list[str]:
         """Makes the folder and its missing parents; returns all folders above it, innermost first.
@@ -95,12 +95,12 @@ class FileSystem(Protocol):
         """Removes an empty folder; nothing happens when there is none."""
 
     def list_folder(self, path: str) -> list[str]:
-        """Sorted names of files and folders in it; empty when there is no such folder."""
+        """Returns the sorted names of files and folders in it; none when there is no such folder."""
 
     def sync_folder(self, path: str) -> None: ...
 
     def lock(self, path: str) -> Lock:
-        """Held until closed or until the process ends. Raises DataFolderInUse when another one holds it."""
+        """Locks until closed or until the process ends. Raises DataFolderInUse when another process holds the lock."""
 
 
 def write_atomically(files: FileSystem, path: str, data: Buffer) -> None:
@@ -121,7 +121,7 @@ def write_atomically(files: FileSystem, path: str, data: Buffer) -> None:
 
 
 def read_file(files: FileSystem, path: str) -> bytes | None:
-    """The whole file, or None when there is none."""
+    """Returns the whole file, or None when there is none."""
     try:
         file = files.open(path)
     except FileNotFoundError:
@@ -156,7 +156,7 @@ def folder_of(path: str) -> str:
 
 
 def folders_above(path: str) -> list[str]:
-    """Innermost first; the last one is the data folder itself."""
+    """Returns them innermost first; the last one is the data folder itself."""
     folders = []
     while path:
         path = folder_of(path)

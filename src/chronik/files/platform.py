@@ -28,10 +28,10 @@ if sys.platform == "win32":
     sync_data = os.fsync
 
     def reserve(fd: int, size: int) -> None:
-        """Windows has no call for it that a file descriptor would do for."""
+        """Does nothing: Windows has no call for it that takes a file descriptor."""
 
     def sync_folder(path: str) -> None:
-        """NTFS journals names by itself, and folders cannot be opened for syncing."""
+        """Does nothing: NTFS journals names by itself, and folders cannot be opened for syncing."""
 
     def lock_exclusively(fd: int, path: str) -> None:
         try:
@@ -53,7 +53,7 @@ else:
             fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
 
         def reserve(fd: int, size: int) -> None:
-            """macOS sets blocks aside, but does not lengthen the file, which is what makes syncs cheaper."""
+            """Does nothing: macOS sets blocks aside, but does not lengthen the file, which makes syncs cheaper."""
 
     else:
         sync_data = os.fdatasync

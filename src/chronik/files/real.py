@@ -17,8 +17,7 @@ from chronik.files.interface import Buffer, folders_above
 
 FILE_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o700
-"""Records, and what groups have read of them, are nobody's business but the node's, unless its operator lets a group
-into the root."""
+"""Records, and what groups have read of them, are for the node alone unless its operator lets a group into the root."""
 
 GROUP_MAY_READ: Final = 0o040
 GROUP_MAY_ENTER: Final = 0o050
@@ -36,7 +35,7 @@ class RealFiles:
     _spare: SpareDescriptors | None = None
 
     def __init__(self, root: str | Path, spare: SpareDescriptors | None = None) -> None:
-        """With `spare`, descriptors are held back for the files in it; it is closed by whoever made it."""
+        """`spare` holds back descriptors for these files; whoever made it closes it."""
         self.root = str(root)
         self.failure: str | None = None
         self._spare = spare
@@ -112,7 +111,7 @@ class RealFiles:
         return RealLock(fd)
 
     def close_to_others(self, paths: Iterable[str]) -> None:
-        """The root, and what lies at and below these paths. Raises OSError when it is not ours to close."""
+        """Takes all rights to the root, and to what is at and below these paths, from others. Raises OSError."""
         if sys.platform == "win32":
             return
         _close_to_others(self.root)
@@ -123,7 +122,7 @@ class RealFiles:
                     _close_to_others(f"{folder}/{name}")
 
     def share_as_the_root_is(self) -> None:
-        """What is made from now on is readable by a group that may read the root."""
+        """Makes what is created from now on readable by a group that may read the root."""
         if sys.platform == "win32":
             return
         root_mode = stat.S_IMODE(os.stat(self.root).st_mode)

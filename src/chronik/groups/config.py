@@ -14,7 +14,7 @@ MEMBER_BYTES_MAX: Final = 1 << 20
 GROUP_BYTES_MAX: Final = 8 << 20
 """Protocols and assignments of one group: half of what a command of the metadata log may have."""
 
-MEMBER_ID_PREFIX_LETTERS_MAX: Final = 255
+MEMBER_ID_PREFIX_CHARACTERS_MAX: Final = 255
 """What a member id shows of the client's name. A string of Kafka's protocol has 32,767 bytes: a whole name of that
 length would leave no room for the rest of the id, and the answer could not be sent."""
 
@@ -28,7 +28,7 @@ GROUPS_BYTES_MAX: Final = 32 << 20
 """Protocols, assignments and names of all members of a node's groups. A usual member brings some hundred bytes."""
 
 SMALL_BYTES_MAX: Final = 64 << 10
-"""Who brings no more than this is let in up to twice that: those who bring much must not lock the others out."""
+"""A member that brings no more than this is let in up to twice that limit: large ones must not lock others out."""
 
 GROUP_OFFSETS_BYTES_MAX: Final = 32 << 20
 """Offsets of one group, in memory: 160,000 without metadata."""
@@ -37,14 +37,14 @@ OFFSETS_BYTES_MAX: Final = 512 << 20
 """Offsets of all groups of the cluster, which every node holds: two and a half million."""
 
 OFFSETS_METADATA_BYTES_MAX: Final = 64 << 20
-"""Of it, what clients wrote beside their offsets. Most write nothing, and some a few dozen letters."""
+"""The part of it that clients wrote beside their offsets. Most write nothing, and some a few dozen characters."""
 
 STATIC_ROUND_DELAY_MS_MIN: Final = 1_000
-"""Between two rounds in which none of the static members came, whatever rebalance timeout (0 is legal) they chose."""
+"""The pause between two rounds in which no static member came, whatever rebalance timeout (0 is legal) they chose."""
 
 SYNC_TIMEOUT_MS_MIN: Final = 3_000
-"""Whoever joined has so long to sync, whatever rebalance timeout it chose: some clients name none, which arrives as 0,
-and would be removed before their SyncGroup can be here."""
+"""How long a member that joined has to sync, whatever rebalance timeout it chose: some clients name none, which arrives
+as 0, and would be removed before their SyncGroup can arrive."""
 
 NEW_ID_DELAY_MS: Final = 100
 """A round whose time is up while a static member's old id is still in the store looks again after this."""
@@ -69,8 +69,8 @@ class GroupConfig:
     rebalances where many members start together."""
     new_member_join_timeout_ms: int = 300_000
     """Kafka's constant: a new member whose client went away while its join was parked is dropped after this."""
-    offset_metadata_letters_max: int = 4096
-    """`offset.metadata.max.bytes`; Kafka counts letters in spite of the name, and so do we."""
+    offset_metadata_characters_max: int = 4096
+    """`offset.metadata.max.bytes`; Kafka counts characters in spite of the name, and so do we."""
     offsets_retention_ms: int = 7 * 24 * 3600 * 1000
     """`offsets.retention.minutes`"""
     offsets_retention_check_interval_ms: int = 600_000
@@ -78,7 +78,7 @@ class GroupConfig:
 
     @classmethod
     def from_broker_configs(cls, configs: Mapping[str, str]) -> GroupConfig:
-        """Reads Kafka's own names; others are left to others. Raises ConfigError."""
+        """Reads the keys that concern groups, by Kafka's names, and ignores others. Raises ConfigError."""
         values: dict[str, int] = {}
         for name, (field_name, unit_ms, low) in _KAFKA_NAMES.items():
             if name in configs:
@@ -94,7 +94,7 @@ _KAFKA_NAMES: Final = {
     "group.max.session.timeout.ms": ("max_session_timeout_ms", 1, 1),
     "group.max.size": ("max_size", 1, 1),
     "group.initial.rebalance.delay.ms": ("initial_rebalance_delay_ms", 1, 0),
-    "offset.metadata.max.bytes": ("offset_metadata_letters_max", 1, 0),
+    "offset.metadata.max.bytes": ("offset_metadata_characters_max", 1, 0),
     "offsets.retention.minutes": ("offsets_retention_ms", 60_000, 1),
     "offsets.retention.check.interval.ms": ("offsets_retention_check_interval_ms", 1, 1),
 }

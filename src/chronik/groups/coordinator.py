@@ -1,6 +1,6 @@
 """The group coordinator of a node: what the handlers of Kafka's group and offset APIs call.
 
-Membership is decided by the groups themselves (`machines`); committed offsets live in the metadata image alone.
+The groups themselves (`machines`) decide on membership; committed offsets live in the metadata image alone.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class GroupCoordinator(Coordinator[GroupMachine]):
     async def sync(self, request: SyncRequest) -> SyncResult:
         group = self._find(request.group_id, ErrorCode.UNKNOWN_MEMBER_ID)
         if isinstance(group, ErrorCode):
-            # Kafka's words: some clients know no "loading" here, and would fail. They join again, and wait there.
+            # As in Kafka: some clients know no "loading" here, and would fail. They join again, and wait there.
             is_loading = group is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return SyncResult(ErrorCode.REBALANCE_IN_PROGRESS if is_loading else group)
         if not self._has_room(group.growth_of_sync(request)):
@@ -95,7 +95,7 @@ class GroupCoordinator(Coordinator[GroupMachine]):
     ) -> ErrorCode:
         group = self._find(group_id, ErrorCode.UNKNOWN_MEMBER_ID)
         if isinstance(group, ErrorCode):
-            # As Kafka does: the member is heard, and what became of its group it learns next time.
+            # As in Kafka: the member counts as heard, and learns next time what became of its group.
             return ErrorCode.NONE if group is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else group
         return await self._custody.ask(
             group, ErrorCode, events.HeartbeatAsked, generation, member_id, group_instance_id
@@ -111,12 +111,12 @@ class GroupCoordinator(Coordinator[GroupMachine]):
         return LeaveResult(ErrorCode.NONE, left)
 
     def _has_room(self, growth: int) -> bool:
-        """Whether members may bring so much more."""
+        """Whether members may bring `growth` bytes more."""
         bytes_max = GROUPS_BYTES_MAX * (2 if growth <= SMALL_BYTES_MAX else 1)
         return growth <= 0 or self._custody.memory_bytes + growth <= bytes_max
 
     def _find(self, group_id: str, missing: ErrorCode) -> GroupMachine | ErrorCode:
-        """The group, or what to say of its absence."""
+        """Returns the group, or the error when there is none."""
         tenure = self._custody.claim(group_id)
         if isinstance(tenure, ErrorCode):
             return tenure
@@ -153,8 +153,8 @@ class GroupCoordinator(Coordinator[GroupMachine]):
         return found.describe()
 
     def list_in_steps(self, states: Collection[str], types: Collection[str]) -> Iterator[ListedGroup | None]:
-        """Filters ignore case; an empty one lets everything through. None for a group that is not wanted: whoever walks
-        over all of them may pause there."""
+        """Yields groups. Filters ignore case; an empty one lets everything through. Yields None for a group that is not
+        wanted, so that the caller may pause there."""
         wanted_states = {state.lower() for state in states}
         wanted_types = {group_type.lower() for group_type in types}
         for found in self._custody.all_ours():
@@ -172,7 +172,7 @@ class GroupCoordinator(Coordinator[GroupMachine]):
 
     async def delete(self, group_ids: Sequence[str]) -> Mapping[str, ErrorCode]:
         found = {group_id: self._to_delete(group_id) for group_id in group_ids}
-        # Only those that are there: a task for each of 100,000 made-up names would hold up the node.
+        # Only groups that exist: a task for each of 100,000 made-up names would hold up the node.
         groups = [group for group in found.values() if not isinstance(group, ErrorCode)]
         outcomes = await asyncio.gather(*map(self._delete, groups))
         errors = dict(zip((group.key for group in groups), outcomes, strict=True))

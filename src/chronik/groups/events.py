@@ -1,4 +1,4 @@
-"""What a group is asked and told beside what every machine is told (`coordination.machine`)."""
+"""The events of groups: questions, and news beside those of every machine (`coordination.machine`)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class HeartbeatAsked(Question, frozen=True):
 
 
 class CommitAsked(Question, frozen=True):
-    """May this member commit offsets now? The offsets themselves are none of the group's business."""
+    """Asks whether this member may commit offsets now. The offsets themselves do not concern the group."""
 
     generation: int
     member_id: str

@@ -1,7 +1,7 @@
-"""A group has a protocol, which is a kind of machine. The classic one is the only one so far: here it is chosen.
+"""A group has a protocol, which is a kind of machine, and is chosen here. The classic one is the only one so far.
 
-A coordinator knows groups by what any protocol gives (`GroupMachine`). All of them are asked the same questions
-(`events`): clients of one protocol may come to a group of another.
+A coordinator knows groups by the interface that all protocols share (`GroupMachine`). All of them are asked the same
+questions (`events`): clients of one protocol may come to a group of another.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from chronik.metadata.image import Image
 class GroupMachine(Machine, Protocol):
     @property
     def is_empty(self) -> bool:
-        """Nobody is in it."""
+        """Whether nobody is in it."""
 
     @property
     def is_stable(self) -> bool:
-        """Its members know what they have to do."""
+        """Whether its members know their assignments."""
 
     @property
     def protocol_type(self) -> str | None: ...
 
     def subscribed_among(self, topics: Iterable[str]) -> frozenset[str]:
-        """A group of consumers whose subscriptions we cannot read may be subscribed to anything."""
+        """Returns the topics subscribed to; all, if the subscriptions of a group of consumers cannot be read."""
 
     def growth_of_join(self, request: JoinRequest) -> int:
-        """How many bytes more it would hold."""
+        """Returns how many bytes more it would hold."""
 
     def growth_of_sync(self, request: SyncRequest) -> int: ...
 
@@ -61,16 +61,16 @@ class StoredGroups:
         return None if stored is None else ClassicGroup.load(stored, self._config, now_ms, epoch)
 
     def acts_by_itself(self, key: str) -> bool:
-        """Members' sessions end; they begin when the group is taken up."""
+        """Whether it has members: their sessions end, and begin when the group is taken up."""
         stored = self._store.image.groups.get(key)
         return stored is not None and bool(stored.members)
 
     def list_entry(self, key: str) -> ListedGroup | None:
-        """For a group that nobody has joined or asked for yet."""
+        """Returns the entry of a group that nobody has joined or asked for yet."""
         stored = self._store.image.groups.get(key)
         return None if stored is None else ListedGroup(key, stored.protocol_type, GroupState(stored.state))
 
 
 def is_full(in_hand: Sized, image: Image) -> bool:
-    """Groups whose members are only joining are in memory alone, those without members in the image alone."""
+    """Whether there are too many: new groups may be in memory alone, and those without members in the image alone."""
     return max(len(in_hand), len(image.groups)) >= GROUPS_MAX

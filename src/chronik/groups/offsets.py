@@ -1,7 +1,7 @@
-"""Offsets that groups commit: which may be, how they travel to the store, are read there, and expire.
+"""Offsets that groups commit: which are accepted, how they travel to the store, are read there, and expire.
 
-They live in the metadata image alone. Whoever commits names partitions that exist; those that are gone when the commit
-is applied are refused by the store.
+They live in the metadata image alone. A commit names partitions that exist; those that are gone when it is applied are
+refused by the store.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ TIME_MS_MAX: Final = 2**63 - 1
 READ_PER_STEP: Final = 100
 
 EXPIRED_PER_COMMAND_MAX: Final = 10_000
-"""Offsets that one command expires: with names of any length it fits into the log and holds it up for some 50 ms."""
+"""Offsets that one command expires: with names of any length it fits into the log, and takes at most some 50 ms."""
 
 OFFSET_OVERHEAD_BYTES: Final = 32
 """Numbers and framing of one offset in a command, roughly."""
@@ -84,7 +84,7 @@ class Offsets:
         group_instance_id: str | None = None,
         retention_time_ms: int = -1,
     ) -> list[ErrorCode]:
-        """Answers when the offsets are stored, with an error for each, in their order. The empty group id is legal
+        """Returns when the offsets are stored, with an error code for each, in their order. The empty group id is legal
         here, as in Kafka. A `retention_time_ms` of -1 leaves it to `offsets.retention.minutes`."""
         tenure = self._custody.claim(group_id)
         if isinstance(tenure, ErrorCode):
@@ -95,7 +95,7 @@ class Offsets:
             return [refusal] * len(offsets)
         errors = [refusal_of_offset(offset, self._config) for offset in offsets]
         accepted = [offset for offset, error in zip(offsets, errors, strict=True) if error is ErrorCode.NONE]
-        # What is accepted holds in the term that it was accepted in, and in no later one.
+        # A commit is valid in the term in which it was accepted, and in no later one.
         commands = commands_of_commit(group_id, accepted, self._clock.now_ms(), retention_time_ms, tenure.epoch)
         waiters = [self._propose(command, size_bytes) for command, size_bytes in commands]
         outcomes = iter([error for waiter in waiters for error in await waiter])
@@ -110,7 +110,7 @@ class Offsets:
             return await custody.ask(group, ErrorCode, CommitAsked, generation, member_id, group_instance_id)
         if generation >= 0:
             return ErrorCode.GROUP_ID_NOT_FOUND
-        # It makes a group without members.
+        # The commit creates a group without members.
         return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_full(custody, self._store.image) else None
 
     def _propose(self, commit: CommitOffset, size_bytes: int) -> asyncio.Future[list[ErrorCode]]:
@@ -140,7 +140,7 @@ class Offsets:
         await in_slices(self._custody.forget_what_is_gone())
 
     async def _expire_some(self, group_id: str) -> bool:
-        """Says whether there may be more."""
+        """Returns whether there may be more."""
         stored = self._store.image.groups.get(group_id)
         tenure = self._custody.claim(group_id)
         if stored is None or isinstance(tenure, ErrorCode):
@@ -205,14 +205,14 @@ class CommitBatch:
 
 
 def refusal_of_offset(offset: OffsetToCommit, config: GroupConfig) -> ErrorCode:
-    """NONE when it may be committed."""
-    is_too_large = offset.metadata is not None and len(offset.metadata) > config.offset_metadata_letters_max
+    """Returns NONE when it may be committed."""
+    is_too_large = offset.metadata is not None and len(offset.metadata) > config.offset_metadata_characters_max
     return ErrorCode.OFFSET_METADATA_TOO_LARGE if is_too_large else ErrorCode.NONE
 
 
 def refusal_of_growth(image: Image, group_id: str, offsets: Sequence[OffsetToCommit]) -> ErrorCode | None:
-    """Why these would be too much to keep. Whoever commits in place of what is there, and no more than that, may
-    always: a group that is full goes on."""
+    """Returns why these would be too much to keep. Commits that replace others and take no more room are always
+    accepted: a group that is full goes on."""
     sizes = image.offset_sizes(group_id)
     at_most = sum(len(offset.metadata or "") for offset in offsets)
     if not _exceeds(sizes, at_most + OFFSET_BYTES * len(offsets), at_most):
@@ -239,8 +239,8 @@ def _exceeds(sizes: OffsetSizes, growth: int, metadata_growth: int) -> ErrorCode
 def commands_of_commit(
     group_id: str, offsets: Iterable[OffsetToCommit], now_ms: int, retention_time_ms: int = -1, epoch: int = NO_EPOCH
 ) -> Iterator[tuple[CommitOffset, int]]:
-    """Cuts the offsets into commands of bounded size, and tells that size. Nearly always there is one. `epoch` is that
-    of the coordinator's term in which they were accepted."""
+    """Cuts the offsets into commands of bounded size, and yields each with its size. Nearly always there is one.
+    `epoch` is that of the coordinator's term in which they were accepted."""
     expire_time_ms = -1 if retention_time_ms < 0 else min(now_ms + retention_time_ms, TIME_MS_MAX)
     part: list[OffsetToCommit] = []
     part_bytes = 0
@@ -259,8 +259,8 @@ def commands_of_commit(
 def all_committed(
     image: Image, group_id: str, wanted: Iterable[TopicPartition] | None
 ) -> Generator[None, None, dict[TopicPartition, CommittedOffset | None]]:
-    """What a group has committed of the partitions wanted; of all there are when that is None. In steps: there may be a
-    million."""
+    """Returns what a group has committed for the wanted partitions; for all when that is None. It works in steps: there
+    may be a million."""
     keys = iter(list(image.offsets(group_id)) if wanted is None else wanted)
     found: dict[TopicPartition, CommittedOffset | None] = {}
     while some := list(islice(keys, READ_PER_STEP)):
@@ -277,8 +277,8 @@ def plan_expiry(
     now_ms: int,
     config: GroupConfig,
 ) -> ExpireOffsets | None:
-    """What of a group has outlived `offsets.retention.minutes` (KIP-211), or as much of it as one command takes; None
-    when nothing has.
+    """Returns the offsets of a group that have outlived `offsets.retention.minutes` (KIP-211), or as many of them as
+    one command takes; None when there are none.
 
     The retention runs from the moment the group became empty, for members that are away for a while keep their place;
     from the commit itself for a group that never had members, and for topics that the members no longer subscribe to.

@@ -1,4 +1,4 @@
-"""What the coordinator is asked and what it answers, independent of Kafka's wire formats and their versions."""
+"""The coordinator's requests and results, independent of Kafka's wire formats and their versions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UNKNOWN_MEMBER: Final = ""
 """The member id of a client that has not been given one."""
 
 NO_GENERATION: Final = -1
-"""In answers that carry an error, and in commits of clients that use no group management."""
+"""Used in answers that carry an error, and in commits of clients that use no group management."""
 
 Protocols = tuple[tuple[str, bytes], ...]
 """(name, metadata) in the member's order of preference."""

@@ -13,7 +13,7 @@ CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """None when one of them cannot be read."""
+    """Returns None when one of them cannot be read."""
     topics: set[str] = set()
     try:
         for subscription in subscriptions:

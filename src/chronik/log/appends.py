@@ -13,7 +13,7 @@ from chronik.protocol.errors import CorruptRecords
 class AppendOrigin(IntEnum):
     CLIENT = 0
     COORDINATOR = 1
-    """This node itself: control batches, which are in no producer's sequence."""
+    """This node itself appends: control batches, which are in no producer's sequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class AppendInfo:
 
 
 def check_replicated(buffer: Buffer, offset: int, epoch: int) -> tuple[list[BatchHeader], list[tuple[int, int]]]:
-    """The batches that a leader sent, and the (epoch, first offset) of epochs that begin in them.
+    """Returns the batches that a leader sent, and the (epoch, first offset) of epochs that begin in them.
 
     Raises CorruptRecords unless they are whole, undamaged and continue the log at `offset`, after `epoch`.
     """

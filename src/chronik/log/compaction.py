@@ -1,4 +1,4 @@
-"""Compaction: of the records with the same key only the last one stays.
+"""Compaction: only the last record of each key stays.
 
 A `Compaction` is planned by the thread that owns the log and then touches nothing of it: it reads closed segments
 through files of its own and writes new ones beside them, so `steps` may be run in slices on an event loop (a step
@@ -50,7 +50,7 @@ OPEN_FILES_MAX = 4
 
 @dataclass(slots=True)
 class Cleaned:
-    """Segments, and the one that shall take their place."""
+    """Segments, and the one that will take their place."""
 
     sources: list[Segment]
     segment: Segment
@@ -69,12 +69,12 @@ class Compaction:
     now_ms: int
     truncations: int
     compacted_offset: int
-    """All below this offset is compacted: before it runs as things are, afterwards once the segments are exchanged."""
+    """All below this offset is compacted: before the run as things are, afterwards once the segments are exchanged."""
     results: list[Cleaned] = field(default_factory=list)
     _last_offsets: dict[bytes, int] = field(default_factory=dict)
     _cache: FileCache = field(init=False)
     _tombstones_end: int = field(init=False)
-    """Tombstones below it have done their work: a round that is durable has removed all that they delete. Those above
+    """Tombstones below this offset have done their work: a durable round has removed all that they delete. Those above
     stay even if their time is over, or a power cut could take them and leave the records."""
 
     def __post_init__(self) -> None:
@@ -93,7 +93,7 @@ class Compaction:
             pass
 
     def steps(self) -> Iterator[None]:
-        """Each step handles one batch. Raises StorageFailed; FileNotFoundError when a segment was deleted meanwhile."""
+        """Handles one batch per step. Raises StorageFailed; FileNotFoundError when a segment was deleted meanwhile."""
         try:
             sources = list(self.clean)
             for segment in self.dirty:
@@ -117,7 +117,7 @@ class Compaction:
         return len(self._last_offsets) >= self._keys_max
 
     def _map_keys(self, segment: Segment) -> Iterator[None]:
-        """Stops in the middle when the map is full: records behind it are newer than all in the map, so they stay."""
+        """Stops in the middle when the map is full: later records are newer than all in the map, so they stay."""
         for piece in self._walk(segment):
             if piece.next_offset <= self.compacted_offset:
                 continue
@@ -129,7 +129,7 @@ class Compaction:
             yield
 
     def _map_batch(self, batch: memoryview) -> None:
-        """It may stop inside of a batch, too, which may hold millions of keys."""
+        """May stop inside a batch, too, which may hold millions of keys."""
         header, body = open_within(batch, 0, Budget.for_stored(len(batch)))
         view, last_offsets, keys_max = memoryview(body), self._last_offsets, self._keys_max
         for offset, _, key_start, key_length, _, _, _ in skim(header, body):
@@ -145,7 +145,7 @@ class Compaction:
     # -- cleaning -----------------------------------------------------------------------------------------------------
 
     def _groups(self, segments: Sequence[Segment]) -> Iterator[list[Segment]]:
-        """Neighbours that fit into one segment together."""
+        """Yields neighbours that fit into one segment together."""
         group: list[Segment] = []
         for segment in segments:
             size = sum(member.size for member in group)
@@ -179,12 +179,12 @@ class Compaction:
             output.discard()
 
     def _leave(self, damaged: list[Segment]) -> None:
-        """Damaged records are not for us to drop: these segments stay as they are, and so does what deletes records
-        that may be in them."""
+        """Leaves damaged segments as they are, and also whatever deletes records that may be in them: damaged records
+        are not for us to drop."""
         self._tombstones_end = min(self._tombstones_end, damaged[0].base_offset)
 
     def _clean_batch(self, piece: Piece) -> memoryview | bytes | None:
-        """The same object when nothing changes, as behind the end of the map."""
+        """Returns the same object when nothing changes, as after the end of the map."""
         assert piece.batch is not None
         header = piece.header
         if header.is_control or header.base_offset >= self.compacted_offset:
@@ -238,7 +238,7 @@ class _Output:
         self._put(kept)
 
     def finish(self, end_offset: int) -> Segment:
-        """Durable, except for the name."""
+        """Returns the segment, durable except for its name."""
         if end_offset > self._next_offset:
             self._cover(end_offset)
         self._flush()
@@ -252,8 +252,8 @@ class _Output:
         self._remove_files()
 
     def _cover(self, end_offset: int) -> None:
-        """Empty batches for the offsets up to `end_offset`, of which no record is left: one for each leader epoch. A
-        follower's log may end at any batch, and the epoch of that batch has to be the one that its leader knows of."""
+        """Adds empty batches for the offsets up to `end_offset`, of which no record is left: one for each leader epoch.
+        A follower's log may end at any batch, and its leader has to know of the epoch of that batch."""
         while self._next_offset < end_offset:
             epoch, epoch_end = self._epochs.range_at(self._next_offset)
             self._put(seal(_empty_header(self._next_offset, min(end_offset, epoch_end), epoch), b""))
@@ -291,7 +291,7 @@ def plan_compaction(
     now_ms: int,
     truncations: int,
 ) -> Compaction | None:
-    """`segments` are the closed ones below the high watermark; None when compaction is not worth while yet."""
+    """`segments` are the closed ones below the high watermark. Returns None when compaction is not worthwhile yet."""
     cleanable: list[Segment] = []
     for segment in segments:
         segment.check_index(epochs)

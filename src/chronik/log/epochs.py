@@ -17,7 +17,7 @@ from chronik.log.config import LONG_MAX
 NO_EPOCH = -1
 NO_OFFSET = -1
 
-# So many entries below the log's start may stay in the file before it is rewritten.
+# How many entries below the log's start may stay in the file before it is rewritten.
 STALE_ENTRIES_MAX = 64
 
 _ENTRY = struct.Struct(">iq")
@@ -36,7 +36,7 @@ class EpochHistory:
         self._stored = 0
 
     def copy(self) -> EpochHistory:
-        """For another thread to look things up in."""
+        """Returns a copy, for another thread to look things up in."""
         history = EpochHistory(self._cache, self._path)
         history._epochs, history._starts = list(self._epochs), list(self._starts)
         return history
@@ -46,17 +46,17 @@ class EpochHistory:
         return self._epochs[-1] if self._epochs else NO_EPOCH
 
     def entries(self) -> list[tuple[int, int]]:
-        """All (epoch, first offset), in order."""
+        """Returns every (epoch, first offset), in order."""
         return list(zip(self._epochs, self._starts, strict=True))
 
     def range_at(self, offset: int) -> tuple[int, int]:
-        """The epoch that a batch at `offset` must have, and the offset where the next epoch starts."""
+        """Returns the epoch that a batch at `offset` must have, and the offset where the next epoch starts."""
         number = bisect_right(self._starts, offset)
         end = self._starts[number] if number < len(self._starts) else LONG_MAX
         return (self._epochs[number - 1] if number else NO_EPOCH), end
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest epoch not above `epoch`, and where it ends; (-1, -1) if unknown (OffsetForLeaderEpoch)."""
+        """Returns the largest epoch not above `epoch`, and where it ends; (-1, -1) if unknown: OffsetForLeaderEpoch."""
         if not self._epochs or epoch == NO_EPOCH or epoch > self.latest_epoch:
             return NO_EPOCH, NO_OFFSET
         if epoch == self.latest_epoch:
@@ -65,7 +65,7 @@ class EpochHistory:
         return (self._epochs[number - 1] if number else epoch), self._starts[number]
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """From `start_offset` on batches carry `epoch`. An epoch that is not above the latest one changes nothing."""
+        """Gives batches from `start_offset` on this epoch. An epoch not above the latest one changes nothing."""
         if epoch <= self.latest_epoch:
             return
         invariant(not self.drop_from(start_offset), "a leader epoch that starts before the end of the log")
@@ -82,7 +82,7 @@ class EpochHistory:
         return file
 
     def drop_from(self, offset: int) -> bool:
-        """The log ends at `offset`: forgets epochs that started there or later. True if the file still has them."""
+        """Forgets epochs that started at `offset`, where the log ends, or later. Returns whether the file has them."""
         kept = len(self._starts)
         while kept and self._starts[kept - 1] >= offset:
             kept -= 1
@@ -90,7 +90,7 @@ class EpochHistory:
         return kept < self._stored
 
     def load(self, data: bytes) -> bool:
-        """Takes the entries of the file; False when they are damaged from some entry on, or cut short."""
+        """Takes the entries of the file. Returns False when they are damaged from some entry on, or cut short."""
         for position in range(0, len(data), _ENTRY_BYTES):
             entry = data[position : position + _ENTRY_BYTES]
             if len(entry) < _ENTRY_BYTES or _CRC.unpack_from(entry, _ENTRY.size)[0] != crc32c(entry[: _ENTRY.size]):
@@ -104,14 +104,14 @@ class EpochHistory:
         return True
 
     def forget_before(self, log_start_offset: int) -> None:
-        """Entries that ended before the log starts say nothing any more; the file is rewritten when they are many."""
+        """Forgets entries that ended before the log starts; the file is rewritten when they are many."""
         stale = bisect_right(self._starts, log_start_offset) - 1
         if stale > STALE_ENTRIES_MAX:
             del self._epochs[:stale], self._starts[:stale]
             self.rewrite()
 
     def rewrite(self) -> None:
-        """Replaces the file durably by what is known."""
+        """Replaces the file, durably, by what is known."""
         self._cache.forget(self._path)
         write_atomically(self._cache.files, self._path, self._encode(0))
         self._stored = len(self._epochs)

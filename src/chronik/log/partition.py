@@ -1,9 +1,9 @@
 """One partition on disk.
 
 Everything here is done by one thread and waits for no sync: what is appended can be read at once and is durable when a
-ticket of `begin_sync` that was given out later has run and `complete_sync` has taken it back. Deleting works the same
-way: it moves the log's start, which the next sync stores, and files go when that is durable. Only truncation, which a
-follower does before it may go on, waits for the disk.
+later ticket of `begin_sync` has run and `complete_sync` has taken it back. Deleting works the same way: it moves the
+log's start, which the next sync stores, and files are removed when that is durable. Only truncation, which a follower
+does before it may go on, waits for the disk.
 
 After StorageFailed the file system takes no more writes, so no later sync can succeed: the node above must stop.
 """
@@ -75,7 +75,7 @@ class PartitionLog(StoredLog):
     def append_as_follower(self, buffer: Buffer) -> AppendInfo | None:
         """Writes batches as the leader sent them, if they are whole, undamaged and continue the log.
 
-        Raises CorruptRecords, and then nothing was written. None when there is no batch.
+        Raises CorruptRecords, and then nothing was written. Returns None when there is no batch.
         """
         headers, epochs = check_replicated(buffer, self.log_end_offset, self.epochs.latest_epoch)
         if not headers:
@@ -116,11 +116,10 @@ class PartitionLog(StoredLog):
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, up_to_offset: int, *, min_one_batch: bool = True) -> memoryview:
-        """Whole batches from the one that contains `offset` on, none of them reaching beyond `up_to_offset`.
+        """Returns whole batches from the one that contains `offset` on, none of them reaching beyond `up_to_offset`.
 
-        At most `max_bytes`, but with `min_one_batch` the first batch is returned however large it is. Raises
-        OFFSET_OUT_OF_RANGE; CorruptRecords when the batch that is asked for is damaged. Damage behind it ends the read
-        before it.
+        There are at most `max_bytes`, but with `min_one_batch` the first batch is returned however large it is. Raises
+        OFFSET_OUT_OF_RANGE, or CorruptRecords when the batch with `offset` is damaged. Later damage only ends the read.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -133,26 +132,26 @@ class PartitionLog(StoredLog):
         return segment.read(offset, max_bytes, up_to_offset, self.epochs, min_one_batch=min_one_batch)
 
     def batch_for_timestamp(self, timestamp: int, start_offset: int) -> TimedBatch | None:
-        """Where the first record is that is not older than `timestamp`, nor deleted, nor below `start_offset`."""
+        """Returns where the first record is that is not older than `timestamp`, deleted or below `start_offset`."""
         start_offset = max(start_offset, self.log_start_offset)
         return times.batch_not_before(self._segments.all, self.epochs, timestamp, start_offset)
 
     def batch_with_max_timestamp(self, start_offset: int) -> TimedBatch | None:
-        """Where the first record is that has the largest timestamp of all."""
+        """Returns where the first record with the largest timestamp of all is."""
         return times.batch_with_max(self._segments.all, self.epochs, max(start_offset, self.log_start_offset))
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch not above `epoch`, and where it ends; (-1, -1) when unknown."""
+        """Returns the largest epoch not above `epoch`, and where it ends; (-1, -1) when unknown."""
         return self.epochs.end_offset(epoch, self.log_end_offset)
 
     def forget_unused_epochs(self) -> None:
-        """Epochs in which this node led and wrote nothing: their offsets are another leader's to fill."""
+        """Forgets epochs in which this node led and wrote nothing: another leader will fill their offsets."""
         invariant(not self.epochs.drop_from(self.log_end_offset), "an epoch without batches was stored")
 
     # -- deleting and compacting --------------------------------------------------------------------------------------
 
     def delete_records_before(self, offset: int) -> int:
-        """Moves the log's start, durably with the next sync; returns it. Raises OFFSET_OUT_OF_RANGE."""
+        """Moves the log's start, durably with the next sync, and returns it. Raises OFFSET_OUT_OF_RANGE."""
         if offset > self.log_end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         self.log_start_offset = max(self.log_start_offset, offset)
@@ -160,7 +159,7 @@ class PartitionLog(StoredLog):
         return self.log_start_offset
 
     def apply_retention(self, now_ms: int, up_to_offset: int | None = None) -> int:
-        """Moves the log's start over segments that are too old or too many; returns how many. They go with a sync.
+        """Moves the log's start past segments that are too old or too many; returns how many. A sync removes them.
 
         `up_to_offset` is the high watermark: what is above it stays. Also forgets producers that have expired.
         """
@@ -179,7 +178,7 @@ class PartitionLog(StoredLog):
         return len(deletable)
 
     def begin_compaction(self, now_ms: int, up_to_offset: int | None = None) -> Compaction | None:
-        """A compaction to be run elsewhere, and then completed; None when there is not enough to do.
+        """Returns a compaction to be run elsewhere, and then completed; None when there is not enough to do.
 
         `up_to_offset` is the high watermark: only what is below it, synced and in closed segments is compacted.
         """
@@ -199,7 +198,7 @@ class PartitionLog(StoredLog):
         )
 
     def complete_compaction(self, compaction: Compaction) -> bool:
-        """Readers see the compacted segments from now on; the next syncs exchange the files. False when the log was
+        """Lets readers see the compacted segments; the next syncs exchange the files. Returns False when the log was
         truncated or lost segments meanwhile: then what was not exchanged stays as it is."""
         if compaction.truncations != self._truncations or not self._segments.exchange(compaction):
             compaction.discard()

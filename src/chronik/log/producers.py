@@ -17,7 +17,7 @@ from chronik.protocol.varint import INT32_MAX
 # A producer has at most five requests in flight, so it can only retry one of its last five batches.
 BATCHES_KEPT = 5
 
-# Kafka sets no limit but expiry; a client that asks for ever new producer ids must not fill the memory (~1 kB each).
+# Kafka sets no limit but expiry; a client that keeps asking for new producer ids must not fill the memory (~1 kB each).
 PRODUCERS_MAX = 100_000
 
 UNKNOWN = -1
@@ -68,7 +68,7 @@ class ProducerStates:
         return list(self._producers.items())
 
     def check(self, headers: Sequence[BatchHeader]) -> SentBatch | None:
-        """What was stored, when the batch is a retry of it; None when it is new and in order.
+        """Returns what was stored, when the batch is a retry of it; None when it is new and in order.
 
         Raises INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, and INVALID_RECORD for idempotent batches that do
         not come alone: clients send one per partition and request, and nobody can say what half a duplicate means.
@@ -87,7 +87,7 @@ class ProducerStates:
         return duplicate
 
     def continues(self, header: BatchHeader) -> bool:
-        """Whether the batch is there, or is known to be the next of its producer."""
+        """Whether the batch is stored, or is known to be the next of its producer."""
         producer = self._producers.get(header.producer_id)
         if producer is None or header.producer_epoch != producer.epoch or not producer.batches:
             return False
@@ -95,7 +95,7 @@ class ProducerStates:
         return is_next or _find(producer, header) is not None
 
     def update(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
-        """The batch was appended at `base_offset`."""
+        """Notes that the batch was appended at `base_offset`."""
         # Taken out and put back at the end, so that they stay in order of activity.
         producer = self._producers.pop(header.producer_id, None)
         if producer is None or header.producer_epoch != producer.epoch:
@@ -121,7 +121,7 @@ class ProducerStates:
             del self._producers[next(iter(self._producers))]
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forgets who has not written for so long."""
+        """Forgets producers that have not written for `expiration_ms`."""
         expired = []
         for producer_id, producer in self._producers.items():
             if now_ms - producer.active_ms < expiration_ms:
@@ -131,14 +131,14 @@ class ProducerStates:
             del self._producers[producer_id]
 
     def encode(self, offset: int) -> bytes:
-        """A snapshot: what is known when `offset` is due next."""
+        """Returns a snapshot: what is known when `offset` is due next."""
         body = msgspec.msgpack.encode(Snapshot(SNAPSHOT_VERSION, offset, self._producers))
         crc: int = crc32c(body)
         return crc.to_bytes(_CRC_BYTES, "big") + body
 
     @classmethod
     def decode(cls, data: bytes, offset: int) -> ProducerStates | None:
-        """The states in a snapshot taken at `offset`; None when it is damaged."""
+        """Returns the states in a snapshot taken at `offset`; None when it is damaged."""
         body = data[_CRC_BYTES:]
         if int.from_bytes(data[:_CRC_BYTES], "big") != crc32c(body):
             return None
@@ -163,11 +163,11 @@ def _find(producer: Producer, header: BatchHeader) -> SentBatch | None:
 
 
 def _long_stored(producer: Producer, header: BatchHeader) -> SentBatch | None:
-    """A retry of something older than what is kept: it is there, only not known where.
+    """Recognises a retry of a batch older than those that are kept: it is stored, but it is not known where.
 
     A producer gets that far ahead of a batch that it has no answer for when that one is refused again and again
-    (replicas are missing, the leader is about to change) although it is stored, and those behind it are not. To Kafka
-    it is out of order, which librdkafka takes for the end of the producer.
+    (replicas are missing, the leader is about to change) although it is stored, and later ones are not. Kafka calls
+    it out of order, which librdkafka takes for the end of the producer.
     """
     if producer.gapless_from == UNKNOWN or not producer.batches:
         return None

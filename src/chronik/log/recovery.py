@@ -1,4 +1,4 @@
-"""What a partition's folder holds, made consistent: the first thing that happens when a log is opened.
+"""Makes what a partition's folder holds consistent: the first thing that happens when a log is opened.
 
 Below the synced offset everything was good once and is never cut off: what is damaged there stays in place and is
 refused when read. From the synced offset on, the first batch that is torn, damaged or out of line ends the log: nobody
@@ -34,15 +34,15 @@ class Recovered:
     epochs: EpochHistory
     start_file: OffsetFile
     names: set[str]
-    """Of the files that were found."""
+    """The names of the files that were found."""
     missing_from: int | None = None
-    """Where the log ends that was found, if more than that was synced once."""
+    """Where the log that was found ends, if more than that was once synced."""
 
 
 def recover(
     files: FileSystem, cache: FileCache, folder: str, synced_offset: int, index_interval_bytes: int
 ) -> Recovered:
-    """Everything but the producers. On return all that is kept is synced."""
+    """Recovers everything but the producers. On return all that is kept is synced."""
     present = _finish_interrupted_work(files, folder)
     epochs = EpochHistory(cache, f"{folder}/{names.LEADER_EPOCHS}")
     start_file = OffsetFile(files, f"{folder}/{names.LOG_START}")
@@ -133,7 +133,7 @@ class _Tail:
         return log_end
 
     def _recover_segment(self, segment: Segment) -> tuple[int, bool]:
-        """(end offset, whether the file was cut there)."""
+        """Returns the end offset, and whether the file was cut there."""
         position, offset = segment.trusted_start(self._synced_offset, self._epochs)
         while True:
             position, offset, damaged = self._walk(segment, position, offset)
@@ -153,12 +153,12 @@ class _Tail:
         return offset, cut
 
     def _sync_length(self, segment: Segment) -> None:
-        """With whatever else a killed process has left unsynced. It may have cut off the segment's room after its last
-        sync: if a power cut brought that back, what is written behind it from now on would not continue the log."""
+        """Syncs whatever a killed process has left unsynced. It may have cut off the segment's room after its last
+        sync: if a power cut brought that back, what is written after it from now on would not continue the log."""
         segment.file.fdatasync()
 
     def _walk(self, segment: Segment, position: int, offset: int) -> tuple[int, int, bool]:
-        """(position, offset) where the good batches end, and whether that is because of damage."""
+        """Returns (position, offset) where the good batches end, and whether that is because of damage."""
         for piece in segment.walk(position, offset, self._epochs, self._synced_offset):
             if piece.batch is None:
                 if piece.base_offset < self._synced_offset and _is_history_short(segment, piece, self._epochs):
@@ -171,7 +171,7 @@ class _Tail:
         return position, offset, False
 
     def _find_synced_end(self, segment: Segment, position: int) -> int | None:
-        """Where the first unsynced batch stands, when the one before it is damaged."""
+        """Returns where the first unsynced batch stands, when the one before it is damaged."""
         size = min(segment.size - position, SEARCH_BYTES_MAX)
         data = segment.file.pread(size, position)
         wanted = _OFFSET.pack(self._synced_offset)
@@ -195,7 +195,7 @@ class _Tail:
 
 
 def _sync_names(files: FileSystem, folder: str) -> None:
-    """A process that was killed may have left new names, and its last leader epoch, unsynced."""
+    """Syncs new names, and the last leader epoch, which a killed process may have left unsynced."""
     path = f"{folder}/{names.LEADER_EPOCHS}"
     if files.exists(path):
         file = files.open(path)
@@ -244,7 +244,7 @@ def _without_deleted(files: FileSystem, folder: str, bases: list[int], log_start
 
 
 def _load_epochs(files: FileSystem, epochs: EpochHistory, path: str, segments: list[Segment]) -> bool:
-    """False when the file is missing or damaged although batches were written."""
+    """Returns False when the file is missing or damaged although batches were written."""
     data = read_file(files, path)
     return epochs.load(data or b"") and (bool(data) or not segments)
 
@@ -267,7 +267,7 @@ def _rebuild_epochs(epochs: EpochHistory, segments: list[Segment]) -> None:
 
 
 def _is_history_short(segment: Segment, damage: Piece, epochs: EpochHistory) -> bool:
-    """Whether two batches agree on an epoch that the history does not know; one alone may be a damaged one."""
+    """Whether two batches agree on an epoch that the history does not know; a single one may be damaged."""
     epoch = _newer_epoch(segment, damage, epochs)
     if epoch is None:
         return False
@@ -279,7 +279,7 @@ def _is_history_short(segment: Segment, damage: Piece, epochs: EpochHistory) -> 
 
 
 def _newer_epoch(segment: Segment, damage: Piece, epochs: EpochHistory) -> int | None:
-    """The epoch of a batch that only counts as damaged because the history does not know that epoch."""
+    """Returns the epoch of a batch that only counts as damaged because the history does not know that epoch."""
     offset = damage.base_offset
     epoch, epoch_end = epochs.range_at(offset)
     if epoch_end != LONG_MAX:

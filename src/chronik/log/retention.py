@@ -12,7 +12,7 @@ from chronik.log.segment import Segment
 def deletable(
     segments: Sequence[Segment], config: LogConfig, epochs: EpochHistory, now_ms: int, up_to_offset: int
 ) -> list[Segment]:
-    """The longest run of segments, from the first on, that may go; the active one too, once all of it has expired."""
+    """Returns the segments, from the first on, that may go; also the active one, once all of it has expired."""
     total_bytes = sum(segment.size for segment in segments)
     excess_bytes = total_bytes - config.retention_bytes if config.retention_bytes >= 0 else 0
     result = []

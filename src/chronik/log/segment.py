@@ -1,7 +1,7 @@
 """One segment: a file of batches that continue each other, and its index.
 
-Every batch is checked whenever it is passed on the way (see `scan`). Damage in the middle is stepped over: the batches
-behind it are found again with the help of the index.
+Every batch is checked whenever a walk passes it (see `scan`). Damage in the middle is stepped over: the batches after
+it are found again with the help of the index.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from chronik.files import Buffer, File, FileCache
 from chronik.limits import FRAME_BYTES_MAX
 from chronik.log.epochs import EpochHistory
 from chronik.log.files import names
-from chronik.log.files.damage import next_good_behind
+from chronik.log.files.damage import next_good_after
 from chronik.log.files.index import IndexDamaged, IndexEntry, SegmentIndex
 from chronik.log.files.room import Room
 from chronik.log.files.scan import batch_at, claimed_size
@@ -24,10 +24,10 @@ from chronik.protocol.errors import CorruptRecords
 # How much is read at a time when many batches are walked over.
 WALK_BYTES = 1 << 20
 
-# The next reads of so many consumers are remembered, so that reading on needs no look into the index.
+# How many consumers' next reads are remembered, so that reading on needs no look into the index.
 HINTS_MAX = 64
 
-# What the index may have skipped before the batch that is asked for is read along with it.
+# How much more is read, since the index may point to a batch somewhat before the wanted one.
 READ_AHEAD_BYTES = 8192
 
 NO_TIMESTAMP = -1
@@ -37,7 +37,7 @@ MAX_TIMESTAMP_POSITION = 35
 
 
 class Piece(NamedTuple):
-    """A good batch on the way through a segment, or damage (without bytes) up to where good batches go on."""
+    """A good batch on a walk through a segment, or damage (without bytes) up to where good batches go on."""
 
     position: int
     base_offset: int
@@ -70,7 +70,7 @@ class Segment:
     )
 
     def __init__(self, cache: FileCache, folder: str, base_offset: int, *, log_name: str | None = None) -> None:
-        """A segment that does not exist yet: its file is made by the first append."""
+        """Makes a segment that does not exist on disk yet: the first append creates its file."""
         self.folder = folder
         self.base_offset = base_offset
         self.end_offset = base_offset
@@ -90,7 +90,7 @@ class Segment:
 
     @classmethod
     def existing(cls, cache: FileCache, folder: str, base_offset: int, end_offset: int) -> Segment:
-        """A segment whose file is there; its index is looked at when it is first needed."""
+        """Returns a segment whose file exists; its index is looked at when it is first needed."""
         segment = cls(cache, folder, base_offset)
         segment.size = cache.files.size(segment.log_path)
         segment.end_offset = end_offset
@@ -109,7 +109,7 @@ class Segment:
         return self._cache.files.modified_ms(self.log_path)
 
     def adopt(self, cache: FileCache) -> None:
-        """A segment that a compaction wrote through files of its own belongs to the log from now on."""
+        """Makes a segment that a compaction wrote through files of its own belong to the log."""
         self._cache = cache
         self.index.adopt(cache)
 
@@ -119,7 +119,7 @@ class Segment:
         """Writes the batches, which continue the segment, in one piece; offsets are counted on from its end."""
         file = self.file
         position, offset = self.size, self.end_offset
-        file.pwrite(buffer, position)  # behind it the file may have room, so that its own length says nothing
+        file.pwrite(buffer, position)  # the file may have room after it, so that its own length says nothing
         for header in headers:
             self.note(position, offset, header, index_interval_bytes)
             position += header.batch_length + LENGTH_END
@@ -128,7 +128,7 @@ class Segment:
         return file
 
     def note(self, position: int, offset: int, header: BatchHeader, index_interval_bytes: int) -> None:
-        """A batch stands at `position`: into the index with it, when it is time."""
+        """Notes the batch at `position`, and adds it to the index when one is due."""
         if self._unindexed_bytes > index_interval_bytes:
             self.index.append(IndexEntry(offset, position, self.max_timestamp, self.max_timestamp_offset))
             self._unindexed_bytes = 0
@@ -140,13 +140,13 @@ class Segment:
             self.first_timestamp = header.max_timestamp
 
     def seal(self) -> None:
-        """The segment is full: nothing more is appended."""
+        """Closes the index of a full segment: nothing more is appended."""
         self.index.append(IndexEntry(self.end_offset, self.size, self.max_timestamp, self.max_timestamp_offset))
         self.index.flush()
         self._hints.clear()
 
     def reserve_room(self, size_max: int) -> File | None:
-        """Before a sync of the active segment; returns the file if it was made longer."""
+        """Is called before a sync of the active segment; returns the file if it was made longer."""
         end = self._room.extended(self.size, size_max)
         if end is None:
             return None
@@ -178,9 +178,9 @@ class Segment:
     def read(
         self, offset: int, max_bytes: int, up_to_offset: int, epochs: EpochHistory, *, min_one_batch: bool
     ) -> memoryview:
-        """Whole batches, from the one that contains `offset` on.
+        """Returns whole batches, from the one that contains `offset` on.
 
-        Raises CorruptRecords when that one is damaged; damage behind it only ends the read.
+        Raises CorruptRecords when that one is damaged; later damage only ends the read.
         """
         position, at = self._start_for(offset, epochs)
         ahead = 0 if at == offset else READ_AHEAD_BYTES
@@ -199,7 +199,7 @@ class Segment:
                 if whole is not None:
                     view = whole
                     continue
-                position, at = next_good_behind(self, position, at, epochs, self.end_offset)
+                position, at = next_good_after(self, position, at, epochs, self.end_offset)
                 if at > offset:
                     raise CorruptRecords(f"the batch at offset {offset} in {self.log_path} is damaged")
                 view = self.view(position, max_bytes + READ_AHEAD_BYTES)
@@ -223,9 +223,9 @@ class Segment:
         return view[start:local]
 
     def walk(self, position: int, offset: int, epochs: EpochHistory, end_offset: int | None = None) -> Iterator[Piece]:
-        """Every batch from `position` on, where `offset` is due, to the end of the file or of the good batches.
+        """Yields every batch from `position` on, where `offset` is due, to the end of the file or of the good batches.
 
-        `end_offset`, where the good batches lead to for sure, helps to find the way behind damage.
+        `end_offset`, where the good batches are certain to lead, helps to find those after damage.
         """
         view = memoryview(b"")
         local = 0
@@ -247,26 +247,26 @@ class Segment:
                 view, local = whole, 0
                 continue
             end = self.end_offset if end_offset is None else end_offset
-            good = next_good_behind(self, position, offset, epochs, end)
+            good = next_good_after(self, position, offset, epochs, end)
             yield Piece(position, offset, *good, None)
             (position, offset), view, local = good, memoryview(b""), 0
 
     def walk_from(self, offset: int, epochs: EpochHistory) -> Iterator[Piece]:
-        """As `walk`, from an indexed batch that is not above `offset` on."""
+        """Walks from an indexed batch that is not above `offset`."""
         return self.walk(*self._start_for(offset, epochs), epochs)
 
     def walk_from_time(self, timestamp: int, epochs: EpochHistory) -> Iterator[Piece]:
-        """As `walk`, from a batch on before which all are older than `timestamp`."""
+        """Walks from a batch before which all are older than `timestamp`."""
         entry = self._entry(lambda: self.index.floor_time(timestamp), epochs)
         return self.walk(*(entry[1], entry[0]) if entry else (0, self.base_offset), epochs)
 
     def offset_before(self, position: int, epochs: EpochHistory) -> int:
-        """Of an indexed batch that does not stand behind `position`."""
+        """Returns the offset of an indexed batch at or before `position`."""
         entry = self._entry(lambda: self.index.floor_position(position), epochs)
         return self.base_offset if entry is None else entry.offset
 
     def batch_containing(self, offset: int, epochs: EpochHistory) -> tuple[int, int]:
-        """(position, base offset) of it; of the end when no batch does."""
+        """Returns (position, base offset) of it, or of the end when no batch contains the offset."""
         for piece in self.walk_from(offset, epochs):
             is_rest = piece.batch is None and piece.base_offset >= offset  # of a batch that is not whole
             if piece.next_offset > offset or is_rest:
@@ -276,7 +276,7 @@ class Segment:
     # -- the index ----------------------------------------------------------------------------------------------------
 
     def check_index(self, epochs: EpochHistory) -> None:
-        """Of a closed segment: rebuilds the index unless it leads to the segment's end; learns the largest time."""
+        """Rebuilds a closed segment's index unless it leads to the segment's end; learns the largest time."""
         if self._index_checked:
             return
         try:
@@ -290,7 +290,7 @@ class Segment:
         self._index_checked = True
 
     def rebuild_index(self, epochs: EpochHistory, index_interval_bytes: int = 4096) -> None:
-        """Walks over the whole closed segment."""
+        """Rebuilds the index of a closed segment by walking over all of it."""
         self._index_checked = True
         self._reset_index(0)
         for piece in self.walk(0, self.base_offset, epochs):
@@ -299,14 +299,14 @@ class Segment:
         self.seal()
 
     def reload_index(self, offset: int, epochs: EpochHistory, index_interval_bytes: int) -> None:
-        """Of the active segment: keeps the entries below `offset`, and notes the batches behind the last of them."""
+        """Keeps the active segment's index entries below `offset`, and notes the batches after the last of them."""
         position, at = self.trusted_start(offset, epochs)
         for piece in self.walk(position, at, epochs, self.end_offset):
             if piece.batch is not None:
                 self.note(piece.position, piece.base_offset, piece.header, index_interval_bytes)
 
     def trusted_start(self, offset: int, epochs: EpochHistory) -> tuple[int, int]:
-        """(position, offset) of the last indexed good batch below `offset`; what the index says beyond is dropped."""
+        """Returns (position, offset) of the last indexed good batch below `offset`; drops later index entries."""
         self._index_checked = True
         number, entry = self._last_good_entry(offset - 1, epochs)
         self._reset_index(number + 1)
@@ -317,7 +317,7 @@ class Segment:
         return entry.position, entry.offset
 
     def _last_good_entry(self, offset: int, epochs: EpochHistory) -> tuple[int, IndexEntry | None]:
-        """The last entry not above `offset` whose batch is there, and its number; -1 when there is none."""
+        """Returns the number of the last entry not above `offset` whose batch exists, and the entry; -1 if none."""
         try:
             number = self.index.floor_offset(offset)
             while number >= 0:
@@ -363,7 +363,7 @@ class Segment:
         return memoryview(self.file.pread(max(0, min(size, self.size - position)), position))
 
     def _whole_batch(self, view: memoryview, position: int) -> memoryview | None:
-        """More of the file from `position` on, if the batch there is longer than `view`; None if it is not."""
+        """Returns more of the file from `position` on, if the batch there is longer than `view`; None if it is not."""
         left = self.size - position
         size = max(claimed_size(view, 0), min(READ_AHEAD_BYTES, left))
         if len(view) < size <= min(left, FRAME_BYTES_MAX):
@@ -372,6 +372,6 @@ class Segment:
         return None
 
     def view_of_batch(self, position: int) -> memoryview:
-        """The bytes from `position` on, at least as many as the batch there claims to have, if the file has them."""
+        """Returns the bytes from `position` on, at least as many as the batch there claims, if the file has them."""
         view = self.view(position, READ_AHEAD_BYTES)
         return self._whole_batch(view, position) or view

@@ -1,4 +1,4 @@
-"""The segments of a log in their order, and the taking away and exchanging of them."""
+"""The segments of a log in their order, and how they are removed and exchanged."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Segments:
         return sum(segment.size for segment in self.all)
 
     def number_of(self, offset: int) -> int:
-        """Of the segment that contains `offset`, if any does."""
+        """Returns the number of the segment that contains `offset`, if any does."""
         return max(0, bisect_right(self.all, offset, key=_base_offset) - 1)
 
     def start(self, base_offset: int) -> Segment:
-        """A new active segment, whose file is made by the first append."""
+        """Returns a new active segment, whose file the first append creates."""
         if not self.all:
             for parent in self._cache.files.make_folder(self._folder):
                 self._unsynced.add_folder(parent)
@@ -57,20 +57,20 @@ class Segments:
         )
 
     def reserve_room(self, segment_bytes: int) -> None:
-        """Before a sync that is not the last one: the active segment's file may become longer than its batches."""
+        """Lets the active segment's file become longer than its batches, before a sync that is not the last one."""
         lengthened = self.all[-1].reserve_room(segment_bytes) if self.all else None
         if lengthened is not None:
             self._unsynced.add_file(lengthened)
 
     def release_room(self) -> None:
-        """The active segment is closed. Of closed ones the length is believed, so this one's must be durable before
-        anything behind it is acknowledged."""
+        """Cuts off the room of an active segment that is closed. The length of closed segments is trusted, so it must
+        be durable before anything after it is acknowledged."""
         cut = self.all[-1].release_room()
         if cut is not None:
             self._unsynced.add_file(cut)
 
     def drop_before(self, start_offset: int, delete_delay_ms: int) -> None:
-        """Takes away those that end before the log starts, but never the active one."""
+        """Removes those that end before the log starts, but never the active one."""
         number = 0
         while number < len(self.all) - 1 and self.all[number].end_offset <= start_offset:
             number += 1
@@ -80,12 +80,12 @@ class Segments:
         del self.all[:number]
 
     def drop_from(self, number: int, delete_delay_ms: int) -> None:
-        """Takes away the segment of that number and all behind it."""
+        """Removes the segment of that number and all after it."""
         self._doom(self.all[number:], delete_delay_ms)
         del self.all[number:]
 
     def exchange(self, compaction: Compaction) -> bool:
-        """Puts compacted segments in the place of the old ones; False when some of these are gone meanwhile."""
+        """Puts compacted segments in the place of the old ones; returns False when some of those are gone by now."""
         for cleaned in compaction.results:
             first = self.number_of(cleaned.segment.base_offset)
             last = first + len(cleaned.sources)
@@ -108,7 +108,7 @@ class Segments:
 
 
 def _is_old(active: Segment, config: LogConfig, headers: Sequence[BatchHeader]) -> bool:
-    """As in Kafka, age is measured by the records' own time."""
+    """Measures age by the records' own time, as Kafka does."""
     if active.first_timestamp < 0:
         return False
     age_ms = max(header.max_timestamp for header in headers) - active.first_timestamp

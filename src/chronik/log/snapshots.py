@@ -13,7 +13,7 @@ from chronik.log.segment import Segment
 from chronik.log.sync import Unsynced
 from chronik.protocol.batch import BatchHeader
 
-# How much log lies at most between two snapshots: what an unclean start has to read again.
+# How much log lies at most between two snapshots: an unclean start has to read it again.
 SNAPSHOT_INTERVAL_BYTES = 64 << 20
 
 # The newest one may be torn after a power cut, or too new after a truncation.
@@ -33,7 +33,7 @@ class ProducerMemory:
         self._bytes_since_snapshot = 0
 
     def appended(self, headers: Sequence[BatchHeader], offset: int, end_offset: int, size: int) -> None:
-        """Batches were written from `offset` on."""
+        """Notes batches that were written from `offset` on."""
         for header in headers:
             if header.producer_id >= 0:
                 self.states.update(header, offset, self._clock.now_ms())
@@ -43,7 +43,7 @@ class ProducerMemory:
             self.snapshot(end_offset)
 
     def snapshot(self, offset: int) -> None:
-        """Keeps what is known when `offset` is due. The next sync makes it durable; a torn one is noticed."""
+        """Stores what is known when `offset` is due. The next sync makes it durable; a torn one is noticed."""
         if not self._bytes_since_snapshot:
             return
         file = self._cache.create(self._path(offset))
@@ -58,7 +58,7 @@ class ProducerMemory:
             self._remove(old)
 
     def reload(self, segments: Iterable[Segment], epochs: EpochHistory, log_end_offset: int) -> None:
-        """What was known at the log's end: from the newest snapshot, and from the batches that came after it."""
+        """Finds what was known at the log's end: from the newest snapshot, and the batches that came after it."""
         for offset in [offset for offset in self._offsets if offset > log_end_offset]:
             self._remove(offset)
         self.states, snapshot_offset = self._newest()

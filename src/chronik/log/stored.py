@@ -57,13 +57,13 @@ class StoredLog:
         """Use `open`."""
         self.folder = folder
         self.config = config
-        """Another one may be set: it holds for what is written, deleted and compacted from then on."""
+        """May be replaced: the new one holds for what is written, deleted and compacted from then on."""
         self.epochs = recovered.epochs
         self.log_start_offset = recovered.log_start_offset
         self.log_end_offset = recovered.log_end_offset
         self.synced_offset = recovered.log_end_offset
         self.missing_from = recovered.missing_from
-        """From here on the disk had lost what was synced once, when the log was opened: those offsets stay empty,
+        """The offset from which on the disk had lost synced records when the log was opened: those offsets stay empty,
         unless the log is cut there and filled again by replication."""
         self.missing_end = recovered.log_end_offset
         self._files = files
@@ -91,7 +91,7 @@ class StoredLog:
         *,
         lower_recovery_point: Callable[[int], None] = _cannot_lower,
     ) -> Self:
-        """Brings the folder into order; a folder that is not there is an empty log and costs nothing.
+        """Recovers the folder and returns its log; a folder that does not exist is an empty log and costs nothing.
 
         `recovery_point` is the synced offset that was last recorded (see `SyncedOffsets`). `lower_recovery_point` must
         have recorded a lower one durably when it returns.
@@ -105,7 +105,7 @@ class StoredLog:
 
     @property
     def is_lost(self) -> bool:
-        """Whether nothing is left of what was synced once: its folder is gone, or all segments in it."""
+        """Whether nothing is left of what was once synced: its folder is gone, or all segments in it."""
         return self.missing_from is not None and self.log_start_offset == self.log_end_offset
 
     @property
@@ -131,7 +131,7 @@ class StoredLog:
         return self._ticket is not None
 
     def begin_sync(self) -> SyncTicket | None:
-        """What to sync now; None when everything is. One ticket at a time."""
+        """Returns what to sync now; None when everything is synced. One ticket at a time."""
         self._segments.reserve_room(self.config.segment_bytes)
         return self._begin_sync()
 
@@ -144,7 +144,7 @@ class StoredLog:
         return self._ticket
 
     def complete_sync(self, ticket: SyncTicket) -> None:
-        """The ticket has run: what it covers is on disk."""
+        """Takes back a ticket that has run: what it covers is on disk."""
         invariant(self._ticket is ticket, "a sync is completed that was not begun")
         self._ticket = None
         self._unsynced.complete(ticket)
@@ -153,7 +153,7 @@ class StoredLog:
         self._segments.drop_before(self._marks.start.stored or 0, self.config.file_delete_delay_ms)
 
     def sync(self) -> None:
-        """All at once, waiting for the disk."""
+        """Syncs everything, waiting for the disk."""
         ticket = self._begin_sync()
         if ticket is not None:
             ticket.run()

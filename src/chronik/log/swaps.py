@@ -42,18 +42,18 @@ class Swaps:
         return bool(self._swaps)
 
     def begin(self, segment: Segment, replaced: list[Segment]) -> None:
-        """Step 1; `segment` is the new one, written by a compaction."""
+        """Takes step 1; `segment` is the new one, written by a compaction."""
         segment.adopt(self._cache)
         self._rename_log(segment, f"{self._folder}/{names.swap_name(segment.base_offset, segment.end_offset)}")
         self._swaps.append(Swap(segment, replaced))
 
     def sync_begins(self) -> None:
-        """The folder is about to be synced: once that is completed, the next steps may be taken."""
+        """Notes that the folder is about to be synced: once that is completed, the next steps may be taken."""
         for swap in self._swaps:
             swap.is_durable = True
 
     def advance(self, delete_delay_ms: int) -> None:
-        """A sync of the folder has completed: takes the next step of each exchange that it covered."""
+        """Takes the next step of each exchange that the completed sync of the folder covered."""
         for swap in self._swaps:
             if not swap.is_durable:
                 continue
@@ -68,7 +68,7 @@ class Swaps:
         self._swaps = [swap for swap in self._swaps if swap.steps_done <= 3]
 
     def settle(self, delete_delay_ms: int) -> None:
-        """All remaining steps at once, waiting for the disk."""
+        """Takes all remaining steps at once, waiting for the disk."""
         while self._swaps:
             self.sync_begins()
             self._cache.files.sync_folder(self._folder)

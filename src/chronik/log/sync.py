@@ -1,4 +1,4 @@
-"""What of a log is not durable yet, and the ticket that takes it to a thread which may wait for the disk."""
+"""The part of a log that is not durable yet, and the ticket that takes it to a thread which may wait for the disk."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Unsynced:
         self._folders[folder] = None
 
     def forget(self, path: str) -> None:
-        """The file is about to get another name or none: it is closed, and need not be synced any more."""
+        """Closes a file that is about to be renamed or removed: it need not be synced any more."""
         self._cache.forget(path)
         self._files = {file: None for file in self._files if file.path != path}
 
@@ -80,7 +80,7 @@ class Unsynced:
         ticket = SyncTicket(
             self._cache.files,
             end_offset,
-            # What a truncation has synced meanwhile may even be closed by now.
+            # A file that a truncation has synced meanwhile may even be closed by now.
             [file for file in self._files if file.unsynced],
             list(self._folders),
             [path for due_ms, path in self._doomed if due_ms <= now_ms],

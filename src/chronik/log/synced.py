@@ -22,7 +22,7 @@ Key = tuple[bytes, int]
 
 class SyncedOffsets:
     def __init__(self, files: FileSystem, path: str) -> None:
-        """Opens the file, and makes it durably when there is none."""
+        """Opens the file, or creates it durably when there is none."""
         for folder in [*files.make_folder(folder_of(path)), folder_of(path)]:
             files.sync_folder(folder)
         is_new = not files.exists(path)
@@ -35,24 +35,24 @@ class SyncedOffsets:
         self._load()
 
     def get(self, topic_id: bytes, partition: int) -> int:
-        """0 when nothing is known: then all of the log is checked."""
+        """Returns 0 when nothing is known: then all of the log is checked."""
         return self._offsets.get((topic_id, partition), 0)
 
     def record(self, topic_id: bytes, partition: int, offset: int) -> None:
-        """A sync of the log up to `offset` has completed."""
+        """Records that a sync of the log up to `offset` has completed."""
         key = (topic_id, partition)
         if offset > self._offsets.get(key, 0):
             self._write(key, offset)
 
     def lower(self, topic_id: bytes, partition: int, offset: int) -> None:
-        """The log is about to be truncated to `offset`. Durable on return."""
+        """Is called before the log is truncated to `offset`. Durable on return."""
         key = (topic_id, partition)
         if offset < self._offsets.get(key, 0):
             self._write(key, offset)
             self._file.fdatasync()
 
     def remove(self, topic_id: bytes, partition: int) -> None:
-        """The partition is gone; its slot may be used for another."""
+        """Forgets a partition that is gone; its slot may be used for another."""
         slot = self._slots.pop((topic_id, partition), None)
         if slot is not None:
             del self._offsets[topic_id, partition]
@@ -60,7 +60,7 @@ class SyncedOffsets:
             self._free.append(slot)
 
     def sync(self) -> None:
-        """From time to time, in a thread: bounds how much is checked after a power cut."""
+        """Is called from time to time, in a thread: bounds how much is checked after a power cut."""
         if self._file.unsynced:
             self._file.fdatasync()
 
@@ -91,7 +91,7 @@ class SyncedOffsets:
             self._adopt((topic_id, partition), slot, offset)
 
     def _adopt(self, key: Key, slot: int, offset: int) -> None:
-        """Of two slots for one partition, which only a power cut can leave behind, the lower one is safe to believe."""
+        """Believes the lower of two slots for one partition, which only a power cut can leave."""
         if key in self._offsets and self._offsets[key] <= offset:
             self._free.append(slot)
             return

@@ -1,9 +1,9 @@
 """Finding records by their time: first the batch, by what its header says, then the record in it.
 
-To find the batch takes the log and little time; to find the record takes the batch alone, which may have to be opened,
-and that may take long. What a header says was said by its producer. Where it is not true, or where nobody can look at
-all records, the search ends at the batch nevertheless: whoever reads from there misses nothing, and no lie makes a
-search go through the whole log.
+Finding the batch needs the log and little time; finding the record needs the batch alone, which may have to be opened,
+and that may take long. Producers write the headers. Where one is not true, or where the records cannot be looked at,
+the search ends at the batch nevertheless: whoever reads from there misses nothing, and no lie makes a search go
+through the whole log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from chronik.protocol.errors import RecordsTooLarge
 from chronik.protocol.skim import skim_as_far
 
 NEWEST_SEARCH_BYTES_MAX = 16 << 20
-"""Where the newest record of a segment was deleted, the newest of the others is looked for in so much of its end."""
+"""When the newest record of a segment was deleted, the newest of the others is looked for in this much of its end."""
 
 
 class TimedOffset(NamedTuple):
@@ -29,12 +29,12 @@ class TimedOffset(NamedTuple):
 
 
 class TimedBatch(NamedTuple):
-    """A batch that says it has a record that is not older than `timestamp`."""
+    """A batch whose header says that it has a record not older than `timestamp`."""
 
     batch: memoryview
     timestamp: int
     start_offset: int
-    """Records before it do not count: they are deleted."""
+    """Records before this offset do not count: they are deleted."""
 
     @property
     def is_whole(self) -> bool:
@@ -46,7 +46,7 @@ class TimedBatch(NamedTuple):
 
     @property
     def start(self) -> TimedOffset:
-        """Where whoever looks for the record begins to read, if nobody can tell more."""
+        """Where a client that looks for the record should begin to read, if nobody can tell more."""
         header = parse_header(self.batch)
         return TimedOffset(
             max(header.base_offset, self.start_offset), header.max_timestamp, header.partition_leader_epoch
@@ -56,7 +56,7 @@ class TimedBatch(NamedTuple):
 def batch_not_before(
     segments: Iterable[Segment], epochs: EpochHistory, timestamp: int, start_offset: int
 ) -> TimedBatch | None:
-    """The first batch with a record that is not older than `timestamp`."""
+    """Returns the first batch with a record not older than `timestamp`."""
     for segment in segments:
         if not segment.size or segment.end_offset <= start_offset:
             continue
@@ -70,7 +70,7 @@ def batch_not_before(
 
 
 def batch_with_max(segments: Iterable[Segment], epochs: EpochHistory, start_offset: int) -> TimedBatch | None:
-    """The first batch with a record of the largest timestamp of all."""
+    """Returns the first batch with a record of the largest timestamp of all."""
     best, best_timestamp = None, NO_TIMESTAMP
     for segment in segments:
         if not segment.size or segment.end_offset <= start_offset:
@@ -87,8 +87,8 @@ def batch_with_max(segments: Iterable[Segment], epochs: EpochHistory, start_offs
 
 
 def _newest_search_offset(segment: Segment, start_offset: int, epochs: EpochHistory) -> int:
-    """The batch that has the maximum; if its records are gone, not too far before the segment's end. Indexes of older
-    versions name batches that compaction has emptied, too."""
+    """Returns the offset of the batch that has the maximum; if its records are gone, one not too far before the
+    segment's end. Indexes of older versions name batches that compaction has emptied, too."""
     newest_offset = segment.max_timestamp_offset
     if newest_offset >= start_offset and _has_records_at(segment, newest_offset, epochs):
         return newest_offset
@@ -101,7 +101,7 @@ def _has_records_at(segment: Segment, offset: int, epochs: EpochHistory) -> bool
 
 
 def _max_timestamp(piece: Piece, start_offset: int) -> int:
-    """Of its records. Empty batches, which hold a producer's last sequence, keep the time of what was in them."""
+    """Returns that of its records. Empty batches, which hold a producer's last sequence, keep their old time."""
     if piece.batch is None or piece.next_offset <= start_offset:
         return NO_TIMESTAMP
     header = piece.header
@@ -114,10 +114,9 @@ def _timed(piece: Piece, timestamp: int, start_offset: int) -> TimedBatch:
 
 
 def first_in(timed: TimedBatch, budget: Budget) -> TimedOffset | None:
-    """The first record of the batch that is not older; None when it was among those that are deleted.
+    """Returns the first record of the batch that is not older; None when it was among those that are deleted.
 
-    Needs nothing of the log. Raises CorruptRecords, and RecordsTooLarge when it is not among those that may be looked
-    at."""
+    It does not need the log. Raises CorruptRecords, and RecordsTooLarge when `budget` ends before the record."""
     start_offset, wanted = timed.start_offset, timed.timestamp
     for record in skim_as_far(timed.batch, budget):
         if record[1] >= wanted and record[0] >= start_offset:
@@ -126,7 +125,7 @@ def first_in(timed: TimedBatch, budget: Budget) -> TimedOffset | None:
 
 
 def first_or_start(timed: TimedBatch, budget: Budget) -> TimedOffset | None:
-    """As `first_in`, when there is no more time to look."""
+    """Does as `first_in`, but returns the batch's start when the budget is too small."""
     try:
         return first_in(timed, budget)
     except RecordsTooLarge:

@@ -41,7 +41,7 @@ def apply(image: Image, envelope: Envelope, index: int) -> Applied:
 
 
 def skip(image: Image, index: int) -> None:
-    """An entry of the log that holds no command, such as the one with which a new leader begins its term."""
+    """Skips an entry of the log that holds no command, such as the one with which a new leader begins its term."""
     invariant(index == image.applied_index + 1, f"index {index} applied after {image.applied_index}")
     ImageWriter(image).finish(index)
 

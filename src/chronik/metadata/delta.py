@@ -19,11 +19,11 @@ Steps = Generator[None, None, T]
 Offsets = Mapping[str, Mapping[int, CommittedOffset]]
 
 STEP_RECORDS: Final = 100
-"""Compared between two steps: at a microsecond or two each, well below a slice of the loop."""
+"""How many records are compared between two steps: at 1 to 2 µs each, well below a slice of the loop."""
 
 
 class Change(NamedTuple, Generic[T]):
-    """One thing before and after: without `old` it is new, without `new` it is gone."""
+    """A record before and after: without `old` it is new, without `new` it is gone."""
 
     old: T | None
     new: T | None
@@ -38,7 +38,7 @@ class Change(NamedTuple, Generic[T]):
 
 
 class Delta(msgspec.Struct, frozen=True):
-    """Topics are told apart by id: one deleted and made again under its name is two changes, the deletion first."""
+    """Topics are told apart by id: one that is deleted and created again counts as two changes, the deletion first."""
 
     index: int
     topics: tuple[Change[Topic], ...] = ()
@@ -70,7 +70,7 @@ class Delta(msgspec.Struct, frozen=True):
 
 
 def difference(old: Image, new: Image) -> Delta:
-    """One delta that leads from `old` to `new`; at start-up `old` is an empty image."""
+    """Returns one delta that leads from `old` to `new`; at start-up `old` is an empty image."""
     steps = difference_in_steps(old, new)
     while True:
         try:
@@ -81,7 +81,7 @@ def difference(old: Image, new: Image) -> Delta:
 
 
 def difference_in_steps(old: Image, new: Image) -> Steps[Delta]:
-    """Returns the same, and yields now and then: as long as both images stay as they are, others may run."""
+    """Does as `difference`, and yields now and then: others may run as long as they do not change the images."""
     topics = yield from _changes(old.topics_by_id, new.topics_by_id)
     brokers = yield from _changes(old.brokers, new.brokers)
     nodes = yield from _changes(old.nodes, new.nodes)
@@ -100,7 +100,7 @@ def difference_in_steps(old: Image, new: Image) -> Steps[Delta]:
 
 
 def in_order(changes: Iterable[Change[Topic]]) -> tuple[Change[Topic], ...]:
-    """Deletions first, so that a name is free before a new topic takes it; then by name."""
+    """Sorts deletions first, so that a name is free before a new topic takes it; then by name."""
     return tuple(sorted(changes, key=_deletions_then_names))
 
 
@@ -135,7 +135,7 @@ def _groups_with_changed_offsets(old: Image, new: Image) -> Steps[tuple[str, ...
 
 
 def _same_offsets(old: Offsets, new: Offsets) -> Steps[bool]:
-    """By topic, since one group may have a million offsets."""
+    """Compares topic by topic, since one group may have a million offsets."""
     if old.keys() != new.keys():
         yield
         return False

@@ -1,4 +1,4 @@
-"""Who leads a partition: pure rules over one partition and the brokers' status.
+"""Which replica leads a partition: pure rules over one partition and the brokers' status.
 
 Only members of the ISR lead, in the order of the replicas, those that are online before those in maintenance. Each
 new term of a leader raises the leader epoch; each change of any kind raises the partition epoch. The last member of
@@ -28,13 +28,13 @@ def elect(partition: Partition, isr: tuple[int, ...], brokers: Brokers) -> int:
 
 
 def elect_uncleanly(partition: Partition, brokers: Brokers) -> int:
-    """Any replica that is there. One that is only just being added comes last: it has the least."""
+    """Returns any replica that is online. One that is just being added comes last: it has the least."""
     leader = elect(partition, partition.original, brokers)
     return leader if leader != NO_LEADER else elect(partition, partition.replicas, brokers)
 
 
 def with_leader(partition: Partition, isr: tuple[int, ...], leader: int) -> Partition:
-    """A new term for `leader`, be it the old one again."""
+    """Begins a new term of `leader`, even if it is the old one."""
     return replace(
         partition,
         isr=isr,
@@ -45,12 +45,12 @@ def with_leader(partition: Partition, isr: tuple[int, ...], leader: int) -> Part
 
 
 def with_isr(partition: Partition, isr: tuple[int, ...]) -> Partition:
-    """The leader stays, and so does its term."""
+    """Changes the ISR; the leader and its term stay."""
     return replace(partition, isr=isr, partition_epoch=partition.partition_epoch + 1)
 
 
 def after_restart(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
-    """`broker_id` runs anew and may have lost what it had not synced."""
+    """`broker_id` has restarted and may have lost what it had not synced."""
     if broker_id not in partition.isr:
         return partition
     isr = without(partition.isr, broker_id) or partition.isr
@@ -60,8 +60,8 @@ def after_restart(partition: Partition, broker_id: int, brokers: Brokers) -> Par
 
 
 def after_durable_restart(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
-    """`broker_id` runs anew, and has everything that it ever acknowledged: were all of an ISR killed at once, and each
-    left it on its return, the last would be waited for although the others have all that it has."""
+    """`broker_id` has restarted, and has everything that it ever acknowledged, so it stays in the ISR: if all of an ISR
+    were killed at once and each left it on its return, the last would be waited for although others have as much."""
     if broker_id not in partition.isr:
         return partition
     if partition.leader in (broker_id, NO_LEADER):
@@ -70,7 +70,7 @@ def after_durable_restart(partition: Partition, broker_id: int, brokers: Brokers
 
 
 def after_disk_loss(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
-    """`broker_id` has nothing of it any more, or not all; an ISR of it alone is lost: the partition stays offline."""
+    """`broker_id` has lost records; an ISR of it alone is lost, and the partition stays offline."""
     if broker_id not in partition.isr:
         return partition
     isr = without(partition.isr, broker_id)
@@ -80,7 +80,7 @@ def after_disk_loss(partition: Partition, broker_id: int, brokers: Brokers) -> P
 
 
 def after_fencing(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
-    """`broker_id`, fenced in `brokers` already, leads nothing and is in sync nowhere but where it is the last."""
+    """`broker_id`, fenced in `brokers` already, leads nothing, and stays in an ISR only as its last member."""
     if broker_id not in partition.isr:
         return partition
     isr = without(partition.isr, broker_id) or partition.isr
@@ -90,7 +90,7 @@ def after_fencing(partition: Partition, broker_id: int, brokers: Brokers) -> Par
 
 
 def after_return(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
-    """`broker_id` is back: it may lead what waited for it."""
+    """`broker_id` is back, and may lead a partition that waited for it."""
     if partition.leader != NO_LEADER or broker_id not in partition.isr:
         return partition
     leader = elect(partition, partition.isr, brokers)

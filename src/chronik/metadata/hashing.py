@@ -21,7 +21,7 @@ HASH_MASK: Final = (1 << HASH_BITS) - 1
 
 CLUSTER, PRODUCER_IDS, NODE, BROKER, BROKER_CONFIG, FEATURE = range(6)
 TOPIC, PARTITION, GROUP, OFFSET, SESSION, SESSION_RESULT, GROUP_CONFIG = range(6, 13)
-"""The kinds of records. The number goes into the hash: it never changes its meaning."""
+"""The kinds of records. These numbers go into the hash, and so never change their meaning."""
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
@@ -36,12 +36,12 @@ def broker_hash(broker: Broker) -> int:
 
 
 def topic_hash(topic: Topic) -> int:
-    """Without its partitions, which are records of their own."""
+    """Hashes a topic without its partitions, which are records of their own."""
     return record_hash(TOPIC, topic.id, topic.name, topic.configs, topic.created_ms, topic.internal)
 
 
 def partition_hash(topic_id: bytes, index: int, partition: Partition) -> int:
-    """One that is not being reassigned counts as before there were reassignments: snapshots of then stay good."""
+    """Hashes a partition that is not being reassigned as before reassignments existed: old snapshots stay good."""
     if partition.is_reassigning:
         return record_hash(PARTITION, topic_id, index, partition)
     return record_hash(PARTITION, topic_id, index, msgspec.structs.astuple(partition)[:-2])

@@ -1,7 +1,7 @@
 """The image: the state of the whole cluster as of one index of the log. Readers get it from here.
 
-It changes only through `chronik.metadata.apply.apply`. Reads never wait and take no copies: what is read holds until
-the reader gives up the loop, and single records hold for ever, since a change replaces them.
+It changes only through `chronik.metadata.apply.apply`. Reads never wait and take no copies: what is read is valid until
+the reader gives up the loop, and single records stay as they are forever, since a change replaces them.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Image:
 
     @property
     def broker_configs(self) -> Mapping[int, Mapping[str, str]]:
-        """Dynamic configs by broker id; those of every broker stand under CLUSTER_DEFAULT."""
+        """Dynamic configs by broker id; those of every broker are kept under CLUSTER_DEFAULT."""
         return self._broker_configs
 
     @property
@@ -81,7 +81,7 @@ class Image:
         return self._topics_by_id
 
     def coordinating_partition(self, topic: str, key: str) -> Partition | None:
-        """The partition of a system topic whose leader coordinates `key`; None while there is no such topic."""
+        """Returns the partition of a system topic whose leader coordinates `key`; None while there is no such topic."""
         found = self._topics.get(topic)
         return None if found is None else found.partitions[coordinator_partition(key, len(found.partitions))]
 
@@ -91,11 +91,11 @@ class Image:
 
     @property
     def group_configs(self) -> Mapping[str, Mapping[str, str]]:
-        """By group id; also of groups that do not exist."""
+        """Configs by group id, also of groups that do not exist."""
         return self._group_configs
 
     def offsets(self, group_id: str) -> GroupOffsets:
-        """What the group has committed, by (topic, partition); empty for a group nobody knows."""
+        """Returns what the group has committed, by (topic, partition); empty for an unknown group."""
         return self._offsets.group(group_id)
 
     def offset(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
@@ -111,7 +111,7 @@ class Image:
         return self._offsets.group_ids_of(topic)
 
     def name_with_metric(self, metric: str) -> str | None:
-        """The topic that has this name when '.' and '_' count as the same."""
+        """Returns the topic that has this name when '.' and '_' count as the same."""
         return self._names_by_metric.get(metric)
 
     def session(self, node_id: int) -> Session | None:
@@ -122,7 +122,7 @@ class Image:
         return tuple(self._hashes)
 
     def freeze(self) -> FrozenImage:
-        """The image as it is now, to be read over many turns of the loop. `thaw` when done; one at a time.
+        """Returns the image as it is now, to be read over many turns of the loop. `thaw` when done; one at a time.
 
         Costs a shallow copy of the tables (about 1 ms per 100,000 topics or groups); offsets are copied when changed.
         """
@@ -146,7 +146,7 @@ class Image:
         self._offsets.thaw()
 
     def parts(self) -> list[object]:
-        """What most of its memory is in, in pieces that can be let go of one by one."""
+        """Returns what most of its memory is in, in pieces that can be released one by one."""
         return [*self._topics.values(), *self._groups.values(), *self._offsets.parts()]
 
 

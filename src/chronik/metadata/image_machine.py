@@ -16,7 +16,7 @@ from chronik.metadata.snapshot import SnapshotLoader, encode_snapshot
 from chronik.raft.entries import Entry, EntryKind
 
 OnApplied = Callable[[Envelope, Result], None]
-"""A command has been applied here, whoever proposed it."""
+"""Is called for each command that is applied here, whoever proposed it."""
 
 
 class ImageMachine:
@@ -47,14 +47,14 @@ class ImageMachine:
             image.thaw()
 
     async def install_snapshot(self, index: int, chunks: AsyncIterator[bytes]) -> None:
-        """The old image answers until the new one is whole; then the difference is one delta. All of it in slices:
-        nothing changes the old image meanwhile, since entries wait until the snapshot is installed."""
+        """Replaces the image. The old one answers until the new one is whole; then the difference is one delta. It is
+        all done in slices: nothing changes the old image meanwhile, since entries wait for the snapshot."""
         loader = SnapshotLoader()
         async for chunk in chunks:
             loader.add(chunk)
             await asyncio.sleep(0)
         image = loader.finish()
-        invariant(image.applied_index == index, f"a snapshot of {image.applied_index} where {index} was due")
+        invariant(image.applied_index == index, f"the snapshot is of {image.applied_index} where {index} was due")
         delta = await in_slices(difference_in_steps(self.image, image))
         before, self.image = self.image, image
         self._publish(delta)
@@ -65,8 +65,8 @@ class ImageMachine:
 
 
 def _let_go(parts: list[object]) -> Generator[None, None, None]:
-    """To free a million records takes as long as a tenth of a second: so they are not left to go all at once. Whoever
-    still reads the old image loses nothing by it."""
+    """Frees the old image bit by bit: to free a million records at once takes a tenth of a second. A caller that still
+    reads the old image loses nothing by it."""
     while parts:
         parts.pop()
         yield

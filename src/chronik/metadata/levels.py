@@ -27,18 +27,18 @@ FIRST: Final = 1
 
 LOWEST: int = 1
 HIGHEST: int = 1
-"""What this version supports. Asked for as attributes of this module, each time, so that tests can raise them."""
+"""What this version supports. They are read as attributes of this module, each time, so that tests can raise them."""
 
 COMMANDS: Final[dict[str, int]] = {}
-"""By name: the commands that came after level 1, each with its level."""
+"""The commands that came after level 1, by name, each with its level."""
 
 FIELDS: Final[dict[str, dict[str, int]]] = {
     "RegisterBroker": {"listeners": 1, "levels": 1},
     "Broker": {"listeners": 1, "levels": 1},
     "BrokerEntry": {},
 }
-"""By the name of a command, of a part of one, of a record of the image or of an entry of its snapshots: the fields that
-were added to it, each with its level. Without any of its own it stands here for what it holds."""
+"""The fields that were added later, each with its level, by the name of the struct: a command, a part of one, a record
+of the image or an entry of its snapshots. A struct without such fields is listed when something inside it has some."""
 
 
 class HasLevels(Protocol):
@@ -60,7 +60,7 @@ def level_of(features: Mapping[str, int]) -> int:
 
 
 def written(value: Any) -> Any:
-    """What an encoder is given for `value`: without the fields at its end that were added and have their defaults."""
+    """Returns what to encode for `value`: it leaves out added fields at its end that have their defaults."""
     if isinstance(value, tuple):
         return [written(each) for each in value]
     added = FIELDS.get(type(value).__name__)
@@ -105,7 +105,7 @@ def _has_default(value: Any, field: str) -> bool:
 
 
 def why_not_raised(features: Mapping[str, int], brokers: Mapping[int, HasLevels], level: int) -> str | None:
-    """Why the cluster cannot be brought to this level; None when it can, or is there already."""
+    """Returns why the cluster cannot be brought to this level; None when it can, or is at it already."""
     current = level_of(features)
     if level < current:
         return f"It is at {current} and is never lowered: what was written at that level could not be read any more."
@@ -137,8 +137,8 @@ def refuse_unsupported(level: int, where: str) -> None:
 
 
 def level_told_by(data: bytes | memoryview, tag: int) -> int:
-    """The level that a command or a snapshot's chunk sets, in entries with this tag, whatever else it holds that this
-    version does not know."""
+    """Returns the level that a command or a snapshot's chunk sets, in entries with this tag, even if it holds other
+    things that this version does not know."""
     if FEATURE.encode() not in bytes(data):
         return FIRST
     told = [each for each in msgspec.msgpack.decode(data) if isinstance(each, list)]

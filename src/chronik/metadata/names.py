@@ -5,41 +5,41 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from chronik.limits import TOPIC_NAME_LETTERS_MAX
+from chronik.limits import TOPIC_NAME_CHARACTERS_MAX
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
-"""The leaders of its partitions are the coordinators of the groups that fall into them."""
+"""The leaders of its partitions are the coordinators of the groups that belong to them."""
 
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 META_TOPIC: Final = "__meta"
 """Its leader is the leader of the metadata log itself."""
 
 SYSTEM_TOPICS: Final = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC, META_TOPIC)
-"""They hold no records: what they stand for lives in the metadata log, so every replica that is online is in sync."""
+"""They hold no records of their own: those live in the metadata log, so every replica that is online is in sync."""
 
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def name_fault(name: str) -> str | None:
-    """Why `name` cannot be a topic's name; None when it can."""
+    """Returns why `name` cannot be a topic's name; None when it can."""
     if not name:
         return "the topic name is empty"
     if name in (".", ".."):
         return "the topic name cannot be '.' or '..'"
-    if len(name) > TOPIC_NAME_LETTERS_MAX:
-        return f"the topic name is longer than {TOPIC_NAME_LETTERS_MAX} letters"
+    if len(name) > TOPIC_NAME_CHARACTERS_MAX:
+        return f"the topic name is longer than {TOPIC_NAME_CHARACTERS_MAX} characters"
     if not _LEGAL_NAME.fullmatch(name):
-        return f"the topic name {name!r} has letters other than ASCII letters and digits, '.', '_' and '-'"
+        return f"the topic name {name!r} has characters other than ASCII letters and digits, '.', '_' and '-'"
     return None
 
 
 def metric_name(name: str) -> str:
-    """Names that differ only in '.' and '_' share their metrics, so Kafka lets only one of them exist."""
+    """Returns the name in metrics: names that differ only in '.' and '_' share it, so Kafka allows only one of them."""
     return name.replace(".", "_")
 
 
 def coordinator_partition(key: str, partition_count: int) -> int:
-    """The partition whose leader coordinates the group (or transaction) `key`: as Kafka's own brokers compute it."""
+    """Returns the partition whose leader coordinates the group (or transaction) `key`, as Kafka computes it."""
     units = key.encode("utf-16-le", "surrogatepass")
     java_hash = 0
     for low, high in zip(units[::2], units[1::2], strict=True):

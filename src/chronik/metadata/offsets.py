@@ -21,7 +21,7 @@ TopicOffsets = dict[str, PartitionOffsets]
 
 
 class GroupOffsets(Mapping[tuple[str, int], CommittedOffset]):
-    """What one group has committed, keyed by (topic, partition). To be read at once: it is no copy."""
+    """What one group has committed, keyed by (topic, partition). It is no copy, and must be read at once."""
 
     __slots__ = ("_topics",)
 
@@ -56,7 +56,7 @@ class OffsetSizes(NamedTuple):
     group_bytes: int
     all_bytes: int
     all_metadata_bytes: int
-    """Of it, what clients wrote beside their offsets."""
+    """The part of it that clients wrote beside their offsets."""
 
 
 class OffsetTable:
@@ -76,7 +76,7 @@ class OffsetTable:
         return iter(self._groups)
 
     def group_ids_of(self, topic: str) -> list[str]:
-        """Groups that have committed offsets of the topic. Goes through all groups, quickly: 5 ms for 100,000."""
+        """Returns the groups that have committed offsets of the topic. It looks at all groups: 5 ms for 100,000."""
         return [group_id for group_id, topics in self._groups.items() if topic in topics]
 
     def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
@@ -145,6 +145,6 @@ class OffsetTable:
         return dict(self._groups)
 
     def thaw(self) -> None:
-        """Whoever got the frozen table has let go of it."""
+        """Ends `freeze`: nobody reads the frozen table any more."""
         self._own_groups = None
         self._own_topics = set()

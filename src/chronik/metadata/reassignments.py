@@ -1,8 +1,8 @@
 """How a partition moves to other replicas: pure rules over one partition and the brokers' status.
 
-A reassignment begins by adding: new replicas join the old ones and catch up. It ends within the command by which the
-last replica of the target got in sync: those that are not part of it leave, and hand over if one of them leads. So at
-no time has a partition fewer replicas in sync than it had, and whatever is in between can be given up.
+A reassignment begins by adding: new replicas join the old ones and catch up. It ends with the command by which the
+last replica of the target gets in sync: those that are not in the target leave, and hand over if one of them leads. So
+a partition never has fewer replicas in sync than before, and a reassignment under way can always be cancelled.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from chronik.protocol.errors import ErrorCode
 
 
 def reassigned(partition: Partition, target: tuple[int, ...], brokers: Brokers) -> Partition:
-    """On its way to `target`. One that is under way already is replaced: what only that one added goes at once, and
-    giving up still leads back to where the first one began. Raises Rejected."""
+    """Sends the partition on its way to `target`. A reassignment under way is replaced: what only that one added leaves
+    at once, and cancelling still leads back to where the first one began. Raises Rejected."""
     original = partition.original
     adding = tuple(replica for replica in target if replica not in original)
     removing = tuple(replica for replica in original if replica not in target)
@@ -35,8 +35,8 @@ def cancelled(partition: Partition, brokers: Brokers) -> Partition:
 
 
 def completed(partition: Partition, brokers: Brokers) -> Partition:
-    """What a change of the ISR comes to: if all of the target are in sync by it, the reassignment is done. That is
-    part of the same change, so the partition epoch, which it has raised, does not go up again."""
+    """Ends the reassignment if a change of the ISR has brought all of the target in sync. That is part of the same
+    change, so the partition epoch, which the change has raised, does not go up again."""
     target = partition.target
     if not partition.is_reassigning or not set(target) <= set(partition.isr):
         return partition
@@ -44,7 +44,7 @@ def completed(partition: Partition, brokers: Brokers) -> Partition:
 
 
 def _followed(before: Partition, changed: Partition, brokers: Brokers) -> Partition:
-    """ISR and leader follow the replicas."""
+    """Adapts ISR and leader to the changed replicas."""
     isr = tuple(replica for replica in changed.replicas if replica in before.isr)
     if before.isr and not isr:
         message = "no replica that would be left is in sync: it would take an unclean election, and records be lost"
@@ -57,9 +57,9 @@ def _followed(before: Partition, changed: Partition, brokers: Brokers) -> Partit
 
 
 def _led(before: Partition, after: Partition, brokers: Brokers) -> Partition:
-    """By another one, if its leader has left the ISR. In a new term then, and also when any replica has left: one that
-    does not know yet still fetches, from a log that it is about to delete. Should it be added again meanwhile, it would
-    pass for in sync with what it is going to lose. What it says under the old epoch counts for nothing."""
+    """Elects another leader, if the old one has left the ISR. A new term begins then, and also when any replica has
+    left: one that does not know yet still fetches, from a log that it is about to delete. Should it be added again
+    meanwhile, it would pass for in sync with what it is going to lose. What it says under the old epoch is ignored."""
     if after.leader == NO_LEADER:
         return after
     leader = after.leader if after.leader in after.isr else elect(after, after.isr, brokers)

@@ -1,6 +1,6 @@
 """What the image is made of: immutable records, one per thing that can change by itself.
 
-A change replaces a record. So whoever holds one (a delta, a snapshot being written, a request under way) holds it as
+A change replaces a record. So whatever holds one (a delta, a snapshot being written, a request under way) keeps it as
 it was, without a copy.
 """
 
@@ -58,11 +58,11 @@ class Broker(Record, frozen=True):
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """Of all its listeners, the main one first."""
+        """The endpoints of all its listeners, the main one first."""
         return self.listeners or (Endpoint(PLAINTEXT, self.host, self.port),)
 
     def place(self, listener: str) -> Place | None:
-        """Where clients of that listener find it; None when it has none of that name."""
+        """Returns where clients of that listener find it; None when it has none of that name."""
         if not self.listeners:
             return self if listener == PLAINTEXT else None
         return next((each for each in self.listeners if each.listener == listener), None)
@@ -79,8 +79,8 @@ class Broker(Record, frozen=True):
 class Partition(Record, frozen=True):
     """`partition_epoch` counts every change of replicas, ISR or leader; `leader_epoch` every term of a leader.
 
-    While it is being reassigned, `replicas` are those of the target, the preferred leader first, and behind them the
-    ones that are `removing`; those `adding` are the part of the target that is new.
+    While it is being reassigned, `replicas` are those of the target, the preferred leader first, and after them the
+    ones in `removing`; those in `adding` are the part of the target that is new.
     """
 
     replicas: tuple[int, ...]
@@ -104,7 +104,7 @@ class Partition(Record, frozen=True):
 
     @property
     def original(self) -> tuple[int, ...]:
-        """The replicas it goes back to when the reassignment is given up."""
+        """The replicas it goes back to when the reassignment is cancelled."""
         return tuple(replica for replica in self.replicas if replica not in self.adding)
 
 
@@ -157,11 +157,11 @@ class Failure(Record, frozen=True):
 
 
 class Result(Record, frozen=True):
-    """What a command came to. With a `code` other than NONE it changed nothing."""
+    """The outcome of a command. With a `code` other than NONE it changed nothing."""
 
     code: ErrorCode = ErrorCode.NONE
     message: str = ""
     value: int = -1
     failures: tuple[Failure, ...] = ()
     index: int = -1
-    """The place in the log at which it was applied; for a retried command, the first time."""
+    """The index in the log at which it was applied; for a retried command, the first time."""

@@ -1,4 +1,4 @@
-"""How a handler says no."""
+"""How a handler refuses a command."""
 
 from __future__ import annotations
 

@@ -4,9 +4,9 @@ A node that does not hear what became of its command sends it again, perhaps to 
 incarnation, sequence) is then found here and the first result is given again. With each command a node says up to
 which sequence it has been answered; those results are dropped.
 
-The first command of a new life ends the one before. If it was under way for so long that its own life is over, and the
-next one has begun, it ends that one. A living node that is told so begins yet another: what it had under way is refused
-from then on, so nothing is applied twice, and nothing that was given up comes late.
+An incarnation is one life (run) of a node. The first command of a new life ends the one before. If that command was so
+long under way that its own life is over and the next has begun, it ends the next one. A living node that is told so
+begins yet another: what it had under way is refused from then on, so nothing is applied twice or after it was given up.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from chronik.metadata.records import Record, Result
 from chronik.protocol.errors import ErrorCode
 
 RESULTS_KEPT_MAX: Final = 4096
-"""Per node. A node has at most this many unanswered commands under way (`answered` trails by what is in flight)."""
+"""Results kept per node. A node has at most this many unanswered commands under way."""
 
 INCARNATIONS_REMEMBERED_MAX: Final = 16
-"""Earlier lives of a node whose late commands are still told apart from those of a new life."""
+"""How many earlier lives of a node are kept, whose late commands are told apart from those of a new life."""
 
 
 class Session(msgspec.Struct):
-    """`results` are those above `floor`, by sequence; the lives before `incarnation`, the latest first, are over."""
+    """`results` holds those above `floor`, by sequence; `past` are the lives before `incarnation`, the latest first."""
 
     node_id: int
     incarnation: bytes
@@ -59,7 +59,7 @@ EARLIER_LIFE: Final = Result(ErrorCode.STALE_BROKER_EPOCH, "the command comes fr
 LIFE_ENDED: Final = Result(
     ErrorCode.REQUEST_TIMED_OUT, "another life of this node came between: the outcome of the command is unknown"
 )
-"""What a node tells those who wait for its commands when it is told that its life was over."""
+"""What a node tells those who wait for its commands when it hears that its life is over."""
 
 
 def is_over(session: Session | None, incarnation: bytes) -> bool:
@@ -67,7 +67,7 @@ def is_over(session: Session | None, incarnation: bytes) -> bool:
 
 
 def answer_known(session: Session | None, incarnation: bytes, sequence: int) -> Result | None:
-    """What to answer without applying the command; None when it is to be applied."""
+    """Returns what to answer without applying the command; None when it has to be applied."""
     if session is None:
         return None
     if incarnation != session.incarnation:

@@ -16,7 +16,7 @@ PIECE_ELEMENTS: Final = 500
 
 
 async def in_slices(steps: Generator[None, None, T]) -> T:
-    """What `steps` returns. It yields wherever it may be interrupted, some hundred microseconds apart."""
+    """Runs `steps` and returns what it returns. It yields wherever it may be interrupted, every few hundred µs."""
     began = perf_counter()
     while True:
         try:
@@ -30,7 +30,7 @@ async def in_slices(steps: Generator[None, None, T]) -> T:
 
 
 class Pace:
-    """For a coroutine that awaits what may all be there already, and would never let others in."""
+    """For a coroutine whose awaits may all be ready at once, so that it would never let others run."""
 
     __slots__ = ("_began",)
 
@@ -44,7 +44,7 @@ class Pace:
 
 
 def in_pieces(elements: Sequence[T]) -> Iterator[Sequence[T]]:
-    """After each of which one may breathe."""
+    """Yields pieces, after each of which the caller may let others run."""
     if len(elements) <= PIECE_ELEMENTS:
         yield elements
         return

@@ -35,9 +35,9 @@ FEATURE_TAG: Final = 5
 CHUNK_RECORDS: Final = 1000
 """Records per chunk. One takes 2 to 3 µs to hash and encode, so a chunk holds the loop for about 3 ms."""
 
-LETTERS_PER_RECORD: Final = 500
-"""What members and configs bring counts too: so many letters take as long as a record. It also keeps every chunk far
-below what a record of the write-ahead log may hold."""
+CHARACTERS_PER_RECORD: Final = 500
+"""What members and configs bring counts too: this many characters take as long as a record. It also keeps every chunk
+far below what a record of the write-ahead log may hold."""
 
 
 class Head(Record, frozen=True, tag=1):
@@ -69,7 +69,7 @@ class FeatureEntry(Record, frozen=True, tag=FEATURE_TAG):
 
 
 class TopicEntry(Record, frozen=True, tag=6):
-    """With its first partitions; of a large topic the others follow."""
+    """A topic with its first partitions; the others of a large topic follow."""
 
     topic: Topic
 
@@ -114,14 +114,14 @@ Entry = (
 )
 
 Weighed = tuple[Entry, int]
-"""An entry and what it counts for in its chunk."""
+"""An entry, and how many records it counts for in its chunk."""
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _decoder = msgspec.msgpack.Decoder(list[Entry])
 
 
 def encode_snapshot(frozen: FrozenImage) -> Iterator[bytes]:
-    """Chunk by chunk; between two of them the caller may let others run, since nothing changes what is frozen."""
+    """Yields chunks; between two of them the caller may let others run, since nothing changes what is frozen."""
     total = 0
     entries: list[Entry] = []
     weight = 0
@@ -137,7 +137,7 @@ def encode_snapshot(frozen: FrozenImage) -> Iterator[bytes]:
 
 
 class SnapshotLoader:
-    """A new image, chunk by chunk; between two of them the caller may let others run."""
+    """Builds a new image chunk by chunk; between two of them the caller may let others run."""
 
     def __init__(self) -> None:
         self._writer = ImageWriter(Image())
@@ -149,7 +149,7 @@ class SnapshotLoader:
             entries = _decoder.decode(chunk)
         except msgspec.DecodeError as error:
             refuse_unsupported(level_told_by(chunk, FEATURE_TAG), "the snapshot")
-            raise DataDamaged(f"a snapshot that this version does not know: {error}") from error
+            raise DataDamaged(f"this version does not know the snapshot: {error}") from error
         for entry in entries:
             if isinstance(entry, Head):
                 self._head = entry
@@ -158,7 +158,7 @@ class SnapshotLoader:
     def finish(self) -> Image:
         """Raises DataDamaged unless it is exactly the image that was encoded, and LevelNotSupported."""
         if self._head is None:
-            raise DataDamaged("a snapshot without a head")
+            raise DataDamaged("the snapshot has no head")
         image = self._writer.image
         refuse_unsupported(level_of(image.features), "the snapshot")
         self._writer.settle(self._head.applied_index)
@@ -168,7 +168,7 @@ class SnapshotLoader:
 
 
 def decode_snapshot(chunks: Iterable[bytes]) -> Image:
-    """All of it at once. Raises DataDamaged, LevelNotSupported."""
+    """Decodes all of it at once. Raises DataDamaged, LevelNotSupported."""
     loader = SnapshotLoader()
     for chunk in chunks:
         loader.add(chunk)
@@ -187,7 +187,7 @@ def _entries(frozen: FrozenImage) -> Iterator[Weighed]:
         yield from _topic_entries(topic)
     yield from ((GroupEntry(group), _weight_of_group(group)) for group in frozen.groups.values())
     for group_id, configs in frozen.group_configs.items():
-        yield GroupConfigEntry(group_id, dict(configs)), 1 + len(group_id) // LETTERS_PER_RECORD
+        yield GroupConfigEntry(group_id, dict(configs)), 1 + len(group_id) // CHARACTERS_PER_RECORD
     for group_id, topics in frozen.offsets.items():
         for name, offsets in topics.items():
             yield from _offset_entries(group_id, name, offsets)
@@ -205,15 +205,15 @@ def _topic_entries(topic: Topic) -> Iterator[Weighed]:
 
 
 def _weight_of_configs(topic: Topic) -> int:
-    return 1 + sum(len(key) + len(value) for key, value in topic.configs.items()) // LETTERS_PER_RECORD
+    return 1 + sum(len(key) + len(value) for key, value in topic.configs.items()) // CHARACTERS_PER_RECORD
 
 
 def _weight_of_group(group: Group) -> int:
-    letters = sum(
+    characters = sum(
         len(member.assignment) + sum(len(name) + len(metadata) for name, metadata in member.protocols)
         for member in group.members
     )
-    return 1 + len(group.members) + letters // LETTERS_PER_RECORD
+    return 1 + len(group.members) + characters // CHARACTERS_PER_RECORD
 
 
 def _offset_entries(group_id: str, topic: str, offsets: Mapping[int, CommittedOffset]) -> Iterator[Weighed]:
@@ -223,7 +223,7 @@ def _offset_entries(group_id: str, topic: str, offsets: Mapping[int, CommittedOf
 
 
 def _hash_of(entry: Entry) -> int:
-    """The sum over the records in `entry`, as the writer added them one by one."""
+    """Returns the sum over the records in `entry`, as the writer added them one by one."""
     match entry:
         case OffsetsEntry(group_id, topic_name, offsets):
             return sum(record_hash(hashing.OFFSET, group_id, topic_name, number, value) for number, value in offsets)
@@ -255,7 +255,7 @@ def _load(writer: ImageWriter, entry: Entry) -> None:
     match entry:
         case Head():
             if entry.format != FORMAT:
-                raise DataDamaged(f"a snapshot of format {entry.format}; this version reads {FORMAT}")
+                raise DataDamaged(f"the snapshot has format {entry.format}; this version reads {FORMAT}")
             if entry.cluster_id:
                 writer.set_cluster_id(entry.cluster_id)
             writer.set_next_producer_id(entry.next_producer_id)

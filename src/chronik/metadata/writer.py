@@ -1,4 +1,4 @@
-"""The only hand that changes an image: keeps tables, indexes and the state hash together and notes what changed."""
+"""The only code that changes an image: keeps tables, indexes and the state hash consistent and notes what changed."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class ImageWriter:
         self._store(replace(topic, partitions=(*topic.partitions, *partitions)))
 
     def set_partitions(self, topic: Topic, changes: Mapping[int, Partition], *, checkpoint: bool = False) -> None:
-        """With `checkpoint` nothing but watermarks changed, and the delta says so."""
+        """`checkpoint` says that nothing but watermarks changed; then the delta says so, too."""
         if checkpoint:
             self._checkpoints[topic.name] = None
         else:
@@ -189,7 +189,7 @@ class ImageWriter:
     # --- sessions ---
 
     def remember(self, node_id: int, incarnation: bytes, sequence: int, answered: int, result: Result) -> None:
-        """Keeps `result` for the case that its command comes again."""
+        """Keeps `result` in case its command comes again."""
         session = self._session_of(node_id, incarnation)
         session.results[sequence] = result
         self._hash_change += record_hash(hashing.SESSION_RESULT, node_id, sequence, result)
@@ -231,7 +231,7 @@ class ImageWriter:
         return self._hash_change != 0
 
     def settle(self, index: int) -> None:
-        """For a whole image, of which nobody has seen anything before that could have changed."""
+        """Ends the building of a whole image, which nobody has seen before, so that there is no delta."""
         image = self.image
         image._applied_index = index
         image._state_hash = (image._state_hash + self._hash_change) & HASH_MASK
@@ -255,8 +255,8 @@ class ImageWriter:
 
 
 def _passed(session: Session, floor: int) -> list[int]:
-    """Sequences of the results that a new floor leaves below it: mostly one or two out of thousands, so those between
-    the floors are looked up; unless they are more than there are results."""
+    """Returns the sequences of results below a new floor: mostly one or two out of thousands, so those between the
+    floors are looked up, unless they are more than there are results."""
     results = session.results
     if floor - session.floor <= len(results):
         return [sequence for sequence in range(session.floor + 1, floor + 1) if sequence in results]

@@ -7,12 +7,12 @@ from enum import IntEnum, unique
 
 @unique
 class CallKind(IntEnum):
-    """Numbers are forever."""
+    """These numbers must never change."""
 
     FORWARD = 1  # to the leader: propose this command
     PING = 2  # answered at once, with nothing; a node that does not know it says so, which is an answer, too
-    HEARTBEAT = 16  # to the controller: this broker is here, in this life
+    HEARTBEAT = 16  # to the controller: this broker is alive, in this epoch
     QUORUM = 17  # to the leader: who holds how much of the log?
     JOIN = 18  # is there a cluster, and may this disk be part of it?
-    FETCH = 19  # a follower to the leader of its partitions: what is there beyond this?
-    WAKE = 20  # a follower again: answer the fetch that waits with what there is
+    FETCH = 19  # from a follower to the leader of its partitions: which records come next?
+    WAKE = 20  # from a follower: answer my waiting fetch with what there is

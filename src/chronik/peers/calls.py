@@ -1,7 +1,7 @@
 """Questions between nodes, over the connections that their messages use; `call_kinds` lists what may be asked.
 
 A request travels on the asker's own connection and is answered on the same one; when it breaks, everything under way
-on it ends in PeerUnavailable. Nothing is sent twice: whether to ask again is for the caller to know.
+on it ends in PeerUnavailable. Nothing is sent twice: whether to ask again is for the caller to decide.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from chronik.peers.frames import ANSWER_FRAME_BYTES_MAX, FRAME_BYTES_MAX, FrameK
 logger = logging.getLogger("chronik.raft")
 
 CALLS_UNDER_WAY_MAX: Final = 1024
-"""Calls of one peer, or to one peer, that are not answered yet. A node that asks more has lost count of its retries."""
+"""Unanswered calls from one peer, or to one peer. A node that asks more has lost count of its retries."""
 
 ANSWERS_UNSENT_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Answers that a peer asked for and does not read. Beyond it the connection is closed: that peer hangs."""
+"""Answers that a peer asked for and does not read. With more of them the connection is closed: that peer hangs."""
 
 PAYLOAD_BYTES_MAX: Final = FRAME_BYTES_MAX - 64
 ANSWER_BYTES_MAX: Final = ANSWER_FRAME_BYTES_MAX - 64
 _REQUEST: Final = struct.Struct(">QH")
 _RESPONSE: Final = struct.Struct(">QB")
 _NOBODY_ASKS: Final = 0
-"""In place of a call's number: nobody waits for the answer."""
+"""Stands in place of a call's number when nobody waits for the answer."""
 
 PING: Final = encode_frame(FrameKind.REQUEST, _REQUEST.pack(_NOBODY_ASKS, CallKind.PING))
 
@@ -52,11 +52,11 @@ class CallTimedOut(ChronikError):
 
 
 class CallRefused(ChronikError):
-    """The peer's answer is no: raised by a handler there, and here with the same message."""
+    """The peer refuses: a handler there raised this, and it is raised here with the same message."""
 
 
 class Status(IntEnum):
-    """Numbers are forever."""
+    """How a call ended. These numbers must never change."""
 
     OK = 0
     REFUSED = 1
@@ -65,10 +65,10 @@ class Status(IntEnum):
 
 
 Handler = Callable[[int, Buffer], Awaitable[Sequence[Buffer]]]
-"""Takes the asking node and the payload, and answers in pieces, which need not be put together. Raises CallRefused."""
+"""Takes the asking node and the payload, returns the answer in pieces, which need not be joined. Raises CallRefused."""
 
 SendRequest = Callable[[int, bytes], bool]
-"""Queues a frame for a peer; False when there is no connection to it, or no room."""
+"""Queues a frame for a peer; returns False when there is no connection to it, or no room."""
 
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
@@ -83,7 +83,7 @@ class PeerCalls:
         self._handling: dict[PeerConnection, set[asyncio.Task[None]]] = {}
 
     def register(self, kind: int, handler: Handler) -> None:
-        """To be called before the transport starts: a call that comes too early would be told that nobody knows it."""
+        """Must be called before the transport starts: a call that came earlier would be told that it is unknown."""
         invariant(kind not in self._handlers and 0 <= kind < 2**16, f"calls of kind {kind} have a handler")
         self._handlers[kind] = handler
 
@@ -126,7 +126,7 @@ class PeerCalls:
             answer.set_exception(CallRefused(bytes(payload).decode(errors="replace")))
 
     def lost(self, peer: int) -> None:
-        """The connection to the peer is gone."""
+        """Fails all calls under way to the peer: the connection is gone."""
         for answer in self._asked.pop(peer, {}).values():
             if not answer.done():
                 answer.set_exception(PeerUnavailable(f"the connection to node {peer} broke", may_have_arrived=True))
@@ -153,7 +153,7 @@ class PeerCalls:
             task.add_done_callback(under_way.discard)
 
     def forget(self, connection: PeerConnection) -> None:
-        """Nobody waits for these answers any more."""
+        """Gives up the answers for this connection: nobody waits for them any more."""
         for task in self._handling.pop(connection, ()):
             task.cancel()
 
@@ -203,14 +203,14 @@ class TypedCall(Generic[Request, Answer]):
         try:
             return self.unpack(payload)
         except msgspec.DecodeError as error:
-            raise CallRefused(f"node {peer} answered something else: {error}") from error
+            raise CallRefused(f"the answer of node {peer} cannot be read: {error}") from error
 
     def serve(self, calls: PeerCalls, handler: Callable[[int, Request], Awaitable[Answer]]) -> None:
         async def handle(peer: int, payload: Buffer) -> Sequence[Buffer]:
             try:
                 request = self._request.decode(payload)
             except msgspec.DecodeError as error:
-                raise CallRefused(f"not such a request: {error}") from error
+                raise CallRefused(f"the request cannot be read: {error}") from error
             return self.pack(await handler(peer, request))
 
         calls.register(self.kind, handle)

@@ -19,20 +19,20 @@ from chronik.peers.handshake import Handshake, HandshakeFailed
 logger = logging.getLogger("chronik.raft")
 
 HANDSHAKE_SECONDS_MAX: Final = 5.0
-"""Four small messages; whoever takes longer holds a descriptor for nothing."""
+"""Time for four small messages; a peer that takes longer holds a descriptor for nothing."""
 
 UNSENT_BYTES_HIGH: Final = 1024 * 1024
-"""Handed to the socket and not sent yet. Beyond it frames wait in our own queue, where the old ones can be dropped."""
+"""How much the socket may hold unsent. Further frames wait in our own queue, where the old ones can be dropped."""
 
 UNACKNOWLEDGED_SECONDS_MAX: Final = 15
-"""What was sent and not acknowledged by the other machine for so long is lost: the connection is given up."""
+"""A connection is given up when the other machine does not acknowledge for this long what was sent to it."""
 
 PING_SECONDS: Final = 0.5
 SILENT_PINGS_MAX: Final = 6
-"""Who dialled says something twice a second, and is answered. When nothing at all has come for six times, the line is
-cut: a connection made anew works as soon as the line does, where the old one waits for TCP's next attempt, which comes
-the later the longer the cut was. When a line becomes slow, 1.2 s each way, it is silent for 2.4 s. Counted in looks,
-not by the clock: a node that was paused itself has to look at what has come before it calls others silent.
+"""The end that dialled pings twice a second, and is answered. When nothing at all has come for six pings, the line is
+taken for cut: a new connection works as soon as the line does, while the old one waits for TCP's next attempt, which
+comes the later the longer the cut was. A line that becomes slow, 1.2 s each way, is silent for 2.4 s. Pings are
+counted, not seconds: a node that was paused itself has to look at what has come before it calls others silent.
 
 A ping that is still on its way behind a large message cannot be answered: as long as the other machine takes what was
 sent before it, the line is slow, not cut."""
@@ -40,10 +40,10 @@ sent before it, the line is slow, not cut."""
 
 class ConnectionOwner(Protocol):
     def connection_opened(self, connection: PeerConnection) -> None:
-        """The handshake is done: `connection.peer` is who it says it is."""
+        """Is called when the handshake is done: `connection.peer` is who it says it is."""
 
     def frames_received(self, connection: PeerConnection, frames: Sequence[Frame]) -> None:
-        """Raises BadMessage; then the connection is closed."""
+        """May raise BadMessage; then the connection is closed."""
 
     def writing_resumed(self, connection: PeerConnection) -> None: ...
 
@@ -55,7 +55,7 @@ _scratch: Final = memoryview(bytearray(SCRATCH_BYTES))
 
 class PeerConnection(asyncio.BufferedProtocol):
     def __init__(self, owner: ConnectionOwner, handshake: Handshake, ping: bytes | None = None) -> None:
-        """`ping` is what this end, if it dialled, sends again and again, and the other end answers."""
+        """`ping` is what this end, if it dialled, sends again and again for the other end to answer."""
         self._owner = owner
         self._handshake = handshake
         self._ping = ping
@@ -65,11 +65,11 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._delivered_bytes = 0
         """What the other machine had acknowledged at the last look."""
         self._oldest_ping_end: int | None = None
-        """How much was handed over up to the oldest ping since which nothing was heard."""
+        """How much was handed over up to the end of the oldest unanswered ping."""
         self._splitter = FrameSplitter(_scratch)
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
-        """First for the handshake to end, then to look whether the other end is silent."""
+        """Rings first if the handshake takes too long, then to look whether the other end is silent."""
         self.host = "?"
         self._address = "?"
         self.is_closing = False
@@ -85,7 +85,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     @property
     def has_greeted(self) -> bool:
-        """It has said who it is; whether that is true is another thing."""
+        """Whether it has said who it is; whether that is true is another matter."""
         return self._handshake.peer >= 0
 
     @property
@@ -102,7 +102,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._handed_bytes += sum(map(len, frames))
 
     def close(self, reason: str, level: int = logging.INFO) -> None:
-        """Gives it up, with one line in the log."""
+        """Gives the connection up, with one line in the log."""
         if self.is_closing:
             return
         self.is_closing = True
@@ -188,7 +188,7 @@ class PeerConnection(asyncio.BufferedProtocol):
     # --------------------------------------------------------------------------------------------------------- silence
 
     def pinged(self) -> None:
-        """The other end pings: when it stops, it is cut off. (Nodes of earlier versions never ping.)"""
+        """Notes that the other end pings: when it stops, it is cut off. (Nodes of earlier versions never ping.)"""
         self._is_watched = True
 
     def _look(self) -> None:
@@ -202,8 +202,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._timer = asyncio.get_running_loop().call_later(PING_SECONDS, self._look)
 
     def _gets_through(self) -> bool:
-        """What lies before the oldest ping has become less since the last look. A ping that has arrived is another
-        matter: the machine of a process that is stopped acknowledges it, and nobody answers."""
+        """Whether less is outstanding before the oldest ping than at the last look. A ping that has arrived does not
+        count: the machine of a process that is stopped acknowledges it, and nobody answers."""
         before, self._delivered_bytes = self._delivered_bytes, self._handed_bytes - self._outstanding_bytes()
         return self._oldest_ping_end is not None and before < self._delivered_bytes < self._oldest_ping_end
 
@@ -213,7 +213,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
 
 def _unacknowledged_bytes(connected: socket.socket) -> int:
-    """In the kernel: not sent yet, or not known to have arrived. A slow line keeps megabytes there."""
+    """Returns what the kernel holds: not sent yet, or not known to have arrived. A slow line keeps megabytes there."""
     count = bytearray(4)
     try:
         fcntl.ioctl(connected.fileno(), termios.TIOCOUTQ, count)
@@ -223,7 +223,7 @@ def _unacknowledged_bytes(connected: socket.socket) -> int:
 
 
 def _watch_the_line(connected: socket.socket | None) -> None:
-    """A machine that lost its power sends no farewell: without this a dead connection looks alive for minutes."""
+    """Has the kernel watch the line: a machine that loses its power sends no farewell, and looks alive for minutes."""
     if connected is None:
         return
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

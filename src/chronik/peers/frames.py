@@ -14,17 +14,16 @@ from chronik.errors import ChronikError
 from chronik.files import Buffer
 
 FRAME_BYTES_MAX: Final = limits.PEER_MESSAGE_BYTES_MAX + 1024
-"""The largest message, or a call of the same size, and their heads."""
+"""The largest message, or a call of the same size, with its head."""
 
 ANSWER_FRAME_BYTES_MAX: Final = limits.FRAME_BYTES_MAX + FRAME_BYTES_MAX
-"""An answer to a call, which the asking node wanted: a follower must be able to fetch the largest batch that a client
-could send."""
+"""The largest answer to a call: a follower must be able to fetch the largest batch that a client could send."""
 
 HANDSHAKE_BYTES_MAX: Final = 512
 """The largest frame until a node has shown that it knows the secret. The largest step, a hello, has about 330 bytes."""
 
 SCRATCH_BYTES: Final = 64 * 1024
-"""One read of small frames. A larger frame is received in place, all but what this read had of it."""
+"""Room for one read of small frames. A larger frame is received in place, except for what this read had of it."""
 
 SPARE_BYTES_MAX: Final = 8 * 1024 * 1024
 """Memory kept for the next large frame, for each connection that ever had one: an answer full of records fits."""
@@ -38,7 +37,7 @@ class FrameRefused(ChronikError):
 
 
 class FrameKind(IntEnum):
-    """Kinds are forever."""
+    """These numbers must never change."""
 
     HANDSHAKE = 1
     MESSAGE = 2
@@ -74,22 +73,22 @@ class FrameSplitter:
         self._spare = bytearray()
 
     def trust(self) -> None:
-        """The other end has shown who it is: from now on frames may be large."""
+        """Allows large frames from now on: the other end has shown who it is."""
         self._bytes_max = ANSWER_FRAME_BYTES_MAX
 
     def buffer(self) -> memoryview:
-        """Where the next bytes go."""
+        """Returns where the next bytes go."""
         return self._scratch if self._large is None else self._large[self._filled :]
 
     def received(self, count: int) -> None:
-        """So many bytes were written into the buffer. Take all frames out before the next `buffer`."""
+        """Notes that `count` bytes were written into the buffer. Take all frames out before the next `buffer`."""
         if self._large is None:
             self._received += self._scratch[:count]
         else:
             self._filled += count
 
     def next(self) -> Frame | None:
-        """The next whole frame, if it has arrived. One at a time: what one says decides how the next is read.
+        """Returns the next whole frame, if it has arrived. One at a time: what one says decides how the next is read.
 
         Raises FrameRefused.
         """
@@ -117,15 +116,15 @@ class FrameSplitter:
         return Frame(kind, content)
 
     def _begin_large(self, kind: FrameKind, size: int) -> None:
-        """Its memory is claimed at once, but the system gives it as it is written to."""
+        """Claims the frame's memory at once; the system gives it only as it is written to."""
         self._kind, self._large = kind, memoryview(self._room_for(size))[:size]
         self._filled = len(self._received) - HEAD_BYTES
         self._large[: self._filled] = self._received[HEAD_BYTES:]
         self._received.clear()
 
     def _room_for(self, size: int) -> bytearray:
-        """Returns the memory of the large frame before, if nobody looks at it any more: new memory costs more than what
-        is read into it, for the system clears it first."""
+        """Returns the memory of the previous large frame, if nobody looks at it any more: new memory costs more than
+        what is read into it, for the system clears it first."""
         spare = self._spare
         if size <= len(spare) and not _is_looked_at(spare):
             return spare
@@ -149,7 +148,7 @@ def _known_kind(number: int) -> FrameKind:
 
 
 def _is_looked_at(buffer: bytearray) -> bool:
-    """Whoever has a view of it keeps it from changing its size."""
+    """Whether somebody has a view of it: then its size cannot change."""
     try:
         buffer.append(0)
     except BufferError:

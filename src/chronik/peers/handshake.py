@@ -10,7 +10,7 @@ for another connection, another node or the other direction. The dialer proves i
 the port learns nothing that a guess at the secret could be checked against.
 
 It keeps strangers out. It does not hide or seal what is said afterwards: for networks that others can write to, the
-peers' port belongs into a tunnel.
+peers' port belongs in a tunnel.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ MAGIC: Final = "chronik-peer"
 NONCE_BYTES: Final = 32
 
 CLUSTER_NAME_BYTES_MAX: Final = 200
-"""It travels in the hello, which must stay small."""
+"""The name travels in the hello, which must stay small."""
 
-SECRET_LETTERS_MIN: Final = 16
-"""Shorter ones can be guessed by somebody who has overheard a handshake."""
+SECRET_CHARACTERS_MIN: Final = 16
+"""Shorter secrets can be guessed by somebody who has overheard a handshake."""
 
 _KEY_FROM_SECRET: Final = b"chronik peer key from a secret"
 _KEY_FROM_NAME: Final = b"chronik peer key from a cluster's name"
@@ -49,7 +49,7 @@ Mac = Annotated[bytes, Meta(min_length=32, max_length=32)]
 
 
 class HandshakeFailed(ChronikError):
-    """The other end is not a node of this cluster, or took us for another; the message is its one log line."""
+    """The other end is not a node of this cluster, or took us for another one; the message is its one log line."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -79,13 +79,13 @@ class Identity:
 
 
 def make_identity(cluster: str, node_id: int, secret: str | None, hosts: Iterable[str]) -> Identity:
-    """Without a secret the key is made from the cluster's name, which anybody may know; so only when all `hosts`, our
-    own and the peers', are on this machine. Raises ConfigError."""
+    """Without a secret the key is made from the cluster's name, which anybody may know: that is allowed only when all
+    `hosts`, our own and the peers', are on this machine. Raises ConfigError."""
     if not 0 < len(cluster.encode()) <= CLUSTER_NAME_BYTES_MAX:
         raise ConfigError(f"the name of a cluster has 1 to {CLUSTER_NAME_BYTES_MAX} bytes")
     if secret is not None:
-        if len(secret) < SECRET_LETTERS_MIN:
-            raise ConfigError(f"the secret of a cluster has at least {SECRET_LETTERS_MIN} letters")
+        if len(secret) < SECRET_CHARACTERS_MIN:
+            raise ConfigError(f"the secret of a cluster has at least {SECRET_CHARACTERS_MIN} characters")
         return Identity(cluster, node_id, _mac(secret.encode(), _KEY_FROM_SECRET))
     exposed = sorted(host for host in hosts if not _is_loopback(host))
     if exposed:
@@ -96,11 +96,11 @@ def make_identity(cluster: str, node_id: int, secret: str | None, hosts: Iterabl
 
 class Handshake(Protocol):
     peer: int
-    """The node at the other end; -1 while not known."""
+    """The node at the other end; -1 while it is not known."""
     is_done: bool
 
     def begin(self) -> bytes | None:
-        """Returns what to say first, if it is for this end to begin."""
+        """Returns what to say first, if this end has to begin."""
 
     def receive(self, step: bytes) -> bytes | None:
         """Returns what to answer. Raises HandshakeFailed."""
@@ -183,7 +183,7 @@ def _decode(kind: type[_Step], step: bytes) -> _Step:
 
 
 def _mac(key: bytes, *parts: bytes) -> bytes:
-    """Each part goes in with its length before it, so that no other parts give the same bytes."""
+    """Puts the length of each part before it, so that no other parts give the same bytes."""
     mac = hmac.new(key, digestmod=hashlib.sha256)
     for part in parts:
         mac.update(len(part).to_bytes(4, "big"))

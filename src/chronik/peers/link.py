@@ -22,21 +22,21 @@ logger = logging.getLogger("chronik.raft")
 
 REDIAL_SECONDS_MIN: Final = 0.05
 REDIAL_SECONDS_MAX: Final = 0.5
-"""A node that comes back dials us too, and is dialled at once then: this only matters while it does not. When a network
-heals, nobody has news of it but by dialling."""
+"""How long to wait between dials. A node that comes back dials us too, and is dialled at once then; but that a network
+has healed is found out only by dialling."""
 
 DIAL_AGAIN_SECONDS: Final = 0.5
 DIALS_MAX: Final = 10
-"""A dial whose first packet is lost is repeated by the kernel after one second, three, seven. So another is begun
-beside it, while the first still has a chance: on a slow line an answer takes seconds."""
+"""When the first packet of a dial is lost, the kernel repeats it after one second, three, seven. So another dial is
+begun beside it, while the first still has a chance: on a slow line an answer takes seconds."""
 
 EAGER_SECONDS: Final = 5.0
 EAGER_REDIAL_SECONDS_MAX: Final = 0.15
-"""At first it is dialled more often: that its port refuses is how a dead process is told from a slow one, and others
-wait to take over from it."""
+"""At first a lost peer is dialled more often: a port that refuses tells a dead process from a slow one, and others wait
+to take over from it."""
 
 WRITE_BYTES: Final = 256 * 1024
-"""Frames handed to the socket with one call."""
+"""How much is handed to the socket with one call."""
 
 
 class LinkOwner(Protocol):
@@ -45,10 +45,10 @@ class LinkOwner(Protocol):
     def link_opened(self, peer: int) -> None: ...
 
     def link_lost(self, peer: int) -> None:
-        """Told also when there never was a connection."""
+        """Is also called when there never was a connection."""
 
     def link_refused(self, peer: int) -> None:
-        """There is nobody at its port. Told at each dial that ends so."""
+        """Nobody listens at its port. Is called for each dial that ends so."""
 
 
 class PeerLink:
@@ -82,7 +82,7 @@ class PeerLink:
             connection.send(self.queue.take(WRITE_BYTES))
 
     def dial_now(self) -> None:
-        """The peer is there: it has just dialled us."""
+        """Dials without waiting: the peer is alive, for it has just dialled us."""
         self._dialled_us.tell()
 
     async def run(self) -> None:
@@ -102,7 +102,7 @@ class PeerLink:
                 self._connection.close("the node stops", logging.DEBUG)
 
     async def _connect_once(self) -> bool:
-        """Returns when the connection is over, and whether there was one."""
+        """Returns, when the connection is over, whether there was one."""
         self._is_closed.clear()
         try:
             async with asyncio.timeout(HANDSHAKE_SECONDS_MAX):
@@ -123,7 +123,7 @@ class PeerLink:
         return connection.has_been_open
 
     async def _dial(self) -> PeerConnection:
-        """Returns the first connection that comes about. Raises OSError as soon as a dial ends so."""
+        """Returns the first connection that succeeds. Raises OSError as soon as a dial fails."""
         dials: set[asyncio.Task[PeerConnection]] = set()
         try:
             while True:
@@ -145,7 +145,7 @@ class PeerLink:
         return connection
 
     def _note_refusal(self, error: Exception) -> None:
-        """A host name with several addresses ends in another error, and counts as merely silent."""
+        """A dial of a host name with several addresses ends in another error, and counts as merely silent."""
         if not isinstance(error, ConnectionRefusedError):
             self._refused_since = None
             return
@@ -181,6 +181,6 @@ class PeerLink:
 
 
 def _hang_up(dial: asyncio.Task[PeerConnection]) -> None:
-    """Another dial was faster, or failed first."""
+    """Ends a dial because another one was faster, or failed first."""
     if not dial.cancelled() and dial.exception() is None:
         dial.result().close("the node was reached by another dial", logging.DEBUG)

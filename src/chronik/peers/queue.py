@@ -1,7 +1,7 @@
 """What waits to be sent to one peer, bounded in number and in bytes. Pure.
 
-Messages go first, in their order: a large call must not hold up a leader's heartbeat. Being lossy is their right, so
-when there are too many the oldest go, and their sender is told. Calls are never dropped: a call that finds no room is
+Messages go first, in their order: a large call must not hold up a leader's heartbeat. They may be lost, so when there
+are too many the oldest are dropped, and their sender is told. Calls are never dropped: a call that finds no room is
 refused, and its caller hears it at once.
 """
 
@@ -18,7 +18,7 @@ MESSAGES_BYTES_MAX: Final = FRAME_BYTES_MAX + 8 * 1024 * 1024
 largest message of all must fit."""
 
 MESSAGES_WHILE_AWAY_MAX: Final = 32
-"""Kept while there is no connection: some, lest the first votes of a start are lost, and few, for they grow old."""
+"""Messages kept while there is no connection: some, lest the first votes be lost, but few, for they grow old."""
 
 CALLS_BYTES_MAX: Final = FRAME_BYTES_MAX + 8 * 1024 * 1024
 """Calls that wait to be sent. Their number is bounded by those that may be under way."""
@@ -40,7 +40,7 @@ class PeerQueue:
         return self._messages_bytes + self._calls_bytes
 
     def put_message(self, frame: bytes) -> bool:
-        """Returns False when an older message had to go for it."""
+        """Returns False when an older message had to be dropped for it."""
         self._messages.append(frame)
         self._messages_bytes += len(frame)
         count_max = MESSAGES_WHILE_AWAY_MAX if self.is_away else MESSAGES_MAX
@@ -76,7 +76,7 @@ class PeerQueue:
         return taken
 
     def clear(self) -> None:
-        """The connection is gone: what was meant for it is old by the time there is another."""
+        """Drops everything: what was meant for a connection that is gone is old by the time there is another."""
         self._messages.clear()
         self._calls.clear()
         self._messages_bytes = self._calls_bytes = 0

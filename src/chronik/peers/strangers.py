@@ -1,8 +1,8 @@
 """Connections to the peers' port that have not shown who they are yet.
 
-There is room for so many of them, apart from the peers themselves. When it is full the next one takes the place of
-another, never of a peer: so whoever fills the port only pushes out their own, and a node that comes back has a few
-thousandths of a second to say hello, which is all it needs, and after that it is the last to be pushed out.
+Room for them is limited, apart from the peers themselves. When it is full the next one takes the place of another,
+never of a peer: so whoever floods the port only pushes out their own connections. A node that comes back has a few
+milliseconds to say hello, which is all it needs, and after that it is the last to be pushed out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from chronik.peers.connection import PeerConnection
 
 STRANGERS_MAX: Final = 1024
 """Each costs a descriptor and a few kB for the time of a handshake. Far more than a cluster has members, and twice as
-many as can be accepted in one turn of the loop: so nobody is pushed out before it could be heard."""
+many as can be accepted in one turn of the loop: so no connection is pushed out before it could be heard."""
 
 ACCEPTED_AT_ONCE_MAX: Final = STRANGERS_MAX // 2
 """Connections that wait to be accepted. Those that find no place among them come again after a second, by TCP's own
@@ -25,7 +25,7 @@ MERITS: Final = 4
 
 class Strangers:
     def __init__(self, known_hosts: Iterable[str] = ()) -> None:
-        """`known_hosts`: where peers are said to be."""
+        """`known_hosts` are where peers are said to be."""
         self._by_merit: list[dict[PeerConnection, None]] = [{} for _ in range(MERITS)]  # the oldest first
         self._known_hosts = set(known_hosts)
 
@@ -36,11 +36,11 @@ class Strangers:
         return [connection for each in self._by_merit for connection in each]
 
     def know(self, host: str) -> None:
-        """A peer is there, or is said to be."""
+        """Notes a host where a peer is, or is said to be."""
         self._known_hosts.add(host)
 
     def add(self, connection: PeerConnection) -> PeerConnection | None:
-        """Returns the one that has to go for it."""
+        """Returns the connection that has to make room for it, if any."""
         pushed_out = self._least() if len(self) >= STRANGERS_MAX else None
         self._by_merit[0][connection] = None
         return pushed_out
@@ -50,7 +50,7 @@ class Strangers:
             each.pop(connection, None)
 
     def _least(self) -> PeerConnection | None:
-        """Takes out the oldest of those with the least merit. They are sorted when they are looked at: each moves up at
+        """Takes out the oldest connection with the least merit. They are sorted as they are looked at: each moves up at
         most three times, so that a flood of them is dealt with as fast as it comes."""
         for merit, connections in enumerate(self._by_merit):
             while connections:
@@ -63,6 +63,6 @@ class Strangers:
         return None
 
     def _merit(self, connection: PeerConnection) -> int:
-        """Whoever names our cluster and us in a hello is hardly a stranger; whoever comes from a peer's machine may be
-        about to."""
+        """One that names our cluster and us in a hello is hardly a stranger; one from a peer's machine may be about to
+        say hello."""
         return 2 * connection.has_greeted + (connection.host in self._known_hosts)

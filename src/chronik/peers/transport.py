@@ -26,20 +26,20 @@ from chronik.peers.strangers import ACCEPTED_AT_ONCE_MAX, Strangers
 
 class MessageReceiver(Protocol):
     def messages_received(self, peer: int, messages: Sequence[Buffer]) -> None:
-        """Raises BadMessage; then the connection is closed."""
+        """May raise BadMessage; then the connection is closed."""
 
     def peer_unreachable(self, peer: int) -> None:
-        """Messages for it were dropped."""
+        """Messages for the peer were dropped."""
 
     def peer_reached(self, peer: int) -> None:
-        """There is a connection to it, or from it."""
+        """There is a connection to the peer, or from it."""
 
     def peer_gone(self, peer: int) -> None:
-        """Its port refuses, and it holds no connection to us: its process has ended. Told again and again."""
+        """Its port refuses, and it holds no connection to us: its process has ended. Is called again and again."""
 
 
 class PeerTransport:
-    """`bind`, then `start`. `on_fatal` is called when a part of it dies that never should."""
+    """Call `bind`, then `start`. `on_fatal` is called when a part of it ends that never should."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class PeerTransport:
         return Address(self._address.host, self._server.sockets[0].getsockname()[1])
 
     async def start(self, receiver: MessageReceiver) -> None:
-        """From now on peers are dialled, and heard."""
+        """Begins to dial the peers, and to listen to them."""
         if self._server is None:
             await self.bind()
         assert self._server is not None
@@ -96,7 +96,7 @@ class PeerTransport:
         for node_id in list(self._tasks):
             self._hang_up(node_id)
         await asyncio.gather(*tasks, return_exceptions=True)
-        # Also those that come at the last moment.
+        # Close also those that come at the last moment.
         while connections := [*self._strangers.all(), *self._accepted.values()]:
             for connection in connections:
                 connection.close("the node stops", logging.DEBUG)
@@ -104,7 +104,7 @@ class PeerTransport:
             await self._all_closed.wait()
 
     def set_peer(self, node_id: int, address: Address) -> None:
-        """Adds a peer, or says where it has moved to."""
+        """Adds a peer, or notes where it has moved to."""
         if node_id == self._identity.node_id or self._addresses.get(node_id) == address:
             return
         is_room = node_id in self._addresses or len(self._addresses) < CLUSTER_MEMBERS_MAX
@@ -146,8 +146,8 @@ class PeerTransport:
         return sorted(node_id for node_id, link in self._links.items() if link.is_connected)
 
     def gone_seconds(self, peer: int) -> float:
-        """For how long its port has refused every dial; 0 as soon as it does not, or while it holds a connection to us.
-        A process that lives refuses nobody, however busy or cut off it is."""
+        """For how long the peer's port has refused every dial; 0 as soon as it does not, or while the peer holds a
+        connection to us. A living process refuses nobody, however busy or cut off it is."""
         link = self._links.get(peer)
         return 0.0 if link is None or peer in self._accepted else link.refused_seconds
 
@@ -156,7 +156,7 @@ class PeerTransport:
         return link.queue.size_bytes if link is not None else 0
 
     def send(self, messages: Sequence[tuple[int, bytes]]) -> None:
-        """Sends each to its peer. Never waits. What finds no room is dropped, oldest first, and the receiver told."""
+        """Sends each to its peer without waiting. What finds no room is dropped, oldest first; the receiver is told."""
         touched: dict[int, PeerLink] = {}
         unreachable: dict[int, None] = {}
         for peer, message in messages:

@@ -1,7 +1,7 @@
 """The APIs we speak, a line each. ApiVersions answers, headers, dispatch and permissions all start here.
 
 To add one: declare its messages in `protocol/messages`, handle it in `api`, both in a file that has its name, and write
-its line here. Which versions are spoken, the messages' declaration says, and nothing else does.
+its line here. Only the declaration of the messages says which versions are spoken.
 """
 
 from __future__ import annotations
@@ -20,42 +20,42 @@ if TYPE_CHECKING:
 
 
 class Asked(Enum):
-    """Whom an API is asked of. What a node answers that is cut off from the others, or may be behind them, follows from
-    it: see `chronik.api.shared.admission`."""
+    """Which node an API is meant for. From it follows what a node answers that is cut off from the others, or may be
+    behind them: see `chronik.api.shared.admission`."""
 
     NODE = auto()
-    """Any node. It answers, whatever has become of the others, or sees itself whether it may."""
+    """Any node. It answers even when it is cut off, or its handler decides itself whether it may."""
     METADATA = auto()
-    """Any node, of what the cluster has agreed on."""
+    """Any node, which answers from what the cluster has agreed on."""
     LEADER = auto()
     """The leader of a partition."""
     COORDINATOR = auto()
     """The coordinator of a group, which changes it."""
     GROUP_STATE = auto()
-    """The coordinator of a group, which only tells of it."""
+    """The coordinator of a group, which only reports its state."""
     OFFSETS = auto()
-    """The coordinator of a group in Kafka. Here any node: all of them have all offsets."""
+    """In Kafka the coordinator of a group, here any node: all of them have all offsets."""
     PRODUCER_IDS = auto()
-    """Any node, which has been given some."""
+    """Any node, which hands out ids from the block that it was given."""
 
 
 class Api(NamedTuple):
     key: int
     name: str
     module: str
-    """`offset_for_leader_epoch` for `OffsetForLeaderEpoch`: who declares its messages, and who handles it."""
+    """The name of the two modules that declare its messages and handle it: `offset_commit` for `OffsetCommit`."""
     request: type[Request]
     response: type[Response]
     versions: Versions
     flexible: Versions
     asked: Asked
     permissions: str
-    """What a client must be allowed, on those resources that its request names. As in Kafka's documentation: not every
-    request needs all of them, and some need one or the other."""
+    """What a client must be allowed to do with the resources that its request names, as in Kafka's documentation: not
+    every request needs all of them, and some need one or the other."""
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """The same, for who decides about it."""
+        """The same, parsed."""
         from chronik.protocol.permissions import parse_needs  # a node starts without
 
         return parse_needs(self.permissions)
@@ -85,7 +85,7 @@ def _api(name: str, asked: Asked, permissions: str) -> Api:
 
 
 _APIS: Final = (
-    # Produce and Fetch see themselves whether their node leads: one has to know what it refused, the other may wait.
+    # Produce and Fetch check themselves whether their node leads: one must know what it refused, the other may wait.
     _api("Produce", Asked.NODE, "Write Topic, Write TransactionalId, IdempotentWrite Cluster"),
     _api("Fetch", Asked.NODE, "Read Topic, ClusterAction Cluster"),
     _api("ListOffsets", Asked.LEADER, "Describe Topic"),

@@ -55,7 +55,7 @@ class TimestampType(IntEnum):
 
 
 class BatchHeader(NamedTuple):
-    """The fields as they stand in the batch, in their order."""
+    """The fields of a batch, in their order there."""
 
     base_offset: int
     batch_length: int
@@ -86,7 +86,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> int:
-        """The number as it stands there, which may be of no known codec."""
+        """The number in the batch, which may be of no known codec."""
         return self.attributes & CODEC_MASK
 
     @property
@@ -103,7 +103,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When compaction may drop the tombstones of this batch (KIP-534): it then stands where base_timestamp did."""
+        """When compaction may drop the tombstones of this batch (KIP-534): it is kept in place of base_timestamp."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
 
     @property
@@ -118,12 +118,12 @@ class BatchHeader(NamedTuple):
 
 
 def next_sequence(sequence: int, increment: int = 1) -> int:
-    """Sequence numbers count through all non-negative 32-bit integers and start again at 0."""
+    """Returns a later sequence number: they count through all non-negative 32-bit integers and start again at 0."""
     return sequence + increment & INT32_MAX
 
 
 def parse_header(buffer: Bytes, position: int = 0) -> BatchHeader:
-    """The header at `position`, its lengths checked against the bytes that are there.
+    """Returns the header at `position`, its lengths checked against the bytes available.
 
     Raises CorruptRecords when no whole batch of magic 2 stands there.
     """
@@ -145,7 +145,7 @@ def verify_crc(buffer: Bytes, position: int, size: int) -> bool:
 
 
 def iter_batches(buffer: Bytes, *, partial_tail: bool = False) -> Iterator[tuple[int, BatchHeader]]:
-    """Every batch as (position, header), by structure alone: checksums are not looked at.
+    """Yields every batch as (position, header), by structure alone: checksums are not looked at.
 
     With `partial_tail` a batch cut off at the end is left out, as a consumer has to do with a fetch that ended at its
     byte limit; otherwise it raises CorruptRecords as everything malformed does.
@@ -160,7 +160,7 @@ def iter_batches(buffer: Bytes, *, partial_tail: bool = False) -> Iterator[tuple
 
 
 def end_offset(buffer: Bytes) -> int:
-    """The offset behind these batches; 0 when there is none."""
+    """Returns the offset after these batches; 0 when there is none."""
     return max((header.next_offset for _, header in iter_batches(buffer)), default=0)
 
 
@@ -173,7 +173,7 @@ def _is_cut_off(buffer: Bytes, position: int) -> bool:
 
 
 def set_base_offset_and_epoch(buffer: WritableBytes, position: int, base_offset: int, leader_epoch: int) -> None:
-    """What the leader decides about a batch; the checksum does not cover it."""
+    """Writes what the leader decides about a batch; the checksum does not cover it."""
     _INT64.pack_into(buffer, position, base_offset)
     _INT32.pack_into(buffer, position + LENGTH_END, leader_epoch)
 
@@ -188,7 +188,7 @@ def set_log_append_time(buffer: WritableBytes, position: int, timestamp_ms: int)
 
 
 def seal(header: BatchHeader, body: Bytes) -> bytes:
-    """A batch of these fields and these records (compressed already, if they are); length and checksum are computed."""
+    """Returns a batch of these fields and records, which are compressed already; computes its length and checksum."""
     batch = bytearray(HEADER_BYTES)
     batch += body
     fields = header._replace(batch_length=len(batch) - LENGTH_END, crc=0)
@@ -198,7 +198,7 @@ def seal(header: BatchHeader, body: Bytes) -> bytes:
 
 
 def validate_produced(buffer: Bytes) -> list[BatchHeader]:
-    """The batches a producer sent, checked for everything that can be checked without opening them.
+    """Returns the batches a producer sent, checked for everything that can be checked without opening them.
 
     Raises CorruptRecords for damage, InvalidRecord (or a KafkaError with a more exact code) for what a producer may not
     send. How many batches a request may hold is for the API to say, and how large they may be for the topic.

@@ -1,7 +1,7 @@
-"""How much may be opened for one request: counted down while batches are, so that what asks for more ends there.
+"""How much may be opened for one request. It is counted down while batches are opened, and a request ends at its limit.
 
 A few kilobytes may stand for gigabytes, or for millions of records. What is allowed grows with what was sent, so that
-whoever sends much in an honest way is never refused.
+a client that honestly sends much is never refused.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from chronik.limits import (
 )
 from chronik.protocol.errors import RecordsTooLarge
 
-# All batches of a request together may take so many times what they were sent in; JSON shrinks to a tenth.
+# How many times their sent size all batches of a request together may take; JSON shrinks to a tenth.
 _GROWTH_OF_REQUEST_MAX = 20
 
-# One batch, whose records are in memory at once. Two such copies and the batch itself are three times what was sent.
+# The same for one batch, whose records are in memory at once: two such copies and the batch are three times its size.
 _GROWTH_OF_BATCH_MAX = 2
 
-# The fields of a record that has nothing in it take a byte each, and so does its length: so many records as this allows
-# for a batch are in none that is not compressed.
+# The fields of an empty record take a byte each, and so does its length: no uncompressed batch has more records than
+# this allows.
 RECORD_BYTES_MIN = 7
 
 # What holds nothing takes time, too: an empty gzip file has 20 bytes and takes as long as 2 kB of content. So on the
-# loop what is compressed must be so much smaller than what may come out.
+# loop compressed data must be this many times smaller than what may come out.
 _COMPRESSED_ON_LOOP = 8
 
 _ANY_NUMBER = 2**63
@@ -45,7 +45,7 @@ class Budget:
 
     @classmethod
     def for_bytes(cls, sent: int) -> Budget:
-        """For a request with `sent` bytes of records, or for an answer about a stored batch of that size."""
+        """Returns the budget of a request with `sent` bytes of records, or of an answer about a stored batch."""
         return cls(
             bytes_left=OPENED_BYTES_MAX + _GROWTH_OF_REQUEST_MAX * sent,
             records_left=OPENED_RECORDS_MAX + sent // RECORD_BYTES_MIN,
@@ -54,7 +54,7 @@ class Budget:
 
     @classmethod
     def on_loop(cls) -> Budget:
-        """What may be opened where everybody waits for it."""
+        """Returns the budget on the event loop, where everybody waits for it."""
         return cls(
             bytes_left=OPENED_ON_LOOP_BYTES_MAX,
             records_left=OPENED_ON_LOOP_RECORDS_MAX,
@@ -64,11 +64,11 @@ class Budget:
 
     @classmethod
     def for_stored(cls, size: int) -> Budget:
-        """For a batch that was accepted once and has to be read, where nobody waits: all of it, in bounded memory."""
+        """Returns the budget of a batch that was once accepted and must be read, in the background: all of it."""
         return cls(_ANY_NUMBER, _ANY_NUMBER, DECOMPRESSED_BYTES_MAX + _GROWTH_OF_BATCH_MAX * size)
 
     def bytes_from(self, compressed: int) -> int:
-        """How large the content of a batch may be that takes so many bytes now. Raises RecordsTooLarge."""
+        """Returns how large the content of a batch of `compressed` bytes may be. Raises RecordsTooLarge."""
         if compressed > self.compressed_bytes_max:
             raise RecordsTooLarge(f"{compressed} bytes, compressed, are too many to be opened here")
         return max(min(self.bytes_left, self.batch_bytes_max), 0)

@@ -1,8 +1,8 @@
-"""Frames to messages and back: the door through which everyone else uses the message codec.
+"""Frames to messages and back: everyone else uses the message codec through this module.
 
 A frame comes in without its four bytes of size and goes out with them. What comes in is refused as MalformedMessage
-unless it is a message from its first byte to its last (behind a request bytes may follow: librdkafka 2.16 sends some,
-and Kafka ignores them); what cannot go out raises UnencodableMessage, naming the field.
+unless it is a message from its first byte to its last (a request may have more bytes after it: librdkafka 2.16 sends
+some, and Kafka ignores them); what cannot go out raises UnencodableMessage, naming the field.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ def decode_request(frame: memoryview) -> tuple[RequestHeader, Request]:
 
 
 def decode_request_body(header: RequestHeader, frame: memoryview, position: int) -> Request:
-    """The rest of what `decode_request_header` began, for a server that acts on the header first."""
+    """Decodes the rest of what `decode_request_header` began, for a server that acts on the header first."""
     return _decode(APIS[header.api_key].request, header.api_version, frame, position, REQUEST_ELEMENTS_MAX)
 
 
 def encode_response(correlation_id: int, api_version: int, response: Response) -> list[Chunk]:
-    """A frame as buffers for `transport.writelines`. Large records are in it by reference: leave them unchanged."""
+    """Returns a frame as buffers for `transport.writelines`. It refers to large records: leave them unchanged."""
     out = bytearray(_SIZE_AND_CORRELATION_ID.pack(0, correlation_id))
     if response_header_is_flexible(response.__schema__, api_version):
         out.append(0)
@@ -83,25 +83,25 @@ def encode_request(header: RequestHeader, request: Request) -> bytes:
 
 
 def decode_response(api_key: int, api_version: int, frame: memoryview) -> tuple[int, Response]:
-    """The correlation id and the response to a request of that key and version."""
+    """Returns the correlation id and the response to a request of that key and version."""
     cls = APIS[api_key].response
     correlation_id, position = decode_response_header(cls.__schema__, api_version, frame)
     return correlation_id, _decode(cls, api_version, frame, position, RESPONSE_ELEMENTS_MAX)
 
 
 def encode(message: Struct, version: int) -> bytes:
-    """A message alone, without frame and header."""
+    """Encodes a message alone, without frame and header."""
     return b"".join(_encode(message, version, bytearray()))
 
 
 def encode_element(message: type[Response], element: Struct, version: int) -> bytes:
-    """An element of one of the response's own arrays. There, these bytes may be given in its place."""
+    """Encodes an element of one of the response's own arrays, where these bytes may take its place."""
     encode_into = element_encoder(message, type(element), version)
     return b"".join(_encode_with(encode_into, element, version, bytearray()))
 
 
 def decode(cls: type[M], version: int, data: Chunk) -> M:
-    """What `encode` gave. Its records are slices of `data`."""
+    """Decodes what `encode` returned. Its records are slices of `data`."""
     budget = REQUEST_ELEMENTS_MAX if issubclass(cls, Request) else RESPONSE_ELEMENTS_MAX
     return _decode(cls, version, memoryview(data), 0, budget)
 

@@ -37,7 +37,7 @@ PIECE_BYTES = 256 * 1024
 # What comes out is copied into bytes up to this size, and otherwise stays where it was decompressed to.
 _HEAP_BYTES_MAX = 1024 * 1024
 
-# However little is in a block of snappy's, to open it takes as long as for a few hundred bytes. Java's have 32 kB, and
+# To open a block of snappy takes as long as a few hundred bytes do, however little is in it. Java's have 32 kB, and
 # 1 kB at least; a few more are always allowed.
 _SNAPPY_BLOCK_BYTES_MIN = 256
 _SNAPPY_BLOCKS_MIN = 64
@@ -65,7 +65,7 @@ def codec_of(number: int) -> Codec:
 
 
 def compress(codec: int, data: bytes | bytearray | memoryview, level: int | None = None) -> bytes:
-    """`level` as in Kafka's compression.*.level; None, and gzip's -1, mean the codec's own default."""
+    """`level` is that of Kafka's compression.*.level; None, and gzip's -1, mean the codec's own default."""
     if codec == Codec.NONE:
         return bytes(data)
     if codec == Codec.SNAPPY:
@@ -82,7 +82,7 @@ def compress(codec: int, data: bytes | bytearray | memoryview, level: int | None
 
 
 class Compressor:
-    """As `compress`, of what is added piece by piece: it need not be in memory all at once."""
+    """Compresses what is added piece by piece: it need not be in memory all at once."""
 
     def __init__(self, codec: Codec, level: int | None = None) -> None:
         self._codec = codec
@@ -125,7 +125,7 @@ def decompress(codec: int, data: bytes | memoryview, limit: int = DECOMPRESSED_B
 
 
 def inflate(codec: int, data: bytes | memoryview, limit: int) -> bytes | memoryview:
-    """As `decompress`, but what comes out, if it is large, is never in memory twice."""
+    """Does as `decompress`, but large output is never in memory twice."""
     for output, is_whole in prefixes(codec, data, limit):
         if is_whole:
             return output
@@ -134,8 +134,8 @@ def inflate(codec: int, data: bytes | memoryview, limit: int) -> bytes | memoryv
 
 
 def prefixes(codec: int, data: bytes | memoryview, limit: int) -> Iterator[_Prefix]:
-    """What comes out, each time four times as much of it, until it is whole (and that is said with it): whoever finds
-    what he looks for near the start need not wait for the rest. Raises as `decompress` does."""
+    """Yields the output, each time four times as much of it, and whether it is whole: a caller that finds what it looks
+    for near the start need not wait for the rest. Raises as `decompress` does."""
     known = codec_of(codec)
     if known is Codec.NONE:
         if len(data) > limit:
@@ -167,12 +167,12 @@ def _up_to(codec: Codec, decompress_into: _DecompressInto, data: bytes | memoryv
 
 
 def _room(size: int) -> memoryview:
-    """Large ones are the system's own: it fills them with zeros while others run, and has them back soon."""
+    """Takes large buffers from the system: it fills them with zeros while others run, and soon gets them back."""
     return memoryview(bytearray(size) if size <= _HEAP_BYTES_MAX else mmap.mmap(-1, size))
 
 
 def _filled(output: memoryview) -> bytes | memoryview:
-    """Bytes are the quickest to read."""
+    """Returns small output as bytes, which are the quickest to read."""
     return bytes(output) if len(output) <= _HEAP_BYTES_MAX else output
 
 
@@ -192,8 +192,8 @@ def _xerial_blocks(data: bytes | bytearray | memoryview) -> bytes:
 
 
 def _snappy_up_to(data: bytes | memoryview, size: int) -> _Prefix:
-    """As many whole blocks as fit: a block starts with the size of its content, and the decoder writes exactly as much
-    or fails."""
+    """Decompresses as many whole blocks as fit: a block starts with the size of its content, and the decoder writes
+    exactly as much or fails."""
     total, is_whole, blocks_max = 0, True, _SNAPPY_BLOCKS_MIN + size // _SNAPPY_BLOCK_BYTES_MIN
     for number, (_, content_bytes) in enumerate(_snappy_blocks(memoryview(data))):
         if total + content_bytes > size or number == blocks_max:
@@ -210,7 +210,7 @@ def _snappy_up_to(data: bytes | memoryview, size: int) -> _Prefix:
 
 
 def _snappy_blocks(data: memoryview) -> Iterator[tuple[memoryview, int]]:
-    """Each with the size of its content."""
+    """Yields each block with the size of its content."""
     if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
         yield data, _snappy_content_bytes(data)
         return

@@ -45,7 +45,7 @@ def control_type(record: Record) -> ControlType:
 
 
 def parse_marker(record: Record) -> TransactionMarker | None:
-    """How a transaction ended, or None when the control record is about something else."""
+    """Returns how a transaction ended, or None when the control record is about something else."""
     kind = control_type(record)
     if kind not in (ControlType.ABORT, ControlType.COMMIT):
         return None
@@ -66,7 +66,7 @@ def encode_marker_batch(
     base_offset: int = 0,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytes:
-    """The batch that ends the transaction of this producer in one partition."""
+    """Returns the batch that ends the transaction of this producer in one partition."""
     kind = ControlType.COMMIT if marker.committed else ControlType.ABORT
     key = _KEY.pack(_VERSION, kind)
     value = _MARKER_VALUE.pack(_VERSION, marker.coordinator_epoch)

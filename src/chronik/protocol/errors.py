@@ -193,7 +193,7 @@ class InvalidRecord(KafkaError):
         super().__init__(ErrorCode.INVALID_RECORD, message)
         self.args = (message, indexes)
         self.indexes = indexes
-        """Which records of the batch are to blame; none where it is the batch itself."""
+        """Which records of the batch are to blame; none when it is the batch itself."""
 
 
 class RecordsTooLarge(KafkaError):

@@ -1,7 +1,7 @@
-"""The answer to a request that failed as a whole: what it is follows from the declarations of the two messages.
+"""The answer to a request that failed as a whole: it is derived from the declarations of the two messages.
 
-Clients look for an error where their version of the API has one: for the whole of the request, or for each of the
-things that it named. So the answer has it everywhere, and repeats of the request what the response says it mirrors.
+Clients look for an error where their version of the API has one: for the whole request, or for each of the things that
+it named. So the answer has it everywhere, and repeats those parts of the request that the response declares as mirrors.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ R = TypeVar("R", bound=Response)
 
 
 def told(error: KafkaError | None) -> dict[str, Any]:
-    """The fields of a part of a response that has an error of its own, or has none."""
+    """Returns the error fields of a part of a response."""
     return {"error_code": error.code if error else ErrorCode.NONE, "error_message": error.message if error else None}
 
 
 def failed(response: type[R], request: Request, code: ErrorCode) -> R:
-    """The whole of the request failed with this error."""
+    """Returns the answer to a request that failed as a whole with this error."""
     return _answer(response, request, code)
 
 

@@ -1,8 +1,8 @@
-"""What stands before a message: the request header (versions 1 and 2) and the response header (versions 0 and 1).
+"""What comes before a message: the request header (versions 1 and 2) and the response header (versions 0 and 1).
 
 The newer version of each goes with the flexible versions of a message and adds tagged fields. Two exceptions are
-Kafka's own: the client id stays an old-style string, and the response to ApiVersions keeps header 0 for ever, because
-who asks does not know yet what the broker speaks.
+Kafka's own: the client id stays an old-style string, and the response to ApiVersions always has header 0, because
+the client does not know yet which versions the broker speaks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RequestHeader(msgspec.Struct, frozen=True, gc=False):
 
 
 def decode_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
-    """The header and where the message starts.
+    """Returns the header and where the message starts.
 
     Raises UnknownApi, UnsupportedVersion (both know the correlation id) or MalformedMessage.
     """
@@ -87,7 +87,7 @@ def response_header_is_flexible(schema: Schema, api_version: int) -> bool:
 
 
 def decode_response_header(schema: Schema, api_version: int, frame: memoryview) -> tuple[int, int]:
-    """The correlation id, and where the message starts."""
+    """Returns the correlation id, and where the message starts."""
     try:
         (correlation_id,) = struct.unpack_from(">i", frame)
         position = 4

@@ -19,13 +19,13 @@ _XXH32_STRIPE_BYTES = 16  # from here on xxHash works in stripes, which no LZ4 h
 
 
 def with_legacy_checksum(frame: bytes) -> bytes:
-    """The frame as a client of magic 0 expects it."""
+    """Returns the frame as a client of magic 0 expects it."""
     end = _descriptor_end(frame)
     return frame[:end] + _checksum(frame[:end]) + frame[end + 1 :]
 
 
 def with_right_checksum(frame: bytes) -> bytes:
-    """The frame as LZ4 defines it, whichever checksum it came with.
+    """Returns the frame as LZ4 defines it, whichever checksum it came with.
 
     Raises CorruptRecords when the bytes do not start with the header of an LZ4 frame.
     """
@@ -50,7 +50,7 @@ def _checksum(header: bytes) -> bytes:
 
 
 def _xxh32_short(data: bytes) -> int:
-    """xxHash32 with seed 0 of less than one stripe."""
+    """Computes xxHash32 with seed 0 of less than one stripe."""
     if len(data) >= _XXH32_STRIPE_BYTES:
         raise ValueError(f"{len(data)} bytes are more than a header has")
     value = _PRIME_5 + len(data)

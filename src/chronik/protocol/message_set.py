@@ -1,7 +1,7 @@
 """Message sets of magic 0 and 1: what Produce 0-2 sends and Fetch 0-3 expects, converted to and from batches.
 
-The log holds batches of magic 2 only. A set is a row of messages; a compressed one is a wrapper message whose value is
-the compressed set. Magic 1 brought timestamps and offsets that count from the start of the wrapper.
+The log holds batches of magic 2 only. A set is a sequence of messages; a compressed one is a wrapper message whose
+value is the compressed set. Magic 1 brought timestamps and offsets that count from the start of the wrapper.
 
     offset 8 | size 4 | crc 4 | magic 1 | attributes 1 | timestamp 8 (magic 1) | key | value      (length 4, bytes)
 """
@@ -60,7 +60,7 @@ class _Message(NamedTuple):
 
 
 def convert_up(buffer: Bytes, budget: Budget | None = None, *, size_max: int = FRAME_BYTES_MAX) -> list[bytes]:
-    """A produced message set as batches that `validate_produced` accepts, numbered from 0 on.
+    """Returns a produced message set as batches that `validate_produced` accepts, numbered from 0 on.
 
     Plain messages in a row become one batch, each wrapper a batch of its own codec. Timestamps stay; messages of
     magic 0 have none. Raises CorruptRecords for damage; RecordsTooLarge when there is more in it than `budget` allows,
@@ -88,7 +88,7 @@ def convert_up(buffer: Bytes, budget: Budget | None = None, *, size_max: int = F
 
 
 def _expect_messages(content: Bytes, budget: Budget) -> None:
-    """Raises RecordsTooLarge before they are looked at, if there may be more of them than are allowed."""
+    """Raises RecordsTooLarge before any message is looked at, if there may be more of them than are allowed."""
     if len(content) > budget.records_left * _MESSAGE_BYTES_MIN[1]:
         raise RecordsTooLarge(f"{len(content)} bytes of messages are too many to be converted here")
 
@@ -101,12 +101,12 @@ def convert_down(
     first_offset: int = 0,
     size_max: int = CONVERTED_AT_ONCE_BYTES_MAX,
 ) -> bytes:
-    """Stored batches as a message set for a client that knows no batches: from `first_offset` on, as far as `budget`
-    and `size_max` bytes of content allow, which may be in the midst of a batch; but one message at least.
+    """Returns stored batches as a message set for a client that knows no batches: from `first_offset` on, as far as
+    `budget` and `size_max` bytes of content allow, perhaps to the middle of a batch; but at least one message.
 
     Offsets stay, with their gaps; headers are dropped and control batches left out. Compressed batches become wrappers
     of the same codec, except that zstd, which is younger than the format, becomes gzip. Raises CorruptRecords, and
-    RecordsTooLarge if that holds for the first batch in which there is something.
+    RecordsTooLarge if the first batch that has something is too large.
     """
     budget = budget or Budget.for_bytes(len(buffer))
     output = bytearray()
@@ -135,7 +135,7 @@ def convert_down(
 
 
 def _records_within(header: BatchHeader, body: Body, first_offset: int, room: int) -> tuple[list[Record], bool]:
-    """Records from `first_offset` on, at least one of them, until they fill `room`; and whether more follow."""
+    """Returns records from `first_offset` on, at least one, until they fill `room`; and whether more follow."""
     records: list[Record] = []
     view = memoryview(body)
     for offset, timestamp, key_start, key_length, value_start, value_length, _ in skim(header, body):
@@ -159,7 +159,7 @@ def _content_bytes(record: Record) -> int:
 
 
 def iter_messages(buffer: Bytes, limit: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
-    """What a consumer sees in a fetched message set: wrappers opened, offsets absolute, append time applied.
+    """Yields what a consumer sees in a fetched message set: wrappers opened, offsets absolute, append time applied.
 
     `limit` holds for each wrapper. Raises CorruptRecords, RecordsTooLarge or InvalidRecord when it gets there.
     """

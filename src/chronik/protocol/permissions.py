@@ -37,7 +37,7 @@ _WORDS: Final = {each.name.title().replace("_", ""): each for each in (*Operatio
 
 @cache
 def parse_needs(text: str) -> tuple[Need, ...]:
-    """Reads "Read Group, Write TransactionalId": operations, and on what. Raises KeyError for any other word."""
+    """Reads text such as "Read Group, Write TransactionalId". Raises KeyError for any other word."""
     pairs = (pair.split() for pair in text.split(",") if pair)
     return tuple(Need(Operation(_WORDS[operation]), ResourceType(_WORDS[on])) for operation, on in pairs)
 
@@ -49,4 +49,4 @@ def _bits(*operations: Operation) -> int:
 ALL_ON_TOPIC: Final = _bits(*set(Operation) - {Operation.CLUSTER_ACTION, Operation.IDEMPOTENT_WRITE})
 ALL_ON_GROUP: Final = _bits(Operation.READ, Operation.DELETE, Operation.DESCRIBE)
 ALL_ON_CLUSTER: Final = _bits(*set(Operation) - {Operation.READ, Operation.WRITE, Operation.DELETE})
-"""The operations that there are on each, as answers tell those that a client is allowed."""
+"""The operations that exist on each resource, as the bits in which answers list what a client may do."""

@@ -1,6 +1,6 @@
 """The records inside a batch of magic 2: reading and writing them one by one.
 
-The broker passes batches on unopened; this is for whoever needs to see a record: compaction, checks of compacted
+The broker passes batches on unopened; this is for code that needs to see a record: compaction, checks of compacted
 topics, old message formats, the command line and tests. Reading is strict: every length, count, offset and varint is
 checked, and bytes left over are an error.
 
@@ -36,7 +36,7 @@ from chronik.protocol.compression import PIECE_BYTES, Codec, Compressor, codec_o
 from chronik.protocol.errors import CorruptRecords
 from chronik.protocol.varint import INT32_MAX, INT64_MAX, ZIGZAG, as_int64, encode_varint, read_varint, read_varlong
 
-# The fields of a record that has nothing in it take a byte each, and so does its length.
+# The fields of an empty record take a byte each, and so does its length.
 _FIELDS_BYTES_MIN = 6
 RECORD_BYTES_MIN = 1 + _FIELDS_BYTES_MIN
 
@@ -69,7 +69,7 @@ def encode_batch(
     transactional: bool = False,
     control: bool = False,
 ) -> bytes:
-    """One batch of these records, which come in the order of their offsets; the first one's is the base by default.
+    """Returns one batch of these records, which come in the order of their offsets; the first is the base by default.
 
     With LOG_APPEND_TIME all records get the latest of their timestamps. Raises ValueError when there are no records, or
     their offsets do not grow or are too far apart for one batch.
@@ -148,7 +148,7 @@ def encode_record(record: Record, offset_delta: int, timestamp_delta: int) -> by
 
 
 def decode_batch(buffer: Bytes, position: int = 0, limit: int = DECOMPRESSED_BYTES_MAX) -> list[Record]:
-    """All records of the batch at `position`, control records too.
+    """Returns all records of the batch at `position`, control records too.
 
     Raises CorruptRecords for anything malformed, RecordsTooLarge for more than `limit` bytes of records.
     """
@@ -157,7 +157,7 @@ def decode_batch(buffer: Bytes, position: int = 0, limit: int = DECOMPRESSED_BYT
 
 
 def iter_records(buffer: Bytes, limit: int = DECOMPRESSED_BYTES_MAX, *, partial_tail: bool = False) -> Iterator[Record]:
-    """What a consumer sees: the records of all batches but control batches. `limit` holds for each batch.
+    """Yields what a consumer sees: the records of all batches but control batches. `limit` holds for each batch.
 
     Raises as `decode_batch` does, when it gets there. For `partial_tail` see `iter_batches`.
     """
@@ -168,7 +168,7 @@ def iter_records(buffer: Bytes, limit: int = DECOMPRESSED_BYTES_MAX, *, partial_
 
 
 def open_batch(buffer: Bytes, position: int = 0, limit: int = DECOMPRESSED_BYTES_MAX) -> tuple[BatchHeader, bytes]:
-    """The header, and the records in one piece, checked against the checksum and decompressed."""
+    """Returns the header, and the records in one piece, checked against the checksum and decompressed."""
     header = parse_header(buffer, position)
     if not verify_crc(buffer, position, header.size):
         raise CorruptRecords(f"the checksum of the batch at offset {header.base_offset} does not match")
@@ -179,7 +179,7 @@ def open_batch(buffer: Bytes, position: int = 0, limit: int = DECOMPRESSED_BYTES
 
 
 def walk(header: BatchHeader, body: bytes) -> Iterator[tuple[Record, int]]:
-    """Every record, with the position in `body` where it ends."""
+    """Yields every record, with the position in `body` where it ends."""
     count, last_offset, base_offset = header.record_count, header.last_offset, header.base_offset
     if not 0 <= count * RECORD_BYTES_MIN <= len(body):
         raise CorruptRecords(f"{count} records in {len(body)} bytes")

@@ -22,11 +22,11 @@ from chronik.protocol.skim import NO_KEY, NO_VALUE, Body, open_within, skim
 from chronik.protocol.varint import INT64_MAX, as_int64, encode_varint, read_varint, read_varlong
 
 Keep = Callable[[int, memoryview | None, bool], bool]
-"""Of a record's offset, its key, and whether it is a tombstone."""
+"""Decides by a record's offset, its key, and whether it is a tombstone."""
 
 
 def validate_records(header: BatchHeader, body: Body, *, keys_required: bool = False) -> int:
-    """What `validate_produced` cannot see: whether the records are well-formed, numbered without gaps, and have keys.
+    """Checks what `validate_produced` cannot see: that records are well-formed, numbered without gaps, and have keys.
 
     Returns the oldest of their times. Raises CorruptRecords or InvalidRecord.
     """
@@ -55,8 +55,8 @@ def oldest_timestamp(header: BatchHeader, body: Body) -> int:
 def recompress(
     header: BatchHeader, body: Body, codec: int, *, level: int | None = None, size_max: int = FRAME_BYTES_MAX
 ) -> bytes:
-    """The same batch with its records compressed by `codec`. Raises RecordsTooLarge when it would be larger than
-    `size_max` and that can be known before it is made."""
+    """Returns the same batch with its records compressed by `codec`. Raises RecordsTooLarge when it would be larger
+    than `size_max` and that can be known before it is made."""
     size = HEADER_BYTES + len(body)
     if codec == Codec.NONE and size > size_max:
         raise RecordsTooLarge(f"a batch of {size} bytes, uncompressed, where {size_max} are accepted")
@@ -73,12 +73,12 @@ def retain(
     delete_horizon_ms: int | None = None,
     level: int | None = None,
 ) -> Bytes | None:
-    """What is left of a batch when only the records that `keep` wants stay; None when nothing does.
+    """Returns what is left of a batch when only the records that `keep` wants stay; None when nothing does.
 
     Its offsets, sequence numbers, producer and leader epoch stay what they were, so that neither offsets nor duplicates
     are judged differently afterwards. With `keep_empty` a batch remains when no record does: it holds the producer's
-    last sequence. `delete_horizon_ms` marks a batch in which tombstones stay with the time from which they may go,
-    unless it has one. Where nothing changes, the bytes are not copied. Raises CorruptRecords or RecordsTooLarge.
+    last sequence. `delete_horizon_ms` marks a batch in which tombstones stay with the time from which on they may be
+    removed, unless it has one. If nothing changes, no bytes are copied. Raises CorruptRecords or RecordsTooLarge.
     """
     header, body = open_within(buffer, position, budget)
     choice = _choose(header, body, keep)
@@ -117,7 +117,7 @@ def _choose(header: BatchHeader, body: Body, keep: Keep) -> _Choice:
 def _thinned(
     header: BatchHeader, body: Body, choice: _Choice, delete_horizon_ms: int | None, level: int | None
 ) -> bytes:
-    """The records to keep as they stand, apart from their times: nothing in them depends on their neighbours."""
+    """Returns the records to keep, unchanged but for their times: nothing in them depends on their neighbours."""
     compressor = Compressor(codec_of(header.codec), level)
     shift = 0 if delete_horizon_ms is None else header.base_timestamp - delete_horizon_ms
     start = 0

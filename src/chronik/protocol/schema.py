@@ -99,7 +99,7 @@ class Schema(NamedTuple):
     flexible: Versions
 
     def at(self, version: int) -> tuple[list[Field], list[Field]]:
-        """The fields of one version: those in order of appearance, and the tagged ones by tag."""
+        """Returns the fields of one version: the ordinary ones in their order, and the tagged ones by tag."""
         present = [field for field in self.fields if field.versions.covers(version)]
         tagged = [field for field in present if field.tag is not None]
         return [field for field in present if field.tag is None], sorted(tagged, key=lambda field: field.tag or 0)
@@ -126,7 +126,7 @@ class MessageMeta(msgspec.StructMeta):
                 value.name = key
                 fields.append(value)
                 namespace[key] = value.default
-        # gc=False: messages are trees, never cycles, and a collection in the midst of a large decode is slow.
+        # gc=False: messages are trees, never cycles, and a collection in the middle of a large decode is slow.
         cls = super().__new__(mcls, name, bases, namespace, kw_only=True, gc=False, frozen=frozen)
         spoken = Versions.parse(versions)
         cls.__schema__ = Schema(name, tuple(fields), api_key, spoken, Versions.parse(flexible))  # type: ignore[attr-defined]
@@ -134,7 +134,7 @@ class MessageMeta(msgspec.StructMeta):
 
 
 class Struct(msgspec.Struct, metaclass=MessageMeta):
-    """A part of a message. Declare it `frozen=True` where it stands as a single field: its default is shared."""
+    """A part of a message. Declare it `frozen=True` when it is used as a single field: its default is shared."""
 
     __schema__: ClassVar[Schema]
 
@@ -244,7 +244,7 @@ def nullable_struct(element: type[T], versions: str) -> T | None:
 
 
 def mirror(name: str, field: T) -> T:
-    """A field of a response that repeats the request's field of that name. An array has an element for each of the
-    request's, whose own fields mirror that one's; or mirror it itself, where it is a name or a number."""
+    """Declares a field of a response that repeats the request's field of that name. An array has an element for each of
+    the request's, whose own fields mirror that element's; or the element itself, if it is a name or a number."""
     cast(Field, field).mirrors = name
     return field

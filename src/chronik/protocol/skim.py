@@ -1,7 +1,7 @@
-"""Looking over the records of a batch: their offsets, times and keys, where they end, and nothing else.
+"""Skims the records of a batch: their offsets, times and keys, where they end, and nothing else.
 
-For whoever has to judge records and not to show them: produce to compacted topics, searches by time, compaction. A
-record begins with its length, so values and headers are passed over however many there are.
+It is for code that judges records and does not show them: produce to compacted topics, searches by time, compaction. A
+record begins with its length, so values and headers are skipped, however many there are.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_VALUE = -1
 
 Skimmed = tuple[int, int, int, int, int, int, int]
 """Offset, time; start and length of the key (NO_KEY when there is none), start and length of the value (NO_VALUE); and
-where the record ends in the body. A plain tuple: one with names would take a third of all the time."""
+where the record ends in the body. It is a plain tuple: one with names would take a third of all the time."""
 
 
 class EndsEarly(CorruptRecords):
@@ -31,10 +31,10 @@ class EndsEarly(CorruptRecords):
 
 
 def open_within(buffer: Bytes, position: int, budget: Budget | None = None) -> Opened:
-    """The header, and the records in one piece, checked against the checksum and decompressed.
+    """Returns the header, and the records in one piece, checked against the checksum and decompressed.
 
-    Raises CorruptRecords, or RecordsTooLarge when it is more than `budget` allows: by default what a request of that
-    size may ask for."""
+    Raises CorruptRecords, or RecordsTooLarge when it is more than `budget` allows: by default that of a request of the
+    same size."""
     header, data = _checked(buffer, position)
     budget = budget or Budget.for_bytes(header.size)
     budget.take_records(header.record_count)
@@ -46,7 +46,7 @@ def open_within(buffer: Bytes, position: int, budget: Budget | None = None) -> O
 
 
 def skim_as_far(buffer: Bytes, budget: Budget) -> Iterator[Skimmed]:
-    """The records of a batch from its start, of which no more is decompressed than is asked for.
+    """Yields the records of a batch from its start, and decompresses no more than the caller consumes.
 
     Raises CorruptRecords, or RecordsTooLarge when it is more than `budget` allows, when it gets there."""
     header, data = _checked(buffer, 0)
@@ -54,7 +54,7 @@ def skim_as_far(buffer: Bytes, budget: Budget) -> Iterator[Skimmed]:
         return
     seen, taken = header.base_offset - 1, 0
     for body, is_whole in prefixes(header.codec, data, _limit(header, budget)):
-        budget.take_bytes(len(body) - taken)  # the rest of it was in the one before
+        budget.take_bytes(len(body) - taken)  # the rest of it was in the previous one
         taken = len(body)
         try:
             for record in skim(header, body, is_whole=is_whole):
@@ -80,7 +80,7 @@ def _checked(buffer: Bytes, position: int) -> tuple[BatchHeader, memoryview]:
 
 
 def skim(header: BatchHeader, body: Body, *, is_whole: bool = True) -> Iterator[Skimmed]:
-    """Every record that `body` holds; if it is not whole, those that are, and then EndsEarly. Raises CorruptRecords."""
+    """Yields every record in `body`; if `body` is not whole, those that are, then raises EndsEarly. Raises CorruptRecords."""
     count, base_offset, last_offset = header.record_count, header.base_offset, header.last_offset
     if count < 0 or (is_whole and count * RECORD_BYTES_MIN > len(body)):
         raise CorruptRecords(f"{count} records in {len(body)} bytes")

@@ -18,7 +18,7 @@ ZIGZAG = [byte >> 1 ^ -(byte & 1) for byte in range(0x80)]
 
 
 def as_int64(value: int) -> int:
-    """The value as 64-bit arithmetic gives it: sums of timestamps from far outside wrap around, as they do in Java."""
+    """Returns the value as 64-bit arithmetic gives it: sums of extreme timestamps wrap around, as they do in Java."""
     return (value + INT64_MAX + 1 & 2**64 - 1) - INT64_MAX - 1
 
 
@@ -38,7 +38,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def read_varint(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
-    """The 32-bit value at `position`, and the position behind it.
+    """Returns the 32-bit value at `position`, and the position after it.
 
     Raises CorruptRecords for a value of more than 32 bits, IndexError when the data ends first.
     """
@@ -46,7 +46,7 @@ def read_varint(data: bytes | bytearray | memoryview, position: int) -> tuple[in
 
 
 def read_varlong(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
-    """The 64-bit value at `position`, and the position behind it; raises as `read_varint` does."""
+    """Returns the 64-bit value at `position`, and the position after it; raises as `read_varint` does."""
     return _read(data, position, _VARINT64_BYTES_MAX, 64)
 
 

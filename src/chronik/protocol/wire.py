@@ -90,7 +90,7 @@ def over_budget() -> MalformedMessage:
 
 
 def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """An unsigned varint of at most five bytes; IndexError when it is cut off."""
+    """Reads an unsigned varint of at most five bytes. Raises IndexError when it is cut off."""
     value = 0
     for shift in (0, 7, 14, 21, 28):
         byte = data[position]
@@ -111,7 +111,7 @@ def write_varint(out: bytearray, value: int) -> None:
 
 
 def read_tag(data: bytes | memoryview, position: int, size: int, last_tag: int) -> tuple[int, int, int]:
-    """The tag, the start and the end of one tagged field. Tags must ascend, which also rules out duplicates."""
+    """Returns the tag, start and end of one tagged field. Tags must ascend, which also rules out duplicates."""
     tag, position = read_varint(data, position)
     if tag <= last_tag:
         raise MalformedMessage(f"tag {tag} follows tag {last_tag}")
@@ -130,7 +130,7 @@ def skip_tags(data: bytes | memoryview, position: int, size: int, count: int) ->
 
 
 def read_tag_count(data: bytes | memoryview, position: int, size: int, budget: int) -> tuple[int, int, int]:
-    """The number of tagged fields, where they start, and the budget that is left after them."""
+    """Returns the number of tagged fields, where they start, and the budget that is left after them."""
     count, position = read_varint(data, position)
     if count * 2 > size - position:  # a tag and a length take a byte each
         raise bad_count("tagged fields", count, size - position)

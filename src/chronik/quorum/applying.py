@@ -1,4 +1,4 @@
-"""What is committed goes into the state machine, in order, and in slices that leave the loop to others in between."""
+"""Applies what is committed to the state machine, in order, and in slices that leave the loop to others in between."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger = logging.getLogger("chronik.raft")
 
 SLICE_ENTRIES: Final = 32
 SLICE_SECONDS: Final = 0.005
-"""So many entries at a time; and after so long others get the loop."""
+"""How many entries are applied at a time, and after how long others get the loop."""
 
 
 class Applier:
@@ -51,7 +51,7 @@ class Applier:
         """The time that was spent on applying."""
 
     def is_snapshot_due(self, settings: DriverSettings) -> bool:
-        """Enough was applied since the last one, and nothing waits to be applied or restored."""
+        """Whether enough was applied since the last snapshot, and nothing waits to be applied or restored."""
         is_due = (
             self._entries_since_snapshot >= settings.snapshot_entries
             or self._bytes_since_snapshot >= settings.snapshot_bytes
@@ -69,7 +69,7 @@ class Applier:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def put(self, work: SnapshotMetadata | Sequence[Entry]) -> None:
-        """The core hands out the next batch when this one is applied: hardly anything waits here."""
+        """Queues work; the core hands out the next batch when this one is applied, so hardly anything waits here."""
         self._work.append(work)
         self._wake.set()
 

@@ -1,6 +1,6 @@
 """What the Raft folder holds, as bytes: records of the log, and the manifest beside it. Pure.
 
-The log on disk is only ever appended to. An entry replaces whatever stood at its index and behind it, so a conflict
+The log on disk is only ever appended to. An entry replaces whatever stood at its index and after it, so a conflict
 needs no truncation; the hard state is a record among the entries and becomes durable with the same sync.
 """
 
@@ -33,7 +33,7 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     floor_index: int = 0
     floor_term: int = 0
     hard_state: HardState = HardState()
-    """As it was at `log_after`; a record behind that replaces it."""
+    """As it was at `log_after`; a later record replaces it."""
     snapshot: SnapshotMetadata = SnapshotMetadata()
 
 

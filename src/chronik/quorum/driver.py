@@ -1,7 +1,7 @@
 """One node's Raft on an event loop: carries events to the core, and carries out what the core wants.
 
-The order that safety rests on is kept by the core itself (see the package's own words); here it is enough that a
-`Persist` is durable before it is called so, that there is one at a time, and that a failed one stops everything.
+The core itself keeps the order that safety rests on (see `chronik.raft`); here it is enough that a `Persist` is
+durable before it is reported so, that there is one at a time, and that a failed one stops everything.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ from chronik.raft.roles import Role
 logger = logging.getLogger("chronik.raft")
 
 TURN_EVENTS_MAX: Final = 250
-"""Events given to the core at once: a few milliseconds of work. More of them wait for the next turn, so that others
-get the loop in between."""
+"""Events given to the core at once: a few milliseconds of work. The rest waits for the next turn, so that others get
+the loop in between."""
 
 
 @dataclass(slots=True)
 class _Parts:
-    """What exists from `start` to `stop`."""
+    """The parts that exist from `start` to `stop`."""
 
     log_thread: Executor
     storage: RaftStorage
@@ -138,7 +138,7 @@ class RaftDriver:
         self._feed()
 
     async def stop(self) -> None:
-        """What is being written is finished; those who wait are told. Does nothing the second time."""
+        """Finishes what is being written, and tells those who wait. Does nothing the second time."""
         self._is_running = False
         self._end_waiting(DriverStopped("the node stops"))
         if self._ticker is not None:
@@ -170,7 +170,7 @@ class RaftDriver:
         return _Parts(log_thread, storage, writer, snapshots, applier)
 
     def _make_node(self, storage: RaftStorage) -> RaftNode:
-        """Called in a thread, since it goes once through the log."""
+        """Is called in a thread, since it reads the whole log once."""
         settings = self._settings
         return RaftNode(
             settings.node_id,
@@ -183,7 +183,7 @@ class RaftDriver:
         )
 
     def _fail(self, error: BaseException) -> None:
-        """What is on disk, or in the state machine, is not known any more: not another word."""
+        """Stops the node, and says nothing more to anybody: what is on disk, or in the state machine, is unknown."""
         if self._failure is not None:
             return
         self._failure = error
@@ -205,12 +205,12 @@ class RaftDriver:
 
     @property
     def leader(self) -> int:
-        """Whom this node follows, itself included; NOBODY when it knows of none. From `start` on."""
+        """The leader that this node knows of, perhaps itself, or NOBODY. Only after `start`."""
         return self._node.status.leader
 
     @property
     def status(self) -> DriverStatus:
-        """From `start` on."""
+        """How this node stands. Only after `start`."""
         node = self._node
         return DriverStatus(
             role=node.status.role,
@@ -232,11 +232,11 @@ class RaftDriver:
         )
 
     async def propose(self, data: bytes, timeout: float = TIMEOUT_SECONDS, until: Until = Until.APPLIED) -> Committed:
-        """Returns when the command is committed, and applied on this node, which must be the leader; or, if less is
-        asked for, when it is on this node's disk.
+        """Returns when the command is committed, and applied on this node, which must be the leader; or, if `until`
+        asks for less, when it is on this node's disk.
 
-        Raises NotLeader, ProposalRefused or ProposalLost when it is certain that it is not done and never will be,
-        OutcomeUnknown when it is not, and DriverStopped or StorageFailed when the node has stopped.
+        Raises NotLeader, ProposalRefused or ProposalLost when it is certain that the command is not committed and never
+        will be, OutcomeUnknown when that is not certain, and DriverStopped or StorageFailed when the node has stopped.
         """
         waiter = self._open_waiter(Kind.APPLIED if until is Until.APPLIED else Kind.WRITTEN, timeout)
         self._feed(Propose((data,), waiter.context))
@@ -251,7 +251,7 @@ class RaftDriver:
         return committed
 
     async def read_index(self, timeout: float = TIMEOUT_SECONDS) -> int:
-        """Returns from which applied index on a read of the local state is linearizable. Any node may be asked.
+        """Returns the index that must be applied for a read of the local state to be linearizable, on any node.
 
         Raises NotLeader when no leader is known or it changed meanwhile, ReadTimedOut, ProposalRefused, DriverStopped
         or StorageFailed.
@@ -269,7 +269,7 @@ class RaftDriver:
     async def transfer_leadership(self, target: int, timeout: float = TIMEOUT_SECONDS) -> None:
         """Returns when this node does not lead any more.
 
-        Raises NotLeader or ProposalRefused when it was not begun, OutcomeUnknown when it did not succeed in time.
+        Raises NotLeader or ProposalRefused when the transfer was not begun, OutcomeUnknown when it took too long.
         """
         deadline = self._loop.time() + timeout
         waiter = self._open_waiter(Kind.TRANSFER, timeout)
@@ -305,7 +305,7 @@ class RaftDriver:
         self._ticker = self._loop.call_later(self._settings.tick_seconds, self._tick)
 
     def _tick(self) -> None:
-        """At most one waits for a turn: time lost in a stall is not made up for."""
+        """Feeds a tick, unless one waits for its turn already: time lost in a stall is not made up for."""
         if not self._is_tick_waiting:
             self._is_tick_waiting = True
             self._feed(Tick())

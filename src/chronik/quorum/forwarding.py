@@ -1,7 +1,7 @@
-"""A proposal from any node: here if this node leads, else by a call to the leader.
+"""Proposes from any node: here if this node leads, else by a call to the leader.
 
-One attempt, one typed ending. Whether to try again is for the caller, who alone can see to it that a command which
-was proposed twice is applied once.
+One attempt has one typed ending. Whether to try again is for the caller to decide, who alone can make sure that a
+command which was proposed twice is applied once.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from chronik.raft.events import Refusal
 from chronik.raft.membership import NOBODY
 
 FORWARDS_UNDER_WAY_MAX: Final = CALLS_UNDER_WAY_MAX // 2
-"""To one leader; heartbeats need room beside them. More of them wait in line for their turn: were they refused and
-tried again later, the unlucky ones would be overtaken by thousands of others, and their results not be kept so long."""
+"""Proposals under way to one leader; heartbeats need room beside them. More of them wait for their turn: were they
+refused and tried again later, thousands of others could overtake them, and their results would not be kept so long."""
 
 
 class Ending(IntEnum):
-    """Numbers are forever."""
+    """How a forwarded proposal ended. These numbers must never change: they travel between nodes."""
 
     COMMITTED = 0
     NOT_LEADER = 1
@@ -62,7 +62,7 @@ FORWARD: Final = TypedCall(CallKind.FORWARD, ForwardedProposal, ForwardedAnswer)
 
 
 class Forwarder:
-    """Made before the driver is started."""
+    """Must be made before the driver is started."""
 
     def __init__(self, driver: RaftDriver) -> None:
         self._driver = driver
@@ -73,8 +73,8 @@ class Forwarder:
         FORWARD.serve(self._calls, self._serve)
 
     async def propose(self, data: bytes, timeout: float = TIMEOUT_SECONDS, until: Until = Until.APPLIED) -> Committed:
-        """Returns when the command is committed, and applied on this node; or, if less is asked for, when it is on the
-        leader's disk. Raises as `RaftDriver.propose` does."""
+        """Returns when the command is committed, and applied on this node; or, if `until` asks for less, when it is on
+        the leader's disk. Raises as `RaftDriver.propose` does."""
         leader = self._driver.leader
         if leader == NOBODY:
             raise NotLeader(NOBODY)
@@ -116,7 +116,7 @@ class Forwarder:
 
 
 async def _turn_of(turns: asyncio.Semaphore, timeout: float) -> None:
-    """Raises ProposalRefused when it does not come in time."""
+    """Waits for a turn. Raises ProposalRefused when it does not come in time."""
     if not turns.locked():  # a timer would cost more than all the rest
         await turns.acquire()
         return

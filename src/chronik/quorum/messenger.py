@@ -18,8 +18,8 @@ class Feed(Protocol):
 
 
 class Messenger:
-    """Hands what the peers say, and whether they can be reached, to the core by `feed`. `passes` says which messages go
-    through, either way: to Raft the others are lost on the network."""
+    """Feeds the core with what the peers say, and whether they can be reached. `passes` says which messages get
+    through, in either direction: to Raft the others are lost on the network."""
 
     def __init__(
         self,

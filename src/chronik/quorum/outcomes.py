@@ -12,12 +12,12 @@ from chronik.raft.membership import NOBODY
 
 
 class Until(IntEnum):
-    """What a proposal waits for. Numbers are forever: they travel between nodes."""
+    """What a proposal waits for. These numbers must never change: they travel between nodes."""
 
     APPLIED = 0
     """Committed by a majority, and applied on the node that answers."""
     ON_LEADERS_DISK = 1
-    """No more than that: if that disk is lost before a majority has it, so is the command."""
+    """On the leader's disk, and no more: if that disk is lost before a majority has the command, so is the command."""
 
 
 class Committed(msgspec.Struct, frozen=True, array_like=True):
@@ -28,7 +28,7 @@ class Committed(msgspec.Struct, frozen=True, array_like=True):
 
 
 class NotLeader(ChronikError):
-    """It was not done, and will not be: this node does not lead. `leader` is whom to ask, or NOBODY."""
+    """The command was not and will not be committed: this node does not lead. `leader` is whom to ask, or NOBODY."""
 
     def __init__(self, leader: int) -> None:
         super().__init__(f"node {leader} leads" if leader != NOBODY else "no leader is known")
@@ -36,7 +36,7 @@ class NotLeader(ChronikError):
 
 
 class ProposalRefused(ChronikError):
-    """It was not done, and will not be: the leader did not take it."""
+    """The command was not and will not be committed: the leader did not take it."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(str(refusal))
@@ -44,11 +44,11 @@ class ProposalRefused(ChronikError):
 
 
 class ProposalLost(ChronikError):
-    """It was not done, and will not be: another leader has committed something else in its place."""
+    """The command was not and will not be committed: another leader has committed something else in its place."""
 
 
 class OutcomeUnknown(ChronikError):
-    """It was sent on its way and may be committed, now or later, or never."""
+    """The command was sent on its way and may be committed, now, later, or never."""
 
 
 class ReadTimedOut(ChronikError):

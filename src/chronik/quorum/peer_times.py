@@ -1,4 +1,4 @@
-"""When a leader last heard of each peer, and when that peer last held all there was. Told, and never acted upon."""
+"""When a leader last heard from each peer, and when that peer last held the whole log. Shown, and never acted upon."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class PeerTime(NamedTuple):
     caught_up: float
     """The last time at which it held the log up to its end, or NEVER."""
     end: int
-    """Where the leader's log ended when the peer was last heard."""
+    """Where the leader's log ended when the peer was last heard from."""
 
 
 class PeerTimes:
@@ -25,19 +25,19 @@ class PeerTimes:
         self._heard.add(peer)
 
     def lead(self, matches: Mapping[int, int], end: int, now: float) -> None:
-        """This node leads, and has taken in what it heard: so far each peer holds the log, which ends at `end`."""
+        """Notes, as the leader, how far each peer that was heard from holds the log, which ends at `end`."""
         for peer in self._heard & matches.keys():
             self.known[peer] = _heard_again(self.known.get(peer), matches[peer], end, now)
         self._heard.clear()
 
     def follow(self) -> None:
-        """Whoever does not lead knows nothing of the others."""
+        """Forgets all: a node that does not lead knows nothing of the others."""
         self._heard.clear()
         self.known.clear()
 
 
 def _heard_again(before: PeerTime | None, match: int, end: int, now: float) -> PeerTime:
-    """As Kafka reckons: who holds what was the end when it was last heard, had caught up then."""
+    """Reckons as Kafka does: a peer that now holds what was the end when it was last heard from had caught up then."""
     if match >= end:
         return PeerTime(now, now, end)
     if before is None:

@@ -13,7 +13,7 @@ from chronik.raft.roles import Role
 FOLDER: Final = "__raft"
 
 TIMEOUT_SECONDS: Final = 10.0
-"""For a request that gives none: several elections."""
+"""The timeout of a request that gives none: as long as several elections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,23 +21,23 @@ class DriverSettings:
     node_id: int
     directory_id: bytes
     bootstrap: Membership
-    """With whom a node with nothing on its disk founds a cluster; empty when it waits to be added to one."""
+    """The members with which a node that has nothing on its disk founds a cluster; empty when it waits to be added."""
     raft: RaftConfig = field(default_factory=RaftConfig)
     tick_seconds: float = 0.1
     snapshot_entries: int = 100_000
     snapshot_bytes: int = 64 * 1024 * 1024
-    """A snapshot is taken after so many entries, or so many bytes of them."""
+    """A snapshot is taken after this many entries, or this many bytes of them."""
     snapshot_seconds: float = 10.0
-    """Or after so much time was spent on applying them: few commands may take long, and a node that starts would take
-    as long for them again."""
+    """Or after this much time was spent on applying them: few commands may take long, and a node that starts would
+    need as long for them again."""
     bytes_kept: int = 8 * 1024 * 1024
-    """So much of the log before a snapshot stays: a peer that lags behind by it is spared the snapshot."""
+    """How much of the log before a snapshot stays: a peer that lags behind by less is spared the snapshot."""
     folder: str = FOLDER
 
 
 @dataclass(frozen=True, slots=True)
 class DriverStatus:
-    """For status pages and metrics."""
+    """What status pages and metrics show."""
 
     role: Role
     term: int
@@ -51,9 +51,9 @@ class DriverStatus:
     membership: Membership
     membership_index: int
     matches: dict[int, int]
-    """At the leader: how far each other node holds the log."""
+    """How far each other node holds the log, as the leader knows it."""
     peer_times: dict[int, PeerTime]
-    """At the leader: when each other node was last heard, by a clock that says `now`."""
+    """When the leader last heard from each other node, by a clock that says `now`."""
     now: float
     connected: tuple[int, ...]
     """Peers to whom something can be sent."""

@@ -1,7 +1,7 @@
 """Snapshots as files: written here by the state machine, received from the leader, read by both.
 
 A file holds chunks in the form of `wal.snapshots`: each with a CRC, closed by an empty one. To other nodes it is a
-row of bytes with a size and a checksum, cut where it suits the wire.
+sequence of bytes with a size and a checksum, cut where it suits the wire.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ VERIFY_BYTES: Final = 1024 * 1024
 
 
 class SnapshotWriter:
-    """`write` the chunks, then `finish`; or `abandon`. Finished it is only a file: it counts once the manifest says
-    so, and a file that no manifest names is removed at the next start."""
+    """`write` the chunks, then `finish`; or `abandon`. A finished snapshot is only a file: it counts once the manifest
+    names it, and a file that no manifest names is removed at the next start."""
 
     def __init__(self, files: FileSystem, folder: str, index: int) -> None:
         self._files = files
@@ -36,7 +36,7 @@ class SnapshotWriter:
         self._unsynced_bytes = 0
 
     def write(self, chunk: bytes) -> None:
-        invariant(0 < len(chunk) <= RECORD_BYTES_MAX, "a chunk that could not be read back")
+        invariant(0 < len(chunk) <= RECORD_BYTES_MAX, "a chunk is too large to be read back")
         self._append(chunk)
 
     def finish(self) -> tuple[int, int]:
@@ -100,7 +100,7 @@ class IncomingFile:
             self._file.fdatasync()
 
     def finish(self, snapshot: SnapshotMetadata) -> None:
-        """Gives the file, synced before, its name. Raises DataDamaged if it is not the snapshot that was announced."""
+        """Gives the synced file its final name. Raises DataDamaged if it is not the snapshot that was announced."""
         file = self._file
         if file is None or snapshot != self._snapshot:
             raise DataDamaged(f"the snapshot at {snapshot.index} was never received")
@@ -124,7 +124,7 @@ class IncomingFile:
 
 
 def verify(files: FileSystem, folder: str, snapshot: SnapshotMetadata) -> None:
-    """Raises DataDamaged unless the file is there as it was written."""
+    """Raises DataDamaged unless the file exists as it was written."""
     path = snapshot_path(folder, snapshot.index)
     if not files.exists(path):
         raise DataDamaged(f"{path} is missing")
@@ -140,7 +140,7 @@ def verify(files: FileSystem, folder: str, snapshot: SnapshotMetadata) -> None:
 
 
 def read_piece(files: FileSystem, folder: str, index: int, offset: int, bytes_max: int) -> bytes | None:
-    """Returns None when a newer snapshot has taken its place."""
+    """Returns None when a newer snapshot has replaced the one asked for."""
     try:
         file = files.open(snapshot_path(folder, index))
     except FileNotFoundError:

@@ -26,21 +26,21 @@ T = TypeVar("T")
 
 
 class StateMachine(Protocol):
-    """What the log is for. All of it is called on the event loop, one call at a time; what it raises stops the node."""
+    """What the log is for. Its methods are called on the event loop, one at a time; what they raise stops the node."""
 
     def apply(self, entries: Sequence[Entry]) -> None:
-        """The next entries, in order and without a gap; every kind, so that all nodes count the same indexes."""
+        """Takes the next entries, in order and without a gap; every kind, so that all nodes count the same indexes."""
 
     def begin_snapshot(self) -> Iterator[bytes]:
-        """The state as it is now, in chunks of one byte at least that take a few milliseconds each. What is applied
-        before the iterator is exhausted must not show in it. It is closed, if it can be, when it is not needed."""
+        """Returns the state as it is now, in chunks of at least one byte that take a few milliseconds each. What is
+        applied before the iterator is exhausted must not show in it. An iterator that is not needed is closed."""
 
     async def install_snapshot(self, index: int, chunks: AsyncIterator[bytes]) -> None:
         """Replaces the whole state by that of `index`: the chunks of a `begin_snapshot`, here or on another node."""
 
 
 class Snapshots:
-    """One at a time. `thread` runs the files' work, `log_thread` what changes the manifest."""
+    """Takes one snapshot at a time. `thread` works on its files, `log_thread` on what changes the manifest."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Snapshots:
         return self._task is not None
 
     def begin(self, index: int, term: int, membership: Membership) -> None:
-        """Called where the state machine has applied exactly `index`."""
+        """Begins to take one; is called when the state machine has applied exactly `index`."""
         chunks = self._machine.begin_snapshot()
         first = self._next(chunks)  # now, and not in the task: an iterator may do nothing before it is asked
         work = self._take(chunks, first, SnapshotMetadata(index, term, membership))
@@ -138,7 +138,7 @@ class Snapshots:
             while (chunk := await self._in_thread(lambda: next(chunks, None))) is not None:
                 yield chunk
         finally:
-            # Behind what the thread is reading, perhaps: the node may stop at any time.
+            # It may have to wait for what the thread is reading: the node may stop at any time.
             await asyncio.shield(self._in_thread(lambda: _close(chunks)))
 
     def _in_thread(self, work: Callable[[], T]) -> Awaitable[T]:

@@ -39,14 +39,14 @@ from chronik.wal.snapshots import read_snapshot, snapshot_path
 MANIFEST_NAME: Final = "manifest"
 
 SEGMENT_BYTES: Final = 8 * 1024 * 1024
-"""The log goes segment by segment; of one that is partly needed all stays. A new one costs two syncs."""
+"""The log is removed by whole segments: one that is partly needed stays. A new one costs two syncs."""
 
 
 class Compaction(NamedTuple):
     floor_index: int
     floor_term: int
     first_segment: int | None
-    """The first that is still needed; None for the one being written."""
+    """The first segment that is still needed; None for the one being written."""
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class Write:
 
 
 class RaftStorage:
-    """Made by `open`."""
+    """Create it with `open`."""
 
     def __init__(
         self, files: FileSystem, folder: str, log: WriteAheadLog, manifest: Manifest, recovery: _Recovery
@@ -67,20 +67,20 @@ class RaftStorage:
         self._files = files
         self._folder = folder
         self.recovered: Final = recovery.recovered
-        # The loop's:
+        # Used on the loop:
         self._entries = recovery.entries
-        # The log thread's:
+        # Used in the log's thread:
         self._log = log
         self._manifest = manifest
         self._previous_snapshot = 0
-        """The snapshot before, which stays until the next one comes: a peer may have received half of it."""
+        """The previous snapshot, which stays until the next one comes: a peer may have received half of it."""
         self._hard_state = self.recovered.hard_state
         self._segment = recovery.last_segment
         self._incoming = IncomingFile(files, folder)
 
     @classmethod
     def open(cls, files: FileSystem, folder: str, *, cache_bytes: int = CACHE_BYTES) -> RaftStorage:
-        """Called in a thread. Raises DataDamaged when something that was synced is not as it was written."""
+        """Is called in a thread. Raises DataDamaged when something that was synced is not as it was written."""
         for parent in files.make_folder(folder):
             files.sync_folder(parent)
         manifest = _read_manifest(files, folder)
@@ -102,7 +102,7 @@ class RaftStorage:
         return self._entries.entries(first, end, bytes_max)
 
     def compaction_point(self, index: int, bytes_kept: int) -> int:
-        """How far the log may go after a snapshot at `index`, if so many bytes before it are worth keeping."""
+        """Returns how far the log may be removed after a snapshot at `index`, if `bytes_kept` before it are kept."""
         return self._entries.index_keeping(min(index, self._entries.last_index), bytes_kept)
 
     def begin(self, persist: Persist) -> Write:
@@ -115,7 +115,7 @@ class RaftStorage:
         return Write(persist, Compaction(through, floor_term, first_segment))
 
     def finish(self, write: Write) -> None:
-        """Called after `write` has returned, and before the core hears of it."""
+        """Is called after `write` has returned, and before the core hears of it."""
         persist = write.persist
         if persist.install is not None:
             self._entries.begin_anew(persist.install.index)
@@ -128,7 +128,7 @@ class RaftStorage:
     # --------------------------------------------------------------------------------------------- in the log's thread
 
     def write(self, write: Write) -> None:
-        """All of it is durable when this returns. Raises StorageFailed; then the node must stop."""
+        """Makes all of it durable before it returns. Raises StorageFailed; then the node must stop."""
         persist = write.persist
         if persist.chunks:
             for chunk in persist.chunks:
@@ -142,7 +142,7 @@ class RaftStorage:
             self._compact(write.compaction, segment)
 
     def adopt(self, snapshot: SnapshotMetadata) -> bool:
-        """The node's own snapshot, just finished, is the one in force; unless a received one has overtaken it."""
+        """Puts the node's own snapshot, just finished, in force; unless a received one has overtaken it."""
         if snapshot.index <= self._manifest.snapshot.index:
             self._remove_old_snapshots()
             return False
@@ -175,7 +175,7 @@ class RaftStorage:
         self._segment = self._log.last_index + 1
 
     def _install(self, snapshot: SnapshotMetadata) -> None:
-        """The log is gone, and the snapshot in its place, in the instant in which the manifest says so."""
+        """Puts the snapshot in the place of the log: both change in the instant in which the manifest says so."""
         self._incoming.finish(snapshot)
         self._roll()
         manifest = Manifest(
@@ -200,7 +200,7 @@ class RaftStorage:
         self._put_manifest(manifest)
 
     def _put_manifest(self, manifest: Manifest) -> None:
-        """What it does not need any more goes afterwards; a crash before that leaves it to the next start."""
+        """Removes afterwards what it no longer needs; a crash before that leaves it to the next start."""
         write_atomically(self._files, f"{self._folder}/{MANIFEST_NAME}", encode_manifest(manifest))
         if manifest.snapshot.index != self._manifest.snapshot.index:
             self._previous_snapshot = self._manifest.snapshot.index
@@ -209,7 +209,7 @@ class RaftStorage:
         self._remove_old_snapshots()
 
     def _remove_old_snapshots(self) -> None:
-        """Leaves those newer than the one in force: one may just be finished, and wait to be adopted."""
+        """Leaves those newer than the one in force: one may be finished already, and wait to be adopted."""
         current = self._manifest.snapshot.index
         for index in snapshot_files.stored_indexes(self._files, self._folder):
             if index < current and index != self._previous_snapshot:
@@ -218,16 +218,16 @@ class RaftStorage:
     # -------------------------------------------------------------------------------------- in the snapshots' thread
 
     def begin_snapshot(self, index: int) -> SnapshotWriter:
-        """The writer's methods belong into that thread; this one may be called anywhere."""
+        """May be called anywhere, but the writer's methods belong in the snapshots' thread."""
         return SnapshotWriter(self._files, self._folder, index)
 
     def read_snapshot(self, index: int) -> Iterator[bytes]:
-        """The chunks that the state machine gave. Raises DataDamaged."""
+        """Returns the chunks that the state machine gave. Raises DataDamaged."""
         return read_snapshot(self._files, self._folder, index)
 
     def read_piece(self, wanted: SnapshotChunkWanted, snapshot: SnapshotMetadata | None) -> bytes | None:
-        """Returns None when it is gone. The first piece is read only if the whole `snapshot` is undamaged: else it
-        would be sent, refused and sent again for ever."""
+        """Returns None when the snapshot is gone. The first piece is read only if the whole `snapshot` is undamaged:
+        otherwise it would be sent, refused and sent again forever."""
         if wanted.offset == 0 and snapshot is not None:
             snapshot_files.verify(self._files, self._folder, snapshot)
         return snapshot_files.read_piece(self._files, self._folder, wanted.index, wanted.offset, wanted.bytes_max)
@@ -259,8 +259,8 @@ class _Recovery:
             position += size
 
     def _take(self, entry: Entry, placement: Placement) -> None:
-        """An entry that leaves a gap has been replaced later on: those that stood before it were replaced first, and
-        are compacted away with their segments. No record can be missing, the log itself sees to that."""
+        """An entry that leaves a gap is replaced later on: those that stood before it were replaced first, and are
+        compacted away with their segments. No record can be missing: the log itself makes sure of that."""
         entries = self.entries
         if entry.index > entries.last_index + 1:
             return
@@ -285,7 +285,7 @@ class _Recovery:
 
 
 def _read_manifest(files: FileSystem, folder: str) -> Manifest:
-    """A new folder gets one before anything else: so a folder with a log but without a manifest has lost it."""
+    """A new folder gets a manifest before anything else: so a folder with a log but without a manifest has lost it."""
     path = f"{folder}/{MANIFEST_NAME}"
     data = read_file(files, path)
     if data is not None:

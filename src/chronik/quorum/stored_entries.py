@@ -1,7 +1,7 @@
 """The durable entries as the core reads them: the tail from memory, what is older from the files.
 
-Belongs to the event loop. The thread that writes says afterwards where it put things; until then this view shows the
-log as it was, which is what the core asks for.
+All of it runs on the event loop. The thread that writes says afterwards where it put things; until then this view
+shows the log as it was, which is what the core asks for.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ CACHE_BYTES: Final = 8 * 1024 * 1024
 never costs a read."""
 
 READ_BYTES_MAX: Final = 256 * 1024
-"""Read from files at a time. Reads happen on the event loop; so many bytes of small entries take it about 3 ms."""
+"""How much is read from files at a time: reads happen on the event loop, and this much of small entries takes 3 ms."""
 
 _POSITION_BITS: Final = 40
 
 
 class Placement(NamedTuple):
-    """Where a write has put its entries: in the segment named by its first record, from each position so many bytes."""
+    """Where a write has put its entries: the segment, named by its first record, and each entry's position and size."""
 
     segment: int
     positions: Sequence[int]
@@ -37,14 +37,14 @@ class Placement(NamedTuple):
 
 
 class StoredEntries:
-    """Twelve bytes per entry say where each one stands; only the newest are kept themselves."""
+    """Keeps twelve bytes per entry, which say where it stands; only the newest entries are kept themselves."""
 
     def __init__(self, files: FileSystem, folder: str, floor_index: int, cache_bytes: int = CACHE_BYTES) -> None:
         self._files = files
         self._folder = folder
         self._floor = floor_index
         self._places: array[int] = array("Q")
-        """The ordinal of the segment and the position in it, packed; they rise with the index."""
+        """The number of the segment and the position in it, packed; they rise with the index."""
         self._sizes: array[int] = array("I")
         self._segments: list[int] = []
         self._cache: list[Entry] = []
@@ -62,7 +62,7 @@ class StoredEntries:
     # ------------------------------------------------------------------------------------------------------- looking
 
     def entries(self, first: int, end: int, bytes_max: int) -> Sequence[Entry]:
-        """See `entries.Storage`. From the files it may be less than asked for, but never nothing."""
+        """See `raft.entries.Storage`. From the files there may be less than asked for, but never nothing."""
         invariant(self._floor < first < end <= self.last_index + 1, f"entries {first} to {end} are not stored")
         cached_from = self.last_index + 1 - len(self._cache)
         if first < cached_from:
@@ -76,7 +76,7 @@ class StoredEntries:
         return self._cache[begin : end - cached_from]
 
     def segment_of(self, index: int) -> int:
-        """The first record of the segment that holds the entry."""
+        """Returns the first record of the segment that holds the entry."""
         return self._segments[self._places[index - self._floor - 1] >> _POSITION_BITS]
 
     def index_keeping(self, index: int, bytes_max: int) -> int:
@@ -92,9 +92,9 @@ class StoredEntries:
     # ------------------------------------------------------------------------------------------------------- changing
 
     def append(self, entries: Sequence[Entry], placement: Placement) -> None:
-        """They replace what stood at their indexes and behind."""
+        """Adds the entries, which replace what stood at their indexes and after them."""
         first = entries[0].index
-        invariant(self._floor < first <= self.last_index + 1, f"entry {first} leaves a gap behind {self.last_index}")
+        invariant(self._floor < first <= self.last_index + 1, f"entry {first} leaves a gap after {self.last_index}")
         self.truncate_after(first - 1)
         self._place(placement)
         self._cache.extend(entries)
@@ -102,7 +102,7 @@ class StoredEntries:
         self._shrink_cache()
 
     def recover(self, index: int, placement: Placement) -> None:
-        """An entry that was found in the files: read again when it is wanted."""
+        """Notes an entry that was found in the files; it is read again when it is wanted."""
         self.truncate_after(index - 1)
         self._place(placement)
 
@@ -124,7 +124,7 @@ class StoredEntries:
             self._drop_cached(len(self._cache) - len(self._places))
 
     def begin_anew(self, floor_index: int) -> None:
-        """A snapshot has taken the place of the log."""
+        """Forgets all entries: a snapshot has taken the place of the log."""
         self.truncate_after(self._floor)
         self._floor = floor_index
 
@@ -143,7 +143,7 @@ class StoredEntries:
         while size > self._cache_bytes_max and count < len(self._cache) - 1:
             size -= self._cache[count].size_bytes
             count += 1
-        # A list loses its beginning at the cost of its length: not for every entry, but for an eighth of them.
+        # To shorten a list at its beginning costs as much as it is long: done for an eighth of them, not for each.
         if count > len(self._cache) // 8:
             self._drop_cached(count)
 
@@ -152,7 +152,7 @@ class StoredEntries:
         del self._cache[:count]
 
     def _read(self, first: int, end: int, bytes_max: int) -> list[Entry]:
-        """One read from one segment. Between the entries there may be others that they have replaced."""
+        """Reads once, from one segment. Between the entries there may be others that they have replaced."""
         begin = first - self._floor - 1
         ordinal = self._places[begin] >> _POSITION_BITS
         start = self._places[begin]

@@ -1,4 +1,4 @@
-"""Those who wait for an outcome: every one of them ends, by the outcome, by its deadline, or by the node's end."""
+"""Those who wait for an outcome. Every wait ends: by the outcome, by its deadline, or by the end of the node."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from chronik.raft.entries import Entry
 from chronik.raft.events import Accepted, ReadConfirmed, Refusal, Refused
 
 WAITING_MAX: Final = 50_000
-"""Proposals and reads under way. Beyond it the cluster does not keep up, and waiting longer helps nobody."""
+"""Proposals and reads under way. With more of them the cluster does not keep up, and waiting longer helps nobody."""
 
 DEADLINE_GRAIN_SECONDS: Final = 0.1
-"""Deadlines are looked at so often, all of a grain together: a timer for each would cost more than the proposal."""
+"""How often deadlines are looked at, all of a grain together: a timer for each would cost more than the proposal."""
 
 
 class Kind(Enum):
@@ -48,7 +48,7 @@ class Waiters:
     """Accepted ones by the index of their entry. More than one: a leader that lost its term, and was elected
     again, may have put another entry in the same place, and which of them stays is not known yet."""
     _to_be_written: dict[int, Waiter] = field(default_factory=dict)
-    """By context."""
+    """Those that wait for the disk, by context."""
     _by_grain: dict[int, set[Waiter]] = field(default_factory=dict)
     _grain_checked: int = 0
 
@@ -88,7 +88,7 @@ class Waiters:
                 self._by_index.setdefault(waiter.index, []).append(waiter)
 
     def written(self, index: int, term_at: Callable[[int], int | None]) -> None:
-        """Everything up to `index` is on disk."""
+        """Ends those who wait for the disk: everything up to `index` is on it."""
         if not self._to_be_written:
             return
         done = [waiter for waiter in self._to_be_written.values() if waiter.index <= index]
@@ -109,7 +109,7 @@ class Waiters:
                     self._fail(waiter, ProposalLost(f"entry {entry.index} is of term {entry.term}"))
 
     def restored(self, index: int) -> None:
-        """A snapshot has jumped over these entries: what stood there is not told."""
+        """Ends those whose entries a snapshot has jumped over: nobody can tell what stood there."""
         for passed in [each for each in self._by_index if each <= index]:
             for waiter in self._by_index.pop(passed):
                 self._fail(waiter, OutcomeUnknown("a snapshot took the place of the log"))
@@ -144,7 +144,7 @@ class Waiters:
         self._open.pop(waiter.context, None)
         self._to_be_written.pop(waiter.context, None)
         same_place = self._by_index.get(waiter.index, [])
-        if waiter in same_place:  # one that waits for the disk stands elsewhere, though its place may be another's too
+        if waiter in same_place:  # those that wait for the disk are kept elsewhere
             same_place.remove(waiter)
             if not same_place:
                 del self._by_index[waiter.index]
@@ -171,7 +171,7 @@ class AppliedWaiters:
                 answer.set_result(None)
 
     async def wait(self, index: int, timeout: float) -> None:
-        """Raises OutcomeUnknown when it takes longer than `timeout`, ProposalRefused when too many wait."""
+        """Raises OutcomeUnknown when that takes longer than `timeout`, ProposalRefused when too many wait."""
         if index <= self.index:
             return
         if len(self._waiting) >= WAITING_MAX:

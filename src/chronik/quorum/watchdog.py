@@ -1,7 +1,7 @@
 """Notices when something holds the event loop: a loop that stands still answers nobody, and leaders lose their terms.
 
-Two cheap looks: a timer that says how late it comes (whoever held the loop, another process that had our core
-included), and the time that Raft's own work took (by name). No thread, no hook into the loop.
+It measures two things, cheaply: how late a timer comes (whoever held the loop, even another process that had our
+core), and the time that Raft's own work took (by name). It needs no thread and no hook into the loop.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ LOOK_SECONDS: Final = 0.025
 SOMETHING: Final = "something, or a busy machine,"
 
 REPORT_SECONDS: Final = 1.0
-"""At most a line per second, for the longest of them: a busy machine must not be made busier by saying so."""
+"""One line per second at most, for the longest stall: a busy machine must not be made busier by saying so."""
 
 
 class LoopWatchdog:
     def __init__(self) -> None:
         self.longest_seconds = 0.0
-        """Since the start."""
+        """The longest stall since the start."""
         self._timer: asyncio.TimerHandle | None = None
         self._reported_at = float("-inf")
         self._count = 0
@@ -42,7 +42,7 @@ class LoopWatchdog:
             self._timer = None
 
     def ran(self, name: str, seconds: float) -> None:
-        """A piece of work on the loop is done, and took so long."""
+        """Notes how long a piece of work on the loop took."""
         if seconds > HELD_SECONDS_MAX:
             self._note(seconds, name)
 

@@ -1,4 +1,4 @@
-"""What the core wants persisted goes to disk in the log's thread, one write at a time."""
+"""Writes what the core wants persisted to disk, in the log's thread, one write at a time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LogWriter:
         self._writing.add_done_callback(partial(self._ended, write))
 
     async def stop(self) -> None:
-        """What is being written is finished."""
+        """Waits until what is being written is finished."""
         if self._writing is not None:
             await asyncio.gather(self._writing, return_exceptions=True)
 

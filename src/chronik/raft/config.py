@@ -11,20 +11,19 @@ class RaftConfig(msgspec.Struct, frozen=True, kw_only=True):
     """With ticks of 100 ms: heartbeats every 200 ms, elections after 1.0 to 1.5 s of silence."""
 
     election_ticks: int = 10
-    """The shortest election timeout, and the lease. A second or more in practice: a stalled loop must not move the
-    term."""
+    """The shortest election timeout, and the lease: a second or more in practice, lest a stalled loop move the term."""
     election_spread_ticks: int = 5
-    """Timeouts are spread over so many more ticks, so that rarely two nodes stand at once."""
+    """Timeouts are spread at random over this many more ticks, so that two nodes rarely stand at once."""
     heartbeat_ticks: int = 2
 
     entry_bytes_max: int = 16 * 1024 * 1024
-    """The largest command of the metadata is as large."""
+    """As large as the largest command of the metadata."""
     append_bytes_max: int = 1024 * 1024
     """Entries per message, unless one alone is larger: long enough to be efficient, and short enough not to hold up
-    the heartbeats that queue behind it."""
+    the heartbeats that queue after it."""
     inflight_messages_max: int = 64
     inflight_bytes_max: int = 4 * 1024 * 1024
-    """Sent to one peer and not answered yet: what a silent peer may cost in queues."""
+    """What was sent to one peer and is not answered yet: the most that a silent peer may cost in queues."""
     uncommitted_bytes_max: int = 64 * 1024 * 1024
     """Proposals that wait for a majority, or for our own disk. Beyond this they are refused: without a majority the
     log would grow for as long as clients retry."""
@@ -32,13 +31,13 @@ class RaftConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Entries handed out to be applied at a time, unless one alone is larger."""
     snapshot_chunk_bytes: int = 1024 * 1024
     snapshot_retry_ticks: int = 10
-    """A piece of a snapshot without an answer for so long is sent again."""
+    """A piece of a snapshot that is not answered for this long is sent again."""
     promotion_lag_max_entries: int = 1000
-    """What a learner may lag behind and still be made a voter: a fraction of a second of a busy log."""
+    """How far a learner may lag behind and still be made a voter: a fraction of a second of a busy log."""
     reads_pending_max: int = 10_000
     forwarded_read_ticks: int = 30
-    """A follower's question without an answer for so long is given up: as long as a broker's session, and longer than
-    the way to the leader and back over the slowest line that a broker may stay online on."""
+    """A follower gives up a question that is not answered for this long: as long as a broker's session, and longer than
+    the way to the leader and back over the slowest line on which a broker may stay online."""
 
     def check(self) -> None:
         """Raises ConfigError."""

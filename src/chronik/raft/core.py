@@ -42,7 +42,7 @@ class RaftCore:
         self.config: Final = config
         self.random: Final = randomness
 
-        # What is on disk, or will be with the next persist.
+        # What is on disk, or will be with the next persist:
         self.log: Final = LogView(storage, recovered)
         self.snapshot = recovered.snapshot
         first_membership = recovered.snapshot.membership if recovered.snapshot.index else bootstrap
@@ -53,21 +53,21 @@ class RaftCore:
         self.restore_after: int | None = None
         """The sequence after which the state machine may load the snapshot that has taken the place of the log."""
 
-        # Everybody's.
+        # In every role:
         self.career: Final = Career(node_id)
         self.leader = NOBODY
         self.elapsed_ticks = self.election_timeout_ticks = 0
         self.is_disowned = False
-        """Somebody meant another disk when it spoke to this node: it has been here before, and has forgotten. Until a
+        """A peer has addressed this node on another disk: it was a member before, and has forgotten it. Until a
         membership names the present disk, it must not pass for a fresh node that helps to found a cluster."""
         self.incoming: IncomingSnapshot | None = None
         self.forwarded: Final = ForwardedReads(randomness.getrandbits(62))
 
-        # A candidate's.
+        # As a candidate:
         self.votes: dict[int, bool] = {}
         self.directories_seen: dict[int, bytes] = {node_id: directory_id}
 
-        # A leader's.
+        # As a leader:
         self.peers: dict[int, Progress] = {}
         self.heartbeat_elapsed_ticks = self.quorum_elapsed_ticks = self.transfer_elapsed_ticks = 0
         self.reads: Final = ReadQueue()
@@ -76,7 +76,7 @@ class RaftCore:
         """(last index, bytes) of each proposal, oldest first."""
         self.uncommitted_bytes = 0
 
-        # What the next Ready will hold.
+        # What the next Ready will hold:
         self.outbox: list[AnyMessage] = []
         self.outcomes: list[Accepted | Refused | ReadConfirmed] = []
         self.chunks_wanted: list[SnapshotChunkWanted] = []
@@ -183,8 +183,8 @@ class RaftCore:
     # ---------------------------------------------------------------------------------------------------- membership
 
     def adopt_membership(self, next_index: int | None = None) -> None:
-        """Called after every change of the membership in force. A peer on another disk is another peer: nothing that is
-        known about the old one holds for it. New peers are tried with `next_index` first."""
+        """Is called after every change of the membership in force. A peer on another disk is another peer: nothing that
+        is known about the old one holds for it. New peers are tried with `next_index` first."""
         own = self.membership.get(self.node_id)
         if own is not None and own.directory_id == self.directory_id:
             self.is_disowned = False
@@ -205,7 +205,7 @@ class RaftCore:
     # --------------------------------------------------------------------------------------------------------- the log
 
     def append_to_log(self, entries: list[Entry] | tuple[Entry, ...]) -> None:
-        """Memberships are in force from here on, or not any more if a conflict takes them back."""
+        """Appends; memberships among the entries are in force at once, and those that a conflict removes no longer."""
         is_changed = self.memberships.truncate_from(entries[0].index)
         self.log.append(entries)
         for entry in entries:
@@ -218,7 +218,7 @@ class RaftCore:
     def commit_through(self, index: int) -> None:
         if index <= self.commit:
             return
-        invariant(index <= self.log.last_index, f"commit {index} is behind the end {self.log.last_index}")
+        invariant(index <= self.log.last_index, f"commit {index} is beyond the end {self.log.last_index}")
         self.commit = index
         while self.uncommitted and self.uncommitted[0][0] <= index:
             self.uncommitted_bytes -= self.uncommitted.popleft()[1]

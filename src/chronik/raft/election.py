@@ -23,9 +23,9 @@ def tick(core: RaftCore) -> None:
 
 
 def on_peer_gone(core: RaftCore, event: PeerGone) -> None:
-    """If it led, there is no use in waiting out its silence. Only the waiting is cut short: the leader is forgotten, so
-    that candidates are heard here, and this node asks beforehand as ever, which those who still hear the leader deny.
-    The random rest of the timeout stays, or all who notice at once would stand at once."""
+    """If the peer led, there is no use in waiting out its silence. Only the waiting is cut short: the leader is
+    forgotten, so that candidates are heard here, and this node asks beforehand as ever; those who still hear the leader
+    say no. The random rest of the timeout stays, or all who notice at once would stand at once."""
     if core.leader == event.peer and core.role is Role.FOLLOWER:
         core.become_follower(NOBODY, "the leader is gone")
         core.election_timeout_ticks -= core.config.election_ticks
@@ -54,7 +54,7 @@ def campaign(core: RaftCore, is_hand_over: bool) -> None:
 
 
 def ask_beforehand(core: RaftCore) -> None:
-    """Promises nothing and moves no term; so its own answer needs no disk."""
+    """Asks who would vote for this node. That promises nothing and moves no term, so its own answer needs no disk."""
     core.take_step(Role.PRE_CANDIDATE, "no word from a leader")
     core.votes = {core.node_id: True}
     request_votes(core, is_pre_vote=True, is_hand_over=False)
@@ -62,8 +62,8 @@ def ask_beforehand(core: RaftCore) -> None:
 
 
 def stand(core: RaftCore, is_hand_over: bool) -> None:
-    """Votes for itself by entering the term with that vote. The requests leave, and its own vote counts, once both
-    are durable: after a crash it must not vote for somebody else in this term."""
+    """Enters the next term with a vote for itself. The requests leave, and its own vote counts, once both are durable:
+    after a crash it must not vote for somebody else in this term."""
     core.enter_term(core.term + 1, vote=core.node_id)
     core.take_step(Role.CANDIDATE, "the leader hands over" if is_hand_over else "a majority would vote for it")
     core.votes = {}
@@ -86,7 +86,7 @@ def request_votes(core: RaftCore, is_pre_vote: bool, is_hand_over: bool) -> None
 
 
 def on_vote_request(core: RaftCore, message: VoteRequest) -> None:
-    """Answered whether or not the membership knows the sender, and whether or not we are a voter in it: an entry that
+    """Answers whether or not the membership knows the sender, and whether or not we are a voter in it: an entry that
     says so may not have reached us (§6). The candidate counts by its own membership."""
     is_granted = (
         not core.is_disowned
@@ -117,7 +117,7 @@ def on_vote_ack(core: RaftCore, message: VoteAck) -> None:
 
 
 def count_own_vote(core: RaftCore) -> None:
-    """Called when something has become durable."""
+    """Is called when something has become durable."""
     known = core.writes.durable_hard_state
     if core.role is Role.CANDIDATE and rules.vote_counts_for_itself(known.term, known.vote, core.term, core.node_id):
         core.votes[core.node_id] = True

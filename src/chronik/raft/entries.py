@@ -11,7 +11,7 @@ import msgspec
 from chronik.raft.membership import NOBODY, Membership
 
 ENTRY_OVERHEAD_BYTES: Final = 32
-"""Index, term, kind and framing on the wire and on disk: counted, so that empty entries are not free."""
+"""What index, term, kind and framing take, on the wire and on disk: they count, so that empty entries are not free."""
 
 
 class EntryKind(IntEnum):
@@ -35,7 +35,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
 
 
 class HardState(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """Term and vote are promises: durable before anybody hears of them. `commit` only saves work after a restart; it
+    """Term and vote are promises, durable before anybody hears of them. `commit` only saves work after a restart; it
     is never ahead of the entries on the same disk, so a log that ends before it has lost what was synced."""
 
     term: int = 0
@@ -57,15 +57,15 @@ class Storage(Protocol):
     """The durable entries, as far as the core has been told by `Persisted` that they are durable."""
 
     def entries(self, first: int, end: int, bytes_max: int) -> Sequence[Entry]:
-        """Entries `first` to `end - 1`, cut off when they exceed `bytes_max`, but at least one.
+        """Returns entries `first` to `end - 1`, fewer if they exceed `bytes_max`, but at least one.
 
-        Called from `handle`, so it must not wait: the driver keeps the tail of the log, which is what is asked for
-        nearly always, in a bounded cache.
+        It is called from `handle`, so it must not wait: the driver keeps the tail of the log, which is nearly always
+        what is read, in a bounded cache.
         """
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """What was found on disk. The log holds `first_index` to `last_index`; both ends may be 'nothing there'.
+    """What was found on disk. The log holds the entries after `floor_index`, up to `last_index`: perhaps none.
 
     Storage resolves what a crash in the middle of an install left behind: a log that does not hold the snapshot's own
     (index, term) is older than the snapshot or in conflict with it, and is discarded as a whole.

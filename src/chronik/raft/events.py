@@ -28,7 +28,7 @@ class Received(msgspec.Struct, frozen=True):
 
 
 class Campaign(msgspec.Struct, frozen=True):
-    """Do not wait for the election timeout: a cluster of one need not, and tests like to choose."""
+    """Stand for election without waiting for the timeout: a cluster of one need not wait, and tests like to choose."""
 
 
 class Propose(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ class TransferLeadership(msgspec.Struct, frozen=True):
 
 
 class ReadIndex(msgspec.Struct, frozen=True):
-    """From which index on is a read of the local state linearizable? Asked of any node."""
+    """Asks from which index on a read of the local state is linearizable. Any node may be asked."""
 
     context: int
 
@@ -77,7 +77,7 @@ class SnapshotTaken(msgspec.Struct, frozen=True):
 
 
 class SnapshotChunkRead(msgspec.Struct, frozen=True):
-    """The answer to a `SnapshotChunkWanted`; `data` is None when that snapshot is no longer there."""
+    """The answer to a `SnapshotChunkWanted`; `data` is None when that snapshot no longer exists."""
 
     peer: int
     index: int
@@ -136,7 +136,7 @@ class Refusal(StrEnum):
 
 class Accepted(msgspec.Struct, frozen=True):
     """The proposal stands in the leader's log from `first_index` on. That is no commit: if the term moves before it is
-    applied, its outcome is unknown. For a transfer: it is under way."""
+    applied, its outcome is unknown. A transfer of leadership that is accepted is under way."""
 
     context: int
     term: int
@@ -144,7 +144,7 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """It was not done, and will not be. `leader` is whom to ask instead, as far as known."""
+    """The request was not carried out, and will not be. `leader` is the node to ask instead, or NOBODY."""
 
     context: int
     refusal: Refusal
@@ -159,7 +159,7 @@ class ReadConfirmed(msgspec.Struct, frozen=True):
 
 
 class StoreChunk(msgspec.Struct, frozen=True):
-    """A piece of an incoming snapshot. A piece at offset 0 begins anew: what was stored of any other goes."""
+    """A piece of an incoming snapshot. A piece at offset 0 begins anew: what was stored before it is dropped."""
 
     snapshot: SnapshotMetadata
     offset: int
@@ -167,20 +167,20 @@ class StoreChunk(msgspec.Struct, frozen=True):
 
 
 class Persist(msgspec.Struct, frozen=True):
-    """To be made durable in the order of the fields, then reported with `Persisted(sequence)`.
+    """What must be made durable, in the order of the fields, and then reported with `Persisted(sequence)`.
 
-    A crash may leave any prefix of it, and an `entries` of which only the first were written.
+    A crash may leave any prefix of it, with only the first of its `entries` written.
     """
 
     sequence: int
     chunks: tuple[StoreChunk, ...] = ()
     install: SnapshotMetadata | None = None
-    """The snapshot just received is complete: it becomes the snapshot of this node, and the whole log goes."""
+    """The snapshot just received is complete: it becomes this node's snapshot, and the whole log is dropped."""
     entries: tuple[Entry, ...] = ()
-    """They replace whatever the log holds from the index of the first of them on."""
+    """They replace whatever the log holds from the index of the first entry on."""
     hard_state: HardState | None = None
     compact_through: int = 0
-    """The log up to here may go, when convenient."""
+    """The log up to this index may be removed, when convenient."""
 
 
 class SnapshotChunkWanted(msgspec.Struct, frozen=True):
@@ -201,12 +201,12 @@ class Ready:
     persist: Persist | None = None
     messages: list[AnyMessage] = field(default_factory=list)
     restore: SnapshotMetadata | None = None
-    """To be loaded by the state machine before it applies anything else."""
+    """The state machine must load it before it applies anything else."""
     committed: Sequence[Entry] = ()
     outcomes: list[Accepted | Refused | ReadConfirmed] = field(default_factory=list)
     """One for each Propose, ChangeMembership, TransferLeadership and ReadIndex, in this or a later Ready."""
     chunks_wanted: list[SnapshotChunkWanted] = field(default_factory=list)
     status: Status | None = None
-    """When it has changed."""
+    """Set when it has changed."""
     steps: list[Step] = field(default_factory=list)
-    """For logs and metrics."""
+    """Shown in logs and metrics."""

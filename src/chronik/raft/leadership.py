@@ -33,7 +33,7 @@ def begin(core: RaftCore) -> None:
 
 
 def _founding_membership(core: RaftCore) -> Membership | None:
-    """The first leader of all holds those who elected it to their disks, with the first entry of the log.
+    """The very first leader binds those who elected it to their disks, with the first entry of the log.
 
     That only narrows down who counts, so it needs none of the care of a change: a majority of those bound is a
     majority of those configured.
@@ -73,8 +73,8 @@ def tick(core: RaftCore) -> None:
 
 
 def _hears_from_quorum(core: RaftCore) -> bool:
-    """Check-quorum: a leader that reaches no majority must stop looking like one, for clients wait for it, and its
-    followers' leases protect it."""
+    """Check-quorum: a leader that reaches no majority must step down, for clients wait for it, and its followers'
+    leases protect it."""
     active = [node_id for node_id, peer in core.peers.items() if peer.is_recently_active]
     for peer in core.peers.values():
         peer.is_recently_active = False
@@ -82,7 +82,7 @@ def _hears_from_quorum(core: RaftCore) -> bool:
 
 
 def broadcast_heartbeat(core: RaftCore) -> None:
-    """It goes to learners too, who must know who leads, and carries the current round of reads."""
+    """Sends a heartbeat to all, learners too, who must know who leads; it carries the current round of reads."""
     core.heartbeat_elapsed_ticks = 0
     for node_id, peer in core.peers.items():
         commit = rules.heartbeat_commit(core.commit, peer.match)
@@ -137,8 +137,8 @@ def _change(core: RaftCore, change: Change) -> bool:
 
 
 def step_down_if_removed(core: RaftCore) -> None:
-    """Thesis §4.2.2: it leads until its removal is committed, without counting itself, for until then the cluster may
-    have no other leader that could commit it. Called after the others were sent the news."""
+    """Thesis §4.2.2: a removed leader leads until its removal is committed, without counting itself, for until then the
+    cluster may have no other leader that could commit it. This is called after the others were sent the news."""
     is_seated = core.counts(core.node_id, core.directory_id)
     if not is_seated and core.memberships.index <= core.commit:
         core.become_follower(NOBODY, "removed")

@@ -1,4 +1,4 @@
-"""The log as the core sees it: a durable part that storage holds, and behind it a part that is not durable yet.
+"""The log as the core sees it: a durable part that storage holds, followed by a part that is not durable yet.
 
     floor | ---- durable, in storage ---- | -- unstable, in memory -- |
           first_index        durable_index                    last_index
@@ -17,7 +17,7 @@ from chronik.errors import invariant
 from chronik.raft.entries import Entry, Recovered, SnapshotMetadata, Storage
 
 RECOVERY_BYTES = 4 * 1024 * 1024
-"""How much is read at a time while the log is gone through once at start."""
+"""How much is read at a time while the whole log is read once, at the start."""
 
 
 class LogView:
@@ -30,11 +30,11 @@ class LogView:
         self._unstable: list[Entry] = []
         self._unstable_from = recovered.last_index + 1
         self._handed_out_through = recovered.last_index
-        """What of the unstable part is in the outstanding `Persist`; lowered when a conflict overtakes it."""
+        """How much of the unstable part is in the outstanding `Persist`; lowered when a conflict overtakes it."""
         self.unstable_bytes = 0
 
     def recover(self) -> Iterator[Entry]:
-        """Goes once through the durable entries, to learn their terms; the caller looks for memberships."""
+        """Yields all durable entries, and learns their terms; the caller looks for memberships among them."""
         index = self._floor + 1
         while index <= self.durable_index:
             batch = self._storage.entries(index, self.durable_index + 1, RECOVERY_BYTES)
@@ -73,14 +73,14 @@ class LogView:
         return self.last_index > self._handed_out_through
 
     def term(self, index: int) -> int | None:
-        """None before the floor and behind the end: nothing is known there."""
+        """Returns None before the floor and after the end, where nothing is known."""
         if not self._floor <= index <= self.last_index:
             return None
         return self._runs[bisect_right(self._runs, index, key=_first) - 1][1]
 
     def last_index_not_above(self, index: int, term: int) -> int:
-        """The last index up to `index` whose term is at most `term`, for skipping what cannot be common to two logs;
-        the floor at least."""
+        """Returns the last index up to `index` whose term is at most `term`, but at least the floor: what lies between
+        cannot be common to two logs, and is skipped."""
         end = min(index, self.last_index)
         for first, run_term in reversed(self._runs):
             if first > end:
@@ -91,7 +91,7 @@ class LogView:
         return self._floor
 
     def entries(self, first: int, end: int, bytes_max: int) -> Sequence[Entry]:
-        """Entries `first` to `end - 1`, cut off when they exceed `bytes_max`, but at least one if there is any."""
+        """Returns entries `first` to `end - 1`, fewer if they exceed `bytes_max`, but at least one if there is any."""
         invariant(self._floor < first and end <= self.last_index + 1, f"no entries from {first} to {end}")
         if first >= end:
             return ()
@@ -106,9 +106,9 @@ class LogView:
     # ---------------------------------------------------------------------------------------------------- changing
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Adds them behind the end, or over a conflict: then all that stood from the first of them on is taken back."""
+        """Adds the entries at the end, or over a conflict: then all that stood from the first of them on is removed."""
         first = entries[0].index
-        invariant(self._floor < first <= self.last_index + 1, f"entry {first} leaves a gap behind {self.last_index}")
+        invariant(self._floor < first <= self.last_index + 1, f"entry {first} leaves a gap after {self.last_index}")
         if first <= self.last_index:
             self._truncate_from(first)
         for entry in entries:
@@ -123,7 +123,7 @@ class LogView:
         return tuple(self._unstable[begin:])
 
     def persisted(self) -> None:
-        """What was handed out is durable, except for what a conflict has replaced since."""
+        """Notes that what was handed out is durable, except for what a conflict has replaced since."""
         count = self._handed_out_through + 1 - self._unstable_from
         invariant(0 <= count <= len(self._unstable), "more is persisted than was handed out")
         self.unstable_bytes -= sum(entry.size_bytes for entry in self._unstable[:count])
@@ -140,7 +140,7 @@ class LogView:
         self._floor = index
 
     def install(self, snapshot: SnapshotMetadata) -> None:
-        """The snapshot takes the place of the whole log."""
+        """Replaces the whole log by the snapshot."""
         self._floor = snapshot.index
         self._runs = [(snapshot.index, snapshot.term)]
         self._unstable.clear()

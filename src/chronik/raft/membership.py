@@ -28,7 +28,7 @@ UNBOUND: Final = ZERO_ID
 """The directory of a member that the cluster was configured with but has never heard from.
 
 `[[peers]]` names node ids only: the first leader writes down the directories of those who elected it, and of the others
-when they first speak. In a membership out of the log an unbound voter counts in no quorum: it has promised nothing."""
+when they first speak. In a membership from the log an unbound voter counts in no quorum: it has promised nothing."""
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -61,14 +61,14 @@ class Membership(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
 
 
 class AddLearner(msgspec.Struct, frozen=True, tag=1, array_like=True):
-    """A new node, or a known one on a new disk: the latter loses its vote in the same step."""
+    """Adds a new node, or a known one on a new disk, which loses its vote in the same step."""
 
     node_id: int
     directory_id: bytes
 
 
 class PromoteLearner(msgspec.Struct, frozen=True, tag=2, array_like=True):
-    """There is no other way to become a voter: one that starts with an empty log would hold up every commit."""
+    """The only way to become a voter: a voter that started with an empty log would hold up every commit."""
 
     node_id: int
 
@@ -78,7 +78,7 @@ class RemoveNode(msgspec.Struct, frozen=True, tag=3, array_like=True):
 
 
 class BindDirectory(msgspec.Struct, frozen=True, tag=4, array_like=True):
-    """The core's own: an unbound member has spoken for the first time, and is held to its directory from now on."""
+    """Made by the core itself: an unbound member has spoken for the first time, and is bound to its directory."""
 
     node_id: int
     directory_id: bytes
@@ -88,7 +88,7 @@ Change = AddLearner | PromoteLearner | RemoveNode | BindDirectory
 
 
 def changed(membership: Membership, change: Change) -> Membership | None:
-    """The membership after the change, or None when the change makes no sense in this one."""
+    """Returns the membership after the change, or None when the change makes no sense in this one."""
     known = membership.get(change.node_id)
     match change:
         case AddLearner(node_id, directory_id):
@@ -119,9 +119,9 @@ def _can_commit(membership: Membership) -> bool:
 
 
 class MembershipHistory:
-    """The memberships of the log, oldest first: that of the snapshot, then one per membership entry behind it.
+    """The memberships of the log, oldest first: that of the snapshot, then one per membership entry after it.
 
-    Kept whole between snapshots (changes are rare), because a conflict may take the newest back, and because a snapshot
+    All are kept between snapshots (changes are rare), because a conflict may take the newest back, and a snapshot
     taken now is of an earlier index than the newest entry.
     """
 
@@ -143,13 +143,13 @@ class MembershipHistory:
         return self._known[-2 if len(self._known) > 1 else -1][1]
 
     def at(self, index: int) -> Membership:
-        """The membership after the entry at `index`: it belongs into a snapshot of that index."""
+        """The membership after the entry at `index`: it belongs in a snapshot of that index."""
         found = [membership for since, membership in self._known if since <= index]
         invariant(bool(found), f"the membership at {index} is compacted away")
         return found[-1]
 
     def append(self, index: int, membership: Membership) -> None:
-        invariant(index > self.index, f"membership {index} behind {self.index}")
+        invariant(index > self.index, f"membership {index} does not follow {self.index}")
         self._known.append((index, membership))
 
     def truncate_from(self, index: int) -> bool:
@@ -160,12 +160,12 @@ class MembershipHistory:
         return len(self._known) < before
 
     def compact_through(self, index: int) -> None:
-        """Keeps the one in force at `index` and all behind it."""
+        """Keeps the one in force at `index` and all after it."""
         while len(self._known) > 1 and self._known[1][0] <= index:
             self._known.pop(0)
 
     def replace(self, index: int, membership: Membership) -> None:
-        """A snapshot has taken the place of the log."""
+        """Forgets all others: a snapshot has taken the place of the log."""
         self._known = [(index, membership)]
 
 

@@ -1,8 +1,8 @@
 """What nodes say to each other, and its form on the wire: a version byte, then MessagePack `[kind, field, ...]`.
 
 Every message carries its sender's *current* term, a request to vote beforehand too: there is one meaning of `term`,
-and whoever sees a higher one than its own joins it. Kinds are forever; a field may be added only at the end, with a
-default.
+and a node that sees a higher one than its own joins it. Kinds never change; a field may be added only at the end, with
+a default.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Directory = Annotated[bytes, Meta(min_length=16, max_length=16)]
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
-    """Whose word it is, and for whom; see `membership` for why a directory is part of both."""
+    """Who says it, and to whom; see `membership` for why a directory is part of both."""
 
     source: int
     source_directory: Directory
@@ -118,7 +118,7 @@ AnyMessage = (
 )
 
 LEADERS_MESSAGES: Final = (Append, Heartbeat, SnapshotChunk)
-"""Sent by the leader of their term and nobody else: to receive one is to know who leads."""
+"""Only the leader of their term sends these: to receive one is to know who leads."""
 
 PROMISES: Final[dict[type[Message], Promise]] = {
     VoteRequest: Promise.TERM,  # a candidate has voted for itself

@@ -120,14 +120,14 @@ class RaftNode:
         return self._core.memberships.index
 
     def membership_at(self, index: int) -> Membership:
-        """What belongs into a snapshot of `index`, which is applied and not older than the present snapshot."""
+        """Returns what belongs in a snapshot of `index`, which is applied and not older than the present snapshot."""
         return self._core.memberships.at(index)
 
     def term_at(self, index: int) -> int | None:
         return self._core.log.term(index)
 
     def matches(self) -> Mapping[int, int]:
-        """At the leader: how far each other node is known to hold the log."""
+        """How far each other node is known to hold the log; known to the leader only."""
         return {node_id: peer.match for node_id, peer in self._core.peers.items()}
 
 
@@ -174,7 +174,7 @@ def _is_for_us(core: RaftCore, message: AnyMessage) -> bool:
 
 def _answer_stale(core: RaftCore, message: AnyMessage) -> None:
     """Tells a leader or a candidate of an older term of the newer one: a leader that is behind would otherwise be
-    ignored for ever by a node that it cannot vote out."""
+    ignored forever by a node that it cannot vote out."""
     if isinstance(message, LEADERS_MESSAGES):
         core.reply(message, HeartbeatAck, round=0)
     elif isinstance(message, VoteRequest):
@@ -276,7 +276,7 @@ def _next_restore(core: RaftCore) -> SnapshotMetadata | None:
 
 
 def _next_committed(core: RaftCore) -> list[Entry] | tuple[Entry, ...]:
-    """One batch at a time: what is applied slowly waits in the log, not in a queue."""
+    """Hands out one batch at a time: what is applied slowly waits in the log, not in a queue."""
     if core.restore_after is not None or core.applied < core.handed_to_apply:
         return ()
     through = rules.applicable_through(core.commit, core.log.durable_index)

@@ -1,7 +1,7 @@
 """What a leader knows of one peer, and how much it may send there.
 
-- PROBE: where the logs part is not known. One message at a time, until one is accepted.
-- REPLICATE: they agree up to `match`. Messages are sent ahead of the answers, within a window.
+- PROBE: it is not known where the logs diverge. One message at a time, until one is accepted.
+- REPLICATE: the logs agree up to `match`. Messages are sent ahead of the answers, within a window.
 - SNAPSHOT: the peer needs entries that are compacted away. No entries are sent until it has the snapshot.
 
 A peer that does not answer is sent at most a window of messages, then heartbeats only, and costs no memory however
@@ -82,7 +82,7 @@ class Progress:
             self._window_bytes += size_bytes
 
     def accepted(self, index: int) -> bool:
-        """The peer holds everything up to `index`. Returns whether that is news."""
+        """Notes that the peer holds everything up to `index`. Returns whether that is news."""
         is_news = index > self.match
         self.match = max(self.match, index)
         self.next = max(self.next, self.match + 1)
@@ -93,7 +93,7 @@ class Progress:
         return is_news
 
     def rejected(self, index: int, next_index: int) -> bool:
-        """The peer does not hold `index`. Returns False for an old rejection that arrives late."""
+        """Notes that the peer does not hold `index`. Returns False for an old rejection that arrives late."""
         if index <= self.match or self.mode is Mode.SNAPSHOT:
             return False
         if self.mode is Mode.REPLICATE:
@@ -106,7 +106,7 @@ class Progress:
         return True
 
     def probe(self) -> None:
-        """What is in flight may be lost: begin again from what is known."""
+        """Begins again from what is known: what is in flight may be lost."""
         self._enter(Mode.PROBE)
         self.next = self.match + 1
 
@@ -120,8 +120,8 @@ class Progress:
         self.probe()
 
     def answered_heartbeat(self, last_index: int) -> None:
-        """The peer is there. If a message was lost, no answer to it will ever come: let one more go out, by whose
-        rejection we learn of the loss."""
+        """The peer is alive. If a message was lost, no answer to it will ever come: one more may go out, and its
+        rejection will tell of the loss."""
         self._is_probe_out = False
         self.is_check_due = self.match < last_index
         if self.mode is Mode.REPLICATE and self.is_paused:

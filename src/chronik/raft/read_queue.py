@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 ROUNDS_MAX: Final = 64
-"""Under way at once: one a tick, for longer than anybody waits. Beyond it reads gather until one is answered."""
+"""Rounds under way at once: one a tick, for longer than anybody waits. Beyond it reads gather until one is answered."""
 
 
 class Read(NamedTuple):
     node_id: int
-    """Who asked: this node, or a follower that forwarded it."""
+    """The node that asked: this one, or a follower that forwarded the read."""
     request: int
-    """Its context here, or the follower's number for it."""
+    """The context of our own read, or the follower's number for its read."""
 
 
 class Round(NamedTuple):
@@ -63,12 +63,12 @@ class ReadQueue:
         self._gathering = []
 
     def confirm(self, is_confirmed: Callable[[int], bool]) -> Iterator[Round]:
-        """Takes out confirmed rounds, oldest first: whoever has answered a round has answered all before it."""
+        """Takes out confirmed rounds, oldest first: a peer that has answered a round has answered all before it."""
         while self._under_way and is_confirmed(self._under_way[0].number):
             yield self._under_way.popleft()
 
     def drain(self) -> list[Read]:
-        """Takes out all that wait; the round counter goes on, so that an old answer never confirms a new round."""
+        """Takes out all waiting reads; the round counter goes on, so that an old answer never confirms a new round."""
         drained = [read for each in self._under_way for read in each.reads] + self._gathering
         self._under_way.clear()
         self._gathering = []
@@ -105,7 +105,7 @@ class ForwardedReads:
         self._gathering.append(context)
 
     def ask(self, ticks_max: int) -> int:
-        """Returns the number of a request for all that have gathered; it is given up after so many ticks."""
+        """Returns the number of a request for all gathered reads; it is given up after `ticks_max`."""
         self.request += 1
         self._is_due = False
         self._asked[self.request] = _Asked(self._gathering, ticks_max)
@@ -113,7 +113,7 @@ class ForwardedReads:
         return self.request
 
     def answered(self, request: int) -> list[int]:
-        """Returns the contexts of that request; none if it is not under way."""
+        """Returns the contexts of that request, or none if it is not under way."""
         asked = self._asked.pop(request, None)
         return asked.contexts if asked is not None else []
 

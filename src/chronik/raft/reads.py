@@ -29,7 +29,7 @@ def ask(core: RaftCore, event: ReadIndex) -> None:
 
 
 def send_pending(core: RaftCore) -> None:
-    """Called once per `handle`: reads that came together share a round."""
+    """Is called once per `handle`: reads that came together share a round."""
     if core.role is Role.LEADER:
         _confirm(core)
         _begin_round(core)
@@ -47,11 +47,11 @@ def _begin_round(core: RaftCore) -> None:
 
 
 def _confirm(core: RaftCore) -> None:
-    """Looks at who has answered after every event, not only after an answer: when the voters that are missing are
+    """Counts who has answered after every event, not only after an answer: when the voters that are missing are
     removed, those who have answered are a majority, and no further answer may ever come to say so.
 
-    The majority is one of the membership in force now. It shares a voter with every majority of the one in which the
-    round was begun, or a change in between was committed, which itself shows that nobody else led."""
+    The majority is one of the membership in force now. It shares a voter with every majority of the membership in which
+    the round was begun, or a change in between was committed, which itself shows that nobody else led."""
     if not core.reads.is_under_way:
         return
     for confirmed in core.reads.confirm(lambda number: _is_confirmed(core, number)):
@@ -72,7 +72,7 @@ def _is_confirmed(core: RaftCore, number: int) -> bool:
 
 
 def tick(core: RaftCore) -> None:
-    """An answer that does not come is given up, so that every read ends."""
+    """Gives up answers that do not come, so that every read ends."""
     if core.role is Role.LEADER:
         core.reads.tick()
     else:
@@ -80,7 +80,7 @@ def tick(core: RaftCore) -> None:
 
 
 def on_leader_unreachable(core: RaftCore) -> None:
-    """Neither the questions nor the answers under way will arrive."""
+    """Gives up all reads under way: neither the questions nor the answers will arrive."""
     _give_up(core, core.forwarded.drain())
 
 

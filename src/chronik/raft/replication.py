@@ -1,5 +1,5 @@
-"""Entries from the leader to everybody: proposing, sending ahead within a window, finding where logs part, taking, and
-counting who holds what."""
+"""Entries from the leader to everybody: proposing, sending ahead within a window, finding where logs diverge, taking
+entries in, and counting who holds what."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _is_too_large(core: RaftCore, event: Propose) -> bool:
 
 
 def send_pending(core: RaftCore) -> None:
-    """Called once per `handle`: what several events brought travels in one message."""
+    """Is called once per `handle`: what several events brought travels in one message."""
     for node_id, peer in core.peers.items():
         while _send_append(core, node_id, peer):
             pass  # bounded by the peer's window
@@ -113,7 +113,7 @@ def on_heartbeat_ack(core: RaftCore, message: HeartbeatAck) -> None:
 
 
 def on_peer_unreachable(core: RaftCore, node_id: int) -> None:
-    """Sending ahead to a peer that does not listen only fills queues."""
+    """Stops sending ahead to a peer that does not listen: that only fills queues."""
     peer = core.peers.get(node_id)
     if peer is not None and peer.mode is Mode.REPLICATE:
         peer.probe()
@@ -142,8 +142,8 @@ def on_append(core: RaftCore, message: Append) -> None:
 
 
 def _reject(core: RaftCore, message: Append) -> None:
-    """Names the last entry that may be common to both logs: ours with a term above the leader's previous one cannot
-    be, because terms never fall along a log."""
+    """Names the last entry that may be common to both logs: our entries with a term above the leader's previous one
+    cannot be, because terms never fall along a log."""
     hint_index = core.log.last_index_not_above(message.previous_index, message.previous_term)
     core.reply(
         message,

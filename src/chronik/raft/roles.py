@@ -1,6 +1,6 @@
 """The roles of a node and every legal step between them; the diagram in docs/cluster.md is drawn from this table.
 
-Being a learner is not a role: it stands in the membership, and a learner is a follower that never campaigns.
+Being a learner is not a role: the membership says who is one, and a learner is a follower that never campaigns.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TRANSITIONS: Final[Mapping[tuple[Role, Role], str]] = MappingProxyType(
 """A candidate whose time is up becomes a follower first and asks anew: it must not raise the term without asking."""
 
 HISTORY_LENGTH_MAX: Final = 32
-"""So many steps are kept, for the history that an illegal one is reported with."""
+"""How many steps are kept, for the history that an illegal one is reported with."""
 
 
 class Step(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
 """Snapshots between nodes: piece by piece, the next one when the last one is on the receiver's disk.
 
-Which snapshot is meant stands in every piece: index, term, membership, size and checksum. A receiver that holds the
-first pieces of the same one goes on from there, also when another leader sends it.
+Every piece says which snapshot it is of: index, term, membership, size and checksum. A receiver that holds the first
+pieces of the same one goes on from there, also when another leader sends it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def on_snapshot_ack(core: RaftCore, message: SnapshotAck) -> None:
 
 
 def tick(core: RaftCore) -> None:
-    """A lost piece, or a lost answer, is made good for by sending the piece again."""
+    """Sends a piece again when it, or the answer to it, is lost."""
     for node_id, peer in core.peers.items():
         transfer = peer.transfer
         if transfer is None or transfer.is_reading:
@@ -93,7 +93,7 @@ def on_chunk(core: RaftCore, message: SnapshotChunk) -> None:
 
 
 def _is_needed(core: RaftCore, snapshot: SnapshotMetadata) -> bool:
-    """It is not when the log has got there by itself: then the node only learns that this much is committed."""
+    """Returns False when the log has got there by itself: then the node only learns that this much is committed."""
     return rules.is_snapshot_needed(snapshot.index, core.commit, core.log.term(snapshot.index), snapshot.term)
 
 
@@ -128,8 +128,8 @@ def on_snapshot_taken(core: RaftCore, event: SnapshotTaken) -> None:
     """The log is compacted whatever the peers do: one that needs what is compacted away gets the snapshot."""
     if event.snapshot.index <= core.snapshot.index:
         return  # a received one has overtaken it
-    invariant(event.snapshot.index <= core.applied, "a snapshot of what is not applied")
-    invariant(event.compact_through <= event.snapshot.index, "entries behind the snapshot must stay")
+    invariant(event.snapshot.index <= core.applied, "the snapshot is of entries that are not applied")
+    invariant(event.compact_through <= event.snapshot.index, "entries after the snapshot must stay")
     core.snapshot = event.snapshot
     core.memberships.compact_through(event.snapshot.index)
     if event.compact_through > core.log.floor_index:

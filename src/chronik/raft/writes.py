@@ -20,7 +20,7 @@ from chronik.raft.messages import AnyMessage
 from chronik.raft.rules import Promise
 
 HELD_MESSAGES_MAX: Final = 1024
-"""Answers that wait for a disk that has stopped; the oldest go, as messages may be lost anyway."""
+"""Answers that may wait for a slow disk. Beyond it the oldest are dropped: messages may be lost anyway."""
 
 
 class IncomingSnapshot:
@@ -42,13 +42,13 @@ class IncomingSnapshot:
 
 
 class Writes:
-    """Term and vote are handed in: they change in one place only, `RaftCore`."""
+    """The writes of one node. Term and vote are handed in: they change in one place only, `RaftCore`."""
 
     def __init__(self, log: LogView, hard_state: HardState) -> None:
         self._log = log
         self._outstanding: Persist | None = None
         self._held: list[tuple[int, AnyMessage]] = []
-        """(sequence of the write that makes it true, message)"""
+        """Pairs of a message and, before it, the sequence of the write that makes its promise true."""
         self.durable_sequence = 0
         self.durable_hard_state = hard_state
         self.chunks: list[StoreChunk] = []
@@ -70,7 +70,7 @@ class Writes:
         return (self.durable_hard_state.term, self.durable_hard_state.vote) == (term, vote)
 
     def _is_term_pending(self, term: int, vote: int) -> bool:
-        """Whether they are neither durable nor in the outstanding write."""
+        """Whether term and vote are neither durable nor in the outstanding write."""
         known = self.durable_hard_state
         if self._outstanding is not None and self._outstanding.hard_state is not None:
             known = self._outstanding.hard_state
@@ -92,7 +92,7 @@ class Writes:
     # ------------------------------------------------------------------------------------------------------ messages
 
     def hold(self, message: AnyMessage, promise: Promise, term: int, vote: int) -> None:
-        """Keeps it until its promise is durable: with the next write, or the outstanding one if that has it all."""
+        """Keeps it until its promise is durable: with the next write, or with the outstanding one if it has it all."""
         is_term_only = promise is Promise.TERM
         is_in_next = self._is_term_pending(term, vote) if is_term_only else self._is_anything_pending(term, vote)
         self._held.append((self.next_sequence if is_in_next else self._outstanding_sequence, message))

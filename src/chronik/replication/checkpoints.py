@@ -1,7 +1,7 @@
 """High watermarks and log starts, written down for the whole cluster now and then: never once per produce.
 
-A node that has just become the leader knows them at least as of then, and so does whoever asks a node that has none of
-the partition's records.
+A node that has just become the leader knows them at least as of that time, and so does a node that has none of the
+partition's records.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ logger = logging.getLogger("chronik.replication")
 CHECKPOINT_SECONDS: Final = 30.0
 
 CHECKPOINTS_PER_COMMAND_MAX: Final = 1000
-"""Applied in one turn of the loop, and one command at a time: so many changes per node and half minute are sure to be
-few for the metadata log."""
+"""Changes in one command, which is applied in one turn of the loop. A node proposes one command at a time."""
 
 
 class OffsetCheckpoints:

@@ -1,5 +1,5 @@
-"""What a follower asks one leader for next: the partitions that it follows there, and what has changed since it asked
-before. Pure, told the time."""
+"""What a follower asks one leader for next: the partitions that it follows there, and what has changed since it last
+asked. Pure: the caller hands in the time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from chronik.replication.messages import NO_SESSION, FollowerFetch, Key, LeaderA
 from chronik.replication.serving import ANSWER_BYTES_MAX
 
 WAIT_SECONDS_MAX: Final = 0.5
-"""How long a leader with nothing to tell may keep a fetch. Kafka's `replica.fetch.wait.max.ms`."""
+"""How long a leader with nothing to tell may hold a fetch: Kafka's `replica.fetch.wait.max.ms`."""
 
 RETRY_SECONDS_FIRST: Final = 0.02
 RETRY_SECONDS_MAX: Final = 1.0
-"""A partition that went wrong is asked for again after a while: mostly one of the two has not heard of an election."""
+"""A partition that failed is asked for again after a while: mostly one of the two has not heard of an election."""
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class Followed:
     replica: Replica
     leader_epoch: int
     is_asked_for: bool = False
-    """What the leader says of it is meant for an earlier epoch until it has been asked for in this one."""
+    """Whether it was asked for in this epoch; until then what the leader says of it is about an earlier one."""
     failures: int = 0
     rests_until: float = 0.0
     cuts: int = 0
@@ -48,7 +48,7 @@ class FetchPlan:
         return self._session_id
 
     def follow(self, replica: Replica) -> bool:
-        """Whether that is new."""
+        """Returns whether that is new."""
         key = (replica.topic_id, replica.index)
         known = self.followed.get(key)
         if known is not None and known.replica is replica and known.leader_epoch == replica.leader_epoch:
@@ -66,7 +66,7 @@ class FetchPlan:
             self._forgotten[key] = None
 
     def answerable(self, key: Key) -> Followed | None:
-        """A partition that an answer can be about."""
+        """Returns the partition, if an answer can be about it."""
         followed = self.followed.get(key)
         return followed if followed is not None and followed.is_asked_for else None
 
@@ -75,7 +75,7 @@ class FetchPlan:
         return self.followed.get(key) is followed
 
     def changed(self, key: Key) -> None:
-        """The leader is to be told how far this partition is now."""
+        """Notes that the leader has to be told how far this partition is now."""
         followed = self.followed.get(key)
         if followed is not None:
             followed.failures = 0
@@ -83,7 +83,7 @@ class FetchPlan:
             self._changed[key] = None
 
     def failed(self, key: Key, now: float) -> float:
-        """It is asked for again after a rest, whose seconds are returned; longer from time to time."""
+        """Has it asked for again after a rest, whose seconds are returned; each time longer."""
         followed = self.followed[key]
         seconds = min(RETRY_SECONDS_FIRST * 2.0**followed.failures, RETRY_SECONDS_MAX)
         followed.failures = min(followed.failures + 1, 16)
@@ -91,8 +91,8 @@ class FetchPlan:
         return seconds
 
     def cut(self, key: Key, end_offset: int, now: float) -> None:
-        """The log, which had reached `end_offset`, was cut. The leader hears of it at once, but not if that goes on and
-        on: whatever is wrong then, it must not keep both of them from all other partitions."""
+        """Notes that the log, which had reached `end_offset`, was cut. The leader hears of it at once, but not if that
+        goes on and on: whatever is wrong then, it must not keep both of them from all other partitions."""
         followed = self.followed[key]
         followed.cuts = followed.cuts + 1 if end_offset <= followed.cut_at else 0
         followed.cut_at = max(followed.cut_at, end_offset)
@@ -101,7 +101,7 @@ class FetchPlan:
             self.rest(key, now + min(RETRY_SECONDS_FIRST * 2.0 ** min(followed.cuts, 16), RETRY_SECONDS_MAX))
 
     def rest(self, key: Key, until: float) -> None:
-        """Nothing, if another leads it by now: while one log waits for its disk, what is known of others changes."""
+        """Lets the partition rest, if it is still followed: that may change while a log waits for its disk."""
         followed = self.followed.get(key)
         if followed is not None:
             followed.rests_until = until
@@ -109,18 +109,18 @@ class FetchPlan:
             self._resting[key] = None
 
     def unopened(self) -> list[Replica]:
-        """Whose logs have to be opened before they can be asked for."""
+        """Returns the replicas whose logs have to be opened before they can be asked for."""
         replicas = (self.followed[key].replica for key in self._changed)
         return [replica for replica in replicas if replica.opened_log is None]
 
     def incomplete(self) -> list[Replica]:
-        """Whose disks have lost a part of what was synced once: the leader must not take them for logs that have it.
-        And all that have lost something and are still in the ISR: they have to leave it first."""
+        """Returns the replicas whose disks have lost a part of what was once synced, which the leader must not take for
+        whole logs; and all that have lost something and are still in the ISR, which they have to leave first."""
         replicas = (self.followed[key].replica for key in self._changed)
         return [replica for replica in replicas if replica.opened_log is not None and _has_to_be_cut(replica)]
 
     def undurable(self) -> list[Replica]:
-        """What must be made durable before the leader may be told of it: a leader that follows now had more to do."""
+        """Returns what must be made durable before the leader may be told of it: a former leader may have such logs."""
         replicas = (self.followed[key].replica for key in self._changed)
         return [replica for replica in replicas if replica.opened_log is not None and not replica.is_all_durable]
 
@@ -160,12 +160,12 @@ class FetchPlan:
 
     def _patience_seconds(self, now: float) -> float:
         if self._changed:
-            return 0.0  # logs that are still to be opened, or synced
+            return 0.0  # some logs have yet to be opened, or synced
         rests = (self.followed[key].rests_until - now for key in self._resting)
         return max(min(WAIT_SECONDS_MAX, *rests) if self._resting else WAIT_SECONDS_MAX, 0.001)
 
     def answered(self, answer: LeaderAnswer) -> bool:
-        """Whether the session goes on; if not, nothing of the answer counts."""
+        """Returns whether the session goes on; if not, nothing of the answer counts."""
         if answer.session_id == NO_SESSION:
             self.lost()
             return False
@@ -174,7 +174,7 @@ class FetchPlan:
         return True
 
     def lost(self) -> None:
-        """Nobody knows what the leader has heard: everything is said again."""
+        """Begins a new session: nobody knows what the leader has heard, so everything is said again."""
         self._session_id = NO_SESSION
         self._turn = 0
         self._forgotten.clear()
@@ -193,8 +193,8 @@ def _has_to_be_cut(replica: Replica) -> bool:
 
 
 def _place_of(replica: Replica) -> _Place:
-    """Of a lost log, as if it were an empty one: it is made so when the leader turns out to have something. Until then
-    it is known to be lost, should it be elected."""
+    """Treats a lost log as an empty one: it becomes one when the leader turns out to have something. Until then it is
+    known to be lost, should it be elected."""
     log = replica.log
     if log.missing_from is not None:
         return _Place(log.missing_from, NO_EPOCH, log.missing_from)

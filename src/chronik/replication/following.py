@@ -27,20 +27,20 @@ from chronik.replication.throttle import ReplicationThrottle
 logger = logging.getLogger("chronik.replication")
 
 ANSWER_SECONDS_MAX: Final = 30.0
-"""Time for the largest batch on a slow line. A leader that hangs holds up nothing: soon others lead its partitions."""
+"""Time for the largest batch on a slow line. A leader that hangs holds up nobody: soon others lead its partitions."""
 
 OPENING_SECONDS_MAX: Final = 0.02
-"""Spent on opening logs before one fetch: after a crash each may take some reading, and there may be thousands."""
+"""Time for opening logs before one fetch: after a crash each may take some reading, and there may be thousands."""
 
 WRITTEN_BYTES_PER_TURN: Final = 1 * MIB
-"""After so much the loop gets its turn before another partition is written. Not within one, whose sync would begin
-before all of it is there."""
+"""How much is written before others get the loop. Never in the middle of a partition, whose sync would begin before
+all of it is written."""
 
 LEAVING_SECONDS: Final = 0.1
-"""How soon it is looked again whether a log that has lost records is out of the ISR, and may be filled."""
+"""How soon to look again whether a log that has lost records is out of the ISR, and may be filled."""
 
 RECONNECT_SECONDS: Final = 0.1
-"""How soon a leader is asked again that cannot be reached."""
+"""How soon a leader that cannot be reached is asked again."""
 
 
 class Following:
@@ -94,7 +94,7 @@ class Following:
                 self._stop()
 
     def _stop(self) -> None:
-        """In the turn in which the group begins to end, and takes no more tasks. Leaders still change after that."""
+        """Is called when the group begins to end, and takes no more tasks. Leaders may still change after that."""
         self._tasks = None
         for fetcher in self._fetchers.values():
             fetcher.stop()
@@ -130,14 +130,14 @@ class LeaderFetcher:
         self._interrupt()
 
     def _interrupt(self) -> None:
-        """A new partition need not wait until the leader has something to tell of the others."""
+        """Wakes the waiting fetch: a new partition need not wait until the leader has something to tell of others."""
         self._work.set()
         if self._is_waiting and self._tasks is not None:
             self._is_waiting = False
             self._tasks.create_task(self._wake())
 
     def stop(self) -> None:
-        """Nobody is woken any more."""
+        """Stops waking the leader."""
         self._tasks = None
 
     async def _wake(self) -> None:
@@ -165,7 +165,7 @@ class LeaderFetcher:
             del answer  # the next one is received into the same memory, once nobody has a view of it
 
     def _open_logs(self) -> None:
-        """As many as take no longer than the loop may be held up; the others before the next fetch."""
+        """Opens as many as take no longer than the loop may be held up; the others before the next fetch."""
         until = self._clock.monotonic() + OPENING_SECONDS_MAX
         for replica in self._plan.unopened():
             replica.open()
@@ -173,7 +173,7 @@ class LeaderFetcher:
                 return
 
     async def _cut_where_it_is_missing(self, replica: Replica) -> None:
-        """Once it has left the ISR: others must not take for the whole log what is then the rest of one."""
+        """Cuts the log once it has left the ISR: others must not take the rest of a log for the whole."""
         if replica.is_in_isr:
             self._plan.rest((replica.topic_id, replica.index), self._clock.monotonic() + LEAVING_SECONDS)
             return
@@ -221,14 +221,14 @@ class LeaderFetcher:
                     written[followed.replica] = None
                     bytes_this_turn += len(portion.records)
                 else:
-                    break  # what comes behind it could not continue the log
+                    break  # what comes after it could not continue the log
             if bytes_this_turn > WRITTEN_BYTES_PER_TURN:
                 await asyncio.sleep(0)
                 bytes_this_turn = 0
         await _make_durable(list(written))
 
     async def _append(self, key: Key, followed: Followed, portion: Portion) -> bool:
-        """Whether there is something to make durable."""
+        """Returns whether there is something to make durable."""
         replica = followed.replica
         try:
             if portion.records and replica.has_to_begin_earlier(portion.records):
@@ -275,7 +275,7 @@ class LeaderFetcher:
         await asyncio.sleep(0)  # it waited for the disk, and there may be hundreds to cut
 
     def _start_over(self, replica: Replica, portion: Portion) -> None:
-        """The leader's log lies behind this one, or ends before it."""
+        """Cuts the log where the leader's ends, or begins again, empty, where the leader's begins."""
         if portion.log_start_offset <= portion.log_end_offset < replica.log.log_end_offset:
             replica.truncate_to(portion.log_end_offset)
         else:
@@ -287,7 +287,7 @@ def _key_of(portion: Portion) -> Key:
 
 
 async def _make_durable(replicas: list[Replica]) -> None:
-    """Their syncs run side by side already: each was asked for when it was written."""
+    """Waits for the syncs, which run side by side already: each was requested when the log was written."""
     for replica in replicas:
         try:
             if not replica.abandoned and not replica.is_all_durable:
@@ -297,7 +297,7 @@ async def _make_durable(replicas: list[Replica]) -> None:
 
 
 def _end_of_what_is_shared(replica: Replica, portion: Portion) -> int:
-    """Where the last epoch ends that both logs may have: what is behind it the leader does not have."""
+    """Returns where the last epoch that both logs may have ends: what comes after it the leader does not have."""
     log = replica.log
     if portion.diverging_epoch < 0:
         return min(portion.diverging_end, log.log_end_offset)

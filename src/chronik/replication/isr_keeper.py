@@ -1,7 +1,7 @@
 """What leaders want their ISRs to be, proposed to the cluster: many partitions in one command.
 
-A change is proposed until it is known what became of it. One that is given up without knowing could still come to hold
-later, when the high watermark has gone on without the follower that it brings in.
+A change is proposed until its outcome is known. One that is given up without knowing could still come into force
+later, when the high watermark has moved on without the follower that it brings in.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 logger = logging.getLogger("chronik.replication")
 
 CHANGES_PER_COMMAND_MAX: Final = 200
-"""Applied in one turn of the loop, on every node, at some 40 µs each: a node that comes back changes thousands."""
+"""Changes applied in one turn of the loop, on every node, at some 40 µs each: a returning node causes thousands."""
 
 RETRY_SECONDS: Final = 0.2
-"""Between two attempts at a proposal whose outcome is unknown, or that was refused."""
+"""The pause between two attempts at a proposal whose outcome is unknown, or that was refused."""
 
 LOOKS_PER_LAG: Final = 4
-"""A follower is found to lag at most a quarter of the time too late that it may lag."""
+"""How often to look: a lagging follower is found too late by at most a quarter of the time that it may lag."""
 
 LOGGED_MAX: Final = 3
-"""Partitions of one command that are named in the log: a node that comes back changes hundreds."""
+"""How many partitions of one command are named in the node's log: a node that comes back changes hundreds."""
 
 DECIDED: Final = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED, ErrorCode.INVALID_REQUEST)
 """Errors that say for certain that nothing was changed, and will not be."""
@@ -56,7 +56,7 @@ class _Proposal:
     leading: InSync
     change: IsrChange
     is_doubtful: bool = False
-    """An attempt at it ended without an answer: that one may still come to be applied."""
+    """Whether an attempt at it ended without an answer: that one may still be applied."""
 
 
 class IsrKeeper:
@@ -82,8 +82,8 @@ class IsrKeeper:
         replicas.damage_listeners.append(self._look_at)
 
     def _follow(self, delta: Delta) -> None:
-        """A follower that has caught up while it was taken for dead may join when it is heard of again, and need not
-        say another time that it has everything."""
+        """Looks at followers that are heard from again: one that caught up while it was taken for dead may join, and
+        need not say again that it has everything."""
         if any(_has_come(change) for change in delta.brokers):
             self._is_all_to_look_at = True
             self._news.tell()
@@ -141,8 +141,8 @@ class IsrKeeper:
             self._look_at(proposal.replica)  # followers that came up meanwhile
 
     def _has_to_leave(self, replica: Replica) -> bool:
-        """This disk has lost records that others in sync still have: one of them has to lead, and the others must not
-        count on it. Unless they are away, and it has some: then those are served."""
+        """Whether this disk has lost records that others in sync still have: one of them has to lead, and the others
+        must not count on it. Not if they are all away, and it still has some: then those are served."""
         if not replica.is_in_isr or not _is_damaged(replica) or _was_elected_without_its_log(replica):
             return False
         partition = self._own_partition(replica)
@@ -153,14 +153,14 @@ class IsrKeeper:
         return any(self._is_alive(member) for member in partition.isr if member != self._node_id)
 
     def _own_partition(self, replica: Replica) -> Partition | None:
-        """None when the image has moved it to other nodes already: replicas follow bit by bit."""
+        """Returns None when the image has moved it to other nodes already: replicas follow bit by bit."""
         topic = self._store.image.topics_by_id.get(replica.topic_id)
         partition = None if topic is None else topic.partitions[replica.index]
         return partition if partition is not None and self._node_id in partition.replicas else None
 
     async def _pass_on(self, replica: Replica) -> None:
-        """An operator wants a leader, whatever it lacks, and this one lacks everything: those behind it in the order of
-        the replicas may have more. The last of them begins anew."""
+        """Passes the lead on: an operator wants a leader, whatever it lacks, and this one lacks everything. Those after
+        it in the order of the replicas may have more; the last of them begins anew."""
         partition = self._own_partition(replica)
         if partition is None:
             return
@@ -194,7 +194,7 @@ class IsrKeeper:
         now, lag_seconds_max = self._clock.monotonic(), self._lag_seconds_max
         for replica in replicas:
             leading, log = replica.leading, replica.opened_log
-            if leading is None or log is None or log.is_lost:  # who has lost its log does not judge others
+            if leading is None or log is None or log.is_lost:  # a replica that has lost its log does not judge others
                 continue
             isr = leading.change(replica.high_watermark, log.log_end_offset, now, lag_seconds_max, self._is_alive)
             if isr is not None:
@@ -226,8 +226,8 @@ class IsrKeeper:
                 await asyncio.sleep(RETRY_SECONDS)
 
     def _refused(self, proposal: _Proposal, reason: str) -> None:
-        """Unless an earlier attempt may still be under way somewhere. Then the ISR is proposed as it is: that raises
-        the partition's epoch, and whatever was proposed before can never be applied."""
+        """Gives the change up, unless an earlier attempt may still be under way somewhere. Then the ISR is proposed as
+        it is: that raises the partition's epoch, and whatever was proposed before can never be applied."""
         logger.debug("%r: the ISR stays as it is: %s", proposal.replica, reason)
         if not _is_open(proposal):
             return

@@ -1,4 +1,4 @@
-"""What followers and leaders say to each other. Fields are forever: new ones come at the end."""
+"""What followers and leaders say to each other. Fields never change: new ones are added at the end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Position(msgspec.Struct, frozen=True, array_like=True, gc=False):
     topic_id: bytes
     partition: int
     leader_epoch: int
-    """Under which it follows."""
+    """The epoch under which it follows."""
     offset: int
     last_epoch: int
     log_start_offset: int
@@ -40,7 +40,7 @@ class FollowerFetch(msgspec.Struct, frozen=True, array_like=True):
     broker_epoch: int
     session_id: int
     turn: int
-    """Counts the fetches of a session: one that was lost is noticed."""
+    """Counts the fetches of a session, so that a lost one is noticed."""
     positions: tuple[Position, ...]
     forgotten: tuple[Key, ...] = ()
     max_wait_ms: int = 0
@@ -66,14 +66,14 @@ class Portion(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LeaderAnswer(msgspec.Struct, frozen=True, array_like=True):
-    """Session 0: the leader does not know the session, the follower has to begin anew."""
+    """Session 0 says that the leader does not know the session: the follower has to begin a new one."""
 
     session_id: int
     portions: tuple[Portion, ...] = ()
 
 
 class Wake(msgspec.Struct, frozen=True, array_like=True):
-    """The follower wants something else: its waiting fetch is to be answered with what there is."""
+    """The follower wants something else: its waiting fetch should be answered with what there is."""
 
     session_id: int
 
@@ -83,7 +83,7 @@ class Woken(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FetchCall(TypedCall[FollowerFetch, LeaderAnswer]):
-    """Records travel behind what is said of them, in its order, as they were read: nothing copies them."""
+    """Records travel after the head of the answer, in the same order, as they were read: nothing copies them."""
 
     def pack(self, answer: LeaderAnswer) -> Sequence[Buffer]:
         head = _encoder.encode(_AnswerHead(answer.session_id, tuple(map(_head_of, answer.portions))))
@@ -108,7 +108,7 @@ class FetchCall(TypedCall[FollowerFetch, LeaderAnswer]):
 class _AnswerHead(msgspec.Struct, frozen=True, array_like=True):
     session_id: int
     portions: tuple[tuple[Portion, int], ...]
-    """Each without its records, and how many bytes those have."""
+    """Each portion without its records, and the size of its records in bytes."""
 
 
 def _head_of(portion: Portion) -> tuple[Portion, int]:

@@ -18,7 +18,7 @@ from chronik.replication.throttle import ReplicationThrottle
 
 
 class Replication:
-    """To be made before the peers' transport starts, and before the first delta reaches `replicas`."""
+    """Must be made before the peers' transport starts, and before the first delta reaches `replicas`."""
 
     def __init__(
         self,

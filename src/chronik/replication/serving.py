@@ -1,8 +1,8 @@
 """The leader's side of replication: what followers ask for, and what there is to tell them.
 
-A follower names a partition when its own state of it changes, and a partition has something to tell when the leader's
-does; so a fetch costs as much as has happened since the one before, not as much as there are partitions. One session
-per follower: it asks one thing at a time, over one connection, and begins anew when an answer was lost.
+A follower names a partition when its own state of it changes, and a leader tells of one when its state of it changes.
+So the cost of a fetch depends on what has happened since the last one, not on the number of partitions. There is one
+session per follower: it asks one thing at a time, over one connection, and begins anew when an answer was lost.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from chronik.replication.throttle import ReplicationThrottle
 logger = logging.getLogger("chronik.replication")
 
 PARTITION_BYTES_MAX: Final = 3 * MIB
-"""Of one partition in one answer, unless a single batch is larger: three of the largest that clients send unless told
-otherwise. A follower that is behind syncs them together. Kafka's `replica.fetch.max.bytes` is 1 MiB."""
+"""The most of one partition in one answer, unless a single batch is larger: three of the largest batches that clients
+send by default. A follower that is behind syncs them together. Kafka's `replica.fetch.max.bytes` is 1 MiB."""
 
 ANSWER_BYTES_MAX: Final = 7 * MIB
-"""Two partitions full of records, and some. With what is said of them it fits the memory that a follower's connection
-keeps for large frames (8 MiB)."""
+"""Somewhat more than two partitions full of records. With the rest of the answer it fits the memory that a follower's
+connection keeps for large frames (8 MiB)."""
 
 WAIT_SECONDS_MAX: Final = 10.0
 
 WORTH_READING_BYTES: Final = 4 * KIB
-"""With less room than this left in an answer the rest is kept for the next."""
+"""When less room than this is left in an answer, the rest is kept for the next."""
 
 OPENING_SECONDS_MAX: Final = 0.02
-"""Spent on opening logs in one turn of the loop."""
+"""Time for opening logs in one turn of the loop."""
 
 
 class _Wanted:
@@ -67,7 +67,7 @@ class _Wanted:
         self.replica: Replica | None = None
         self.follower: Follower | None = None
         self.has_all = False
-        """It has said that it has everything: whatever is appended is news."""
+        """Whether the follower has said that it has everything: then whatever is appended is news."""
         self.damaged_at = UNKNOWN
 
     def __repr__(self) -> str:
@@ -99,7 +99,7 @@ class _Wanted:
 
 
 class FollowerSession:
-    """A following broker in one of its lives."""
+    """The session of a following broker, in one of its epochs."""
 
     def __init__(self, session_id: int, broker_id: int, broker_epoch: int, now: float) -> None:
         self.id = session_id
@@ -156,7 +156,7 @@ class ReplicaServer:
         session = self._session_of(peer, request)
         if session is None:
             return LeaderAnswer(NO_SESSION)
-        heard = session.woken.count  # from here on it may be woken, also while logs are opened
+        heard = session.woken.count  # it may be woken from now on, also while logs are opened
         session.fetched_at = self._clock.monotonic()
         for key in request.forgotten:
             session.forget(key)
@@ -172,7 +172,7 @@ class ReplicaServer:
         return LeaderAnswer(session.id, tuple(self._portions(session, request.max_bytes)))
 
     async def _open_logs(self, positions: Sequence[Position]) -> None:
-        """A bit at a time: after a start a follower asks for all of them at once, and each may take some reading."""
+        """Opens a few at a time: after a start a follower asks for all at once, and each may take some reading."""
         until = self._clock.monotonic() + OPENING_SECONDS_MAX
         for position in positions:
             replica = self._replicas.led(position.topic_id, position.partition)
@@ -285,8 +285,8 @@ class ReplicaServer:
         return seconds > 0
 
     def _portions_of(self, session: FollowerSession, wanted: _Wanted, left: int, is_first: bool) -> list[Portion]:
-        """Of one partition, several when its records lie in several places. None when there is something, but no room
-        for it."""
+        """Returns several portions of one partition when its records lie in several places; none when there is no room
+        for them."""
         position = wanted.position
         try:
             replica = self._led(session, position)

@@ -1,7 +1,7 @@
 """How fast replicas that are being moved may be copied: Kafka's `leader.` and `follower.replication.throttled.rate`.
 
-Only partitions that are named for this broker in `leader.` or `follower.replication.throttled.replicas`, and only
-followers that are not in sync: holding back the others would slow down acks=all, and throw them out of the ISR.
+It holds only for partitions that are named for this broker in `leader.` or `follower.replication.throttled.replicas`,
+and only for followers that are not in sync: slowing down the others would delay acks=all, and drop them from the ISR.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ReplicationThrottle:
         self._free_at = 0.0
 
     def delay(self, replica: Replica, follower: int) -> float:
-        """Seconds until more of the partition may be copied to the broker `follower`."""
+        """Returns the seconds until more of the partition may be copied to the broker `follower`."""
         rate = self._configs.broker_int(self._rate_key)
         if rate >= LONG_MAX or not self._is_throttled(replica, follower):
             return 0.0

@@ -4,10 +4,10 @@ As in Kafka, a connection's next request waits until the one before is answered,
 another request sees its effect. The exception is a request whose effect is already ordered (a produce that waits for
 the disk): the next one starts meanwhile, and its response waits its turn.
 
-Back-pressure: while a connection has REQUESTS_QUEUED_MAX requests waiting, or its client does not read what it was
-answered, its socket is not read. Neither is it while the node has no memory for the large request that comes: such
-requests are counted as their bytes arrive, and until they are answered, since they are kept until then. While others
-wait for that memory, who owes the rest of such a request has to send it at a certain rate.
+Back-pressure: while a connection has REQUESTS_QUEUED_MAX requests waiting, or its client does not read its answers, its
+socket is not read. Neither is it while the node has no memory for the large request that comes: such requests count
+from when their bytes arrive until they are answered, since they are kept until then. While others wait for that memory,
+a client that owes the rest of such a request has to send it at a certain rate.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ListenerLimits:
 
 
 class ConnectionOwner(Protocol):
-    """What a connection asks of the listener that it came through."""
+    """What a connection needs of the listener that it came through."""
 
     dispatch: Dispatch
     limits: ListenerLimits
@@ -66,12 +66,12 @@ class ConnectionOwner(Protocol):
     def release(self, connection: Connection) -> None: ...
 
     def has_room(self, connection: Connection, count: int) -> bool:
-        """Whether its large requests may take `count` bytes; if not, `granted` says when they may."""
+        """Whether its large requests may take `count` bytes; if not, `granted` is called when they may."""
 
 
 class Connection(asyncio.BufferedProtocol):
     def __init__(self, listener: ConnectionOwner, name: str, number: int) -> None:
-        """Of a client who came by the listener that is called `name`."""
+        """Makes the connection of a client that came through the listener called `name`."""
         self._listener = listener
         self._loop = listener.loop
         self._number = number
@@ -85,10 +85,10 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = False
         self._held = 0  # bytes of large requests that wait to be handled or answered
         self._unsent = 0  # bytes of responses that count as not read
-        self._reading = (0.0, 0)  # when its client was last seen to get on with them, and how much there was to read
+        self._reading = (0.0, 0)  # when its client was last seen reading them, and how much there was to read then
         self.last_active = self._loop.time()
         self.frame_began: float | None = None  # since when the client owes the rest of a request
-        self._pace = (0.0, 0)  # when it was last looked at how fast that comes, and how much of it was there
+        self._pace = (0.0, 0)  # when its pace was last measured, and how much had arrived by then
         self.peer = Peer("?", 0, number, name)
         self._transport: asyncio.Transport
 
@@ -153,11 +153,11 @@ class Connection(asyncio.BufferedProtocol):
     # Requests in, responses out
 
     def _handle_queued(self) -> None:
-        self._handle_what_may_be()
+        self._handle_while_allowed()
         if self._queue and self._blocked is not None and self._blocked.hurry is not None:
             self._blocked.hurry.ask()
 
-    def _handle_what_may_be(self) -> None:
+    def _handle_while_allowed(self) -> None:
         queue = self._queue
         while queue and self._blocked is None and not self._writing_paused and not self._closing:
             if len(self._slots) >= REQUESTS_QUEUED_MAX:
@@ -169,7 +169,7 @@ class Connection(asyncio.BufferedProtocol):
             except Disconnect as error:
                 self.close(str(error))
                 return
-            except Exception as error:  # a bug; it must not leave a client behind that waits forever
+            except Exception as error:  # a bug; it must not leave a client waiting forever
                 logger.exception("a request of connection %d failed", self._number)
                 self.close(f"its request failed: {error!r}")
                 return
@@ -192,7 +192,7 @@ class Connection(asyncio.BufferedProtocol):
                 return
 
     def go_on(self) -> None:
-        """It is this connection's turn again."""
+        """Handles more requests: it is this connection's turn again."""
         self._handle_queued()
         self._adjust_reading()
 
@@ -231,7 +231,7 @@ class Connection(asyncio.BufferedProtocol):
     # Limits
 
     def _count_unsent(self) -> None:
-        """Only while it is worth counting: the transport tells when there is more than the system takes at once."""
+        """Counts only while it is worth it: the transport tells when there is more than the system takes at once."""
         unsent = self._transport.get_write_buffer_size() if self._writing_paused else 0
         growth = unsent - self._unsent
         self._unsent = unsent
@@ -249,7 +249,7 @@ class Connection(asyncio.BufferedProtocol):
         )
         if wait and not self._reading_paused:
             self._reading_paused = True
-            self.frame_began = None  # from now on it is not the client who is late
+            self.frame_began = None  # from now on it is not the client that is late
             self._transport.pause_reading()
         elif not wait and self._reading_paused:
             self._reading_paused = False
@@ -262,18 +262,18 @@ class Connection(asyncio.BufferedProtocol):
         self._pace = now, self._reader.received_bytes
 
     def granted(self) -> None:
-        """There is room for what this connection has been waiting for."""
+        """Reads on: there is room for what this connection has been waiting for."""
         self._loop.call_soon(self._adjust_reading)
 
     # The listener's side
 
     @property
     def waits_for_client(self) -> bool:
-        """Nothing happens here until the client reads or writes."""
+        """Whether nothing happens here until the client reads or writes."""
         return self._writing_paused or not (self._slots or self._queue)
 
     def look_whether_it_reads(self, now: float) -> None:
-        """A slow client that gets on is not one that is stuck."""
+        """Notes whether the client reads its responses: a slow one that does is not stuck."""
         if not self._unsent:
             return
         self._count_unsent()
@@ -289,12 +289,12 @@ class Connection(asyncio.BufferedProtocol):
         return self._unsent + bytes_in_system(self._transport.get_extra_info("socket"))
 
     def unread_seconds(self, now: float) -> float:
-        """How long its client has not got on with its responses; 0 when it has none to read."""
+        """Returns how long its client has not read its responses; 0 when it has none to read."""
         return now - self._reading[0] if self._unsent else 0.0
 
     def is_too_slow(self, now: float) -> bool:
-        """Whether the client owes the rest of a large request, and sends it more slowly than may be asked for while
-        others wait for the memory that it takes."""
+        """Whether the client owes the rest of a large request, and sends it more slowly than it must while others wait
+        for the memory that it takes."""
         if self.frame_began is None or not _counted(self._reader.memory_wanted):
             return False
         since, received = self._pace
@@ -308,12 +308,12 @@ class Connection(asyncio.BufferedProtocol):
         return [slot.response for slot in self._slots]
 
     def stop_reading(self) -> None:
-        """From now on only what has arrived is answered."""
+        """Stops reading: from now on only what has arrived is answered."""
         self._stopping = True
         self._adjust_reading()
 
     def close_unread(self, reason: str) -> None:
-        """What its client was answered is given up at once: others wait for that memory."""
+        """Closes, and drops unread answers at once: others wait for that memory."""
         self.close(reason)
         self._transport.abort()
 
@@ -328,5 +328,5 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _counted(size: int) -> int:
-    """What a request costs of the memory for large ones. Small ones cost nothing: they must never wait for those."""
+    """Returns what a request takes of the memory for large ones. Small ones take none: they must never wait for it."""
     return size if size > SCRATCH_BYTES else 0

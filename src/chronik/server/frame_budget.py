@@ -1,9 +1,9 @@
-"""Memory for large requests: that of those which arrive, wait to be handled, or wait to be answered.
+"""Memory for large requests that are arriving, wait to be handled, or wait to be answered.
 
-A request takes memory as its bytes arrive, not as its client claims. So many may be there in part, and none of them has
-room to go on: then whoever has waited longest goes on beyond the limit, one at a time, until it is answered or gone.
-It goes beyond by one request and no more, which is always enough for the one that it is in the midst of; those which it
-sends behind that wait like any other.
+A request takes memory as its bytes arrive, not as its client claims. So many requests may have arrived in part while
+none of them has room to go on: then the connection that has waited longest goes on beyond the limit, one at a time,
+until it is answered or gone. It exceeds the limit by one request and no more, which is always enough for the one that
+is arriving; those that follow on the same connection wait like any other.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class FrameBudget(Generic[H]):
         return self._reserved.get(holder, 0)
 
     def want(self, holder: H, count: int) -> bool:
-        """Whether the holder has `count` bytes in all now; otherwise it waits for them, until it wants less."""
+        """Returns whether the holder has `count` bytes in all now; otherwise it waits for them, until it wants less."""
         before = self._reserved.get(holder, 0)
         if count == before and not self._waiting:
             return True
@@ -48,7 +48,7 @@ class FrameBudget(Generic[H]):
         return True
 
     def granted(self) -> Iterator[H]:
-        """Those who wait and have room by now. To be asked after anybody gave back or went."""
+        """Yields those who wait and have room by now. Call it after anybody gave memory back or left."""
         while self._waiting:
             holder = self._next()
             count = self._waiting[holder]
@@ -63,7 +63,7 @@ class FrameBudget(Generic[H]):
         self._set(holder, 0)
 
     def _next(self) -> H:
-        """While somebody is beyond the limit, nobody else can be served before it."""
+        """Returns who is served next: nobody can be served before the one beyond the limit, if there is one."""
         if self._overdrawn_by is not None and self._overdrawn_by in self._waiting:
             return self._overdrawn_by
         return next(iter(self._waiting))

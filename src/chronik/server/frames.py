@@ -1,8 +1,8 @@
-"""Bytes from a socket -> request frames, with no copy of a large one.
+"""Turns bytes from a socket into request frames, without copying large ones.
 
 A read goes into one buffer that all connections share (reads on one loop never overlap), except while a large frame
-is being received: then the socket writes straight into that frame. A frame is given out as a bytearray of its own,
-so that what handles it may patch it in place and keep it.
+is being received: then the socket writes straight into that frame. Each frame is a bytearray of its own, so that its
+handler may patch it in place and keep it.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from chronik.limits import FRAME_BYTES_MAX, KIB, MIB
 
 SCRATCH_BYTES = 64 * KIB
-"""One read. A larger frame is received in place, all but what this read had of it: that is copied, so it is small."""
+"""Room for one read. A larger frame is received in place, except for what this read had of it, which is copied."""
 
 FRAME_GROWTH_BYTES = 2 * MIB
-"""A frame's buffer doubles from here on as bytes arrive: a claimed length costs nothing."""
+"""From this size on a frame's buffer doubles as bytes arrive: a claimed length costs nothing."""
 
 FRAME_FIRST_GROWTH = 32
-"""Below that it becomes so many times what has arrived: after one read of a frame that does come it has two megabytes,
-which is all of nearly every frame."""
+"""Below that it grows to this many times what has arrived: after one read it has two megabytes, which is enough for
+nearly every frame."""
 
 FRAME_BYTES_LEAST = 4 * KIB
 
@@ -49,20 +49,20 @@ class FrameReader:
 
     @property
     def received_bytes(self) -> int:
-        """Of the frame that is being received, 0 between frames."""
+        """How much of the current frame has been received; 0 between frames."""
         return self._filled if self._frame is not None else 0
 
     @property
     def memory_wanted(self) -> int:
-        """What the frame that is being received takes when its next bytes come: not to be exceeded is the caller's
-        business, who does not ask for the buffer before there is room."""
+        """What the current frame takes when its next bytes come. The caller keeps the limit: it does not ask for the
+        buffer before there is room."""
         frame = self._frame
         if frame is None:
             return 0
         return self._next_size() if self._filled == len(frame) else len(frame)
 
     def buffer(self) -> memoryview:
-        """Where the next bytes go."""
+        """Returns where the next bytes go."""
         frame = self._frame
         if frame is None:
             return self._scratch
@@ -73,7 +73,7 @@ class FrameReader:
         return self._view[self._filled :]
 
     def received(self, count: int) -> Iterator[bytearray]:
-        """The frames that `count` new bytes complete. Exhaust it before the next `buffer()`."""
+        """Yields the frames that `count` new bytes complete. Exhaust it before the next `buffer()`."""
         if self._frame is None:
             return self._split(self._scratch[:count])
         self._filled += count
@@ -103,7 +103,7 @@ class FrameReader:
             grown = bytearray(size)
             grown[: len(frame)] = frame
             return grown
-        frame.extend(bytes(size - len(frame)))  # in place: what is large is moved by the kernel, and not copied
+        frame.extend(bytes(size - len(frame)))  # in place: large memory is moved by the kernel, and not copied
         return frame
 
     def _split(self, data: memoryview) -> Iterator[bytearray]:

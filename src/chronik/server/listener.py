@@ -30,8 +30,8 @@ class Listener:
         outbox: Outbox | None = None,
         connections_max: Callable[[], int] | None = None,
     ) -> None:
-        """`addresses` are those of the listeners by their names. `connections_max` is asked for each connection, where
-        it is not the same for ever."""
+        """`addresses` are those of the listeners by their names. `connections_max` is called for each connection, if
+        the limit may change."""
         self._addresses = addresses
         self.dispatch = dispatch
         self.limits = listener_limits or ListenerLimits()
@@ -64,13 +64,13 @@ class Listener:
         return bound
 
     async def serve(self) -> None:
-        """Accepts connections from now on."""
+        """Begins to accept connections."""
         for server in self._servers:
             await server.start_serving()
         self._schedule_sweep()
 
     async def stop(self) -> None:
-        """No new connection or request; answers under way are finished, for `stop_seconds` at most."""
+        """Takes no new connection or request; finishes answers under way, for `stop_seconds` at most."""
         if not self._servers:
             return
         self._stopping = True
@@ -101,7 +101,7 @@ class Listener:
 
     @property
     def bytes_reserved(self) -> int:
-        """For large requests."""
+        """The memory reserved for large requests."""
         return self._budget.total
 
     def _new_connection(self, name: str) -> Connection:
@@ -111,7 +111,7 @@ class Listener:
     # What connections ask for
 
     def scratch(self) -> memoryview:
-        """The buffer for reads. A proactor (Windows) reads ahead of time, so there each connection has its own."""
+        """Returns the buffer for reads. A proactor (Windows) reads ahead, so there each connection has its own."""
         if sys.platform == "win32":
             return memoryview(bytearray(SCRATCH_BYTES))
         if self._shared_scratch is None:
@@ -159,7 +159,7 @@ class Listener:
         self._sweep = self.loop.call_later(min(limits_seconds) / SWEEPS_PER_TIMEOUT, self._sweep_connections)
 
     def _hurry_sweep(self) -> None:
-        """Somebody has begun to wait for memory."""
+        """Brings the next sweep forward: somebody has begun to wait for memory."""
         if self._sweep is not None and self._sweep.when() - self.loop.time() > self.limits.frame_rate_seconds:
             self._sweep.cancel()
             self._schedule_sweep()

@@ -1,8 +1,8 @@
-"""How much of what was sent the system still holds, since the other end has no room for it: it tells of a slow reader
-that it reads.
+"""How much of what was sent the system still holds because the other end has no room for it: this shows whether a slow
+client reads at all.
 
-A socket is writable again only when a third of its buffer is free, which has megabytes on Linux: from that alone one
-that takes 400 kB in a second would seem to stand still for four. Elsewhere buffers are small, and nothing is asked.
+A socket is writable again only when a third of its buffer, which has megabytes on Linux, is free: judged by that alone,
+a client that reads 400 kB a second would seem to stand still for four. Elsewhere buffers are small, and need no look.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Whose turn it is: what connections have sent ahead is answered a few milliseconds at a time.
+"""Connections take turns: requests that were sent ahead are answered a few milliseconds at a time.
 
 A client may send thousands of small requests at once, and one read brings all of them. The first of each read is
-answered there and then, as all are while there is time; when the turn is over, connections that have more wait in a
-row, each gets one request at least when it comes to it, and in between the loop does what else there is to do.
+answered at once, and so are the others while there is time. When the turn is over, connections that have more queue up;
+each gets at least one request answered when its turn comes, and in between the loop does its other work.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 TURN_SECONDS_MAX: Final = 0.005
-"""Of requests that were sent ahead, in one turn of the loop. Others wait that much longer at most."""
+"""Time for requests that were sent ahead, in one turn of the loop. Others wait that much longer at most."""
 
 
 class Waiting(Protocol):
@@ -26,7 +26,7 @@ class Turns:
         self._call_soon = call_soon
         self._monotonic = monotonic
         self._ends_at: float | None = None
-        """None while nobody has asked in this turn."""
+        """None until somebody asks in this turn."""
         self._waiting: dict[Waiting, None] = {}
 
     def has_time(self) -> bool:
@@ -38,7 +38,7 @@ class Turns:
         return now < self._ends_at
 
     def wait(self, connection: Waiting) -> None:
-        """It goes on in a later turn."""
+        """Queues the connection, which goes on in a later turn."""
         self._waiting.setdefault(connection)
 
     def _next(self) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from chronik.testing.cluster import Cluster
 
 LAST_REQUESTS_SHOWN = 20
-TOPIC_NAME_LETTERS_MAX = 200  # Kafka allows 249: there is room for what makes the name unique
+TOPIC_NAME_CHARACTERS_MAX = 200  # Kafka allows 249: there is room for what makes the name unique
 
 _brokers_key = pytest.StashKey["list[Broker]"]()
 _began_key = pytest.StashKey[float]()
@@ -64,7 +64,7 @@ def chronik_broker(
 def chronik_topic(request: pytest.FixtureRequest, chronik_broker: Broker) -> str:
     """The name of a topic that nobody has used before."""
     marker = request.node.get_closest_marker("chronik_topic")
-    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", request.node.name).strip("-")[:TOPIC_NAME_LETTERS_MAX]
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", request.node.name).strip("-")[:TOPIC_NAME_CHARACTERS_MAX]
     name = f"{readable}-{secrets.token_hex(4)}"
     chronik_broker.create_topic(name, **(marker.kwargs if marker else {}))
     return name

@@ -12,7 +12,7 @@ def indexed_path(folder: str, index: int, suffix: str) -> str:
 
 
 def indexes_in(folder: str, suffix: str, files: FileSystem) -> list[int]:
-    """In order. Names of another form, such as somebody's copy of a file, are not ours and left alone."""
+    """Returns them in order. Names of another form, such as somebody's copy of a file, are not ours and left alone."""
     form = re.compile(rf"([0-9]{{20}}){re.escape(suffix)}")
     matches = (form.fullmatch(name) for name in files.list_folder(folder))
     return sorted(int(match[1]) for match in matches if match is not None)

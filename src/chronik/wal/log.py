@@ -40,7 +40,7 @@ class Segment(NamedTuple):
 
 
 class WriteAheadLog:
-    """Made by `open`. Indexes count from 1 without gaps; `last_index` is 0 in an empty log."""
+    """Create it with `open`. Indexes count from 1 without gaps; `last_index` is 0 in an empty log."""
 
     def __init__(
         self, files: FileSystem, folder: str, segments: list[Segment], file: File, mark: SyncedMark, synced: int
@@ -54,7 +54,7 @@ class WriteAheadLog:
 
     @classmethod
     def open(cls, files: FileSystem, folder: str, *, after: int = 0) -> tuple[WriteAheadLog, list[Entry]]:
-        """The log and its records behind index `after`, up to which a snapshot has everything."""
+        """Returns the log and its records after index `after`, up to which a snapshot has everything."""
         return _Recovery(files, folder, after).run()
 
     @property
@@ -67,7 +67,7 @@ class WriteAheadLog:
 
     @property
     def segment_bytes(self) -> int:
-        """Of the segment being written."""
+        """The size of the segment being written."""
         return self._file.size
 
     def append(self, payloads: Sequence[bytes]) -> int:
@@ -88,7 +88,7 @@ class WriteAheadLog:
         self._mark.write(Mark(self._segments[-1].first_index, end))
 
     def roll(self) -> None:
-        """Begins a new segment, so that those before it can go once a snapshot has their content."""
+        """Begins a new segment, so that those before it can be removed once a snapshot has their content."""
         self.sync()
         if not self._segments[-1].positions:
             return
@@ -101,12 +101,12 @@ class WriteAheadLog:
         self._synced = 0
 
     def drop_through(self, index: int) -> None:
-        """Removes the segments of which a snapshot up to `index` has everything; the one being written stays."""
+        """Removes the segments that a snapshot up to `index` covers; the one being written stays."""
         while len(self._segments) > 1 and self._segments[0].next_index <= index + 1:
             self._files.remove(self._segments.pop(0).path)
 
     def truncate_after(self, index: int) -> None:
-        """Takes back the records behind `index`, durably."""
+        """Removes the records after `index`, durably."""
         invariant(self.first_index - 1 <= index <= self.last_index, f"cannot truncate after {index}")
         if index == self.last_index:
             return
@@ -123,7 +123,7 @@ class WriteAheadLog:
             self._synced = size
 
     def _remove_last_segment(self) -> None:
-        """From the last one backwards: after a power cut there is no gap."""
+        """Segments are removed from the last one backwards: so a power cut leaves no gap."""
         removed = self._segments.pop()
         before = self._segments[-1]
         self._file.close()
@@ -134,7 +134,7 @@ class WriteAheadLog:
         self._files.sync_folder(self._folder)
 
     def close(self) -> None:
-        """Syncs first; call it also when storage has failed: then only the files are closed."""
+        """Syncs and closes. Call it also when storage has failed: then it only closes the files."""
         try:
             if self._files.failure is None:
                 self.sync()
@@ -180,7 +180,7 @@ class _Recovery:
             self._files.sync_folder(parent)
 
     def _needed_segments(self) -> list[int]:
-        """First indexes of the segments to read; those that a snapshot covers are left-overs and go."""
+        """Returns the first indexes of the segments to read; removes leftovers, which a snapshot covers."""
         found = indexes_in(self._folder, SUFFIX, self._files)
         while len(found) > 1 and found[1] <= self._after + 1:
             self._files.remove(segment_path(self._folder, found.pop(0)))

@@ -24,7 +24,7 @@ _CHECKED: Final = struct.Struct(">IQQ")
 _CHECKED_FROM: Final = HEADER_BYTES - _CHECKED.size
 
 RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
-"""A payload beyond this is a mistake of the writer; a length beyond it is damage."""
+"""A payload beyond this is an error of the writer; a length beyond it is damage."""
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
@@ -40,7 +40,7 @@ def encode_record(index: int, synced: int, payload: bytes) -> bytes:
 
 
 def encode_records(first_index: int, synced: int, payloads: Sequence[bytes]) -> tuple[bytes, list[int]]:
-    """The records one behind the other, and the position of each within them."""
+    """Returns the records one after the other, and the position of each within them."""
     records = [encode_record(index, synced, payload) for index, payload in enumerate(payloads, first_index)]
     positions: list[int] = []
     position = 0
@@ -51,7 +51,7 @@ def encode_records(first_index: int, synced: int, payloads: Sequence[bytes]) -> 
 
 
 def record_at(data: memoryview, position: int) -> Record | None:
-    """None when no whole and undamaged record begins there."""
+    """Returns None when no whole and undamaged record begins there."""
     if position + HEADER_BYTES > len(data):
         return None
     magic, crc, length, index, synced = HEADER.unpack_from(data, position)
@@ -64,7 +64,7 @@ def record_at(data: memoryview, position: int) -> Record | None:
 
 
 def scan(data: memoryview, first_index: int) -> tuple[list[Record], int]:
-    """The records from the beginning of `data` on, up to the first that is bad or out of order, and where it is."""
+    """Returns the records of `data` up to the first that is bad or out of order, and the position of that one."""
     records: list[Record] = []
     position = 0
     while True:
@@ -76,7 +76,7 @@ def scan(data: memoryview, first_index: int) -> tuple[list[Record], int]:
 
 
 def was_synced(data: bytes, position: int) -> bool:
-    """Whether a good record behind `position` says that what is at `position` had been synced."""
+    """Whether a good record after `position` says that what is at `position` had been synced."""
     view = memoryview(data)
     candidate = data.find(MAGIC, position + 1)
     while candidate >= 0:

@@ -1,7 +1,7 @@
-"""Snapshots: `<index>.snapshot` holds everything up to that index, so that the log before it can go.
+"""Snapshots: `<index>.snapshot` holds everything up to that index, so that the log before it can be removed.
 
-A snapshot is written to a temporary name in chunks, synced, and renamed: after a power cut it is there whole or not at
-all. Its chunks are records like those of the log, closed by an empty one, so that damage anywhere is found.
+A snapshot is written under a temporary name in chunks, synced, and renamed: after a power cut it exists whole or not
+at all. Its chunks are records like those of the log, closed by an empty one, so that damage anywhere is found.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SnapshotWriter:
         self._file = files.create(self._path + TEMPORARY)
 
     def write(self, chunk: bytes) -> None:
-        invariant(len(chunk) <= RECORD_BYTES_MAX, "a chunk that could not be read back")
+        invariant(len(chunk) <= RECORD_BYTES_MAX, "a chunk is too large to be read back")
         self._chunks += 1
         self._file.append(encode_record(self._chunks, 0, chunk))
         self._unsynced_bytes += len(chunk)
@@ -65,7 +65,7 @@ def newest_snapshot(files: FileSystem, folder: str) -> int | None:
 
 
 def read_snapshot(files: FileSystem, folder: str, index: int) -> Iterator[bytes]:
-    """The chunks; raises DataDamaged unless all of them and the end are as they were written."""
+    """Yields the chunks; raises DataDamaged unless all of them and the end are as they were written."""
     path = snapshot_path(folder, index)
     file = files.open(path)
     try:
@@ -82,13 +82,13 @@ def read_snapshot(files: FileSystem, folder: str, index: int) -> Iterator[bytes]
                 break
             yield bytes(record.payload)
         if position != file.size:
-            raise DataDamaged(f"{path} goes on behind its end, at byte {position}")
+            raise DataDamaged(f"{path} goes on after its end, at byte {position}")
     finally:
         file.close()
 
 
 def remove_older_snapshots(files: FileSystem, folder: str) -> None:
-    """Leaves the newest, and nothing that was never finished."""
+    """Removes all but the newest, and whatever was never finished."""
     for index in indexes_in(folder, SUFFIX, files)[:-1]:
         files.remove(snapshot_path(folder, index))
     for name in files.list_folder(folder):

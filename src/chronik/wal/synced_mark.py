@@ -1,8 +1,8 @@
 """How far a log was synced, in a little file beside it.
 
-The last record of a log has none behind it to say that it was synced, so a damaged one would pass for a torn tail
+The last record of a log has none after it to say that it was synced, so a damaged one would pass for a torn tail
 and be cut off. The mark is written after each sync and itself not synced: it is exact after the process was killed, and
-after a power cut it may be old, but never ahead of what is on disk. Torn or missing it says nothing.
+after a power cut it may be old, but never ahead of what is on disk. A torn or missing mark says nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SyncedMark:
         self._file.pwrite(_MARK.pack(*mark, crc32c(fields)), 0)
 
     def lower(self, mark: Mark) -> None:
-        """Before anything is taken away from a log: the mark must never be ahead of it."""
+        """Is called before anything is removed from a log: the mark must never be ahead of it."""
         self.write(mark)
         self._file.fdatasync()
 

@@ -1,1 +1,1 @@
-"""What requests of clients need besides partitions: sessions, checks of what is sent, waits, refusals."""
+"""What clients' requests need besides partitions: sessions, checks of what is sent, waits, refusals."""

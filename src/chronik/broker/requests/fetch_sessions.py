@@ -1,10 +1,10 @@
 """Incremental fetch sessions (KIP-227): a client names only what changed since its last fetch.
 
-Pure: the caller hands in the time. A session that is not found or out of step is the client's to begin anew; a full
-cache answers with session id 0, which means "no session" and is always legal.
+Pure: the caller hands in the time. When a session is not found or out of step, the client has to begin a new one; a
+full cache answers with session id 0, which means "no session" and is always legal.
 
-Whoever knows a session's id can go on with it or end it, over any connection, as in Kafka. So ids are random, and are
-known only to the host that the session was begun from.
+A client that knows a session's id can go on with it or end it, over any connection, as in Kafka. So ids are random, and
+valid only from the host that began the session.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class FetchSession:
     by_id: bool
     """Whether it names topics by their ids."""
     host: str
-    """Of the client that began it."""
+    """The host of the client that began it."""
     wanted: OrderedDict[PartitionKey, FetchPartition] = field(default_factory=OrderedDict)
     answered: dict[PartitionKey, Answered] = field(default_factory=dict)
 
@@ -73,20 +73,20 @@ class FetchSession:
             self.wanted[partition.key] = partition
 
     def is_news(self, key: PartitionKey, high_watermark: int, log_start_offset: int, has_records: bool) -> bool:
-        """Whether an incremental answer must mention the partition; remembers what it was told."""
+        """Whether an incremental answer must mention the partition; remembers what the client is told."""
         if key not in self.wanted:
             return True  # forgotten meanwhile, by a later request on another connection
         before = self.answered.get(key)
         now = Answered(high_watermark, log_start_offset)
         if has_records:
-            self.wanted.move_to_end(key)  # so that a partition with much data cannot starve those behind it
+            self.wanted.move_to_end(key)  # so that a partition with much data cannot starve those after it
         if before == now and not has_records:
             return False
         self.answered[key] = now
         return True
 
     def failed(self, key: PartitionKey) -> None:
-        """An error is always told, and so is what comes after it."""
+        """Forgets what was told: an error is always told, and so is what comes after it."""
         self.answered.pop(key, None)
 
 
@@ -111,7 +111,7 @@ class FetchSessions:
         return len(self._sessions)
 
     def begin(self, partitions: list[FetchPartition], now: float, *, by_id: bool, host: str) -> FetchSession | None:
-        """A new session, or None when there is no room for one."""
+        """Returns a new session, or None when there is no room for one."""
         if not self._make_room(len(partitions), now):
             return None
         session = FetchSession(self._unused_id(), INITIAL_EPOCH + 1, now, by_id, host)

@@ -1,7 +1,7 @@
-"""What a producer sent -> batches as the topic stores them.
+"""Turns what a producer sent into batches as the topic stores them.
 
-Almost always nothing is changed: the batch is checked by its header and checksum and goes to disk as it came. The
-exceptions open it: messages of the old formats, `compression.type`, compacted topics (every record needs a key).
+Almost always nothing is changed: the batch is checked by its header and checksum and goes to disk as it came. It is
+opened only for messages of the old formats, `compression.type`, and compacted topics (every record needs a key).
 Log append time is written into the header.
 """
 
@@ -32,19 +32,19 @@ FIRST_VERSION_WITH_ZSTD = 7
 
 WritableBytes = bytearray | memoryview
 BudgetOf = Callable[[], Budget]
-"""The same one each time: what may be opened for a request. Hardly any request needs one."""
+"""Returns the budget of one request, the same each time: hardly any request needs one."""
 
 
 @dataclass(frozen=True, slots=True)
 class IncomingRules:
-    """What a topic asks of records, from its configs."""
+    """What a topic's configs demand of records."""
 
     max_message_bytes: int
     compacted: bool = False
     deletable: bool = True
-    """Whether DeleteRecords may take records away: not where compaction alone decides what goes."""
+    """Whether DeleteRecords may remove records: not where compaction alone decides what is removed."""
     codec: Codec | None = None
-    """Stored with this codec; None keeps the producer's."""
+    """Records are stored with this codec; None keeps the producer's."""
     codec_level: int | None = None
     log_append_time: bool = False
     timestamp_before_max_ms: int = LONG_MAX
@@ -54,7 +54,7 @@ class IncomingRules:
 
     @property
     def are_of_records(self) -> bool:
-        """Not only of batches: these have to be opened."""
+        """Whether they concern single records, not only batches, so that batches have to be opened."""
         return self.compacted or (not self.log_append_time and self.timestamp_before_max_ms < LONG_MAX)
 
 
@@ -68,8 +68,8 @@ class Incoming:
 def accept_produced(
     records: memoryview | None, rules: IncomingRules, api_version: int, now_ms: int, budget: BudgetOf | None = None
 ) -> Incoming:
-    """Raises KafkaError with what the client is to be told; then nothing of the records may be stored. Of that kind
-    RecordsTooLarge says that more had to be opened than `budget` allows, which is asked for only if anything is."""
+    """Raises KafkaError with what the client is told; then none of the records may be stored. One such error,
+    RecordsTooLarge, says that more had to be opened than `budget` allows, which is called only if anything must be."""
     if records is None or len(records) == 0:
         raise InvalidRecord("a partition without records")
     if budget is None:
@@ -90,7 +90,7 @@ def accept_produced(
     else:
         _check(buffer, headers, rules, now_ms, budget)
     if rules.log_append_time:
-        buffer = bytearray(buffer)  # what was sent stays as it was: it may have to be looked at again
+        buffer = bytearray(buffer)  # what was sent must stay as it was: it may have to be looked at again
         return Incoming(buffer, _stamped(buffer, headers, now_ms), now_ms)
     return Incoming(buffer, headers)
 
@@ -110,7 +110,7 @@ def _check(
 def _recompressed(
     buffer: WritableBytes, headers: list[BatchHeader], rules: IncomingRules, now_ms: int, budget: BudgetOf
 ) -> tuple[bytearray, list[BatchHeader]]:
-    """Checked, too: what has to be opened for both is opened, and counted, once."""
+    """Checks the records, too: what has to be opened for both is opened, and counted, once."""
     assert rules.codec is not None
     result, position = bytearray(), 0
     for header in headers:

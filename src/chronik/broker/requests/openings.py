@@ -1,8 +1,8 @@
-"""Batches that have to be opened: small ones at once, large ones in a thread, one after the other.
+"""Opens batches that have to be opened: small ones at once, large ones in a thread, one after the other.
 
-The thread shares the interpreter with the event loop: one of them at a time takes from it what it can spare, many would
-not. Whoever asked waits for its turn, and its connection with it, so that there is never more than one for each
-connection. Usual batches are opened at once and never wait for a large one.
+The thread shares the interpreter with the event loop, which can spare enough for one thread, but not for many. A
+request waits for its turn, and its connection with it, so that there is never more than one for each connection.
+Usual batches are opened at once and never wait for a large one.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ class Openings:
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
         self.in_thread = 0
-        """How many were too large for the loop, since the start."""
+        """How many batches were too large for the loop, since the start."""
 
     async def run(self, work: Callable[[Budget], T], at_once: Budget, budget: Budget) -> T:
-        """Here if `at_once` allows it, in the thread if it turns out to be more. `work` must only read what it was
-        given, and may be begun twice. Raises what it raises."""
+        """Runs `work` here if `at_once` allows it, in the thread if it turns out to need more. `work` must only read
+        what it was given, and may be begun twice. Raises what it raises."""
         try:
             return work(at_once)
         except RecordsTooLarge:
             return await self.run_in_thread(work, budget)
 
     async def run_in_thread(self, work: Callable[[Budget], T], budget: Budget) -> T:
-        """Afterwards everything may have changed: who leads, what the topic asks for."""
+        """Runs `work` in the thread. Afterwards everything may have changed: who leads, what the topic demands."""
         async with self._turn:
             self.in_thread += 1
             outcome = await run_to_its_end(lambda: _outcome(work, budget))
@@ -47,8 +47,8 @@ class _Refused(NamedTuple):
 
 
 def _outcome(work: Callable[[Budget], T], budget: Budget) -> T | _Refused:
-    """An error that is raised across threads keeps what was opened in memory, by way of the frames that it has come
-    through, until the next collection of garbage. This one has forgotten them."""
+    """Returns an error without its traceback: one that is raised across threads keeps what was opened in memory, by way
+    of the frames that it came through, until the next garbage collection."""
     try:
         return work(budget)
     except KafkaError as error:

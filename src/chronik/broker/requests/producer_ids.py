@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 BLOCK_SIZE = 1000
-"""As Kafka's: a broker that dies wastes at most so many of 2^63 ids."""
+"""As many as Kafka takes: a broker that dies wastes at most this many of 2^63 ids."""
 
 
 class ProducerIds:
     def __init__(self, allocate_block: Callable[[int], Awaitable[int]]) -> None:
-        """`allocate_block(count)` gives the first id of a block that nobody else will ever get."""
+        """`allocate_block(count)` returns the first id of a block that nobody else will ever get."""
         self._allocate_block = allocate_block
         self._next = 0
         self._end = 0

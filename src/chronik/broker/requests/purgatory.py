@@ -14,10 +14,10 @@ class Watched(Protocol):
 
 
 class RecordsArrived:
-    """Has a fetch look again: when at least `bytes_missing` new bytes can be read, when a partition of it goes away,
-    when others wait behind it and must not, or when its time is up.
+    """Makes a fetch look again: when at least `bytes_missing` new bytes can be read, when one of its partitions goes
+    away, when other requests wait for it and must not, or when its time is up.
 
-    It listens from the moment it is made: made in the turn in which the fetch has looked, it misses nothing."""
+    It listens as soon as it is created: created in the same turn in which the fetch has looked, it misses nothing."""
 
     __slots__ = ("_bytes_missing", "_hurry", "_listens", "_look_again", "_loop", "_replicas", "_timer")
 
@@ -49,7 +49,7 @@ class RecordsArrived:
         self._hurry.look()
 
     def wake(self) -> None:
-        """It is looked in a turn of its own: whoever wakes is in the middle of something."""
+        """Lets the fetch look in a turn of its own: the caller is in the middle of something."""
         if self._listens:
             self.stop()
             self._loop.call_soon(self._look_again)

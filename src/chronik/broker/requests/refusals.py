@@ -1,4 +1,4 @@
-"""Batches of idempotent producers that were refused a moment ago, and what the producers had sent behind them.
+"""Batches of idempotent producers that were refused a moment ago, and what the producers had sent after them.
 
 Producers send several batches without waiting for answers. The first may find a node that does not lead; if the node
 comes to lead before it gets to the second, that one seems to leave a gap, or to be the first of all. To a gap Kafka
@@ -26,15 +26,15 @@ REFUSALS: Final = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
     )
 )
-"""After which a client sends the same batch again."""
+"""Errors after which a client sends the same batch again."""
 
 FOLLOWING_SECONDS: Final = 12.0
-"""How long batches may come that were sent before the client heard of the refusal: its answer waits behind those of
-earlier requests, for the ten seconds, usually, after which a follower that lags behind does not count any more. After
-that a gap is told as such."""
+"""How long batches may come that were sent before the client heard of the refusal: its answer waits for those of
+earlier requests, usually for the ten seconds after which a lagging follower does not count any more. Later a gap is
+reported as such."""
 
 PRODUCERS_MAX: Final = 100_000
-"""Beyond that the oldest are forgotten. With the longest names they take some 60 MB."""
+"""With more of them the oldest are forgotten. With the longest names they take some 60 MB."""
 
 Topic = str | bytes
 
@@ -61,7 +61,7 @@ class RefusedBatches:
         return len(self._refused)
 
     def note(self, topic: Topic, partition: int, records: Bytes | None, code: ErrorCode) -> None:
-        """The records were answered with that error."""
+        """Notes that the records were answered with that error."""
         if code not in REFUSALS or not records or not _can_exist(topic):
             return
         try:
@@ -71,8 +71,7 @@ class RefusedBatches:
         self.note_header(topic, partition, header, code)
 
     def note_header(self, topic: Topic, partition: int, header: BatchHeader, code: ErrorCode) -> None:
-        """Of a batch that was stored, too, and told to be refused: its leader's term has ended, and with it perhaps
-        what it had stored."""
+        """Notes a refused batch, even a stored one: its leader's term has ended, and what it stored may be lost."""
         if code not in REFUSALS or not header.has_producer_id:
             return
         key, now = _key(topic, partition, header), self._clock.monotonic()
@@ -87,8 +86,8 @@ class RefusedBatches:
             del self._refused[next(iter(self._refused))]
 
     def check(self, topic: Topic, partition: int, header: BatchHeader, producers: ProducerStates) -> None:
-        """Raises KafkaError, as for the batch that was refused, when this one was sent behind it. One that is known to
-        be next was not: the other has arrived meanwhile, here or at another leader."""
+        """Raises KafkaError, as for the refused batch, when this one was sent after it. One that is known to be next
+        passes: the other has arrived meanwhile, here or at another leader."""
         refused = self._refused.get(_key(topic, partition, header))
         if refused is None:
             return
@@ -99,7 +98,7 @@ class RefusedBatches:
 
 
 def _can_exist(topic: Topic) -> bool:
-    """Names that no topic can have are not remembered: nobody will lead it, and they may have 32,000 letters."""
+    """Names that no topic can have are not remembered: nobody will lead it, and they may have 32,000 characters."""
     return isinstance(topic, bytes) or name_fault(topic) is None
 
 
@@ -108,7 +107,7 @@ def _key(topic: Topic, partition: int, header: BatchHeader) -> _Key:
 
 
 def _follows(sequence: int, refused: int) -> bool:
-    """After 2^31 - 1 they begin at 0 again."""
+    """Compares sequence numbers, which begin at 0 again after 2^31 - 1."""
     return 0 < (sequence - refused) & INT32_MAX <= INT32_MAX // 2
 
 

@@ -45,7 +45,7 @@ class ReplacementAwaited:
 
 @dataclass(frozen=True, slots=True)
 class NewIdAwaited:
-    """A static member's new id is being stored while its group rebalances; the round is not closed before that."""
+    """A static member's new id is being stored while its group rebalances; the round ends only after that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ _ID_CHANGES = EmptinessAwaited | ReplacementAwaited | NewIdAwaited
 
 
 class StoredGroup(msgspec.Struct, frozen=True):
-    """Enough to go on with the same generation elsewhere."""
+    """What is stored of a group: enough to go on with the same generation elsewhere."""
 
     group_id: str
     generation: int
@@ -92,7 +92,7 @@ class DeletedGroup(msgspec.Struct, frozen=True):
 
 
 class GroupCore:
-    """Changed by the handlers of this package only, and only while an event is being handled."""
+    """Only the handlers of this package change it, and only while an event is being handled."""
 
     def __init__(
         self, group_id: str, config: GroupConfig, epoch: int = NO_EPOCH, state: GroupState = GroupState.EMPTY
@@ -100,7 +100,7 @@ class GroupCore:
         self.key = group_id
         self.config = config
         self.epoch = epoch
-        """Of the coordinator's term, with which all that the group stores is marked."""
+        """The epoch of the coordinator's term, with which all that the group stores is marked."""
         self.lifecycle = Lifecycle(group_id, state)
         self.generation = 0
         self.protocol_type: str | None = None
@@ -115,9 +115,9 @@ class GroupCore:
         self.sent: StoredGroup | None = None
         """The group as it was last sent to the store, or found there."""
         self.ids_are_behind = False
-        """Whether the store may still know a static member under an id that is over."""
+        """Whether the store may still know a static member under an old id."""
         self.assignments_bytes = 0
-        """Of those that were stored last."""
+        """The size of the assignments that were stored last."""
         self.joined_during_delay = False
         self.initial_delay_ms = 0
         self.initial_delay_left_ms = 0
@@ -148,13 +148,13 @@ class GroupCore:
         self.outbox.append(Store(self._last_ticket, what))
 
     def store_group(self, awaited: Awaited, assignments: dict[str, bytes] | None = None) -> None:
-        """With `assignments`, stores these instead of those in force: they come into force once they are stored."""
+        """Stores the group; with `assignments`, these instead of those in force, which they replace once stored."""
         self._send(awaited, self.snapshot(assignments))
 
     def store_new_id(self, member: Member) -> None:
-        """A static member has come back while the group rebalances: the last stored generation gets its new id. With
-        the old one, the next coordinator would take the process that is alive for one that was replaced long ago, and
-        fence it."""
+        """Stores the new id of a static member that comes back during a rebalance, in the last stored generation. With
+        the old id, the next coordinator would take the living process for one that was replaced long ago, and fence
+        it."""
         sent, instance = self.sent, member.group_instance_id
         if sent is None or instance is None:
             return
@@ -168,8 +168,8 @@ class GroupCore:
         self._send(NewIdAwaited(), replace(sent, members=members, leader=leader))
 
     def store_ids(self) -> bool:
-        """Whether the store knows the static members of this round under no ids but their own. If not, it is on its
-        way to; what could not be stored is sent again."""
+        """Returns whether the store knows the static members of this round by their current ids. If not, those are on
+        their way; what could not be stored is sent again."""
         if not self.ids_are_behind or all(member.group_instance_id is None for member in self.roster):
             return True
         if self.sent is not None and not self.is_storing_ids:
@@ -206,7 +206,7 @@ class GroupCore:
         self.deadlines.set(DeadlineKind.SESSION, self.now_ms + member.session_timeout_ms, member.member_id)
 
     def remove_member(self, member: Member) -> None:
-        """Whoever waits under its name learns that it is no longer a member, and will come back if it is alive."""
+        """Removes it. A client that waits under its id learns so, and will come back if it is alive."""
         self.answer_join(member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, ""))
         self.answer_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
         self.deadlines.cancel(DeadlineKind.SESSION, member.member_id)
@@ -218,7 +218,7 @@ class GroupCore:
         self.roster.pending.discard(member_id)
 
     def joined(self, member: Member) -> JoinResult:
-        """Tells a member of the current generation; the leader alone learns who the others are."""
+        """Returns the answer to a join in the current generation; only the leader learns who the others are."""
         told_of = self.roster if member.member_id == self.roster.leader else ()
         members = tuple(
             JoinedMember(each.member_id, each.group_instance_id, each.metadata(self.protocol_name)) for each in told_of

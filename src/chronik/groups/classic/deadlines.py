@@ -20,10 +20,10 @@ class DeadlineKind(StrEnum):
 
 
 QUEUE_LENGTH_FREE = 64
-"""A queue that is longer than this and twice the deadlines there are holds mostly left-overs, and is made anew."""
+"""A queue that is longer than this, and than twice the number of deadlines, holds mostly leftovers, and is rebuilt."""
 
 DeadlineKey = tuple[DeadlineKind, str]
-"""The second part is the member id of a session, and empty otherwise."""
+"""The kind, and the member id if it is a session's deadline, else an empty string."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class Deadlines:
 
     @property
     def wake_at_ms(self) -> int | None:
-        """No deadline is due before this; None when there is none at all."""
+        """When the next deadline is due, or earlier; None when there is none at all."""
         return self._queue[0][0] if self._queue else None
 
     def set(self, kind: DeadlineKind, at_ms: int, member_id: str = "") -> None:
@@ -59,7 +59,7 @@ class Deadlines:
         self._queue.clear()
 
     def take_first_due(self, now_ms: int) -> DeadlineKey | None:
-        """One at a time, because handling one may cancel or move the next."""
+        """Takes one at a time, because handling one may cancel or move the next."""
         while self._queue and self._queue[0][0] <= now_ms:
             queued_at_ms, key = heapq.heappop(self._queue)
             deadline = self._deadlines.get(key)

@@ -1,4 +1,4 @@
-"""JoinGroup: new members, given ids, static members that come back, and members that come again."""
+"""JoinGroup: new members, ids that are given out, static members that come back, and members that join again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import (
     GROUP_BYTES_MAX,
     MEMBER_BYTES_MAX,
-    MEMBER_ID_PREFIX_LETTERS_MAX,
+    MEMBER_ID_PREFIX_CHARACTERS_MAX,
     PENDING_MEMBERS_MAX,
     GroupConfig,
 )
@@ -26,7 +26,7 @@ from chronik.protocol.errors import ErrorCode
 
 
 def refusal_of_join(request: JoinRequest, config: GroupConfig) -> ErrorCode | None:
-    """What is wrong with the request whatever state its group is in."""
+    """Returns what is wrong with the request, whatever state its group is in."""
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
     if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
@@ -59,7 +59,7 @@ def _refuse(group: GroupCore, event: JoinAsked, error: ErrorCode) -> None:
 
 
 def _has_room_for(group: GroupCore, request: JoinRequest) -> bool:
-    """While a rebalance is prepared, those who joined count: the limit may have shrunk below the group's size."""
+    """Counts only those who joined while a rebalance is prepared: the limit may have shrunk below the group's size."""
     max_size = group.config.max_size
     member = group.roster.get(request.member_id)
     # A static member that comes back without its id takes its own place, so it needs no room.
@@ -105,11 +105,11 @@ def _join_without_id(group: GroupCore, event: JoinAsked) -> None:
 
 
 def _new_id(event: JoinAsked, name: str) -> str:
-    return f"{name[:MEMBER_ID_PREFIX_LETTERS_MAX]}-{event.unique}"
+    return f"{name[:MEMBER_ID_PREFIX_CHARACTERS_MAX]}-{event.unique}"
 
 
 def _give_id(group: GroupCore, event: JoinAsked, member_id: str) -> None:
-    """So that a client whose connection breaks during a long join comes back as itself, not as one more member."""
+    """Gives an id, so that a client whose connection breaks during a long join does not come back as another member."""
     if len(group.roster.pending) >= PENDING_MEMBERS_MAX:
         group.reply(event.waiter, JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER))
         return
@@ -138,7 +138,7 @@ def _add_member(group: GroupCore, event: JoinAsked, member_id: str) -> None:
         )
     )
     # A new member does not heartbeat before it is answered, and its parked connection may be dead: it gets more time
-    # than a session, but not for ever.
+    # than a session, but not forever.
     group.deadlines.set(DeadlineKind.SESSION, event.now_ms + group.config.new_member_join_timeout_ms, member_id)
     group.store_new_id(group.roster[member_id])  # it may have left or expired, which is not stored yet
     rebalance_or_complete_join(group, f"member {member_id} joins: {request.reason or 'no reason given'}")
@@ -178,7 +178,7 @@ def _update_member(group: GroupCore, event: JoinAsked, member: Member) -> None:
 
 
 def _replace_static_member(group: GroupCore, event: JoinAsked, member: Member, new_id: str) -> None:
-    """The instance restarted. Whoever still uses its old id is fenced from now on."""
+    """Gives a restarted instance a new id. A client that still uses the old one is fenced from now on."""
     leader_before = group.roster.leader
     group.answer_join(member, JoinResult(ErrorCode.FENCED_INSTANCE_ID, member.member_id))
     group.answer_sync(member, SyncResult(ErrorCode.FENCED_INSTANCE_ID))

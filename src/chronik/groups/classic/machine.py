@@ -1,6 +1,6 @@
 """A classic consumer group as a state machine: `handle` takes an event and returns instructions, and is the only way
 to change the group. Same group, same event, same instructions: no clock, no random numbers, no waiting in here.
-What its driver owes it stands in `coordination.machine`.
+`coordination.machine` says what its driver owes it.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class ClassicGroup(GroupCore):
             complete_join_when_all_joined(self)  # it may have waited until static members' ids were stored
 
     def _let_go(self) -> None:
-        """Everybody who waits is sent to look for the new coordinator."""
+        """Sends everybody who waits to look for the new coordinator."""
         for member in self.roster:
             self.answer_join(member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id))
             self.answer_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR))
@@ -171,7 +171,7 @@ class ClassicGroup(GroupCore):
         self._die("another node takes over")
 
     def _bury_if_unused(self) -> None:
-        """A group that was deleted, or only ever gave out ids, must not stay in memory."""
+        """Drops a group that was deleted, or only ever gave out ids: it must not stay in memory."""
         if self.is_idle and not self.is_stored:
             self._die("nothing of it is stored")
 
@@ -220,11 +220,11 @@ class ClassicGroup(GroupCore):
 
     @property
     def memory_bytes(self) -> int:
-        """What its members brought, roughly."""
+        """Roughly the memory that its members take."""
         return len(self.key) + self.roster.memory_bytes + self.assignments_bytes
 
     def growth_of_join(self, request: JoinRequest) -> int:
-        """What the member has brought before, in whose place it joins, counts no more."""
+        """Returns how many bytes more it would hold, without what the replaced member, if any, took before."""
         roster = self.roster
         member = roster.get(roster.member_id_of_instance(request.group_instance_id) or request.member_id)
         known = 0
@@ -233,16 +233,16 @@ class ClassicGroup(GroupCore):
         return size_of_join(request) - known
 
     def growth_of_sync(self, request: SyncRequest) -> int:
-        """The assignments replace those in force."""
+        """Returns how many bytes more it would hold; the assignments replace those in force."""
         return sum(len(assignment) for _, assignment in request.assignments) - self.assignments_bytes
 
     @property
     def is_idle(self) -> bool:
-        """Nobody is in it or about to join, and nothing of it is on its way to the store."""
+        """Whether nobody is in it or about to join, and nothing of it is on its way to the store."""
         return self.is_empty and not (self.roster.pending or self.awaited)
 
     def subscribed_among(self, topics: Iterable[str]) -> frozenset[str]:
-        """A group of consumers whose subscriptions we cannot read may be subscribed to anything."""
+        """Returns the topics subscribed to; all, if the subscriptions of a group of consumers cannot be read."""
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return frozenset()
         subscribed = subscribed_topics(member.metadata(self.protocol_name) for member in self.roster)

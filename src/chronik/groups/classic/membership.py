@@ -1,4 +1,4 @@
-"""Staying in a group, leaving it, and being dropped from it; and who may commit offsets in its name."""
+"""Staying in a group, leaving it, and being dropped from it; and which members may commit offsets in its name."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _emptiness_being_stored(group: GroupCore) -> EmptinessAwaited | None:
 
 
 def emptiness_stored(group: GroupCore, awaited: EmptinessAwaited, error: ErrorCode | None) -> None:
-    """A failure leaves the old members in the store. Whoever loads them sees their sessions end: nothing is lost."""
+    """A failure leaves the old members in the store. After a load their sessions end: nothing is lost."""
     for waiter, result in awaited.leavers:
         group.reply(waiter, result if error is None else LeaveResult(error))
     if error is not None:

@@ -1,4 +1,4 @@
-"""A rebalance from its start to the next generation: who is waited for, for how long, and what they are told.
+"""A rebalance from its start to the next generation: which members are waited for, how long, and what they are told.
 
 A group that has just begun is given `group.initial.rebalance.delay.ms` for more members to arrive, and again that long
 whenever one does; every later rebalance waits for the members it had, up to the longest of their rebalance timeouts.
@@ -37,7 +37,7 @@ def prepare_rebalance(group: GroupCore, reason: str) -> None:
 
 
 def drop_assignments(group: GroupCore, error: ErrorCode) -> None:
-    """The generation will not become stable: who waits for its assignment is told so."""
+    """Tells members that wait for their assignment that the generation will not become stable."""
     group.assignments_bytes = 0
     for member in group.roster:
         member.assignment = b""
@@ -63,7 +63,7 @@ def _start_initial_delay(group: GroupCore) -> None:
 
 
 def end_initial_delay(group: GroupCore) -> None:
-    """Wait once more if someone arrived meanwhile, but in all no longer than the rebalance timeout."""
+    """Waits once more if a member arrived meanwhile, but in all no longer than the rebalance timeout."""
     if not group.joined_during_delay or group.initial_delay_left_ms == 0:
         complete_join(group)
         return
@@ -75,7 +75,7 @@ def end_initial_delay(group: GroupCore) -> None:
 
 
 def complete_join(group: GroupCore) -> None:
-    """Close the round with those who joined. Static members who did not keep their place until their session ends."""
+    """Closes the round with those who joined. Other static members keep their place until their session ends."""
     if not group.store_ids():
         group.deadlines.set(DeadlineKind.JOIN, group.now_ms + NEW_ID_DELAY_MS)
         return

@@ -1,4 +1,4 @@
-"""Who is in a group: members, their votes, the leader, the ids given out, and who still owes a sync."""
+"""The members of a group, their votes, its leader, the ids given out, and which members still owe a sync."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROTOCOL_OVERHEAD_BYTES: Final = 16
 """A protocol without name and metadata costs something too, and a client may send 250,000 of them."""
 
 MEMBER_OVERHEAD_BYTES: Final = 500
-"""A member that brings nothing, or an id that was given out: its place in a few tables."""
+"""What a member that brings nothing, or an id that was given out, takes in a few tables."""
 
 
 @dataclass(slots=True)
@@ -31,11 +31,11 @@ class Member:
     join_waiter: int | None = None
     sync_waiter: int | None = None
     is_new: bool = False
-    """Has not yet been told that it is a member: its parked join may be that of a client long gone."""
+    """Whether it has yet to be told that it is a member: its parked join may be that of a client long gone."""
 
     @property
     def satisfies_heartbeat(self) -> bool:
-        """A member whose answer we are holding back cannot be blamed for its silence."""
+        """Whether it counts as heard: a member whose answer we hold back cannot be blamed for its silence."""
         return not self.is_new and (self.join_waiter is not None or self.sync_waiter is not None)
 
     def metadata(self, protocol_name: str | None) -> bytes:
@@ -46,17 +46,17 @@ class Member:
 
 
 def size_of(protocols: Protocols) -> int:
-    """Roughly, in bytes: names count by letters."""
+    """Returns the rough size in bytes: names count by characters."""
     return sum(PROTOCOL_OVERHEAD_BYTES + len(name) + len(metadata) for name, metadata in protocols)
 
 
 def size_of_names(client_id: str, group_instance_id: str | None) -> int:
-    """Of one member, with what it takes itself."""
+    """Returns the size of one member's names, with what the member takes itself."""
     return MEMBER_OVERHEAD_BYTES + len(client_id) + len(group_instance_id or "")
 
 
 class Roster:
-    """Keeps its counts itself: a join of one member among thousands must not count them all."""
+    """Keeps running counts: a join of one member among thousands must not count them all."""
 
     def __init__(self) -> None:
         self._members: dict[str, Member] = {}
@@ -96,7 +96,7 @@ class Roster:
 
     @property
     def memory_bytes(self) -> int:
-        """Of members and of ids given out, roughly; without assignments."""
+        """Roughly what members and ids given out take, without assignments."""
         return self._protocols_bytes + self._names_bytes + len(self.pending) * MEMBER_OVERHEAD_BYTES
 
     @property
@@ -112,7 +112,7 @@ class Roster:
         return None if group_instance_id is None else self._member_id_by_instance.get(group_instance_id)
 
     def refusal(self, member_id: str, group_instance_id: str | None) -> ErrorCode | None:
-        """Why a request under this identity is not a member's, if it is not."""
+        """Returns why a request under this identity is not a member's; None if it is."""
         if group_instance_id is not None:
             owner = self._member_id_by_instance.get(group_instance_id)
             if owner is not None and owner != member_id:
@@ -135,7 +135,7 @@ class Roster:
             self.leader = member.member_id
 
     def remove(self, member_id: str) -> None:
-        """The first of the others leads on when the leader goes."""
+        """Removes the member; when the leader goes, the first of the others leads."""
         member = self._members.pop(member_id)
         self._discount_protocols(member.protocols)
         self._names_bytes -= size_of_names(member.client_id, member.group_instance_id)
@@ -147,7 +147,7 @@ class Roster:
             self.leader = next(iter(self._members), None)
 
     def replace_id(self, member: Member, member_id: str) -> None:
-        """A static member comes back under a new id and keeps its place, its assignment and its leadership."""
+        """Gives a static member that comes back a new id; it keeps its place, assignment and leadership."""
         invariant(member.group_instance_id is not None, "only static members change their id")
         del self._members[member.member_id]
         if self.leader == member.member_id:
@@ -180,7 +180,7 @@ class Roster:
         self._protocols_bytes -= size_of(protocols)
 
     def set_join_waiter(self, member: Member, waiter: int | None) -> int | None:
-        """The waiter it had before, who has to be answered too."""
+        """Returns the waiter it had before, which has to be answered too."""
         before = member.join_waiter
         member.join_waiter = waiter
         self._waiting_to_join += (waiter is not None) - (before is not None)
@@ -190,20 +190,20 @@ class Roster:
         return any(self._supporters[name] == len(self._members) for name in _names(protocols))
 
     def select_protocol(self) -> str:
-        """Everyone votes for its first choice among what all support; ties go to the earliest voter's choice."""
+        """Every member votes for its first choice among what all support; ties go to the earliest voter's choice."""
         candidates = {name for name, count in self._supporters.items() if count == len(self._members)}
         votes = Counter(member.first_choice(candidates) for member in self)
         return votes.most_common(1)[0][0]
 
     def elect_joined_leader(self) -> bool:
-        """Makes sure that the leader is one who joined this round; False when nobody did."""
+        """Makes sure that the leader is one that joined this round; returns False when nobody did."""
         if self.leader is not None and self._members[self.leader].join_waiter is not None:
             return True
         self.leader = next((member.member_id for member in self if member.join_waiter is not None), self.leader)
         return self.leader is not None and self._members[self.leader].join_waiter is not None
 
     def check(self) -> None:
-        """The counts against what they count. Costs a walk over all members: for tests and simulations."""
+        """Checks the counts against what they count, by a walk over all members: for tests and simulations."""
         invariant(self._waiting_to_join == sum(m.join_waiter is not None for m in self), "count of waiting joins")
         supporters = Counter(name for member in self for name in _names(member.protocols))
         invariant(dict(self._supporters) == dict(supporters), "count of supporters")
@@ -219,5 +219,5 @@ class Roster:
 
 
 def _names(protocols: Protocols) -> tuple[str, ...]:
-    """Each once, in order: a client may repeat itself, and its vote still counts once."""
+    """Returns each name once, in order: a client may repeat one, and its vote still counts once."""
     return tuple(dict.fromkeys(name for name, _ in protocols))

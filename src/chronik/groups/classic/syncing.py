@@ -40,7 +40,7 @@ def _refusal(group: GroupCore, request: SyncRequest) -> ErrorCode | None:
 
 
 def _differs(asked: str | None, actual: str | None) -> bool:
-    """SyncGroup before 5 does not say what it expects."""
+    """Whether the request expects something else; SyncGroup before 5 does not say what it expects."""
     return asked is not None and actual is not None and asked != actual
 
 
@@ -54,7 +54,7 @@ def _await_assignment(group: GroupCore, event: SyncAsked, member: Member) -> Non
     member.sync_waiter = event.waiter
     _has_synced(group, member)
     if is_leader and not _is_storing_assignment(group):
-        # Whoever the leader left out has an empty assignment, which is legal.
+        # A member that the leader left out has an empty assignment, which is legal.
         assignments = {other.member_id: given.get(other.member_id, b"") for other in group.roster}
         group.store_group(AssignmentAwaited(group.generation, assignments), assignments)
 
@@ -70,7 +70,7 @@ def _has_synced(group: GroupCore, member: Member) -> None:
 
 
 def _is_storing_assignment(group: GroupCore) -> bool:
-    """A leader that asks again, having lost its connection, does not store a second time."""
+    """Whether it is under way: a leader that asks again, having lost its connection, does not store a second time."""
     return any(
         isinstance(awaited, AssignmentAwaited) and awaited.generation == group.generation
         for awaited in group.awaited.values()
@@ -82,7 +82,7 @@ def _assigned(group: GroupCore, member: Member) -> SyncResult:
 
 
 def assignment_stored(group: GroupCore, awaited: AssignmentAwaited, error: ErrorCode | None) -> None:
-    """Nothing, when a rebalance began while the assignment was on its way: those who waited were told then."""
+    """Does nothing when a rebalance began while the assignment was on its way: those who waited were told then."""
     if group.state is not GroupState.COMPLETING_REBALANCE or group.generation != awaited.generation:
         return
     if error is not None:
@@ -100,7 +100,7 @@ def assignment_stored(group: GroupCore, awaited: AssignmentAwaited, error: Error
 
 
 def expire_sync(group: GroupCore) -> None:
-    """Members who joined but never asked for their assignment hold partitions that nobody reads: rebalance."""
+    """Rebalances: members that joined but never asked for their assignment hold partitions that nobody reads."""
     for member in list(group.roster):
         if member.member_id in group.roster.unsynced:
             group.remove_member(member)

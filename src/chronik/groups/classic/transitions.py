@@ -16,7 +16,7 @@ from chronik.errors import InvariantBroken
 
 
 class GroupState(StrEnum):
-    """Spelled as DescribeGroups and ListGroups spell them."""
+    """The states, spelled as in DescribeGroups and ListGroups."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -45,9 +45,9 @@ REBALANCE_CAN_START_IN: Final = frozenset(
 )
 
 HISTORY_LENGTH_MAX: Final = 32
-"""Steps kept for the story an illegal transition tells: enough for the last ten rebalances."""
+"""Steps kept for the history in the message of an illegal transition: enough for the last ten rebalances."""
 
-REASON_LETTERS_MAX: Final = 500
+REASON_CHARACTERS_MAX: Final = 500
 """Clients say why they join, in up to 32,767 bytes: the history keeps what fits a line of the log."""
 
 
@@ -73,7 +73,7 @@ class IllegalTransition(InvariantBroken):
 
 
 class Lifecycle:
-    """Where a group stands, where it came from, and how it got there."""
+    """The state of a group, and the steps by which it got there."""
 
     def __init__(self, group_id: str, state: GroupState = GroupState.EMPTY) -> None:
         self._group_id = group_id
@@ -83,7 +83,7 @@ class Lifecycle:
 
     def move(self, target: GroupState, generation: int, reason: str) -> None:
         """Raises IllegalTransition."""
-        step = Step(generation, self.state, target, reason[:REASON_LETTERS_MAX])
+        step = Step(generation, self.state, target, reason[:REASON_CHARACTERS_MAX])
         if (self.state, target) not in TRANSITIONS:
             raise IllegalTransition(self._group_id, step, list(self.history))
         self.history.append(step)

@@ -1,1 +1,1 @@
-"""The files of a log: names, indexes, marks, room behind the batches, and the way around damage."""
+"""The files of a log: names, indexes, marks, room after the batches, and the way around damage."""

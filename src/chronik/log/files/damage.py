@@ -1,4 +1,4 @@
-"""The way around damage in a segment: its index and its end tell where batches stand behind it."""
+"""The way around damage in a segment: its index and its end tell where batches stand after it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from chronik.log.epochs import EpochHistory
 from chronik.log.files.index import IndexDamaged, SegmentIndex
 from chronik.log.files.scan import Anchor, batch_at, next_good
 
-# How far behind damage the next good batch is searched for when the index does not help.
+# How far after damage the next good batch is searched for when the index does not help.
 SEARCH_BYTES_MAX = 64 << 20
 
 
 class Damaged(Protocol):
-    """A segment, as far as the search goes."""
+    """What the search needs of a segment."""
 
     size: int
     index: SegmentIndex
@@ -24,15 +24,15 @@ class Damaged(Protocol):
     def view_of_batch(self, position: int) -> memoryview: ...
 
 
-def next_good_behind(
+def next_good_after(
     segment: Damaged, position: int, offset: int, epochs: EpochHistory, end_offset: int
 ) -> tuple[int, int]:
-    """(position, offset) of the next good batch behind damage; the end of the segment when there is none."""
+    """Returns (position, offset) of the next good batch after damage; the end of the segment when there is none."""
 
     def epoch_at(at: int) -> int:
         return epochs.range_at(at)[0]
 
-    for anchor in _anchors_behind(segment, position, offset, end_offset):
+    for anchor in _anchors_after(segment, position, offset, end_offset):
         if anchor.position - position > SEARCH_BYTES_MAX:
             break
         view = segment.view(position, anchor.position - position)
@@ -45,7 +45,7 @@ def next_good_behind(
     return segment.size, max(offset, end_offset)
 
 
-def _anchors_behind(segment: Damaged, position: int, offset: int, end_offset: int) -> Iterator[Anchor]:
+def _anchors_after(segment: Damaged, position: int, offset: int, end_offset: int) -> Iterator[Anchor]:
     index = segment.index
     try:
         number = index.floor_offset(offset) + 1

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from chronik.crc import crc32c
 from chronik.files import FileCache
 
-# Entries wait in memory until so many are together: a small segment's index needs no file until the log is closed.
+# How many entries gather in memory: a small segment's index needs no file until the log is closed.
 BUFFERED_ENTRIES_MAX = 64
 
 _FIELDS = struct.Struct(">IIqI")
@@ -33,7 +33,7 @@ class IndexEntry(NamedTuple):
     """Base offset of the batch at `position`."""
     position: int
     max_timestamp: int
-    """Of all batches with records before this one; -1 when there are none, or none has a time."""
+    """The largest of all batches with records before this one; -1 when there are none, or none has a time."""
     max_timestamp_offset: int
     """Base offset of the first batch that has it."""
 
@@ -55,7 +55,7 @@ class SegmentIndex:
         self._cache = cache
 
     def append(self, entry: IndexEntry) -> None:
-        """The entry is visible at once and written later."""
+        """Adds an entry, which is visible at once and written later."""
         self._buffered.append(entry)
         if len(self._buffered) >= BUFFERED_ENTRIES_MAX:
             self.flush()
@@ -87,16 +87,16 @@ class SegmentIndex:
         return self.entry(count - 1) if count else None
 
     def floor_offset(self, offset: int) -> int:
-        """The number of the last entry that is not above `offset`; -1 when there is none. Raises IndexDamaged."""
+        """Returns the number of the last entry not above `offset`; -1 when there is none. Raises IndexDamaged."""
         return self._last_where(lambda entry: entry.offset <= offset)
 
     def floor_position(self, position: int) -> int:
-        """The number of the last entry that is not behind `position`; -1 when there is none. Raises IndexDamaged."""
+        """Returns the number of the last entry not after `position`; -1 when there is none. Raises IndexDamaged."""
         return self._last_where(lambda entry: entry.position <= position)
 
     def floor_time(self, timestamp: int) -> int:
-        """The number of the last entry before which all batches are older than `timestamp`; -1 when there is none.
-        Raises IndexDamaged."""
+        """Returns the number of the last entry before which all batches are older than `timestamp`; -1 when there is
+        none. Raises IndexDamaged."""
         return self._last_where(lambda entry: entry.max_timestamp < timestamp)
 
     def keep(self, count: int) -> None:
@@ -135,7 +135,7 @@ class SegmentIndex:
         fields = _FIELDS.pack(
             entry.offset - base, entry.position, entry.max_timestamp, max(entry.max_timestamp_offset - base, 0)
         )
-        # Starting from its number, the checksum also fails for an entry that stands in the wrong place.
+        # Starting from its number, the checksum also fails for an entry in the wrong place.
         return fields + _CRC.pack(crc32c(fields, number))
 
     def _decode(self, number: int, data: bytes) -> IndexEntry:

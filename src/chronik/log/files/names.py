@@ -1,4 +1,4 @@
-"""How the files of a partition are called.
+"""The names of a partition's files.
 
 00000000000000000042.log          a segment: the batches from offset 42 on
 00000000000000000042.index        its sparse index of offsets and times, rebuilt when missing, short or damaged
@@ -7,7 +7,7 @@ leader-epochs                     the history of leader epochs
 log-start, compacted              where the log begins; how far it is compacted
 ….cleaned                         a segment that compaction has not finished
 <first>-<end>.swap                a finished one that is about to take the place of all from `first` to before `end`
-….deleted                         a file that only waits for its removal
+….deleted                         a file that waits to be removed
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def swap_name(first_offset: int, end_offset: int) -> str:
 
 
 def parse_offset_name(name: str) -> tuple[int, str] | None:
-    """The offset and the suffix of a segment's file, index or snapshot."""
+    """Returns the offset and the suffix of a segment's file, index or snapshot."""
     match = _OFFSET_NAME.fullmatch(name)
     return (int(match[1]), match[2]) if match else None
 
 
 def offsets_of(present: Iterable[str], suffix: str) -> list[int]:
-    """The offsets of all files of one kind, in order."""
+    """Returns the offsets of all files of one kind, in order."""
     parsed = (parse_offset_name(name) for name in present)
     return sorted(found[0] for found in parsed if found is not None and found[1] == suffix)
 

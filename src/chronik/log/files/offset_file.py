@@ -21,11 +21,11 @@ class OffsetFile:
     def __init__(self, files: FileSystem, path: str) -> None:
         self.path = path
         self.stored: int | None = None
-        """What stands in the file, as far as is known."""
+        """What the file holds, as far as is known."""
         self._files = files
 
     def load(self) -> int | None:
-        """None when there is no file, or nothing of it is readable."""
+        """Returns None when there is no file, or nothing of it is readable."""
         data = read_file(self._files, self.path) or b""
         for position in (0, _COPY_BYTES):
             copy = data[position : position + _COPY_BYTES]
@@ -35,12 +35,12 @@ class OffsetFile:
         return self.stored
 
     def store(self, offset: int) -> None:
-        """Durably; waits for the disk."""
+        """Stores the offset durably; waits for the disk."""
         self.write(offset)
         self.stored = offset
 
     def write(self, offset: int) -> None:
-        """As `store`, for another thread, which leaves it to the owner to note that it is done.
+        """Does as `store` in another thread, but leaves it to the owner to note that it is done.
 
         The offset is written twice: no other file could tell what was deleted if one copy were damaged.
         """
@@ -49,7 +49,7 @@ class OffsetFile:
 
 
 class OffsetMarks:
-    """The two of a log: where it starts, and how far it is compacted, which is never below its start."""
+    """The two offsets of a log: where it starts, and how far it is compacted, which is never below its start."""
 
     __slots__ = ("_compacted", "compacted_offset", "start")
 
@@ -65,7 +65,7 @@ class OffsetMarks:
         self.compacted_offset = max(self.compacted_offset, offset)
 
     def cut(self, log_start_offset: int, offset: int) -> None:
-        """The log ends at `offset`. Waits for the disk."""
+        """Adapts to a log that is cut at `offset`. Waits for the disk."""
         self.compacted_offset = max(log_start_offset, min(self.compacted_offset, offset))
         if (self._compacted.stored or 0) > self.compacted_offset:
             self._compacted.store(self.compacted_offset)
@@ -73,7 +73,7 @@ class OffsetMarks:
     def to_store(
         self, log_start_offset: int, first_segment: int | None, *, is_exchanging: bool
     ) -> list[tuple[OffsetFile, int]]:
-        """What the next sync has to write."""
+        """Returns what the next sync has to write."""
         offsets = []
         # A log that starts where its first segment does needs no file to say so.
         if first_segment is not None and log_start_offset > max(self.start.stored or 0, first_segment):

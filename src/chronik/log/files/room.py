@@ -1,4 +1,4 @@
-"""Room behind the last batch of the active segment, reserved so that most small syncs have no new length to store.
+"""Room after the last batch of the active segment, reserved so that most small syncs have no new length to store.
 
 A sync that only writes bytes waits for the disk once; one that also changes the file's length waits for the file
 system's journal as well, which takes half as long again. Only the active segment may be longer than its batches, and
@@ -10,12 +10,12 @@ from __future__ import annotations
 from chronik.limits import KIB, MIB
 
 SMALL_SYNC_BYTES = 16 * KIB
-"""Room is reserved while syncs cover no more than this. More takes new blocks each time, and to note in the journal
-that they are in use costs what the known length saves."""
+"""Room is reserved while syncs cover no more than this. Larger ones take new blocks each time, and noting those in the
+journal costs what the known length saves."""
 
 ROOM_BYTES_MIN = 16 * KIB
 ROOM_BYTES_MAX = 1 * MIB
-"""As much as the segment holds already, within these bounds: thousands of small topics take little of the disk."""
+"""Room for as much as the segment holds already, within these bounds: thousands of small topics take little disk."""
 
 
 class Room:
@@ -30,9 +30,9 @@ class Room:
         return self._end > size
 
     def extended(self, size: int, size_max: int) -> int | None:
-        """Before a sync of a segment of `size`: the length to reserve, or None for none.
+        """Returns the length to reserve before a sync of a segment of `size`, or None.
 
-        The first sync reserves nothing: many segments never see a second. A disk that refuses is asked again when as
+        The first sync reserves nothing: many segments never see a second. A disk that refuses is asked again after as
         much was appended as it should have reserved, not before each sync.
         """
         if size <= self._end:
@@ -45,5 +45,5 @@ class Room:
         return end
 
     def cut(self, size: int) -> None:
-        """The file was cut there."""
+        """Notes that the file was cut at `size`."""
         self._end = size

@@ -1,4 +1,4 @@
-"""Telling good batches from damaged ones, and finding the way on behind damage. Pure: works on bytes.
+"""Telling good batches from damaged ones, and finding those after damage. Pure: works on bytes.
 
 The checksum of a batch covers everything from its attributes on. The 21 bytes before are checked by what must be true
 of them: the base offset continues the batch before, the length leads to a checksum that fits, the leader epoch is the
@@ -19,11 +19,11 @@ _unpack_prefix = _PREFIX.unpack_from
 _BASE_OFFSET_AND_LENGTH = struct.Struct(">qi")
 
 EpochAt = Callable[[int], int]
-"""The leader epoch that a batch at that offset must have."""
+"""Returns the leader epoch that a batch at that offset must have."""
 
 
 def batch_at(buffer: memoryview, position: int, base_offset: int, epoch: int) -> tuple[int, int] | None:
-    """(size, next offset) of the batch at `position` if it is whole, undamaged and the one that belongs there."""
+    """Returns (size, next offset) of the batch at `position` if it is whole, undamaged and belongs there."""
     available = len(buffer) - position
     if available < HEADER_BYTES:
         return None
@@ -42,7 +42,7 @@ def batch_at(buffer: memoryview, position: int, base_offset: int, epoch: int) ->
 
 
 def claimed_size(buffer: memoryview, position: int) -> int:
-    """What the length field says, right or wrong; 0 when it cannot be read."""
+    """Returns what the length field says, right or wrong; 0 when it cannot be read."""
     if len(buffer) - position < LENGTH_END:
         return 0
     length: int = _BASE_OFFSET_AND_LENGTH.unpack_from(buffer, position)[1]
@@ -59,7 +59,7 @@ class Anchor(NamedTuple):
 def next_good(
     buffer: memoryview, start: int, after_offset: int, anchor: Anchor, epoch_at: EpochAt
 ) -> tuple[int, int] | None:
-    """(position, base offset) of the first good batch behind damage at `start`, where offset `after_offset` was due.
+    """Returns (position, base offset) of the first good batch after damage at `start`, where `after_offset` was due.
 
     A batch counts only if good ones lead from it to the anchor without a gap: the value of a damaged record may itself
     hold something that looks like a batch.

@@ -3,7 +3,6 @@
 A command carries all that its effect depends on: ids are chosen and times are read before it is proposed, so that
 every node that applies it ends in the same state. On disk and between nodes it is MessagePack: `[kind, field, ...]`.
 
-Kinds are forever: a kind is never reused or given another meaning. A field may be added only at the end and with a
-default, and is named in `levels`; a node that does not know the field, or the kind, raises `UnknownCommand` and stops
-rather than guess.
+A kind is never reused or given another meaning. A field may be added only at the end and with a default, and is named
+in `levels`; a node that does not know the field, or the kind, raises `UnknownCommand` and stops rather than guess.
 """

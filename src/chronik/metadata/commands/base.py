@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 NO_EPOCH: Final = -1
-"""Not fenced: the command holds whatever the current epoch is."""
+"""The command is not fenced: it is applied whatever the current epoch is."""
 
 BrokerId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Id = Annotated[bytes, Meta(min_length=16, max_length=16)]

@@ -10,7 +10,7 @@ from msgspec import Meta
 from chronik.metadata.commands.base import NO_EPOCH, Base, BrokerId, Id, Part, Port
 
 CLUSTER_DEFAULT: Final = -1
-"""The broker id under which configs stand that hold for every broker."""
+"""The broker id under which configs for all brokers are kept."""
 
 Level = Annotated[int, Meta(ge=1, le=2**15 - 1)]
 
@@ -34,9 +34,9 @@ class RegisterBroker(Base, frozen=True, tag=10):
     """A broker has started. The result's `value` is its broker epoch: the log index of the registration.
 
     A new incarnation may have lost what it had not synced, so the leader epoch of every partition it led goes up: the
-    same epoch and offset never hold different data. Unless it `is_durable`, and had synced whatever it acknowledged, it
-    leaves every ISR that has other members, too. `host` and `port` are those of its main listener. Without `listeners`
-    that is the only one, and called PLAINTEXT.
+    same epoch and offset never hold different data. It also leaves every ISR that has other members, unless it
+    `is_durable`, which means that it had synced whatever it acknowledged. `host` and `port` are those of its main
+    listener. Without `listeners` that is the only one, and called PLAINTEXT.
     """
 
     broker_id: BrokerId
@@ -48,7 +48,7 @@ class RegisterBroker(Base, frozen=True, tag=10):
     is_durable: bool = False
     listeners: tuple[Endpoint, ...] = ()
     levels: tuple[Level, Level] = (1, 1)
-    """The lowest and the highest that it supports: see `levels`."""
+    """The lowest and the highest level that it supports: see `levels`."""
 
 
 class UpdateBrokerStatus(Base, frozen=True, tag=11):
@@ -65,7 +65,7 @@ class RemoveBroker(Base, frozen=True, tag=12):
 
 
 class UpdateBrokerConfig(Base, frozen=True, tag=13):
-    """Dynamic configs of one broker, or of all (`CLUSTER_DEFAULT`). `replace` drops every key that is not set."""
+    """Changes dynamic configs of one broker, or of all (`CLUSTER_DEFAULT`). `replace` drops keys that are not set."""
 
     broker_id: Annotated[int, Meta(ge=-1, le=2**31 - 1)]
     set: dict[str, str] = {}

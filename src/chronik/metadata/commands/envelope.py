@@ -54,10 +54,10 @@ Command = (
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """A command with who sent it, so that a retried one is applied once.
+    """A command with its sender, so that a retried one is applied once.
 
-    `incarnation` is one life of the sending node, `sequence` counts its commands from 1. Every command of that life
-    up to `answered` has been answered and will not come again: its result need not be kept.
+    `incarnation` is one life (run) of the sending node, `sequence` counts its commands from 1. Every command of that
+    life up to `answered` has been answered and will not come again: its result need not be kept.
     """
 
     node_id: BrokerId
@@ -83,4 +83,4 @@ def decode_command(data: bytes | memoryview) -> Envelope:
     try:
         return _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UnknownCommand(f"a command that this version does not know: {error}") from error
+        raise UnknownCommand(f"this version does not know the command: {error}") from error

@@ -28,7 +28,7 @@ class CreateConsumerGroup(Base, frozen=True, tag=30):
 
 
 class UpdateConsumerGroup(Base, frozen=True, tag=31):
-    """The whole group as its coordinator sees it; makes the group when there is none."""
+    """Stores the whole group as its coordinator sees it; creates the group when there is none."""
 
     group_id: str
     protocol_type: str
@@ -42,14 +42,14 @@ class UpdateConsumerGroup(Base, frozen=True, tag=31):
 
 
 class DeleteConsumerGroup(Base, frozen=True, tag=32):
-    """Only without members; its offsets go with it."""
+    """Deletes a group without members, and its offsets."""
 
     group_id: str
     coordinator_epoch: Epoch = NO_EPOCH
 
 
 class UpdateGroupConfig(Base, frozen=True, tag=37):
-    """Configs of one group, which need not exist (yet). `replace` drops every key that is not set."""
+    """Changes configs of one group, which need not exist (yet). `replace` drops every key that is not set."""
 
     group_id: Annotated[str, Meta(min_length=1)]
     set: dict[str, str] = {}
@@ -66,7 +66,7 @@ class OffsetToCommit(Part, frozen=True):
 
 
 class CommitOffset(Base, frozen=True, tag=33):
-    """Offsets of one group; each stands or falls alone. The group is made when there is none."""
+    """Commits offsets of one group; each succeeds or fails alone. The group is created when there is none."""
 
     group_id: str
     offsets: tuple[OffsetToCommit, ...]
@@ -76,7 +76,7 @@ class CommitOffset(Base, frozen=True, tag=33):
 
 
 class CommitOffsetBatch(Base, frozen=True, tag=34):
-    """Commits of many groups: in `failures`, `item` is the commit and `part` the offset within it (-1: all of them)."""
+    """Commits of many groups. In `failures`, `item` is the commit and `part` the offset within it (-1: all of them)."""
 
     commits: tuple[CommitOffset, ...]
 
@@ -87,7 +87,7 @@ class OffsetKey(Part, frozen=True):
 
 
 class DeleteOffsets(Base, frozen=True, tag=35):
-    """Keys that are not there are no failure: what was asked for is so."""
+    """Deletes committed offsets. Keys that do not exist are no failure."""
 
     group_id: str
     keys: tuple[OffsetKey, ...]
@@ -101,10 +101,10 @@ class ExpiredOffset(Part, frozen=True):
 
 
 class ExpireOffsets(Base, frozen=True, tag=36):
-    """Deletes the offsets that still have the commit time seen. The result's `value` says how many went.
+    """Deletes the offsets that still have the commit time that was seen. The result's `value` says how many.
 
-    With `group_time_ms` >= 0 the group goes too, when it has neither members nor offsets left and its own time is
-    still the one seen.
+    With `group_time_ms` >= 0 the group is deleted too, when it has neither members nor offsets left and its own time
+    is still the one that was seen.
     """
 
     group_id: str

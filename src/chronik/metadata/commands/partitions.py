@@ -24,7 +24,7 @@ class AssignPartition(Base, frozen=True, tag=25):
 
 
 class SetPartitionLeader(Base, frozen=True, tag=26):
-    """`unclean` lets a replica outside the ISR lead, which then is the whole ISR."""
+    """Makes a replica the leader. `unclean` allows one outside the ISR, which then is the whole ISR."""
 
     topic_id: Id
     partition: PartitionIndex
@@ -39,7 +39,7 @@ class IsrMember(Part, frozen=True):
 
 
 class IsrChange(Part, frozen=True):
-    """Holds only while leader epoch and partition epoch are those the leader saw."""
+    """Is applied only if leader epoch and partition epoch are still those that the leader saw."""
 
     topic_id: Id
     partition: PartitionIndex
@@ -49,7 +49,7 @@ class IsrChange(Part, frozen=True):
 
 
 class UpdateISR(Base, frozen=True, tag=27):
-    """What a leader wants its ISRs to be; each change stands or falls alone."""
+    """What a leader wants its ISRs to be; each change succeeds or fails alone."""
 
     broker_id: BrokerId
     broker_epoch: int
@@ -65,13 +65,13 @@ class OffsetCheckpoint(Part, frozen=True):
 
 
 class UpdatePartitionOffset(Base, frozen=True, tag=28):
-    """High watermarks and log starts, now and then (never once per produce); each stands or falls alone."""
+    """Writes down high watermarks and log starts, now and then (never per produce); each succeeds or fails alone."""
 
     checkpoints: tuple[OffsetCheckpoint, ...]
 
 
 class Reassignment(Part, frozen=True):
-    """The replicas that a partition is to have; without any, the reassignment under way is given up."""
+    """The replicas that a partition will have; with None the reassignment under way is cancelled."""
 
     topic_id: Id
     partition: PartitionIndex
@@ -79,7 +79,7 @@ class Reassignment(Part, frozen=True):
 
 
 class ReassignPartitions(Base, frozen=True, tag=50):
-    """Each change stands or falls alone. New replicas join, and once all of the target are in sync the others leave."""
+    """Each change succeeds or fails alone. New replicas join; once all of the target are in sync, the others leave."""
 
     changes: tuple[Reassignment, ...]
     allow_replication_factor_change: bool = True
@@ -91,16 +91,16 @@ class PartitionKey(Part, frozen=True):
 
 
 class ElectLeaders(Base, frozen=True, tag=51):
-    """Gives partitions their preferred leaders; with `unclean`, those that have none any leader that is there, which
-    may lose records. Each stands or falls alone."""
+    """Gives partitions their preferred leaders; with `unclean`, gives those without a leader any replica that is
+    online, which may lose records. Each succeeds or fails alone."""
 
     partitions: tuple[PartitionKey, ...]
     unclean: bool = False
 
 
 class ReportLostRecords(Base, frozen=True, tag=52):
-    """A broker's disk has lost records of these partitions that it had acknowledged: it leaves their ISRs, be it the
-    last, and leads them no more. Each stands or falls alone."""
+    """A broker's disk has lost records of these partitions that it had acknowledged: it leaves their ISRs, even as the
+    last member, and no longer leads them. Each succeeds or fails alone."""
 
     broker_id: BrokerId
     broker_epoch: int

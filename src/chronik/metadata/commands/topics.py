@@ -9,7 +9,7 @@ from msgspec import Meta
 from chronik.metadata.commands.base import Base, BrokerId, Id, Part, PartitionIndex, TimeMs
 
 NO_LEADER: Final = -1
-"""A partition whose in-sync replicas are all away."""
+"""The leader of a partition whose in-sync replicas are all away."""
 
 
 TOPICS_PER_COMMAND_MAX: Final = 1000
@@ -23,7 +23,7 @@ class PartitionAssignment(Part, frozen=True):
 
 
 class CreateTopic(Base, frozen=True, tag=20):
-    """A topic with its partitions, replicas and leaders, all at once or not at all."""
+    """Creates a topic with its partitions, replicas and leaders, all at once or not at all."""
 
     topic_id: Id
     name: str
@@ -34,19 +34,19 @@ class CreateTopic(Base, frozen=True, tag=20):
 
 
 class CreateTopics(Base, frozen=True, tag=21):
-    """Each topic stands or falls alone: `failures` name those that fell."""
+    """Creates topics, each of which succeeds or fails alone: `failures` names those that failed."""
 
     topics: tuple[CreateTopic, ...]
 
 
 class DeleteTopic(Base, frozen=True, tag=22):
-    """Takes the offsets that groups committed for the topic with it."""
+    """Deletes a topic, and the offsets that groups committed for it."""
 
     topic_id: Id
 
 
 class UpdateTopicConfig(Base, frozen=True, tag=23):
-    """`replace` drops every key that is not set."""
+    """Changes configs of a topic. `replace` drops every key that is not set."""
 
     topic_id: Id
     set: dict[str, str] = {}
@@ -55,7 +55,7 @@ class UpdateTopicConfig(Base, frozen=True, tag=23):
 
 
 class CreatePartitions(Base, frozen=True, tag=24):
-    """`partition_count` is the number of partitions that the proposer saw; refused when it has changed since."""
+    """Adds partitions. It is refused when `partition_count`, the number that the proposer saw, has changed since."""
 
     topic_id: Id
     partition_count: PartitionIndex

@@ -1,4 +1,4 @@
-"""How each command is applied: one function per command, which first refuses all it must refuse and then writes."""
+"""How each command is applied: one function per command, which first makes all its checks and then writes."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from chronik.protocol.errors import ErrorCode
 Reaction = Callable[[Partition, int, Mapping[int, Broker]], Partition]
 
 BROKERS_MAX: Final = 1000
-"""More than any cluster of this kind has; what registers without end is broken."""
+"""More than any cluster of this kind has; something that registers without end is broken."""
 
 
 def register_broker(writer: ImageWriter, command: RegisterBroker, index: int) -> Result:
@@ -93,7 +93,7 @@ def remove_broker(writer: ImageWriter, command: RemoveBroker, index: int) -> Res
 
 
 def update_broker_config(writer: ImageWriter, command: UpdateBrokerConfig, index: int) -> Result:
-    """Also for a broker that is not registered yet: configs may be laid down before it first starts."""
+    """Works also for a broker that is not registered yet: configs may be set before it first starts."""
     old = writer.image.broker_configs.get(command.broker_id, {})
     new = changed_configs(old, command.set, command.delete, replace=command.replace)
     if new != old:

@@ -16,7 +16,7 @@ from chronik.protocol.errors import ErrorCode
 PRODUCER_ID_MAX: Final = 2**63 - 1
 NODES_MAX: Final = 1000
 FEATURES_MAX: Final = 1000
-"""What is added without end is broken."""
+"""Something that adds without end is broken."""
 
 
 def create_cluster(writer: ImageWriter, command: CreateCluster, index: int) -> Result:

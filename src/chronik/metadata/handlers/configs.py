@@ -1,4 +1,4 @@
-"""Configs of topics and brokers: text by key. What a key means and which values it takes is checked by who proposes."""
+"""Configs of topics and brokers: text by key. The proposer checks what a key means and which values it takes."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from chronik.metadata.rejection import Rejected
 from chronik.protocol.errors import ErrorCode
 
 CONFIG_KEYS_MAX: Final = 1000
-"""Per topic or broker. Kafka has about 30 per topic and 250 per broker."""
+"""Configs per topic or broker. Kafka has about 30 per topic and 250 per broker."""
 
-CONFIG_LETTERS_MAX: Final = 64 * 1024
-"""Keys and values of one topic or broker together: they travel in every snapshot and every DescribeConfigs."""
+CONFIG_CHARACTERS_MAX: Final = 64 * 1024
+"""All keys and values of one topic or broker: they travel in every snapshot and every DescribeConfigs."""
 
 
 def changed_configs(
     old: Mapping[str, str], set_: Mapping[str, str], delete: Sequence[str], *, replace: bool
 ) -> dict[str, str]:
-    """The configs after the change, in the order of their keys on every node."""
+    """Returns the configs after the change, sorted by key, so that they are the same on every node."""
     new = {} if replace else dict(old)
     for key in delete:
         new.pop(key, None)
@@ -29,6 +29,6 @@ def changed_configs(
 def checked_configs(configs: Mapping[str, str]) -> dict[str, str]:
     if len(configs) > CONFIG_KEYS_MAX:
         raise Rejected(ErrorCode.INVALID_CONFIG, f"more than {CONFIG_KEYS_MAX} configs")
-    if sum(len(key) + len(value) for key, value in configs.items()) > CONFIG_LETTERS_MAX:
-        raise Rejected(ErrorCode.INVALID_CONFIG, f"configs of more than {CONFIG_LETTERS_MAX} letters")
+    if sum(len(key) + len(value) for key, value in configs.items()) > CONFIG_CHARACTERS_MAX:
+        raise Rejected(ErrorCode.INVALID_CONFIG, f"configs of more than {CONFIG_CHARACTERS_MAX} characters")
     return dict(sorted(configs.items()))

@@ -1,7 +1,7 @@
 """Consumer groups and what they committed.
 
-A group's commands carry the leader epoch of its coordinator's partition: a coordinator that was replaced and does not
-know it yet changes nothing.
+A group's commands carry the leader epoch of its coordinator's partition: a coordinator that was replaced, and does not
+know it yet, changes nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EMPTY: Final = "Empty"
 """Kafka's name for the state of a group without members."""
 
 GROUPS_WITH_CONFIGS_MAX: Final = 1000
-"""A group need not exist to have configs, and its name may have 32 kB: more would be for a stranger's amusement."""
+"""A group need not exist to have configs, and its name may have 32 kB: without a limit strangers could fill memory."""
 
 
 def create_consumer_group(writer: ImageWriter, command: CreateConsumerGroup, index: int) -> Result:
@@ -106,7 +106,7 @@ def commit_offset_batch(writer: ImageWriter, command: CommitOffsetBatch, index: 
 
 
 def _commit(writer: ImageWriter, command: CommitOffset) -> list[tuple[int, ErrorCode, str]]:
-    """The offsets that were refused, by position."""
+    """Returns the offsets that were refused, by position."""
     image = writer.image
     group_id = command.group_id
     _refuse_stale_coordinator(image, group_id, command.coordinator_epoch)
@@ -126,7 +126,8 @@ def _commit(writer: ImageWriter, command: CommitOffset) -> list[tuple[int, Error
 
 
 def _exists(image: Image, offset: OffsetToCommit) -> bool:
-    """A commit under way while its topic is deleted must not leave offsets for the next topic of that name."""
+    """Whether the partition exists: a commit under way while its topic is deleted must not leave offsets for the next
+    topic of that name."""
     topic = image.topics.get(offset.topic)
     return topic is not None and topic.has_partition(offset.partition)
 

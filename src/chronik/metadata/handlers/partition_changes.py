@@ -1,4 +1,4 @@
-"""Changes of many partitions by one command: each stands or falls alone, and each topic is written once."""
+"""Changes of many partitions by one command: each succeeds or fails alone, and each topic is written once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chronik.metadata.writer import ImageWriter
 
 
 class PartitionChanges:
-    """Gathered, so that a command over a topic of thousands of partitions does not copy all of them for each one."""
+    """Gathers changes, so that a command on thousands of partitions of a topic does not copy all of them each time."""
 
     def __init__(self, writer: ImageWriter, *, checkpoint: bool = False) -> None:
         self._writer = writer
@@ -22,14 +22,14 @@ class PartitionChanges:
 
     @contextmanager
     def item(self, number: int) -> Iterator[None]:
-        """What is rejected in here is a failure of this item alone."""
+        """Makes what is rejected within it a failure of this item alone."""
         try:
             yield
         except Rejected as rejected:
             self._failures.append(Failure(number, rejected.code, rejected.message))
 
     def partition(self, topic_id: bytes, number: int) -> Partition:
-        """As the items before this one have left it. Raises Rejected."""
+        """Returns the partition as the items before this one have left it. Raises Rejected."""
         _, partition = known_partition(self._writer.image, topic_id, number)
         return self._changed.get(topic_id, {}).get(number, partition)
 

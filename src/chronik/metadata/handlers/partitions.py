@@ -48,7 +48,7 @@ def assign_partition(writer: ImageWriter, command: AssignPartition, index: int) 
     has_left = not set(partition.replicas) <= set(command.replicas)
     if partition.leader == NO_LEADER or (partition.leader in isr and not has_left):
         changed = elections.with_isr(moved, isr)
-    else:  # a replica that has left must not pass for one that is there: see `reassignments`
+    else:  # a replica that has left must not pass for a current one: see `reassignments`
         leader = partition.leader if partition.leader in isr else elections.elect(moved, isr, image.brokers)
         changed = elections.with_leader(moved, isr, leader)
     writer.set_partitions(topic, {command.partition: changed})
@@ -97,7 +97,7 @@ def _reassigned(
         return cancelled(partition, brokers)
     refuse_replicas(writer.image, change.partition, change.replicas)
     for replica in change.replicas:
-        if replica not in brokers:  # a member that has never registered could take for ever to get in sync
+        if replica not in brokers:  # a member that has never registered could take forever to get in sync
             raise Rejected(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"broker {replica} is not registered")
     if not allow_replication_factor_change and len(change.replicas) != len(partition.target):
         message = f"the replication factor would change from {len(partition.target)} to {len(change.replicas)}"
@@ -127,7 +127,7 @@ def _elected_as_preferred(partition: Partition, brokers: elections.Brokers) -> P
         raise Rejected(ErrorCode.ELECTION_NOT_NEEDED, f"the preferred leader {preferred} leads the partition already")
     broker = brokers.get(preferred)
     if preferred not in partition.isr or broker is None or broker.status is not BrokerStatus.ONLINE:
-        message = f"the preferred leader {preferred} is not in sync, or not there"
+        message = f"the preferred leader {preferred} is not in sync, or not online"
         raise Rejected(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, message)
     return elections.with_leader(partition, partition.isr, preferred)
 
@@ -140,7 +140,7 @@ def _elected_uncleanly(partition: Partition, brokers: elections.Brokers) -> Part
         return elections.with_leader(partition, partition.isr, leader)
     leader = elections.elect_uncleanly(partition, brokers)
     if leader == NO_LEADER:
-        raise Rejected(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica of the partition is there")
+        raise Rejected(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica of the partition is online")
     return completed(elections.with_leader(partition, (leader,), leader), brokers)
 
 
@@ -157,7 +157,7 @@ def report_lost_records(writer: ImageWriter, command: ReportLostRecords, index: 
 
 
 def update_isr(writer: ImageWriter, command: UpdateISR, index: int) -> Result:
-    """As Kafka's AlterPartition: only the leader may, and only in the epochs it saw."""
+    """Does what Kafka's AlterPartition does: only the leader may, and only in the epochs that it saw."""
     registered(writer, command.broker_id, command.broker_epoch)
     changes = PartitionChanges(writer)
     for item, change in enumerate(command.changes):

@@ -1,4 +1,4 @@
-"""Topics: made whole, changed by id, deleted with what groups committed for them."""
+"""Topics: created whole, changed by id, deleted with what groups committed for them."""
 
 from __future__ import annotations
 
@@ -118,13 +118,13 @@ def _refuse_name(image: Image, command: CreateTopic) -> None:
 
 
 def assigned(image: Image, assignments: Sequence[PartitionAssignment], *, existing: int) -> tuple[Partition, ...]:
-    """New partitions as their assignments say, or Rejected."""
+    """Returns new partitions as their assignments say. Raises Rejected."""
     if not assignments:
         raise Rejected(ErrorCode.INVALID_PARTITIONS, "no partitions")
     if existing + len(assignments) > TOPIC_PARTITIONS_MAX:
         raise Rejected(ErrorCode.INVALID_PARTITIONS, f"more than {TOPIC_PARTITIONS_MAX} partitions in one topic")
     factor = len(assignments[0].replicas)
-    # Of a large topic many are the same, and looked at once: a command of 10,000 holds the loop while it is applied.
+    # Equal assignments are checked once: a large topic has many of them, and applying 10,000 holds the loop.
     partitions: dict[PartitionAssignment, Partition] = {}
     for number, assignment in enumerate(assignments, existing):
         if assignment in partitions:

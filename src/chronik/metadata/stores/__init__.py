@@ -1,1 +1,1 @@
-"""Where commands become the image: on one node alone, or agreed on by a cluster."""
+"""The stores, which turn commands into the image: on one node alone, or agreed on by a cluster."""

@@ -1,7 +1,7 @@
 """The files of a standalone node's metadata: a write-ahead log of commands and the newest snapshot, in one folder.
 
 Every method may wait for the disk: a store calls them in a thread of their own, one at a time. Only the snapshot that
-`begin_snapshot` gives may be written beside them.
+`begin_snapshot` returns may be written at the same time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FOLDER: Final = "__meta"
 
 
 class Journal:
-    """`recover` first. `sync` off leaves what was written to the operating system, as `flush = "os"` asks for."""
+    """Call `recover` first. Without `sync`, the operating system decides when to write, as with `flush = "os"`."""
 
     def __init__(self, files: FileSystem, folder: str = FOLDER, *, sync: bool = True) -> None:
         self._files = files
@@ -36,8 +36,8 @@ class Journal:
         return self._opened.segment_bytes
 
     def recover(self) -> Image:
-        """The image as of the last durable command. Raises DataDamaged, and LevelNotSupported or UnknownCommand when
-        a newer version has written it."""
+        """Returns the image as of the last durable command. Raises DataDamaged, and LevelNotSupported or UnknownCommand
+        when a newer version has written it."""
         image, snapshot_index = self._read_snapshot()
         self._log, entries = WriteAheadLog.open(self._files, self._folder, after=snapshot_index)
         remove_older_snapshots(self._files, self._folder)
@@ -53,13 +53,13 @@ class Journal:
         self.entries_since_snapshot += len(commands)
 
     def begin_snapshot(self) -> SnapshotWriter:
-        """For the image as of the last command written, all of which are applied."""
+        """Begins a snapshot of the image as of the last command written; all must be applied."""
         self._opened.roll()
         self.entries_since_snapshot = 0
         return SnapshotWriter(self._files, self._folder, self._opened.last_index)
 
     def forget_through(self, index: int) -> None:
-        """A snapshot up to `index` is durable: the log before it may go."""
+        """Removes the log up to `index`: a snapshot up to there is durable."""
         self._opened.drop_through(index)
 
     def close(self) -> None:

@@ -41,20 +41,20 @@ from chronik.wal.snapshots import SnapshotWriter
 
 SNAPSHOT_ENTRIES: Final = 100_000
 SNAPSHOT_BYTES: Final = 64 * MIB
-"""What a start has to replay at most: about two seconds."""
+"""The most that a start has to replay: about two seconds."""
 
 GROUP_BYTES_MAX: Final = 4 * MIB
 """Commands written together. A sync takes longer with more, and the first of them waits for all."""
 
 PENDING_COMMANDS_MAX: Final = 50_000
 PENDING_BYTES_MAX: Final = 64 * MIB
-"""Commands that wait for their write. Beyond it the disk does not keep up, and waiting longer helps nobody."""
+"""Commands that wait for their write. With more of them the disk does not keep up, and waiting longer helps nobody."""
 
 APPLY_SLICE_SECONDS: Final = 0.005
 """How long commands are applied before others get the loop again."""
 
 RESULTS_KEPT: Final = 64
-"""This store never sends a command twice, so results could go at once; dropping them 64 at a time is cheaper."""
+"""This store never sends a command twice, so it needs no results; dropping them 64 at a time is cheaper."""
 
 log = logging.getLogger(__name__)
 
@@ -119,8 +119,8 @@ class LocalStore:
         return self._image
 
     async def start(self) -> None:
-        """Raises DataDamaged when the folder holds something else than what was written there, LevelNotSupported when
-        a newer version has written it."""
+        """Raises DataDamaged when the folder does not hold what was written there, LevelNotSupported when a newer
+        version has written it."""
         self._log_thread, self._snapshot_thread = self._make_executor(), self._make_executor()
         self._image = await self._in_thread(self._log_thread, self._journal.recover)
         self._writer = asyncio.create_task(self._write_forever(), name="metadata writer")
@@ -132,7 +132,7 @@ class LocalStore:
         self._publish(difference(Image(), self._image))
 
     async def close(self) -> None:
-        """Finishes what was proposed, then lets go of the files."""
+        """Finishes what was proposed, then closes the files."""
         self._closing = True
         self._wake.set()
         if self._writer is not None:
@@ -155,10 +155,10 @@ class LocalStore:
     is_shared: Final = False
 
     async def read_barrier(self, seconds: float = BARRIER_SECONDS) -> None:
-        """Nothing to wait for: what was answered was applied here first."""
+        """Returns at once: what was answered was applied here first."""
 
     async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> Result:
-        """Whatever `acks` says: it is one disk and one image, and nothing is gained by an earlier answer."""
+        """Ignores `acks`: with one disk and one image nothing is gained by an earlier answer."""
         self._refuse_new_work()
         pending = self._seal(command)
         self._pending.append(pending)
@@ -179,7 +179,7 @@ class LocalStore:
             raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many metadata changes are under way")
 
     def _seal(self, command: Command) -> Pending:
-        """What will be applied is what can be read back from the log, never the object that was handed in."""
+        """Encodes the command: what will be applied is what can be read back from the log, never the object given."""
         levels.refuse_above(command, levels.level_of(self.image.features))
         sequence = self._sequence + 1
         answered = (sequence - 1) // RESULTS_KEPT * RESULTS_KEPT
@@ -208,7 +208,7 @@ class LocalStore:
             self._stop(error)
 
     async def _take_group(self) -> bool:
-        """Waits for commands and takes those that go together; False when there will be none any more."""
+        """Waits for commands and takes those that go together; returns False when no more will come."""
         while not self._pending:
             if self._closing or self._failure is not None:
                 return False
@@ -242,7 +242,7 @@ class LocalStore:
                 subscriber(delta)
 
     def _stop(self, error: Exception) -> None:
-        """Whether the commands under way are on disk is not known any more: so their proposers are told."""
+        """Tells all proposers: it is unknown whether the commands under way are on disk."""
         if self._failure is not None:
             return
         self._failure = error
@@ -266,7 +266,7 @@ class LocalStore:
         )
 
     async def _begin_snapshot(self) -> None:
-        """Called where every command written is applied, so that log and image are at the same index."""
+        """Is called when every command written is applied, so that log and image are at the same index."""
         assert self._log_thread is not None
         writer = await self._in_thread(self._log_thread, self._journal.begin_snapshot)
         frozen = self._image.freeze()

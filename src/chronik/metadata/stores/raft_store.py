@@ -1,9 +1,9 @@
 """The store of a node in a cluster: commands go to the Raft leader, from any node, and are answered when they are
 applied on this one.
 
-A command that is not known to be done is sent again, as often as its time allows, under the same id: the image tells
-one that it has applied before, and gives its first result. So a retry is never applied twice. What is not answered in
-time ends in a typed error that says whether the outcome is known.
+A command that is not known to be done is sent again, as often as its time allows, under the same id: the image
+recognises one that it has applied before, and gives its first result. So a retry is never applied twice. What is not
+answered in time ends in a typed error that says whether the outcome is known.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ PROPOSE_SECONDS: Final = 10.0
 """Several elections: a client that waits longer has given up."""
 
 ATTEMPT_SECONDS: Final = 3.0
-"""One attempt: a leader that was cut off must not take all of a command's time."""
+"""The time of one attempt: a leader that was cut off must not take all of a command's time."""
 
 LEADERLESS_SECONDS: Final = 0.1
 """How soon another attempt is made when nothing is heard of a new leader."""
 
 LEADERLESS_SECONDS_MAX: Final = 1.5
-"""How long a read waits for one to be elected: the longest election timeout. After that there is no majority here."""
+"""How long a read waits for a leader to be elected: the longest election timeout. After that there is no majority."""
 
 COMMANDS_UNDER_WAY_MAX: Final = RESULTS_KEPT_MAX - 64
-"""The image keeps that many results of a node; more commands under way could be applied twice."""
+"""The image keeps this many results of a node; more commands under way could be applied twice."""
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class _Pending:
     answer: asyncio.Future[Result]
     may_be_done: bool = False
     news: News = field(default_factory=News)
-    """Of a leader, or of the answer."""
+    """Tells of a new leader, or of the answer."""
 
     def end(self, result: Result) -> None:
         if not self.answer.done():
@@ -96,7 +96,7 @@ class RaftStore:
         self.incarnation = incarnation
         self._sequence = 0
         self._answered = 0
-        """All commands up to this one are answered or given up; some behind it may be, too."""
+        """All commands up to this one are answered or given up; some after it may be, too."""
         self._pending: dict[int, _Pending] = {}
 
     def attach(self, driver: RaftDriver) -> None:
@@ -124,7 +124,7 @@ class RaftStore:
             subscriber(difference(Image(), self.image))
 
     def leader_changed(self) -> None:
-        """Whoever waits for a leader tries again."""
+        """Lets those who wait for a leader try again."""
         if self._driver.leader != NOBODY:
             self._leaderless_since = None
         elif self._leaderless_since is None:
@@ -134,8 +134,8 @@ class RaftStore:
             pending.news.tell()
 
     async def read_barrier(self, seconds: float = BARRIER_SECONDS) -> None:
-        """A leader that is being elected is waited for. A node that has known of none for longer than an election takes
-        says so at once: whoever asks it should ask another."""
+        """Waits while a leader is being elected. A node that has known of none for longer than an election takes says
+        so at once: its client should ask another node."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while True:
@@ -151,7 +151,7 @@ class RaftStore:
             await self._leader_news.since(heard, min(LEADERLESS_SECONDS, deadline - loop.time()))
 
     def _leaderless_until(self) -> float:
-        """Until when it is worth waiting for a leader."""
+        """Returns until when it is worth waiting for a leader."""
         since = self._leaderless_since
         return float("inf") if since is None else since + LEADERLESS_SECONDS_MAX
 
@@ -160,8 +160,8 @@ class RaftStore:
     async def propose(
         self, command: Command, timeout: float = PROPOSE_SECONDS, *, acks: Acks = Acks.ALL, only_here: bool = False
     ) -> Result:
-        """See `MetadataStore`. With `only_here` it is not sent to another leader: what a controller decided holds only
-        as long as it leads."""
+        """See `MetadataStore`. With `only_here` the command is not sent to another leader: what a controller decided is
+        valid only as long as it leads."""
         if self._closing:
             raise StoreClosed("the metadata store is closing")
         if len(self._pending) >= COMMANDS_UNDER_WAY_MAX:
@@ -242,7 +242,7 @@ class RaftStore:
             self._answer(envelope.sequence, result)
 
     def _restored(self) -> None:
-        """A snapshot may hold what the commands under way came to."""
+        """Looks for results of the commands under way: a snapshot may hold them."""
         session = self.image.session(self._node_id)
         if self._is_over:
             self._live_again()
@@ -256,8 +256,8 @@ class RaftStore:
         return is_over(self.image.session(self._node_id), self.incarnation)
 
     def _live_again(self) -> None:
-        """A command of an earlier life came late, and passed for the first of a newer one: see `sessions`. What is
-        under way may have been applied before that, and will not be any more."""
+        """Begins another life, because a late command of an earlier one passed for the first of a newer one: see
+        `sessions`. What is under way may have been applied before that, but will not be any more."""
         logger.warning("node %d: a late command of an earlier life ended this one; begins another", self._node_id)
         ended = self._pending
         self._begin_life(new_id())

@@ -15,18 +15,18 @@ from chronik.metadata.records import Result
 Subscriber = Callable[[Delta], None]
 
 BARRIER_SECONDS: Final = 10.0
-"""Several elections: a client that waits longer has given up."""
+"""As long as several elections: a client that waits longer has given up."""
 
 
 class Acks(Enum):
-    """When a command is answered; only commits of offsets may ask for less than all."""
+    """When a command is answered; only commits of offsets may ask for less than ALL."""
 
     ALL = "all"
     """Durable on a majority, and applied here."""
     LEADER = "leader"
-    """Durable on the leader: lost with its disk, if a majority does not have it by then. Its result is not known."""
+    """Durable on the leader, but lost with its disk unless a majority has it by then. Its result is not known."""
     NONE = "none"
-    """At once."""
+    """Answered at once."""
 
 
 class StoreClosed(ChronikError):
@@ -49,8 +49,8 @@ class MetadataStore(Protocol):
     def subscribe(self, subscriber: Subscriber) -> None:
         """Calls `subscriber` with each delta as it is applied, before the command's own proposer is answered.
 
-        The first delta holds everything there is: it comes when the store has started, or at once when it has.
-        A subscriber must not fail: it takes the node down.
+        The first delta holds everything there is: it comes when the store starts, or at once when it has started.
+        A subscriber must not fail: that takes the node down.
         """
 
     @property

@@ -29,7 +29,7 @@ def encoder(cls: type[Struct], version: int) -> Encoder:
 
 @cache
 def element_encoder(message: type[Struct], element: type[Struct], version: int) -> Encoder:
-    """Of an element of an array, as it stands in `message`."""
+    """Returns the encoder of an element of an array in `message`."""
     _require(message, version)
     name = f"<{element.__name__} in {message.__name__} v{version}>"
     return cast(Encoder, EncoderSource(element, version, message).function("encode", name))

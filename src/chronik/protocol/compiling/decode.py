@@ -56,7 +56,7 @@ class DecoderSource(Source):
         self.add(f"{', '.join(variables)}{comma} = {unpack}(data, position)", f"position += {layout.size}")
 
     def _varint(self, variable: str, *, maximum: int = wire.VARINT_MAX) -> None:
-        """A varint. Its first byte is nearly always the whole of it, and is read with the run of values before it."""
+        """Reads a varint. Its first byte is nearly always the whole of it, and is read with the values before it."""
         self.run.append(("B", variable))
         self._flush()
         with self.block(f"if {variable} > 127:"):
@@ -67,7 +67,7 @@ class DecoderSource(Source):
     # --- structs and their fields
 
     def _struct(self, cls: type[Struct]) -> str:
-        """Reads all fields of a struct into variables; gives the expression that builds it."""
+        """Reads all fields of a struct into variables; returns the expression that builds it."""
         depth = self._depth
         self._depth += 1
         plain, tagged = cls.__schema__.at(self.version)
@@ -92,7 +92,7 @@ class DecoderSource(Source):
             self._sized(field.name, field.kind, variable, nullable)
 
     def _sized(self, name: str, kind: str, variable: str, nullable: bool) -> None:
-        """A string, bytes or records: a length (in compact form one more than it), then that many bytes."""
+        """Reads a string, bytes or records: a length (in compact form one more than it), then that many bytes."""
         if self.flexible:
             self._varint("length", maximum=wire.STRING_BYTES_MAX + 1 if kind == "string" else wire.VARINT_MAX)
             null, end = "0", "position + length - 1"
@@ -125,7 +125,7 @@ class DecoderSource(Source):
         return "data[position:end]" if self._copied else "bytes(data[position:end])"
 
     def _single(self, field: Field, variable: str, nullable: bool) -> None:
-        """A struct that is not in an array; a nullable one has an int8 in front, -1 for null."""
+        """Reads a struct that is not in an array; a nullable one has an int8 in front, -1 for null."""
         assert isinstance(field.element, type)
         if not nullable:
             self.add(f"{variable} = {self._struct(field.element)}")
@@ -181,7 +181,7 @@ class DecoderSource(Source):
     # --- tagged fields
 
     def _tags(self, cls: type[Struct], tagged: list[Field], depth: int) -> None:
-        """The tag section. Almost always it is empty, a single zero byte, which joins the run of values before it."""
+        """Reads the tag section. It is almost always empty: a zero byte, which is read with the values before it."""
         for field in tagged:
             default = "[]" if field.default == [] else self.name(f"{cls.__name__}_{field.name}", field.default)
             self.add(f"{field.name}_{depth} = {default}")

@@ -29,7 +29,7 @@ _FORMATS = FIXED_FORMATS | {"bool": "b"}
 
 class EncoderSource(Source):
     def __init__(self, cls: type[Struct], version: int, message: type[Struct] | None = None) -> None:
-        """Of a whole message; or of a part of it, whose `message` says how lengths are written."""
+        """Writes the encoder of a whole message; or of a part of `message`, which says how lengths are written."""
         flexible = (message or cls).__schema__.flexible.covers(version)
         super().__init__("encode(message, out, chunks)", version, flexible, _RUNTIME)
         self._depth = 0
@@ -72,7 +72,7 @@ class EncoderSource(Source):
         if self.flexible and tagged:
             self._tags(cls, tagged, variable, depth)
         elif self.flexible:
-            self.run.append(("x", ""))  # no tagged fields: a zero byte, written with what stands before it
+            self.run.append(("x", ""))  # no tagged fields: a zero byte, written with what comes before it
         self._depth -= 1
 
     def _refuse_unsupported(self, cls: type[Struct], variable: str) -> None:
@@ -83,7 +83,7 @@ class EncoderSource(Source):
                 self.add(f"if {is_set}: raise UnsupportedField({text!r})")
 
     def _differs(self, cls: type[Struct], field: Field, value: str) -> str:
-        """The expression that says whether a field has another value than its default."""
+        """Returns the expression that says whether a field has another value than its default."""
         if field.default == []:
             return f"len({value}) > 0"
         if field.default is None:
@@ -107,7 +107,7 @@ class EncoderSource(Source):
             self._sized(field.kind, value, variable, nullable)
 
     def _sized(self, kind: str, value: str, variable: str, nullable: bool) -> None:
-        """A string, bytes or records: a length (in compact form one more than it), then that many bytes."""
+        """Writes a string, bytes or records: a length (in compact form one more than it), then that many bytes."""
         encoded = ".encode()" if kind == "string" else ""
         length = f"records_length({variable})" if kind == "records" else f"len({variable})"
         if not nullable:
@@ -140,7 +140,7 @@ class EncoderSource(Source):
         self.add(f"if {variable} is None: out += {null!r}")
 
     def _single(self, field: Field, value: str, variable: str, nullable: bool) -> None:
-        """A struct that is not in an array; a nullable one has an int8 in front, -1 for null."""
+        """Writes a struct that is not in an array; a nullable one has an int8 in front, -1 for null."""
         assert isinstance(field.element, type)
         self._flush()
         self.add(f"{variable} = {value}")
@@ -187,7 +187,7 @@ class EncoderSource(Source):
     # --- tagged fields
 
     def _tags(self, cls: type[Struct], tagged: list[Field], variable: str, depth: int) -> None:
-        """Only tagged fields with another value than their default are written, each with its size in front."""
+        """Writes the tagged fields whose value is not their default, each with its size in front."""
         self._flush()
         flags = [f"has_{field.name}_{depth}" for field in tagged]
         for field, flag in zip(tagged, flags, strict=True):

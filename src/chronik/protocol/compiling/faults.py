@@ -12,7 +12,7 @@ _INTEGERS["uint16"] = range(1 << 16)
 
 
 def first_fault(message: Struct, version: int) -> str | None:
-    """The path of the first field with an impossible value and what is wrong there, or None."""
+    """Returns the path of the first field with an impossible value and what is wrong there, or None."""
     return next(_struct_faults(message, version, type(message).__name__), None)
 
 

@@ -1,4 +1,4 @@
-"""Lines of Python in the making, and the names they refer to: what the two compilers have in common."""
+"""Python source that is being written, and the names it refers to: what the two compilers have in common."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Source:
         return name
 
     def take_run(self) -> tuple[struct.Struct, list[str]]:
-        """The values collected so far, which the caller now writes out."""
+        """Returns the values collected so far, which the caller now writes out."""
         layout = struct.Struct(">" + "".join(letter for letter, _ in self.run))
         expressions = [expression for _, expression in self.run if expression]
         self.run.clear()
@@ -69,7 +69,7 @@ def _holds_records(field: Field, version: int) -> bool:
 
 
 def smallest(element: str | type[Struct] | None, version: int, flexible: bool) -> int:
-    """The fewest bytes an array's element can take: what bounds the count that fits into the bytes left."""
+    """Returns the fewest bytes an array's element can take: it bounds the count that fits into the bytes left."""
     if isinstance(element, type):
         plain, _ = element.__schema__.at(version)
         return sum(_smallest_field(field.kind, flexible) for field in plain) + flexible

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments: moves partitions to other replicas; null replicas give up a move that is under way."""
+"""AlterPartitionReassignments: moves partitions to other replicas; null replicas cancel a move that is under way."""
 
 from __future__ import annotations
 

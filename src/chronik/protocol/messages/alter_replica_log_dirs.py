@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs: into which data folder each replica of a broker is to move."""
+"""AlterReplicaLogDirs: moves replicas of a broker to other data folders."""
 
 from __future__ import annotations
 

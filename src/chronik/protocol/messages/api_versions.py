@@ -1,7 +1,7 @@
 """ApiVersions: which APIs and versions a broker speaks.
 
-The response has header version 0 in every version, for a client that asks cannot know more yet. Version 3 tells the
-client's software and answers features; 4 allows features whose lowest version is 0.
+The response has header version 0 in every version, for a client that asks cannot know more yet. Version 3 names the
+client's software and returns features; 4 allows features whose lowest version is 0.
 """
 
 from __future__ import annotations

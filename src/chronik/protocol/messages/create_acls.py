@@ -1,4 +1,4 @@
-"""CreateAcls: what is to be allowed or denied, and to whom. Version 1 has patterns of names, 3 users as a resource."""
+"""CreateAcls: what to allow or deny, and to whom. Version 1 has patterns of names, 3 users as a resource."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """CreateTopics: new topics.
 
-Version 1 can validate only, 4 takes -1 for the broker's default partitions and replicas, 5 answers the configuration,
+Version 1 can validate only, 4 takes -1 for the broker's default partitions and replicas, 5 returns the configuration,
 7 the topic id. Java's admin client fails on null `configs` in the answer: send an empty array.
 """
 

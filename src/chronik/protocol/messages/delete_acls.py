@@ -1,4 +1,4 @@
-"""DeleteAcls: what is no longer to be allowed or denied. Version 1 has patterns of names, 3 users as a resource."""
+"""DeleteAcls: what to allow or deny no longer. Version 1 has patterns of names, 3 users as a resource."""
 
 from __future__ import annotations
 

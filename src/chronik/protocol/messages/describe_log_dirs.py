@@ -1,4 +1,4 @@
-"""DescribeLogDirs: what lies in the data folders.
+"""DescribeLogDirs: what the data folders hold.
 
 Version 3 has an error for the whole, 4 the volume's size, 5 whether a folder is cordoned.
 """

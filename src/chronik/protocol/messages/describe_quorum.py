@@ -1,6 +1,6 @@
-"""DescribeQuorum: who agrees on the metadata log, and how far each of them holds it.
+"""DescribeQuorum: which nodes agree on the metadata log, and how far each of them holds it.
 
-Version 1 tells when replicas were last heard, 2 their directories, the nodes' addresses and what is wrong in words.
+Version 1 tells when replicas were last heard from, 2 their directories, the nodes' addresses and error messages.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials: which users can say who they are by SCRAM, and how."""
+"""DescribeUserScramCredentials: which users can authenticate by SCRAM, and how."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """FindCoordinator: the broker that coordinates a group or a transactional id.
 
-From version 1 on with a key type, from 4 on for several keys at once.
+Version 1 has a key type, 4 asks for several keys at once.
 """
 
 from __future__ import annotations

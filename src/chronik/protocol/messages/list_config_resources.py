@@ -1,4 +1,4 @@
-"""ListConfigResources: what has configs. Version 0 was ListClientMetricsResources and knows of nothing else."""
+"""ListConfigResources: the resources that have configs. Version 0, ListClientMetricsResources, lists only those."""
 
 from __future__ import annotations
 

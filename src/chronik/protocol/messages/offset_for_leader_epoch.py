@@ -1,6 +1,6 @@
-"""OffsetForLeaderEpoch: where an epoch ends, so that who reads on can find a divergence.
+"""OffsetForLeaderEpoch: where an epoch ends, so that a reader can find a divergence.
 
-Version 1 answers the epoch, 2 is fenced by the current epoch, 3 tells whether a replica asks.
+Version 1 returns the epoch, 2 is fenced by the current epoch, 3 tells whether a replica asks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SaslAuthenticate: who a client is, in the words of the mechanism agreed on. Version 1 says for how long it holds."""
+"""SaslAuthenticate: proves who a client is, by the mechanism agreed on. Version 1 says for how long that is valid."""
 
 from __future__ import annotations
 

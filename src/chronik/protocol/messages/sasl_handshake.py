@@ -1,4 +1,4 @@
-"""SaslHandshake: by which mechanism a client will say who it is; from version 1 on it does so by SaslAuthenticate."""
+"""SaslHandshake: agrees on the mechanism to authenticate with; from version 1 on SaslAuthenticate follows."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""UpdateFeatures: raises or lowers the levels of features, all of them or none. From version 2 on an answer has no
-results for each."""
+"""UpdateFeatures: raises or lowers the levels of features, all or none. Version 2 has no result for each."""
 
 from __future__ import annotations
 
