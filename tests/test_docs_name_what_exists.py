@@ -21,7 +21,7 @@ LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 
 def paths_to_python(text: str) -> set[str]:
-    return {path for path in re.findall(r"`([\w./-]+/[\w.-]+\.py)`", text)}
+    return set(re.findall(r"`([\w./-]+/[\w.-]+\.py)`", text))
 
 
 def code(text: str) -> str:
