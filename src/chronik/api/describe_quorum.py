@@ -1,6 +1,6 @@
 """DescribeQuorum: who agrees on the metadata log, which has one partition and is no topic that clients can read.
 
-Any node answers, with what the leader says. When replicas were last heard is told by this node's clock.
+Any node answers, with what the leader says. Times at which replicas were last heard from are by this node's clock.
 """
 
 from __future__ import annotations

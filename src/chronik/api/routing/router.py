@@ -126,7 +126,7 @@ class Router:
         return pending
 
     def _is_unsettled(self) -> bool:
-        """A broker has gone: clients that look for new leaders, on connections on which their fetches wait, must not
+        """Whether a broker has gone: clients that look for new leaders on connections where fetches wait must not
         wait for those. Otherwise a fetch has all the time it asked for, as in Kafka: some clients lean on it."""
         return any(broker.fenced for broker in self._services.image.brokers.values())
 
@@ -244,7 +244,7 @@ class Router:
         return frame
 
     def _must_wait(self, header: RequestHeader, frame: ResponseFrame) -> bool:
-        """A fetch has looked itself how much it may hold."""
+        """A fetch has checked itself how much it may hold."""
         return header.api_key != FETCH_KEY and self._held.must_wait(frame)
 
     def _now_or_when_read(self, header: RequestHeader, frame: ResponseFrame) -> ResponseFrame | Pending:
