@@ -132,7 +132,7 @@ class Node:
         return next(iter(bound.values()))
 
     def _parts(self, folder: DataFolder) -> _Parts:
-        """Made, and not yet doing anything."""
+        """Makes the parts, which do nothing yet."""
         config = self._config
         standing = self._standing(folder)
         store = standing.store
@@ -164,8 +164,8 @@ class Node:
             flusher,
             flush_each_append=config.flush == "group",
             on_fatal=self._fail,
-            # A node that stands alone never misses a deletion; and who has only just learnt whose its folder is cannot
-            # be sure that all in it was of that cluster.
+            # A node that stands alone never misses a deletion; and one that has only just learnt whose its folder is
+            # cannot be sure that all in it was of that cluster.
             deletions_of=lambda: folder.was_of_cluster if config.peers else None,
         )
         standing.keep_in_sync(replicas, configs)
@@ -199,7 +199,7 @@ class Node:
         return _Parts(standing, services, flusher, cache, synced_offsets, housekeeping, router, listener)
 
     async def _open(self, parts: _Parts) -> None:
-        """Ports are taken, and what is on disk is read."""
+        """Takes the ports, and reads what is on disk."""
         store, replicas = parts.services.store, parts.services.replicas
         self._undo.append(parts.listener.stop)
         parts.services.bound.update(await parts.listener.bind())
@@ -216,7 +216,7 @@ class Node:
         self._undo.append(parts.flusher.drain)
 
     async def _join(self, parts: _Parts) -> None:
-        """The node takes its place among the others, and its jobs begin."""
+        """Takes the node's place among the others, and begins its jobs."""
         groups, replicas, standing = parts.services.groups, parts.services.replicas, parts.standing
         await standing.join(_endpoints(self._config, parts.services.bound))
         await groups.start()
@@ -254,7 +254,7 @@ class Node:
         bound = await http.bind()
         self._undo.append(http.stop)
         await http.serve()
-        logger.info("node %d tells how it is on http://%s", self._config.node_id, bound)
+        logger.info("node %d shows its status on http://%s", self._config.node_id, bound)
 
     # Supervision
 
@@ -301,7 +301,7 @@ def _later(function: Callable[[], None]) -> Callable[[], Awaitable[None]]:
 
 
 def _static_configs(config: NodeConfig) -> dict[str, str]:
-    """Those that have a key of their own in the node's config too, which says nothing when it says Kafka's default."""
+    """Includes those that have a key of their own in the node's config, unless that has Kafka's default."""
     own = {"default.replication.factor": config.replication_factor, "min.insync.replicas": config.min_insync_replicas}
     return {name: str(value) for name, value in own.items() if value != 1} | dict(config.broker)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from chronik.testing.cluster import Cluster
 
 LAST_REQUESTS_SHOWN = 20
-TOPIC_NAME_LETTERS_MAX = 200  # Kafka allows 249: there is room for what makes the name unique
+TOPIC_NAME_CHARACTERS_MAX = 200  # Kafka allows 249: there is room for what makes the name unique
 
 _brokers_key = pytest.StashKey["list[Broker]"]()
 _began_key = pytest.StashKey[float]()
@@ -64,7 +64,7 @@ def chronik_broker(
 def chronik_topic(request: pytest.FixtureRequest, chronik_broker: Broker) -> str:
     """The name of a topic that nobody has used before."""
     marker = request.node.get_closest_marker("chronik_topic")
-    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", request.node.name).strip("-")[:TOPIC_NAME_LETTERS_MAX]
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", request.node.name).strip("-")[:TOPIC_NAME_CHARACTERS_MAX]
     name = f"{readable}-{secrets.token_hex(4)}"
     chronik_broker.create_topic(name, **(marker.kwargs if marker else {}))
     return name
@@ -95,7 +95,7 @@ def chronik_broker_factory(
 def chronik_cluster_factory(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ClusterFactory]:
-    """A cluster of the test's own at each call, ready unless `start=False`; all end with the test."""
+    """Makes a cluster of the test's own at each call, ready unless `start=False`; all end with the test."""
     from contextlib import ExitStack, closing
 
     from chronik.testing.cluster import Cluster
@@ -119,7 +119,7 @@ def chronik_cluster_factory(
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """The broker that tests share is left as the next one expects it."""
+    """Leaves the broker that tests share as the next test expects it."""
     if "chronik_broker" in getattr(item, "fixturenames", ()):
         for broker in item.config.stash[_brokers_key]:
             broker.heal()
@@ -127,7 +127,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-    """Below a failed test stands what its brokers were asked."""
+    """Shows what its brokers were asked below a failed test."""
     report: pytest.TestReport = yield
     if call.when == "setup":
         item.stash[_began_key] = call.start
