@@ -156,7 +156,7 @@ class Cluster:
         return response
 
     def topic(self, name: str, *, create: bool = False) -> MetadataResponseTopic:
-        """Returns a topic as last seen; with `create` the broker may create it, if it does so at all. Raises KafkaError."""
+        """Returns a topic as last seen; with `create` a broker may create it, if it ever does. Raises KafkaError."""
         if name not in self._topics:
             (topic,) = self.metadata([name], create=create).topics
             raise_for(topic.error_code, f"topic {name}")

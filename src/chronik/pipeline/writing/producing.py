@@ -1,4 +1,4 @@
-"""Columns of rows to partitions, acknowledged by all replicas in sync; what is retried here is written once."""
+"""Sends columns of rows to partitions, acknowledged by all replicas in sync; what is retried here is written once."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class BatchProducer:
         self._sequences: dict[TopicPartition, int] = {}
 
     def send(self, rows: Mapping[TopicPartition, OutgoingRows]) -> None:
-        """One batch for each partition, one request for each broker; returns when all are acknowledged.
+        """Sends one batch for each partition, one request for each broker; returns when all are acknowledged.
 
         Raises ClientError or KafkaError; then some of the batches may have been written.
         """
