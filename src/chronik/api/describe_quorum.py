@@ -78,7 +78,7 @@ def _time(ms_ago: int, now_ms: int) -> int:
 
 
 def _nodes(image: Image, quorum: Quorum, asked: str) -> list[QuorumNode]:
-    """Where nodes listen to each other; one that stands alone listens to clients only."""
+    """Tells where nodes listen to each other; one that stands alone listens to clients only."""
     nodes = []
     for member in quorum.members:
         node, broker = image.nodes.get(member.node_id), image.brokers.get(member.node_id)

@@ -274,7 +274,7 @@ def _check_count(request: FetchRequest) -> None:
 
 
 def _wanted(request: FetchRequest, version: int) -> list[FetchPartition]:
-    """Each partition once, however often it is named; as in Kafka, what was said of it last counts."""
+    """Returns each partition once, however often it is named; as in Kafka, what was said of it last counts."""
     wanted: dict[tuple[str | bytes, int], FetchPartition] = {}
     for topic in request.topics:
         key = topic.topic_id if version >= FIRST_VERSION_WITH_TOPIC_IDS else topic.topic

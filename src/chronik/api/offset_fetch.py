@@ -36,7 +36,7 @@ FIRST_VERSION_WITH_MANY_GROUPS = 8
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 NO_OFFSET = -1
 OFFSETS_ENCODED_AT_ONCE_MAX: Final = 1_000
-"""More take longer than a slice, and are encoded aside."""
+"""More than that take longer than a slice, and are encoded in a thread."""
 
 NOTHING: Final = CommittedOffset(NO_OFFSET, NO_EPOCH, None, commit_time_ms=-1)
 """What is told of a partition of which nothing is committed."""
@@ -65,7 +65,7 @@ async def handle(services: Services, request: OffsetFetchRequest, context: Conte
 
 
 def _each_once(groups: Sequence[OffsetFetchRequestGroup], version: int) -> list[OffsetFetchRequestGroup]:
-    """Each group, topic and partition; one that is named without topics is asked for all it has."""
+    """Names each group, topic and partition once; a group that is named without topics is asked for all that it has."""
     merged: dict[str, OffsetFetchRequestGroup] = {}
     for group in groups:
         known = merged.setdefault(group.group_id, OffsetFetchRequestGroup(group_id=group.group_id, topics=[]))
@@ -94,7 +94,7 @@ def _topics_once(topics: list[OffsetFetchRequestTopics], by_id: bool) -> list[Of
 
 
 async def _fetch(services: Services, wanted: Sequence[OffsetFetchRequestGroup], version: int) -> list[Committed]:
-    """What the image has: who coordinates the groups is another's affair, a majority has confirmed it."""
+    """Reads the image, whoever coordinates the groups: a majority has confirmed that it is fresh."""
     by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
     pace = Pace()
     results = []
@@ -186,7 +186,7 @@ def _partition(
 
 
 def _for_one_group(group: OffsetFetchResponseGroup, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    """The answer of versions 0 to 7. Each partition carries the group's error too: 0 and 1 have no other place for it,
+    """Answers versions 0 to 7. Each partition carries the group's error too: 0 and 1 have no other place for it,
     and not every client of the later ones looks there. An answer without partitions reads like "nothing committed"."""
     response = OffsetFetchResponse(error_code=group.error_code)
     for topic in group.topics:

@@ -72,7 +72,7 @@ def measure(bootstrap: str, topic: str, trips: int, size: int = 100, acks: str =
 
 
 def make_trips(bootstrap: str, topic: str, trips: int, size: int = 100, acks: str = "all") -> list[Span]:
-    """The topic is new: its one partition is read from its beginning. Raises BenchFailed."""
+    """Makes them on a new topic, whose one partition is read from its beginning. Raises BenchFailed."""
     try:
         import confluent_kafka
     except ImportError as error:

@@ -137,7 +137,7 @@ def _nodes_to_be(arguments: argparse.Namespace) -> list[LocalNode]:
 
 
 def _check_against(nodes: list[LocalNode], arguments: argparse.Namespace) -> None:
-    """What a cluster was made with stays: another count or other ports would be another cluster."""
+    """Refuses what a cluster was not made with: another count or other ports would be another cluster."""
     first = nodes[0].addresses()
     given: dict[str, tuple[int | None, int | None]] = {"nodes": (arguments.nodes, len(nodes))}
     for kind, asked in (("kafka", arguments.kafka_port), ("http", arguments.http_port), ("raft", arguments.raft_port)):

@@ -171,7 +171,7 @@ def _levels(address: Address, timeout_s: float) -> Levels | None:
 
 
 def _quorum(cluster: DescribeClusterResponse, timeout_s: float) -> QuorumPartitionData | None:
-    """What the leader says about its followers; None when nobody leads, or the node has no quorum."""
+    """Returns what the leader says about its followers; None when nobody leads, or the node has no quorum."""
     for broker in cluster.brokers:
         if broker.broker_id == cluster.controller_id:
             partition = DescribeQuorumPartition(partition_index=0)

@@ -94,7 +94,7 @@ def _member(member: DescribedGroupMember) -> dict[str, Any]:
 
 
 def _ends(cluster: Cluster, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-    """Where the partitions end; a group may have committed for a topic that is gone."""
+    """Returns where the partitions end; a group may have committed for a topic that is gone."""
     ends: dict[TopicPartition, int] = {}
     for topic in sorted({partition.topic for partition in partitions}):
         try:

@@ -193,7 +193,7 @@ class Clustered:
         assert registration is not None
 
         async def wait_until_registered() -> None:
-            """What was committed before the registration is applied before it."""
+            """Returns when the image is up to date: what was committed before the registration is applied before it."""
             await registration.registered.wait()
             when_up_to_date()
 

@@ -236,7 +236,7 @@ class Node:
         return Clustered(self._config, folder, self._clock, self._fail)
 
     async def _serve_http(self, address: Address, parts: _Parts) -> None:
-        """After the Kafka port answers: importing it takes time that clients need not wait for."""
+        """Called when the Kafka port answers: importing it takes time that clients need not wait for."""
         from chronik.console.listener import HttpListener
         from chronik.node.status import NodeStatus
 
@@ -275,7 +275,7 @@ class Node:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _fail(self, error: BaseException) -> None:
-        """The node cannot go on: what it holds in memory may no longer be what is on disk."""
+        """Stops the node, which cannot go on: what it holds in memory may no longer be what is on disk."""
         if self._failure is None:
             self._failure = reason_of(error)
             logger.critical("the node stops: %s", self._failure, exc_info=error)

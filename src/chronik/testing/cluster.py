@@ -145,7 +145,7 @@ class Cluster:
         ]
 
     def raft_address(self, node_id: int) -> Address:
-        """Where a node listens to its peers."""
+        """Returns where a node listens to its peers."""
         return self._raft[node_id]
 
     def _raft_address(self, dialer: int, peer: int) -> Address:

@@ -40,7 +40,7 @@ class Answer:
 
 
 def is_cut_off(answer: Answer) -> bool:
-    """Whether more can be read behind what was found, which ends at a segment's end or a limit: why wait then?"""
+    """Says whether more can be read after what was found, which ends at a segment's end or a limit: why wait then?"""
     return any(
         data.records and end_offset(_plain(data)) < replica.high_watermark
         for (_, data), replica in zip(answer.partitions, answer.replicas, strict=True)

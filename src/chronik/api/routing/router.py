@@ -278,7 +278,7 @@ class Router:
         return HANDLERS[header.api_key].failure(request, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _unsupported(self, error: UnsupportedVersion, peer: Peer) -> ResponseFrame:
-        """For ApiVersions in version 0, which every client can read; for others as the newest version has it."""
+        """Answers ApiVersions in version 0, which every client can read, and others as the newest version has it."""
         api = APIS[error.api_key]
         logger.debug("connection %d: %s v%d is not spoken here", peer.number, api.name, error.api_version)
         response = HANDLERS[error.api_key].failure(api.request(), ErrorCode.UNSUPPORTED_VERSION)
@@ -303,7 +303,7 @@ def _who(header: RequestHeader, peer: Peer) -> str:
 
 
 def _log_arrival(header: RequestHeader, peer: Peer) -> None:
-    """One that hangs is seen by this alone."""
+    """Logs a request before it is handled: of one that hangs there is no other line."""
     api = APIS[header.api_key]
     logger.debug("%s: %s v%d #%d", _who(header, peer), api.name, header.api_version, header.correlation_id)
 

@@ -73,7 +73,7 @@ class Elements:
         self._found.append(element)
 
     def as_array_of(self, kind: type[E]) -> list[E]:
-        """For the response: the codec takes what was encoded before as well."""
+        """Returns them for the response: the codec takes what was encoded before as well."""
         return cast(list[E], self._found)
 
 

@@ -46,7 +46,7 @@ class NodeFolder:
         return f"{self.path}/{TOPICS_FOLDER}/{topic_id}/{index}"
 
     def synced(self) -> SyncedOffsets | None:
-        """How far each partition was synced; None when the node has never written that down, or nothing readable."""
+        """Returns how far each partition was synced; None when the node never wrote that down, or not readably."""
         for _ in range(LOOKS_MAX):
             try:
                 found = SyncedOffsets(ReadOnlyFiles(self.path), SYNCED_OFFSETS_FILE)
@@ -72,7 +72,7 @@ def node_folders(paths: Iterable[str | Path]) -> dict[int, NodeFolder]:
 
 
 def require_same(folders: Iterable[NodeFolder]) -> None:
-    """For tasks on other machines, where a path may lead nowhere or to another node's folder. Raises CannotLook."""
+    """Checks on other machines, where a path may lead nowhere or to another node's folder. Raises CannotLook."""
     for folder in folders:
         if _identity_of(folder.path) != folder.identity:
             raise CannotLook(f"{folder.path} is not the data folder of node {folder.node}, but another")

@@ -327,7 +327,7 @@ class _Audit:
     # In the end
 
     def confirm(self) -> None:
-        """What has been deleted or moved meanwhile, or has fallen out of sync, is not held against anybody."""
+        """Drops findings about what has been deleted or moved meanwhile, or has fallen out of sync."""
         if self._cluster is None or not self.report.findings:
             return
         now = {

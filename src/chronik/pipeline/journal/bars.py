@@ -92,7 +92,7 @@ class Bar:
             self._draw(now)
 
     def close(self) -> None:
-        """The last state stays on the screen, if there ever was one."""
+        """Leaves the last state on the screen, if there ever was one."""
         if self._drawn_at is not None:
             self._draw(self._clock.monotonic())
             self._write("\n")

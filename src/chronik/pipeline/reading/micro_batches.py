@@ -107,12 +107,12 @@ class MicroBatches:
 
 
 def reached(offset: OffsetsJson) -> Offsets:
-    """How far a stream is at this offset."""
+    """Returns how far a stream is at this offset."""
     return offsets_from_json({topic: partitions for topic, partitions in offset.items() if topic != FROM})
 
 
 def ranges_of(start: OffsetsJson, end: OffsetsJson) -> list[OffsetRange]:
-    """What the micro-batch that ends at `end` reads: what is recorded there, whatever `start` is by now."""
+    """Returns what the micro-batch that ends at `end` reads: what is recorded there, whatever `start` is by now."""
     recorded: Any = end.get(FROM)
     ends = reached(end)
     begins = reached(start) if recorded is None else offsets_from_json(recorded)

@@ -276,7 +276,7 @@ class _Pair:
         return self._dead.replace([each.file for each in rewritten], written, rows_change=True)
 
     def _settle(self, number: int) -> None:
-        """The letters of this retry are gone; perhaps not those of one before, which another was just about."""
+        """Notes that the letters of this retry are gone, and finishes an earlier one whose letters may not be."""
         if self._dead.next_number(RETRIES) == number:
             self._count_along(number)
         else:

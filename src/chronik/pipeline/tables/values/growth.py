@@ -91,7 +91,7 @@ def _why_not_named(name: str, taken: Iterable[str], reserved: frozenset[str] = f
 
 
 def _why_not_typed(kind: pa.DataType) -> str | None:
-    """The names within an object are columns' too, for most readers."""
+    """Checks names within objects, too, which are columns' names for most readers."""
     if pa.types.is_struct(kind):
         if kind.num_fields == 0:
             return "an object without fields has no type"
