@@ -112,7 +112,7 @@ def refuse_wrong_start(identity: Identity, node_id: int, mode: Mode, contents: C
 
 
 def _mode_told_by(contents: Contents) -> Mode | None:
-    """Returns the mode of a folder of format 1; None if it has both kinds of metadata: then the start is believed."""
+    """Returns the mode of a folder of format 1; None unless it has just one kind of metadata: then the start counts."""
     return next(iter(contents.metadata)) if len(contents.metadata) == 1 else None
 
 

@@ -189,7 +189,7 @@ class Snapshots:
 
 
 def _patience_s(topic: MetadataResponseTopic) -> float:
-    """Returns how long a topic that is fine may still be described as it is."""
+    """Returns how long what is wrong with a topic, as brokers describe it, may still pass by itself."""
     if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return UNKNOWN_TOPIC_SECONDS_MAX
     passes = topic.error_code and ErrorCode(topic.error_code).retriable
