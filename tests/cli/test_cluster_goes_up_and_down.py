@@ -136,8 +136,9 @@ def test_status_is_told_for_people_and_by_any_broker(local: Local) -> None:
     lines = chronik("cluster", "status", "--dir", str(local.folder)).lines
     assert lines[0] == "Members: 1, 2, 3"
     assert lines[1].startswith("Leader: node ")
-    assert lines[2].startswith("State: the same on the 3 nodes")
-    assert lines[4].split()[:4] == ["NODE", "STATUS", "ROLE", "PID"]
+    assert lines[2] == "Level: 1"
+    assert lines[3].startswith("State: the same on the 3 nodes")
+    assert lines[5].split()[:4] == ["NODE", "STATUS", "ROLE", "PID"]
 
     told = chronik("cluster", "status", "--json", bootstrap=f"{HOST}:{local.kafka + 1}").json
     assert told["members"] == [1, 2, 3]
@@ -217,4 +218,4 @@ def test_half_a_cluster_is_not_taken_for_a_whole_one(local: Local) -> None:
     local.lay_out(3)
     (local.folder / "node2.toml").unlink()
     refused = local.up()
-    assert refused.err == f"chronik: {local.folder}: node2.toml missing; the other nodes count on them\n"
+    assert refused.err == f"chronik: {local.folder}: node2.toml missing; the other nodes need them\n"

@@ -9,7 +9,7 @@ import pytest
 
 from chronik.config import Address
 from chronik.console.connection import HttpLimits
-from chronik.console.http import COMPLAINT_LETTERS_MAX, HEAD_BYTES_MAX, BadRequest, names_this_machine, parse_head
+from chronik.console.http import COMPLAINT_CHARACTERS_MAX, HEAD_BYTES_MAX, BadRequest, names_this_machine, parse_head
 from chronik.console.listener import HttpListener
 from chronik.console.pages import ROWS_PER_PIECE
 
@@ -123,7 +123,7 @@ def test_no_head_takes_long_to_read(header: bytes) -> None:
 def test_what_h11_complains_of_is_repeated_in_part_only() -> None:
     with pytest.raises(BadRequest) as refused:
         parse_head(b"GET /healthz HTTP/1.1\r\n" + b"x" * 8000)
-    assert len(str(refused.value)) == len("not a request of HTTP/1.1: ") + COMPLAINT_LETTERS_MAX + 1
+    assert len(str(refused.value)) == len("not a request of HTTP/1.1: ") + COMPLAINT_CHARACTERS_MAX + 1
 
 
 def test_requests_that_come_at_once_are_answered_one_in_a_turn_of_the_loop() -> None:

@@ -37,7 +37,7 @@ def test_the_status_of_no_server_is_an_exit_code(capsys: pytest.CaptureFixture[s
 
 def test_stopping_no_server_is_fine(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pipeline", "server", "stop"]) == 0
-    assert capsys.readouterr().out == "there was none\n"
+    assert capsys.readouterr().out == "no server was running\n"
     assert main(["pipeline", "server", "stop", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"stopped": False}
 

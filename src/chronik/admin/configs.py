@@ -1,4 +1,4 @@
-"""Configs of topics, brokers, groups and loggers: what there are, what they are, and how they change."""
+"""Configs of topics, brokers, groups and loggers: which there are, what their values are, and how they change."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class ConfigAdmin:
         self._configs = configs
 
     def resources(self) -> dict[ResourceType, list[str]]:
-        """The names of all that has configs."""
+        """Returns the names of all resources that have configs."""
         image = self._store.image
         brokers = [str(broker) for broker in image.brokers]
         return {
@@ -109,7 +109,7 @@ class ConfigAdmin:
         raise _unknown(resource)
 
     def _with_facts(self, broker_id: int) -> Iterable[ConfigEntry]:
-        """The keys whose values are not configured in Kafka's words but follow from what the node is."""
+        """Describes a broker; some keys are not configured in Kafka's words, but follow from what the node is."""
         image = self._store.image
         broker = image.brokers[broker_id]
         facts = {
@@ -136,17 +136,17 @@ class ConfigAdmin:
     # Changes: all of a resource or nothing
 
     async def replace_all(self, wanted: Changes, *, validate_only: bool = False) -> Outcomes:
-        """All configs of each resource: what is not named gets its default."""
+        """Replaces all configs of each resource: what is not named gets its default."""
         return await self._change_each(wanted, partial(self._replace_all, validate_only))
 
     async def change(self, wanted: Changes, *, validate_only: bool = False) -> Outcomes:
-        """Some configs of each resource."""
+        """Changes some configs of each resource."""
         return await self._change_each(wanted, partial(self._change, validate_only))
 
     async def _change_each(
         self, wanted: Changes, change: Callable[[Resource, Sequence[Change]], Awaitable[None]]
     ) -> Outcomes:
-        """Which of several changes of one resource is meant, nobody can say."""
+        """Refuses a resource that is named twice: nobody can say which of its changes are meant."""
         named = Counter(resource for resource, _ in wanted)
         outcomes: dict[Resource, KafkaError | None] = {}
         pace = Pace()
@@ -210,7 +210,7 @@ class ConfigAdmin:
             await self._store.propose(command)
 
     def _sorted(self, resource: Resource, changes: Sequence[Change]) -> tuple[dict[str, str], tuple[str, ...]]:
-        """What is to be set, and what is to be deleted."""
+        """Returns what is to be set, and what is to be deleted."""
         wanted: dict[str, str] = {}
         delete: dict[str, None] = {}
         for name, value, operation in changes:
@@ -248,7 +248,7 @@ class ConfigAdmin:
         return topic
 
     def _broker(self, name: str) -> int:
-        """A broker's id; CLUSTER_DEFAULT for the empty name, which stands for all brokers."""
+        """Returns a broker's id; CLUSTER_DEFAULT for the empty name, which stands for all brokers."""
         if name == "":
             return CLUSTER_DEFAULT
         if not name.isdecimal() or len(name) > BROKER_ID_DIGITS_MAX or int(name) not in self._store.image.brokers:

@@ -46,7 +46,7 @@ def features_of(image: Image) -> dict[str, Feature]:
 
 
 async def update_features(store: MetadataStore, updates: Mapping[str, Update], *, validate_only: bool = False) -> None:
-    """All of them or none. Raises KafkaError, in the words in which Kafka's tools expect it."""
+    """Updates all of them or none. Raises KafkaError, in the words that Kafka's tools expect."""
     await look_again(store)
     for name, update in updates.items():
         fault = _fault(store.image, name, update)

@@ -22,7 +22,7 @@ class PartitionSize(NamedTuple):
 def partition_sizes(
     store: MetadataStore, replicas: Replicas, wanted: Iterable[NamedPartition] | None
 ) -> Iterator[PartitionSize]:
-    """Those that are wanted and here, each once; all that are here for None."""
+    """Yields those that are wanted and here, each once; for None all that are here."""
     if wanted is None:
         found = list(replicas)
     else:
@@ -38,7 +38,7 @@ def partition_sizes(
 
 
 def refusal_of_move(store: MetadataStore, replicas: Replicas, wanted: NamedPartition) -> ErrorCode:
-    """What to say to whoever wants a replica to be in this folder: it is there, or cannot go there."""
+    """Returns what to say to whoever wants a replica in this folder: it is there, or cannot go there."""
     topic = store.image.topics.get(wanted.topic)
     if topic is None or not topic.has_partition(wanted.partition):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

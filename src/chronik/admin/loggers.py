@@ -27,7 +27,7 @@ def describe_levels() -> Iterator[ConfigEntry]:
 
 
 def change_levels(wanted: Mapping[str, str], delete: Sequence[str], *, validate_only: bool) -> None:
-    """All or nothing. Raises KafkaError."""
+    """Changes all or nothing. Raises KafkaError."""
     for name, level in wanted.items():
         _refuse_unknown(name)
         if level not in log_levels.LEVELS:

@@ -44,7 +44,7 @@ class WantedReplicas:
 async def reassign(
     store: MetadataStore, wanted: Sequence[WantedReplicas], *, allow_replication_factor_change: bool
 ) -> list[Outcome]:
-    """What became of each, in order; each stands or falls alone."""
+    """Returns what became of each, in order; each stands or falls alone."""
     keys = await _keys(store, [each.partition for each in wanted])
     outcomes: list[Outcome] = [
         key if isinstance(key, KafkaError) else _replicas_fault(each.replicas)
@@ -62,7 +62,7 @@ async def reassign(
 
 
 async def elect(store: MetadataStore, wanted: Sequence[NamedPartition], *, unclean: bool) -> list[Outcome]:
-    """What became of each, in order; each stands or falls alone."""
+    """Returns what became of each, in order; each stands or falls alone."""
     keys = await _keys(store, wanted)
     outcomes: list[Outcome] = [key if isinstance(key, KafkaError) else None for key in keys]
     known = {place: key for place, key in enumerate(keys) if isinstance(key, PartitionKey)}
@@ -73,7 +73,7 @@ async def elect(store: MetadataStore, wanted: Sequence[NamedPartition], *, uncle
 
 
 def in_need_of_election(image: Image, *, unclean: bool) -> Iterator[NamedPartition]:
-    """Those without their preferred leader; if `unclean`, those without any."""
+    """Yields partitions without their preferred leader; if `unclean`, those without any."""
     for name, topic in image.topics.items():
         for index, partition in enumerate(topic.partitions):
             if partition.leader == NO_LEADER or (not unclean and partition.leader != partition.replicas[0]):
@@ -81,7 +81,7 @@ def in_need_of_election(image: Image, *, unclean: bool) -> Iterator[NamedPartiti
 
 
 async def _keys(store: MetadataStore, wanted: Sequence[NamedPartition]) -> list[PartitionKey | KafkaError]:
-    """By id, or why not. What is unknown here may just have been created through another node: a second look tells."""
+    """Returns ids, or why not. What is unknown here may just have been created on another node: a second look tells."""
     keys = [_key(store.image, each) for each in wanted]
     if any(isinstance(key, KafkaError) for key in keys):
         await look_again(store)
@@ -101,7 +101,7 @@ def _key(image: Image, wanted: NamedPartition) -> PartitionKey | KafkaError:
 
 
 def _replicas_fault(replicas: tuple[int, ...] | None) -> Outcome:
-    """Numbers that a command cannot hold: they would take the whole of it down."""
+    """Refuses numbers that a command cannot hold: they would make all of it fail."""
     if replicas is None or all(0 <= replica <= BROKER_ID_MAX for replica in replicas):
         return None
     return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "There is no broker with a negative id")

@@ -54,7 +54,7 @@ async def _delete(
         if not 0 <= offset <= replica.high_watermark:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         start = await replica.delete_records_before(offset)
-        async with asyncio.timeout(timeout_ms / 1000):  # for the others: what is done here is done, also within 0 ms
+        async with asyncio.timeout(timeout_ms / 1000):  # the others' time: what is done here is done even in 0 ms
             return await replica.low_watermark_reaches(start, is_alive)
     except TimeoutError:
         return KafkaError(ErrorCode.REQUEST_TIMED_OUT)
@@ -63,7 +63,7 @@ async def _delete(
 
 
 def _begin_anew(lost: Replica) -> LowWatermark:
-    """All of it is to go, and all of it is gone: so an operator says that a lost partition may go on without it."""
+    """By deleting all of a lost partition, an operator says that it may go on without what was lost."""
     damage = lost.damage
     start = lost.begin_anew()
     logger.warning("%r begins anew at offset %d, as it was asked to; %s", lost, start, damage)

@@ -27,7 +27,7 @@ BY_THE_IMAGE: Final = frozenset(
 
 
 async def with_second_look(store: MetadataStore, attempt: Callable[[], Awaitable[T]]) -> T:
-    """`attempt` must have changed nothing when it raises one of these. Raises what the second attempt raises."""
+    """Tries again with a fresh image after one of these, which must have changed nothing. Raises what that raises."""
     try:
         return await attempt()
     except KafkaError as error:

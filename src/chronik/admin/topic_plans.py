@@ -53,7 +53,7 @@ class TopicPlanner:
         self._choose_below = choose_below
 
     def plan_all(self, requests: Sequence[TopicRequest]) -> Generator[None, None, list[CreateTopic | KafkaError]]:
-        """One after the other, in order. It may be interrupted in between."""
+        """Plans one after the other, in order. It may be interrupted in between."""
         outcomes: list[CreateTopic | KafkaError] = []
         partitions_left = PARTITIONS_PER_REQUEST_MAX
         for request in requests:
@@ -76,7 +76,7 @@ class TopicPlanner:
         )
 
     def more_partitions(self, topic: Topic, total: int, given: Sequence[Replicas] | None) -> Sequence[Replicas]:
-        """The replicas of those that the topic lacks. Raises KafkaError."""
+        """Returns the replicas of the partitions that the topic lacks. Raises KafkaError."""
         if any(partition.is_reassigning for partition in topic.partitions):
             told = f"Partitions of topic {topic.name} are being reassigned."
             raise KafkaError(ErrorCode.REASSIGNMENT_IN_PROGRESS, told)
@@ -98,13 +98,13 @@ class TopicPlanner:
         return [self._checked(each, topic.replication_factor) for each in given]
 
     def assignment(self, replicas: Replicas) -> PartitionAssignment:
-        """All that are online are in sync: their logs are as empty as the leader's."""
+        """All replicas that are online are in sync: their logs are as empty as the leader's."""
         brokers = self._store.image.brokers
         isr = tuple(broker for broker in replicas if brokers[broker].online) or replicas[:1]
         return PartitionAssignment(replicas, isr, isr[0])
 
     def _plan(self, request: TopicRequest, partitions_left: int) -> CreateTopic:
-        """No partition is placed of a topic that has too many: a request may name a thousand of those."""
+        """Places no partition of a topic that has too many: a request may name a thousand of those."""
         fault = name_fault(request.name)
         if fault is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Invalid topic: {fault}")
@@ -159,14 +159,14 @@ class TopicPlanner:
         if not replicas or len(set(replicas)) != len(replicas):
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Replicas must be given, and each once")
         if len(replicas) != factor:
-            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "All partitions must have as many replicas")
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "All partitions must have equally many replicas")
         unknown = [broker for broker in replicas if broker not in self._store.image.brokers]
         if unknown:
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"No such brokers: {unknown}")
         return replicas
 
     def _place(self, count: int, factor: int) -> list[Replicas]:
-        """On brokers that are online; where those are too few, on others too, which get their replicas on return."""
+        """Places replicas on brokers that are online; if these are too few, on others too, which get them on return."""
         brokers = self._store.image.brokers.values()
         places = [Place(broker.id, broker.rack) for broker in brokers if broker.online]
         if factor > len(places) > 0:

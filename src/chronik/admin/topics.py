@@ -19,7 +19,7 @@ from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 PARTITIONS_PER_PROPOSAL: Final = 200
-"""Of all topics that one command makes, since each node begins to lead or follow them in one turn of its loop, at some
+"""Partitions that one command makes, since each node begins to lead or follow them in one turn of its loop, at some
 50 µs each: 1,000 topics at once held it for 80 ms. A topic with more is made whole all the same."""
 
 REPLANS_MAX: Final = 2
@@ -33,13 +33,13 @@ TopicKey = str | bytes
 class Enlargement(NamedTuple):
     name: str
     total: int
-    """How many partitions it shall have in the end."""
+    """How many partitions it is to have in the end."""
     assignments: Sequence[Replicas] | None = None
-    """Of those that are added, where the client wants to place them itself."""
+    """Replicas of those that are added, where the client wants to place them itself."""
 
 
 class TopicAdmin:
-    """On every node. Of many topics each stands or falls alone."""
+    """Works on every node. Of many topics each stands or falls alone."""
 
     def __init__(self, store: MetadataStore, configs: ConfigResolver, planner: TopicPlanner) -> None:
         self._store = store
@@ -49,7 +49,7 @@ class TopicAdmin:
     # New ones
 
     async def create(self, requests: Sequence[TopicRequest], *, validate_only: bool = False) -> list[Created]:
-        """What became of each request, in order."""
+        """Returns what became of each request, in order."""
         outcomes = await self._plan_with_second_look(requests)
         if not validate_only:
             await self._propose(outcomes)
@@ -107,7 +107,7 @@ class TopicAdmin:
     async def enlarge(
         self, wanted: Sequence[Enlargement], *, validate_only: bool = False
     ) -> dict[str, KafkaError | None]:
-        """What each topic was refused with, if it was. One that is named twice is refused."""
+        """Returns what each topic was refused with, if it was. One that is named twice is refused."""
         named = Counter(each.name for each in wanted)
         outcomes: dict[str, KafkaError | None] = {}
         pace = Pace()
@@ -146,7 +146,7 @@ class TopicAdmin:
         return self._configs.broker_flag("delete.topic.enable")
 
     async def delete(self, named: Sequence[TopicKey]) -> dict[TopicKey, Topic | KafkaError]:
-        """Each topic that is no more, or why it still is. One that is named twice stays."""
+        """Returns each topic that is deleted, or why it is not. One that is named twice stays."""
         outcomes: dict[TopicKey, Topic | KafkaError] = {}
         for some in in_pieces(list(Counter(named).items())):
             deletions = (self._delete(key, is_named_once=count == 1) for key, count in some)
@@ -188,7 +188,7 @@ class TopicAdmin:
 
 
 def _by_proposal(planned: Mapping[int, CreateTopic]) -> Iterator[list[int]]:
-    """The places of topics that are made by one command, in order."""
+    """Yields the places of topics that are made by one command, in order."""
     piece: list[int] = []
     partitions = 0
     for place, topic in planned.items():

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments: partitions move to other replicas, or do not move any more."""
+"""AlterPartitionReassignments: moves partitions to other replicas, or gives such moves up."""
 
 from __future__ import annotations
 

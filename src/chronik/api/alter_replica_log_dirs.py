@@ -30,7 +30,7 @@ def handle(services: Services, request: AlterReplicaLogDirsRequest, context: Con
 
 
 def failure(request: AlterReplicaLogDirsRequest, code: ErrorCode) -> AlterReplicaLogDirsResponse:
-    """The answer names topics, the request folders with topics in them."""
+    """The answer names topics, where the request names folders with topics in them."""
     outcomes: dict[str, dict[int, ErrorCode]] = {}
     for folder in request.dirs:
         for topic in folder.topics:

@@ -45,7 +45,7 @@ def handle(services: Services, request: ApiVersionsRequest, context: Context) ->
 
 
 def failure(request: ApiVersionsRequest, code: ErrorCode) -> ApiVersionsResponse:
-    """With what is spoken, so that the client can choose again."""
+    """Tells what is spoken, so that the client can choose again."""
     return ApiVersionsResponse(
         error_code=code,
         api_keys=[

@@ -1,4 +1,4 @@
-"""CreateAcls: nobody would heed them, so none are taken."""
+"""CreateAcls: takes none, since nobody would heed them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CreateTopics: with defaults, manual assignments, configs, and validation without effect."""
+"""CreateTopics: creates topics with defaults, manual assignments and configs, or only checks that it could."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeAcls: there is no authorizer, so there are no ACLs, and Kafka's words for that."""
+"""DescribeAcls: there is no authorizer, so there are no ACLs, and it says so in Kafka's words."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def handle(services: Services, request: DescribeClusterRequest, context: Context
 
 
 def _brokers(services: Services, listener: str) -> list[DescribeClusterBroker]:
-    """As this node knows them. Of itself it knows more than its image, which may be old."""
+    """Lists brokers as this node knows them. Of itself it knows more than its image, which may be old."""
     own = services.config.node_id if services.is_fenced() else None
     brokers = services.image.brokers
     return [

@@ -45,7 +45,7 @@ def _answer(
 
 
 def _each_once(resources: list[DescribeConfigsResource]) -> dict[Resource, set[str]]:
-    """With all keys that it was named with. None are all: so it is in a resource that was named without any."""
+    """Collects the keys that each resource was named with. Without any it means all, even if named again with some."""
     keys: dict[Resource, set[str]] = {}
     in_full = set()
     for each in resources:

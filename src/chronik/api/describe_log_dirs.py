@@ -43,5 +43,5 @@ def _answer(services: Services, request: DescribeLogDirsRequest) -> Generator[No
 
 
 def failure(request: DescribeLogDirsRequest, code: ErrorCode) -> DescribeLogDirsResponse:
-    """Early versions have an error of a folder only, and requests name topics, not folders."""
+    """In early versions only folders have an error, and requests name topics, not folders."""
     return DescribeLogDirsResponse(error_code=code, results=[DescribeLogDirsResult(error_code=code)])

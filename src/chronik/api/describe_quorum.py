@@ -1,6 +1,6 @@
 """DescribeQuorum: who agrees on the metadata log, which has one partition and is no topic that clients can read.
 
-Any node answers, with what the leader says. When replicas were last heard is told by this node's clock.
+Any node answers, with what the leader says. Times at which replicas were last heard from are by this node's clock.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _time(ms_ago: int, now_ms: int) -> int:
 
 
 def _nodes(image: Image, quorum: Quorum, asked: str) -> list[QuorumNode]:
-    """Where nodes listen to each other; one that stands alone listens to clients only."""
+    """Tells where nodes listen to each other; one that stands alone listens to clients only."""
     nodes = []
     for member in quorum.members:
         node, broker = image.nodes.get(member.node_id), image.brokers.get(member.node_id)

@@ -24,7 +24,7 @@ from chronik.protocol.permissions import ALL_ON_TOPIC
 def handle(
     services: Services, request: DescribeTopicPartitionsRequest, context: Context
 ) -> DescribeTopicPartitionsResponse | Awaitable[Long]:
-    if context.may_be_behind:  # what it would say of topics may be over
+    if context.may_be_behind:  # what it would say of topics may be out of date
         code = ErrorCode.LEADER_NOT_AVAILABLE
         names = sorted({topic.name for topic in request.topics} or services.image.topics)
         topics = [DescribeTopicPartitionsResponseTopic(name=name, error_code=code) for name in names]

@@ -1,4 +1,4 @@
-"""ElectLeaders: preferred leaders, and from version 1 on unclean ones for partitions that have none."""
+"""ElectLeaders: elects preferred leaders, and from version 1 on unclean ones for partitions that have none."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def handle(services: Services, request: ElectLeadersRequest, context: Cont
         return failed(ElectLeadersResponse, request, ErrorCode.INVALID_REQUEST)
     unclean = request.election_type == ElectionType.UNCLEAN
     wanted = _named(request)
-    if wanted is None:  # of all partitions, only those that need it are spoken of
+    if wanted is None:  # all are asked for: only those that need it are named
         wanted = list(in_need_of_election(services.image, unclean=unclean))
     return _response(wanted, await elect(services.store, wanted, unclean=unclean))
 

@@ -53,7 +53,7 @@ FIRST_VERSION_WITH_NOT_AVAILABLE = 11
 
 
 def handle(services: Services, request: FetchRequest, context: Context) -> FetchResponse | Awaitable[FetchResponse]:
-    """At once if there is enough: then the answer is on its way, and counts, before the next one is read."""
+    """Answers at once if there is enough: then the answer is on its way, and counts, before the next one is read."""
     if request.replica_id >= 0 or request.replica_state.replica_id >= 0:
         # A stranger that claims to be a follower could move the high watermark.
         return failed(FetchResponse, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -74,7 +74,7 @@ def handle(services: Services, request: FetchRequest, context: Context) -> Fetch
 def _session(
     services: Services, request: FetchRequest, context: Context, wanted: list[FetchPartition]
 ) -> FetchSession | None:
-    """The session that the request begins or goes on with, brought up to date; None when it is without.
+    """Returns the session that the request begins or goes on with, brought up to date; None when it has none.
 
     Names that nobody knows are not kept: anybody can make them up. Whoever asks for one gets along without a session.
     """
@@ -102,7 +102,7 @@ def _are_known(services: Services, wanted: list[FetchPartition], by_id: bool) ->
 
 
 def room_for_answer(outbox: Outbox) -> int:
-    """A share of what is left, so that there is always some for the next one."""
+    """Returns a share of what is left, so that there is always some for the next one."""
     left = RESPONSES_BYTES_MAX - outbox.unsent_bytes
     return max(min(left // SHARES_OF_ROOM, FETCH_RESPONSE_BYTES_MAX), RESPONSE_BYTES_LEAST)
 
@@ -112,7 +112,7 @@ def patience_seconds(max_wait_ms: int) -> float:
 
 
 class _Fetching:
-    """One request, while it is looked for an answer."""
+    """One request, while its answer is looked for."""
 
     def __init__(
         self,
@@ -138,8 +138,8 @@ class _Fetching:
         return self._by_and_by() if len(self._wanted) > PARTITIONS_LOOKED_AT_AT_ONCE else self._begin()
 
     async def _by_and_by(self) -> FetchResponse:
-        """So many may be made up. Where one is, there is something to say at once, and it may be found in slices, as
-        records may; where there is neither, they are looked at again, in the turn from which on it is listened."""
+        """Looks at very many partitions in slices. If there is something to say (records, or errors of partitions that
+        a client made up), that is the answer; if not, all are looked at again in the turn in which listening begins."""
         self._max_bytes = self._bytes_allowed()
         found = Answer([], [], 0, False)
         for some in in_pieces(self._wanted):
@@ -191,7 +191,7 @@ class _Fetching:
         )
 
     def in_time(self, answer: Answer) -> asyncio.Future[FetchResponse]:
-        """Called in the turn in which the answer was found not to be enough: from that turn on it is listened."""
+        """Called in the turn in which the answer was found not to be enough: listening begins in that turn."""
         self._answered = asyncio.get_running_loop().create_future()
         self._answered.add_done_callback(self._stop_listening)  # also when nobody waits for it any more
         self._listen(answer)
@@ -274,7 +274,7 @@ def _check_count(request: FetchRequest) -> None:
 
 
 def _wanted(request: FetchRequest, version: int) -> list[FetchPartition]:
-    """Each partition once, however often it is named; as in Kafka, what was said of it last counts."""
+    """Returns each partition once, however often it is named; as in Kafka, what was said of it last counts."""
     wanted: dict[tuple[str | bytes, int], FetchPartition] = {}
     for topic in request.topics:
         key = topic.topic_id if version >= FIRST_VERSION_WITH_TOPIC_IDS else topic.topic

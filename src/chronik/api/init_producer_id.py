@@ -1,4 +1,4 @@
-"""InitProducerId: an id for an idempotent producer, or the next epoch of the one it has.
+"""InitProducerId: gives an idempotent producer an id.
 
 Missing: transactional ids, which are refused as FindCoordinator refuses them.
 """

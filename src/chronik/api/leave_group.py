@@ -1,4 +1,4 @@
-"""LeaveGroup: one member, or from version 3 on several, also by instance id."""
+"""LeaveGroup: one member leaves, or from version 3 on several, also named by their instance ids."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ AT_ONCE_MAX = 500
 def handle(
     services: Services, request: ListOffsetsRequest, context: Context
 ) -> ListOffsetsResponse | Coroutine[None, None, ListOffsetsResponse | Long]:
-    """Whoever asks is a consumer: no replica asks here, and kafka-python 3.0.11 calls itself replica 0."""
+    """Takes everybody for a consumer: no replica asks here, and kafka-python 3.0.11 calls itself replica 0."""
     wanted = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
     listing = _Listing(services, context.version, wanted)
     if len(wanted) <= AT_ONCE_MAX and not any(_is_by_time(partition) for _, partition in wanted):
@@ -132,7 +132,7 @@ class _Listing:
         return replica
 
     async def _search(self, replica: Replica, topic: str, wanted: ListOffsetsPartition) -> _Found:
-        """In the batch where it must be; in the next one if it was among those of the first that are deleted."""
+        """Looks in the batch where it must be; and in the next one, if it was among deleted records of the first."""
         found, start_offset = None, 0
         while found is None:
             if self._find(topic, wanted) is not replica:

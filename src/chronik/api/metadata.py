@@ -45,17 +45,17 @@ LEFT_ALONE_SECONDS = 11.0
 """A client that comes to a fenced node is left alone for so long: perhaps no other node is better off. The more often
 clients had to connect of late, the longer they wait before they do it again; librdkafka forgets that after 10 s."""
 ATTEMPTS_MAX: Final = 3
-"""To tell of brokers and topics as they are at one time, while both change."""
+"""Attempts to show brokers and topics as of one moment, while both change."""
 
 
 _UNDECIDED = dict.fromkeys((ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT), ErrorCode.LEADER_NOT_AVAILABLE)
-"""Every client knows this as "ask again"; the others not all, in a Metadata response."""
+"""Every client takes this for "ask again"; in a Metadata response, not every client takes the others so."""
 
 
 def handle(
     services: Services, request: MetadataRequest, context: Context
 ) -> MetadataResponse | Awaitable[MetadataResponse | Long]:
-    """At once, unless topics have to be created first or are very many: what clients ask most often should not wait
+    """Answers at once, unless topics have to be created or are very many: what clients ask most often should not wait
     for a task's turn behind whatever else is due."""
     if context.version < FIRST_VERSION_BY_ID and any(_is_by_id(topic) for topic in request.topics or ()):
         return failed(MetadataResponse, request, ErrorCode.INVALID_REQUEST)
@@ -66,7 +66,7 @@ def handle(
     missing = _missing(services, request)
     if not missing:
         return at_once_or_in_slices(_answer(services, request, context, {}))
-    if services.is_fenced():  # to create them could only be waited for in vain
+    if services.is_fenced():  # creating them would be waited for in vain
         failures = dict.fromkeys(missing, ErrorCode.LEADER_NOT_AVAILABLE)
         return at_once_or_in_slices(_answer(services, request, context, failures))
     return _create_and_answer(services, request, context, missing)
@@ -78,7 +78,7 @@ def _is_by_id(topic: MetadataRequestTopic) -> bool:
 
 def _send_away(services: Services, context: Context) -> None:
     """Raises Disconnect the second time that this connection asks a fenced node. librdkafka asks nobody else as long as
-    it has one connection that works, and may have no other: with whom it is connected led all that it needs."""
+    it has one connection that works, and may have no other: this node led all that it needs."""
     if services.is_fenced():
         peer = context.peer
         is_new = not peer.was_answered and services.clock.monotonic() - peer.connected_at <= LEFT_ALONE_SECONDS
@@ -91,7 +91,7 @@ def _answer_of_the_past(
     services: Services, request: MetadataRequest, context: Context
 ) -> Generator[None, None, MetadataResponse]:
     """A node that may be behind names brokers, for clients to ask another, and nobody as a leader. Topics may have been
-    created since, or deleted: of none it says that it is there, or is not."""
+    created since, or deleted: it says of none whether it exists."""
     topics = Elements(MetadataResponse, context.version)
     _, named = _named(services, request, context.version)
     for wanted in named:
@@ -125,7 +125,7 @@ def _brokers(brokers: Mapping[int, Broker], listener: str) -> list[MetadataRespo
 
 
 def _missing(services: Services, request: MetadataRequest) -> dict[str, None]:
-    """Names of topics that are asked for, not there, and to be created."""
+    """Returns the names of topics that are asked for, do not exist, and are to be created."""
     if not request.topics or not request.allow_auto_topic_creation:
         return {}
     known = services.image.topics
@@ -183,7 +183,7 @@ def _topics(
 
 
 def _named(services: Services, request: MetadataRequest, version: int) -> tuple[bool, list[MetadataRequestTopic]]:
-    """Whether they are all there are; and each of them once."""
+    """Returns whether all topics are asked for, and each wanted one once."""
     if request.topics is None or (version == 0 and not request.topics):
         return True, [MetadataRequestTopic(name=name) for name in sorted(services.image.topics)]
     if len(request.topics) < 2:
@@ -216,7 +216,7 @@ def _wanted_topic(
 
 def _encoded(services: Services, topic: Topic, form: Form, gone: Collection[int]) -> MetadataResponseTopic | bytes:
     if gone and any(partition.leader in gone for partition in topic.partitions):
-        return topic_answer(services.image, topic, form, gone)  # not kept: it is for a moment
+        return topic_answer(services.image, topic, form, gone)  # not kept: it holds for a moment
 
     def encode() -> bytes:
         return encode_element(MetadataResponse, topic_answer(services.image, topic, form), form[0])

@@ -34,7 +34,7 @@ FIRST_VERSION_WITH_MANY_GROUPS = 8
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 NO_OFFSET = -1
 OFFSETS_ENCODED_AT_ONCE_MAX: Final = 1_000
-"""More take longer than a slice, and are encoded aside."""
+"""More than that take longer than a slice, and are encoded in a thread."""
 
 NOTHING: Final = CommittedOffset(NO_OFFSET, NO_EPOCH, None, commit_time_ms=-1)
 """What is told of a partition of which nothing is committed."""
@@ -56,7 +56,7 @@ async def handle(services: Services, request: OffsetFetchRequest, context: Conte
 
 
 def _each_once(groups: Sequence[OffsetFetchRequestGroup], version: int) -> list[OffsetFetchRequestGroup]:
-    """Each group, topic and partition; one that is named without topics is asked for all it has."""
+    """Names each group, topic and partition once; a group that is named without topics is asked for all that it has."""
     merged: dict[str, OffsetFetchRequestGroup] = {}
     for group in groups:
         known = merged.setdefault(group.group_id, OffsetFetchRequestGroup(group_id=group.group_id, topics=[]))
@@ -85,7 +85,7 @@ def _topics_once(topics: list[OffsetFetchRequestTopic], by_id: bool) -> list[Off
 
 
 async def _fetch(services: Services, wanted: Sequence[OffsetFetchRequestGroup], version: int) -> list[Committed]:
-    """What the image has: who coordinates the groups is another's affair, a majority has confirmed it."""
+    """Reads the image, whoever coordinates the groups: a majority has confirmed that it is fresh."""
     by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
     pace = Pace()
     results = []

@@ -47,5 +47,5 @@ def _answer(services: Services, topic: str, wanted: OffsetForLeaderPartition) ->
         epoch, end_offset = replica.log.epoch_end_offset(wanted.leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(partition=wanted.partition, error_code=error.code)
-    # Not only up to the high watermark: after an election it may be behind what the reader has seen, and still will.
+    # Not only up to the high watermark: after an election that may still be behind what the reader has seen.
     return EpochEndOffset(partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)

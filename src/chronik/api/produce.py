@@ -45,23 +45,23 @@ from chronik.protocol.schema import Response
 NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
 NO_OFFSET = -1
 MANY_TOPICS = 100
-"""With fewer, names cannot be many bytes."""
+"""With fewer topics, their names cannot add up to many bytes."""
 
 FIRST_VERSION_WITH_LEADERS = 10
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 INTERNAL_TOPICS_CLIENT = "__admin_client"
-"""By this client id Kafka's own tools say that they mean it."""
+"""With this client id Kafka's own tools say that they mean to write to internal topics."""
 
 TIMEOUT_SECONDS_MAX = 300.0
 """A disk that takes longer than this has failed; also for acks=1, where a client's timeout says nothing."""
 
 
 PARTITIONS_PER_TURN = 2000
-"""Of one request; then others have their turn. Each takes about 10 µs, whatever becomes of it."""
+"""Partitions of one request; then others have their turn. Each takes about 10 µs, whatever becomes of it."""
 
 
 class _Unconfirmed(Exception):
-    """There is a gap, if this node still leads."""
+    """There is a gap in a producer's sequence, if this node still leads."""
 
 
 class _Entry(NamedTuple):
@@ -123,7 +123,7 @@ class _Producing:
         self._response = ProduceResponse()
         self._waiting: list[Appended] = []
         self._unsettled = 0
-        """Of those that wait."""
+        """How many of those that wait are not settled yet."""
         self._answer: asyncio.Future[Response | None] | None = None
         self._left = self._entries()
         self._held: _Entry | None = None
@@ -141,8 +141,8 @@ class _Producing:
                 yield _Entry(topic, partition, answers)
 
     def append_at_once(self) -> bool:
-        """Whether that is all; if not, it ends before what is too large to be opened here, or is not certain, or after
-        a turn's work."""
+        """Says whether all is appended. If not, it has ended before what is too large to be opened here, or is not
+        certain, or after a turn's work."""
         self._at_once = None
         for number, entry in enumerate(self._left):
             try:
@@ -168,7 +168,7 @@ class _Producing:
         return outcome
 
     def outcome(self) -> ProduceResponse | Pipelined | None:
-        """All is appended or refused: the answer, at once or when what was appended is safe."""
+        """Returns the answer when all is appended or refused: at once, or when what was appended is safe."""
         services, request, response, version = self._services, self._request, self._response, self._context.version
         if request.acks == NO_ACKS:
             _close_on_error(response)
@@ -185,7 +185,7 @@ class _Producing:
         return self._at_once
 
     def _append(self, entry: _Entry) -> PartitionProduceResponse:
-        """Raises RecordsTooLarge when more has to be opened than is on the loop, and _Unconfirmed."""
+        """Raises RecordsTooLarge when more has to be opened than may be on the loop, and _Unconfirmed."""
         try:
             replica = self._find(entry)
             incoming = self._accept(entry, replica.rules, self._budget_at_once)
@@ -218,7 +218,7 @@ class _Producing:
             return self._refused(entry, error)
 
     def _find(self, entry: _Entry) -> Replica:
-        """Where the records may be appended now. Raises KafkaError."""
+        """Returns the replica to which the records may be appended now. Raises KafkaError."""
         services, topic, context = self._services, entry.topic, self._context
         if services.is_fenced():
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -262,7 +262,7 @@ class _Producing:
     def _awaited(
         self, replica: Replica, incoming: Incoming, answer: PartitionProduceResponse
     ) -> Callable[[ErrorCode], None]:
-        """Who is to be called when it is known whether they are safe."""
+        """Returns what is to be called when it is known whether they are safe."""
         appended = Appended(replica, incoming.headers[0], answer)
         self._waiting.append(appended)
         self._unsettled += 1
@@ -284,7 +284,7 @@ class _Producing:
             self._finish(self._answer)
 
     def _when_safe(self) -> Pipelined:
-        """Answered when it is known of all of them whether they are safe, or time is up."""
+        """Is answered when it is known of all of them whether they are safe, or time is up."""
         loop = asyncio.get_running_loop()
         answer = self._answer = loop.create_future()
         if self._unsettled:
@@ -326,7 +326,7 @@ def _records_bytes(request: ProduceRequest) -> int:
 def _check_names(request: ProduceRequest) -> None:
     """Raises Disconnect for names that are no topics' names: the answer would be as large as the request."""
     if sum(len(topic.name) for topic in request.topic_data) > PRODUCE_NAMES_BYTES_MAX:
-        raise Disconnect(f"a produce with names of topics of more than {PRODUCE_NAMES_BYTES_MAX} letters")
+        raise Disconnect(f"a produce with topic names of more than {PRODUCE_NAMES_BYTES_MAX} characters")
 
 
 def _name_leaders(services: Services, response: ProduceResponse, context: Context) -> None:
@@ -362,7 +362,7 @@ def _key(topic: TopicProduceData) -> str | bytes:
 
 
 def _record_errors(error: KafkaError) -> list[BatchIndexAndErrorMessage]:
-    """Which records are to blame, so that a client can send the others again. Why is told once, for all of them."""
+    """Names the records that are to blame, so that a client can send the others again. Why is told once for all."""
     indexes = error.indexes if isinstance(error, InvalidRecord) else ()
     return [BatchIndexAndErrorMessage(batch_index=index) for index in indexes]
 

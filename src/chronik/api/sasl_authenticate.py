@@ -1,4 +1,4 @@
-"""SaslAuthenticate: who has connected is let in already, as on a listener of Kafka's without SASL."""
+"""SaslAuthenticate: whoever has connected is let in already, as on a Kafka listener without SASL."""
 
 from __future__ import annotations
 

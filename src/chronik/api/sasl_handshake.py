@@ -1,4 +1,4 @@
-"""SaslHandshake: there is nothing to agree on, as on every listener of Kafka's without SASL."""
+"""SaslHandshake: there is nothing to agree on, as on every Kafka listener without SASL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""UpdateFeatures: the level of the cluster is raised, when every broker supports it."""
+"""UpdateFeatures: raises the level of the cluster, when every broker supports it."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> list[AcksResult]:
 
 
 def measure(bootstrap: str, topic: str, records: int, size: int = 100, acks: str = "all") -> AcksResult:
-    """On partition 0. Raises BenchFailed."""
+    """Measures on partition 0. Raises BenchFailed."""
     try:
         import confluent_kafka
     except ImportError as error:

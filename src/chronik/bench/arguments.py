@@ -26,8 +26,8 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_load_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--topic", default=DEFAULT_TOPIC, metavar="NAME", help="(default: %(default)s)")
-    parser.add_argument("--pid", type=positive, metavar="PID", help="of the broker, if it runs here: tells its CPU too")
+    parser.add_argument("--topic", default=DEFAULT_TOPIC, metavar="NAME", help="what to use (default: %(default)s)")
+    parser.add_argument("--pid", type=positive, metavar="PID", help="the broker's, if it runs here: shows its CPU, too")
 
 
 def add_replication_argument(parser: argparse.ArgumentParser) -> None:
@@ -47,5 +47,5 @@ def cluster_of(arguments: argparse.Namespace) -> Cluster:
 def positive(text: str) -> int:
     number = int(text) if text.isdigit() else 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, 1 or more")
     return number

@@ -20,7 +20,7 @@ LIBRDKAFKA = {
 
 
 def client_config(bootstrap: str, **settings: str) -> dict[str, str]:
-    """librdkafka's names, with underscores for their dots."""
+    """Takes librdkafka's names, with underscores for their dots."""
     named = {name.replace("_", "."): value for name, value in settings.items()}
     return {"bootstrap.servers": bootstrap} | LIBRDKAFKA | named
 
@@ -30,7 +30,7 @@ def unique_name(what: str) -> str:
 
 
 def ensure_topic(cluster: Cluster, name: str, partitions: int, replication_factor: int = BROKER_DEFAULT) -> int:
-    """Creates the topic unless it is there; how many partitions it has."""
+    """Creates the topic unless it is there; returns how many partitions it has."""
     (topic,) = cluster.metadata([name]).topics
     if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         create_topics(cluster, [NewTopic(name, partitions, replication_factor)])
@@ -41,7 +41,7 @@ def ensure_topic(cluster: Cluster, name: str, partitions: int, replication_facto
 def temporary_topics(
     cluster: Cluster, names: list[str], partitions: int = 1, replication_factor: int = BROKER_DEFAULT
 ) -> Iterator[None]:
-    """The topics, which go away again. One request creates them all."""
+    """Creates topics by one request, and deletes them at the end."""
     create_topics(cluster, [NewTopic(name, partitions, replication_factor) for name in names])
     try:
         yield

@@ -24,7 +24,7 @@ from chronik.protocol.codec import RequestHeader, decode_response, encode_reques
 from chronik.protocol.schema import Request, Response
 
 ANSWER_SECONDS_MAX: Final = 60.0
-"""For all that is under way at the end of a measurement."""
+"""The time for all that is under way at the end of a measurement."""
 
 _SIZE: Final = struct.Struct(">i")
 
@@ -63,7 +63,7 @@ class Pipe(asyncio.Protocol):
         self._unanswered.clear()
 
     def send(self, request: Request) -> asyncio.Future[Response]:
-        """The answer to come. It fails with BenchFailed when the connection ends first."""
+        """Returns the answer to come, which fails with BenchFailed when the connection ends first."""
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         if self._transport.is_closing():
             answer.set_exception(BenchFailed("the broker closed the connection"))
@@ -75,7 +75,7 @@ class Pipe(asyncio.Protocol):
         return answer
 
     async def another(self, address: Address) -> Pipe:
-        """To another broker of the same cluster, in the same versions."""
+        """Opens one to another broker of the same cluster, in the same versions."""
         _, pipe = await asyncio.get_running_loop().create_connection(partial(Pipe, self._version_of), *address)
         return pipe
 
@@ -94,7 +94,7 @@ class Pipe(asyncio.Protocol):
 
 @asynccontextmanager
 async def open_pipes(connections: Sequence[Connection]) -> AsyncIterator[list[Pipe]]:
-    """One beside each of these connections: to the same broker, in the same versions."""
+    """Opens one beside each of these connections: to the same broker, in the same versions."""
     loop = asyncio.get_running_loop()
     pipes: list[Pipe] = []
     try:
@@ -113,7 +113,7 @@ class Ask(Protocol):
 
 
 async def at_a_steady_rate(ask: Ask, per_second: float, seconds: float) -> list[float]:
-    """The seconds that each request took. Each is sent when it is due, up to a millisecond late by the loop's timers,
+    """Returns the seconds that each request took. Each is sent when it is due, a millisecond late by the loop's timers,
     which is not the broker's doing and not counted."""
     latencies: list[float] = []
 
@@ -132,7 +132,7 @@ async def at_a_steady_rate(ask: Ask, per_second: float, seconds: float) -> list[
 
 
 async def as_fast_as_answered(asks: Sequence[Ask], seconds: float) -> list[float]:
-    """Each of them one request after another, all of them beside each other; the seconds that each request took."""
+    """Asks all at the same time, each one request after another; returns the seconds that each request took."""
     latencies: list[float] = []
     end = time.perf_counter() + seconds
 

@@ -37,18 +37,18 @@ WARM_UP_SECONDS: Final = 1.0
 COORDINATOR_MOVES: Final = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 )
-"""Upon which every client looks for the coordinator again."""
+"""Errors at which every client looks for the coordinator again."""
 
 MOVE_SECONDS_MAX: Final = 10.0
 LOOK_SECONDS: Final = 0.02
-"""Between two looks."""
+"""The time between two looks for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitsLoad:
     groups: int = GROUPS_DEFAULT
     offsets: int = OFFSETS_DEFAULT
-    """In one request."""
+    """Offsets in one request."""
     seconds: float = SECONDS_DEFAULT
     rate: int | None = None
     """Requests per second of all groups together; None: each group's next as soon as its last is answered."""
@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> list[CommitsResult]:
 
 
 def measure(cluster: Cluster, load: CommitsLoad) -> CommitsResult:
-    """The topic and the groups go away again. Raises BenchFailed."""
+    """Deletes the topic and the groups at the end. Raises BenchFailed."""
     topic = unique_name("commits")
     groups = [f"{topic}-{number}" for number in range(load.groups)]
     create_topics(cluster, [NewTopic(topic, load.offsets)])
@@ -103,7 +103,7 @@ def measure(cluster: Cluster, load: CommitsLoad) -> CommitsResult:
 
 
 def _find_coordinator(cluster: Cluster, group: str, topic: str) -> None:
-    """One that has heard of the topic, which another node may have created. Raises KafkaError or ClientError."""
+    """Finds one that has heard of the topic, which another node may have created. Raises KafkaError or ClientError."""
     request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
     for known in cluster.coordinator(group).request(request, MetadataResponse).topics:
         raise_for(known.error_code, f"topic {topic}")
@@ -160,7 +160,7 @@ class _Committer:
             await self._look_again(pipe)
 
     async def _look_again(self, pipe: Pipe) -> None:
-        """Unless another commit, which went over the same `pipe`, has found the coordinator meanwhile."""
+        """Looks again, unless another commit over the same `pipe` has found the coordinator meanwhile."""
         async with self._looking:
             found = await pipe.send(FindCoordinatorRequest(key=self._group))
             assert isinstance(found, FindCoordinatorResponse)

@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> list[ConsumeResult]:
 
 
 def available(cluster: Cluster, topic: str) -> tuple[int, int]:
-    """Partitions and records of a topic."""
+    """Counts partitions and records of a topic."""
     partitions = cluster.retrying(lambda: cluster.partitions(topic))
     first, end = earliest_offsets(cluster, partitions), latest_offsets(cluster, partitions)
     return len(partitions), sum(end[partition] - first[partition] for partition in partitions)
@@ -92,7 +92,7 @@ def measure(load: ConsumeLoad) -> ConsumeResult:
 
 
 def _consume(consumer: Consumer) -> tuple[int, int]:
-    """Some records, and the size of one of them: looking at each would cost more than receiving it."""
+    """Returns how many came, and the size of one of them: looking at each would cost more than receiving it."""
     deadline = time.monotonic() + STALLED_SECONDS_MAX
     while not (received := consumer.consume(POLL_MS)).records:
         if time.monotonic() > deadline:

@@ -73,7 +73,7 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, list[Any]]]] = {
 
 @cache
 def library() -> Any:
-    """The functions of librdkafka, without their prefix. Raises ClientMissing."""
+    """Returns the functions of librdkafka, without their prefix. Raises ClientMissing."""
     try:
         loaded = ctypes.CDLL(_path())
         quick = ctypes.PyDLL(_path())
@@ -160,7 +160,7 @@ class Producer(Handle):
         )
 
     def enqueue(self, count: int) -> int:
-        """How many of `count` records (at most `records_per_call`) were taken: fewer when the queue is full."""
+        """Returns how many of `count` records (at most `records_per_call`) were taken: fewer when the queue is full."""
         taken: int = self._rd.produce_batch(self._topic, PARTITION_ANY, 0, self._messages, count)
         if taken < count:
             refused = next(message.err for message in self._messages[:count] if message.err)
@@ -169,7 +169,7 @@ class Producer(Handle):
         return taken
 
     def poll(self, timeout_ms: int) -> Delivered | None:
-        """The next report. Raises BenchFailed when records could not be delivered."""
+        """Returns the next report. Raises BenchFailed when records could not be delivered."""
         rd = self._rd
         event = rd.queue_poll(self._events, timeout_ms)
         if not event:
@@ -200,7 +200,7 @@ class Consumer(Handle):
                 self._raise(self._rd.last_error(), "consume")
 
     def consume(self, timeout_ms: int) -> Received:
-        """What came, at most `records_per_call`."""
+        """Returns what came, at most `records_per_call`."""
         rd = self._rd
         count: int = rd.consume_batch_queue(self._queue, timeout_ms, self._records, len(self._records))
         if count < 0:

@@ -15,7 +15,7 @@ MEGABYTE = 1_000_000
 MILLION = 1_000_000
 
 _CPU_TIME_OF_PROCESS = 2
-"""In the number of a clock, behind the process whose clock it is: the one that counts in nanoseconds, not in ticks."""
+"""The last bits of the number of a process's clock: they choose the one that counts nanoseconds, not ticks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,12 @@ class Latency:
 
 
 def percentile(ordered: list[float], percent: float) -> float:
-    """The nearest rank: the least value that is not below `percent` of them. No value is made up."""
+    """Returns the nearest rank: the least value that is not below `percent` of them. No value is made up."""
     return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process and all its threads. Raises BenchFailed where the system does not tell."""
+    """Returns user and system time of a process with its threads. Raises BenchFailed where the system does not tell."""
     clock = ~pid << 3 | _CPU_TIME_OF_PROCESS
     try:
         return time.clock_gettime(clock)

@@ -26,7 +26,7 @@ class MetadataResult:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--topics", type=positive, default=1000, metavar="N", help="that exist (default: %(default)s)")
+    parser.add_argument("--topics", type=positive, default=1000, metavar="N", help="how many (default: %(default)s)")
     parser.add_argument("--requests", type=positive, default=5000, metavar="N")
 
 

@@ -110,7 +110,7 @@ def _config(load: ProduceLoad) -> dict[str, str]:
 
 
 def _value(load: ProduceLoad) -> bytes:
-    """Random where it would be compressed, though the same in each record: like real records, part repeats."""
+    """Random if it would be compressed, though the same in each record: in real records, too, something repeats."""
     return b"x" * load.size if load.codec == "none" else os.urandom(load.size)
 
 
@@ -123,7 +123,7 @@ class _Delivery:
         self._latencies_us: list[int] = []
 
     def run(self) -> list[int]:
-        """The latency of each batch, in microseconds."""
+        """Returns the latency of each batch, in microseconds."""
         while self._undelivered:
             wanted = min(self._unsent, RECORDS_PER_CALL)
             taken = self._producer.enqueue(wanted) if wanted else 0

@@ -16,7 +16,7 @@ def as_json(results: list[Any]) -> str:
 
 
 def as_table(results: list[Any]) -> str:
-    """One result downwards; several of a kind side by side."""
+    """Shows a result as a column; several of a kind stand side by side."""
     columns = [dict(_cells(result)) for result in results]
     rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -37,7 +37,7 @@ def _cells(result: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
 
 
 def number(value: Any) -> str:
-    """Four digits that count: 1,234,567 and 12.35 and 0.0512."""
+    """Shows four significant digits: 1,234,567 and 12.35 and 0.0512."""
     if not isinstance(value, float):
         return f"{value:,}" if isinstance(value, int) else str(value)
     if abs(value) >= 10 ** (DIGITS_SHOWN - 1):

@@ -20,7 +20,7 @@ WARM_UP_TRIPS: Final = 100  # connections are made, and every code path has run
 
 
 class Span(NamedTuple):
-    """Of a trip, or of a sync on this machine: `time.perf_counter` is the same for all its processes."""
+    """The time of a trip, or of a sync on this machine: `time.perf_counter` is the same for all its processes."""
 
     began: float
     ended: float
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=Address.parse,
         metavar="HOST:PORT",
-        help="of a node on this machine; trips during which its disk was slow are then told apart (give it for each)",
+        help="of a node on this machine; trips during which its disk was slow are counted apart (give it for each)",
     )
 
 
@@ -72,7 +72,7 @@ def measure(bootstrap: str, topic: str, trips: int, size: int = 100, acks: str =
 
 
 def make_trips(bootstrap: str, topic: str, trips: int, size: int = 100, acks: str = "all") -> list[Span]:
-    """The topic is new: its one partition is read from its beginning. Raises BenchFailed."""
+    """Makes them on a new topic, whose one partition is read from its beginning. Raises BenchFailed."""
     try:
         import confluent_kafka
     except ImportError as error:
@@ -92,7 +92,7 @@ def make_trips(bootstrap: str, topic: str, trips: int, size: int = 100, acks: st
 
 
 def slow_syncs(nodes: Sequence[Address]) -> list[Span]:
-    """The last ones of all these nodes. Raises NodeSilent."""
+    """Returns the last ones of all these nodes. Raises NodeSilent."""
     from chronik.console.ask import ask_status
 
     return [Span(*times) for node in nodes for times in ask_status(node, STATUS_SECONDS_MAX)["syncs"]["recent_slow"]]

@@ -1,4 +1,4 @@
-"""Figures of several interleaved rounds: what is told of them, and whether they meet their targets.
+"""Figures of several interleaved rounds: how they are summed up, and whether they meet their targets.
 
 Servers take turns within a round, and a ratio is taken within a round too: whatever else the machine does meanwhile
 hits both sides of it.
@@ -28,7 +28,7 @@ class Spread:
 
 
 def median_ratio(values: Sequence[float], floors: Sequence[float]) -> float:
-    """The median over the rounds of a value divided by the floor's of the same round."""
+    """Returns the median, over the rounds, of a value divided by the floor's value in the same round."""
     return median(value / floor for value, floor in zip(values, floors, strict=True))
 
 
@@ -55,13 +55,13 @@ def target_rows(targets: Iterable[Target]) -> list[list[str]]:
 
 
 def in_turn(names: Sequence[str], round_number: int) -> list[str]:
-    """The servers in another order each round, so that none always follows the same one."""
+    """Returns the servers in another order each round, so that none always follows the same one."""
     start = round_number % len(names)
     return [*names[start:], *names[:start]]
 
 
 def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Columns of figures, to the right; the first says what they are of."""
+    """Aligns columns of figures to the right; the first column says what they are."""
     lines = [list(headings), *(list(row) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     rule = [":" + "-" * (widths[0] - 1), *("-" * (width - 1) + ":" for width in widths[1:])]

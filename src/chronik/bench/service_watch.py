@@ -14,7 +14,7 @@ from chronik.bench.clients import unique_name
 from chronik.bench.errors import BenchFailed, ClientMissing
 
 RECORD_SECONDS: Final = 0.01
-"""Between two records: gaps are known to about that."""
+"""The time between two records: gaps are known to about that."""
 
 POLL_SECONDS: Final = 0.1
 FIRST_SECONDS_MAX: Final = 60.0
@@ -32,7 +32,7 @@ class Service:
 
 
 def longest_gap(times: Sequence[float], began: float, ended: float) -> float:
-    """Between two of them that follow each other, or at either end."""
+    """Returns the longest time between two that follow each other, or at either end."""
     stops = [began, *(each for each in times if began < each < ended), ended]
     return max(later - earlier for earlier, later in itertools.pairwise(stops))
 
@@ -102,7 +102,7 @@ class ServiceWatch:
             )
 
     def seen(self) -> Service:
-        """What was seen in the `with`."""
+        """Returns what was seen in the `with`."""
         acknowledged, consumed = self._acknowledged.times, self._consumed.times
         return Service(
             seconds=self._ended - self._began,

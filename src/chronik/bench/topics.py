@@ -32,7 +32,7 @@ class TopicsResult:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--topics", type=positive, default=1000, metavar="N", help="in each way (default: %(default)s)")
+    parser.add_argument("--topics", type=positive, default=1000, metavar="N", help="each way (default: %(default)s)")
     parser.add_argument(
         "--timeout",
         type=positive,
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> list[TopicsResult]:
 
 
 def measure(bootstrap: str, count: int, timeout_s: float = TIMEOUT_SECONDS_DEFAULT) -> list[TopicsResult]:
-    """All of them are there when the time is taken, and deleted afterwards."""
+    """The time ends when all of them are there. They are deleted afterwards."""
     results = []
     for threads in (1, *THREADS):
         names = [f"{unique_name('topics')}-{number}" for number in range(count)]

@@ -55,7 +55,7 @@ def cluster_of(arguments: argparse.Namespace) -> Cluster:
 
 
 def parse_pairs(texts: Iterable[str], what: str) -> dict[str, str]:
-    """NAME=VALUE arguments. Raises WrongInput."""
+    """Parses NAME=VALUE arguments. Raises WrongInput."""
     pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -68,7 +68,7 @@ def parse_pairs(texts: Iterable[str], what: str) -> dict[str, str]:
 def positive(text: str) -> int:
     number = int(text) if text.isdigit() else 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, 1 or more")
     return number
 
 

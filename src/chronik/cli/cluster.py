@@ -1,4 +1,4 @@
-"""`chronik cluster`: a cluster on this machine, up and down, and how any cluster stands."""
+"""`chronik cluster`: starts and stops a cluster on this machine, and shows the state of any cluster."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from chronik.errors import ChronikError
 
 NODES: Final = 3
 NODES_MAX: Final = 64
-"""As many as a cluster may have members."""
+"""The most members that a cluster may have."""
 
 PORTS: Final = FirstPorts(kafka=9092, http=6092, raft=5001)
 PORT_MIN: Final = 1024
-"""Below it ports are privileged."""
+"""Ports below it are privileged."""
 PORT_MAX: Final = 65535
 
 UP_SECONDS: Final = 60
@@ -65,27 +65,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     up = actions.add_parser("up", help="start a cluster on this machine, or those of its nodes that are down")
     _add_local_arguments(up, run_up, UP_SECONDS)
-    up.add_argument("--nodes", type=positive, metavar="N", help=f"how many, for a new cluster (default: {NODES})")
-    up.add_argument("--kafka-port", type=_port, metavar="PORT", help=f"of node 1 (default: {PORTS.kafka})")
-    up.add_argument("--http-port", type=_port, metavar="PORT", help=f"of node 1 (default: {PORTS.http})")
-    up.add_argument("--raft-port", type=_port, metavar="PORT", help=f"of node 1 (default: {PORTS.raft})")
+    up.add_argument("--nodes", type=positive, metavar="N", help=f"how many nodes a new cluster has (default: {NODES})")
+    up.add_argument("--kafka-port", type=_port, metavar="PORT", help=f"Kafka port of node 1 (default: {PORTS.kafka})")
+    up.add_argument("--http-port", type=_port, metavar="PORT", help=f"HTTP port of node 1 (default: {PORTS.http})")
+    up.add_argument("--raft-port", type=_port, metavar="PORT", help=f"Raft port of node 1 (default: {PORTS.raft})")
 
     down = actions.add_parser("down", help="stop the nodes of a cluster on this machine; their data stays")
     _add_local_arguments(down, run_down, DOWN_SECONDS)
 
-    status = actions.add_parser("status", help="members, leader, term, applied index, state hash and pid of each node")
-    status.add_argument("--dir", type=Path, metavar="DIR", help="a cluster on this machine: asks every node of it")
+    status = actions.add_parser("status", help="show members, leader, and the state of each node")
+    status.add_argument("--dir", type=Path, metavar="DIR", help="a cluster on this machine: all its nodes are asked")
     add_json_argument(status)
     add_client_arguments(status, run_status)
 
     cluster_upgrade.add_arguments(
-        actions.add_parser("upgrade", help="raise the level of the cluster, once all nodes run a version that has it")
+        actions.add_parser("upgrade", help="raise the level of the cluster, once all its nodes support it")
     )
 
 
 def _add_local_arguments(parser: argparse.ArgumentParser, run: Run, timeout_s: int) -> None:
     parser.set_defaults(run=run)
-    parser.add_argument("--dir", type=Path, required=True, metavar="DIR", help="configs, logs and data of its nodes")
+    parser.add_argument("--dir", type=Path, required=True, metavar="DIR", help="the folder of its nodes")
     parser.add_argument(
         "--timeout", type=positive, default=timeout_s, metavar="SECONDS", help="when to give up (default: %(default)d)"
     )
@@ -119,7 +119,7 @@ def run_up(arguments: argparse.Namespace) -> int:
 
 
 def _nodes_to_be(arguments: argparse.Namespace) -> list[LocalNode]:
-    """Those of the folder, or new ones; nothing is written before it is clear that their ports are free."""
+    """Returns the nodes of the folder, or new ones. Nothing is written before it is clear that their ports are free."""
     nodes = found_nodes(arguments.dir)
     if nodes:
         _check_against(nodes, arguments)
@@ -137,7 +137,7 @@ def _nodes_to_be(arguments: argparse.Namespace) -> list[LocalNode]:
 
 
 def _check_against(nodes: list[LocalNode], arguments: argparse.Namespace) -> None:
-    """What a cluster was made with stays: another count or other ports would be another cluster."""
+    """Refuses what a cluster was not made with: another count or other ports would be another cluster."""
     first = nodes[0].addresses()
     given: dict[str, tuple[int | None, int | None]] = {"nodes": (arguments.nodes, len(nodes))}
     for kind, asked in (("kafka", arguments.kafka_port), ("http", arguments.http_port), ("raft", arguments.raft_port)):
@@ -148,7 +148,7 @@ def _check_against(nodes: list[LocalNode], arguments: argparse.Namespace) -> Non
 
 
 def _ports(arguments: argparse.Namespace) -> FirstPorts:
-    """With another Kafka port the others move along, so that two clusters get on with each other."""
+    """With another Kafka port the others move along, so that two clusters do not collide."""
     kafka = arguments.kafka_port or PORTS.kafka
     shift = kafka - PORTS.kafka
     if PORTS.raft + shift < PORT_MIN:
@@ -164,7 +164,7 @@ def _description(node: LocalNode, pid: int) -> str:
 def _wait_until_all_are_listed(
     nodes: list[LocalNode], processes: Mapping[int, subprocess.Popen[bytes]], deadline: float
 ) -> None:
-    """Each node is asked directly. Raises ClusterNotUp."""
+    """Asks each node directly. Raises ClusterNotUp."""
     expected = [node.id for node in nodes]
     for node in nodes:
         while (missing := _missing(node, expected)) is not None:
@@ -178,7 +178,7 @@ def _wait_until_all_are_listed(
 
 
 def _missing(node: LocalNode, expected: list[int]) -> str | None:
-    """What this node still lacks. One that has just come back may list itself from before: it must be ready, too."""
+    """Says what this node still lacks. One that has just come back may still be listed, and must be ready, too."""
     try:
         listed = _listed_brokers(node.config.kafka)
         if listed != expected:

@@ -48,12 +48,12 @@ _TOLD: Final = (
     "version",
     "levels",
 )
-"""By each node of itself."""
+"""What each node says about itself."""
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 """Kafka's name for the log that the quorum agrees on."""
 
-HASH_LETTERS_SHOWN: Final = 12
+HASH_CHARACTERS_SHOWN: Final = 12
 """Enough to see by eye whether two are the same; --json has them whole."""
 
 
@@ -97,7 +97,7 @@ def _status_of(node: LocalNode, timeout_s: float) -> dict[str, Any] | None:
 
 
 def _leader(statuses: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """One that was deposed and has not noticed may call itself so too: the highest term counts."""
+    """A leader that was deposed and has not noticed may still call itself one: the highest term counts."""
     leaders = [status for status in statuses if status["role"] == "leader"]
     return max(leaders, key=lambda status: int(status["term"]), default=None)
 
@@ -148,7 +148,7 @@ def _told_by_broker(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _status(broker: DescribeClusterBroker, response: DescribeClusterResponse) -> str:
-    """A broker that adds a word to its answer is cut off: then it has not heard of the others for a while."""
+    """A broker that adds a message to its answer is cut off: it has not heard from the others for a while."""
     if broker.is_fenced:
         return "fenced"
     return "not known" if response.error_message else "online"
@@ -165,7 +165,7 @@ def _levels(address: Address, timeout_s: float) -> Levels | None:
 
 
 def _quorum(cluster: DescribeClusterResponse, timeout_s: float) -> QuorumPartitionData | None:
-    """What the leader says about its followers; None when nobody leads or a quorum is not spoken of there."""
+    """Returns what the leader says about its followers; None when nobody leads, or the node has no quorum."""
     for broker in cluster.brokers:
         if broker.broker_id == cluster.controller_id:
             partition = DescribeQuorumPartition(partition_index=0)
@@ -246,4 +246,4 @@ def _agreement(report: Mapping[str, Any]) -> list[str]:
 
 def _cell(node: Mapping[str, Any], name: str) -> Any:
     value = node.get(name)
-    return value[:HASH_LETTERS_SHOWN] if name == "state_hash" and value is not None else value
+    return value[:HASH_CHARACTERS_SHOWN] if name == "state_hash" and value is not None else value

@@ -1,4 +1,4 @@
-"""`chronik cluster upgrade`: what newer nodes can do is used from then on, and there is no way back."""
+"""`chronik cluster upgrade`: raises the level, so that what newer nodes can do is used; there is no way back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from chronik.client.features import FEATURE, levels_told_by, raise_level
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--level", type=positive, metavar="N", help="of the cluster (default: the highest that the node asked supports)"
+        "--level", type=positive, metavar="N", help="the new level (default: the highest that the node asked supports)"
     )
     add_client_arguments(parser, run_upgrade)
 

@@ -1,7 +1,7 @@
 """`chronik consume`: the records of a topic on stdout, a line each.
 
 Without --follow it prints what there is and ends. With --group it goes on where the group has committed, and commits
-what it has printed; it is no member of the group, so two of them read the same records.
+what it has printed; it is no member of the group, so two such commands read the same records.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from chronik.client.records import ConsumedRecord, TopicPartition
 from chronik.shown import escaped_lines
 
 COMMIT_RECORDS_MAX = 1000
-"""Printed records that a group may see again after a crash, and a share of commits that is not felt."""
+"""The group's offsets are committed after so many records; after a crash, at most so many are printed again."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("-f", "--follow", action="store_true", help="wait for new records; without a start: only those")
+    parser.add_argument("-f", "--follow", action="store_true", help="wait for new records; with no start, only those")
     start = parser.add_mutually_exclusive_group()
-    start.add_argument("--from-beginning", action="store_true", help="the default, unless --follow or --group say more")
+    start.add_argument("--from-beginning", action="store_true", help="the default without --follow and --group")
     start.add_argument("-o", "--offset", metavar="N", help="from this offset on; earliest, latest, or -N: the last N")
     parser.add_argument("-p", "--partition", type=int, action="append", metavar="N", help="only this one; repeatable")
-    parser.add_argument("-n", "--max-records", type=positive, metavar="N", help="end after so many")
+    parser.add_argument("-n", "--max-records", type=positive, metavar="N", help="end after N records")
     parser.add_argument("-g", "--group", metavar="NAME", help="go on where the group has committed, and commit")
-    parser.add_argument("-k", "--key-separator", metavar="TEXT", help="print the key and this before the value")
+    parser.add_argument("-k", "--key-separator", metavar="TEXT", help="print the key and TEXT before the value")
     parser.add_argument("--json", action="store_true", help="print everything about a record as JSON")
     add_client_arguments(parser, run)
 
@@ -115,7 +115,7 @@ def _at_most(batches: Iterator[list[ConsumedRecord]], count: int | None) -> Iter
 def _print(records: list[ConsumedRecord], arguments: argparse.Namespace) -> None:
     lines = [record_to_json(record) if arguments.json else _line(record, arguments.key_separator) for record in records]
     text = b"\n".join(lines) + b"\n"
-    if sys.stdout.isatty():  # records are anybody's, and a terminal obeys; a program gets every byte
+    if sys.stdout.isatty():  # anybody writes records, and a terminal would obey them; a program gets every byte
         text = escaped_lines(text.decode(errors="backslashreplace")).encode()
     sys.stdout.buffer.write(text)
     sys.stdout.buffer.flush()

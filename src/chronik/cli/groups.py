@@ -1,4 +1,4 @@
-"""`chronik groups`: list, describe; what changes groups stands in `groups_change`."""
+"""`chronik groups`: lists and describes groups; the commands that change them are in `groups_change`."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listing = actions.add_parser("list", help="list groups")
     add_json_argument(listing)
     add_client_arguments(listing, run_list)
-    describe = actions.add_parser("describe", help="state, offsets, lag and members of groups")
+    describe = actions.add_parser("describe", help="show state, offsets, lag and members of groups")
     describe.add_argument("names", nargs="+", metavar="GROUP")
     add_json_argument(describe)
     add_client_arguments(describe, run_describe)
     add_delete_arguments(actions.add_parser("delete", help="delete groups that have no members, with their offsets"))
-    add_reset_arguments(actions.add_parser("reset-offsets", help="choose where a group without members goes on"))
+    add_reset_arguments(actions.add_parser("reset-offsets", help="choose where a group without members reads on"))
 
 
 def run_list(arguments: argparse.Namespace) -> int:
@@ -94,7 +94,7 @@ def _member(member: DescribedGroupMember) -> dict[str, Any]:
 
 
 def _ends(cluster: Cluster, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-    """Where the partitions end; a group may have committed for a topic that is gone."""
+    """Returns where the partitions end; a group may have committed for a topic that is gone."""
     ends: dict[TopicPartition, int] = {}
     for topic in sorted({partition.topic for partition in partitions}):
         try:

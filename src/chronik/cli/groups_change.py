@@ -1,4 +1,4 @@
-"""`chronik groups delete` and `chronik groups reset-offsets`: what changes a group from outside.
+"""`chronik groups delete` and `chronik groups reset-offsets`: they change a group from outside.
 
 Resetting works as in Kafka's own tool: it shows what it would do, and does it with `--execute`; only for groups
 without members, and never beyond the records that there are.
@@ -37,9 +37,9 @@ def add_reset_arguments(reset: argparse.ArgumentParser) -> None:
     )
     targets = reset.add_mutually_exclusive_group(required=True)
     targets.add_argument("--to-earliest", action="store_true", help="to the first record")
-    targets.add_argument("--to-latest", action="store_true", help="behind the last record")
+    targets.add_argument("--to-latest", action="store_true", help="after the last record")
     targets.add_argument("--to-offset", type=_offset, metavar="N", help="to this offset")
-    targets.add_argument("--shift-by", type=int, metavar="N", help="forth, or back if negative")
+    targets.add_argument("--shift-by", type=int, metavar="N", help="forward, or back if negative")
     modes = reset.add_mutually_exclusive_group()
     modes.add_argument("--dry-run", action="store_true", help="show what would be done (the default)")
     modes.add_argument("--execute", action="store_true", help="do it")
@@ -143,11 +143,11 @@ def _new_offsets(
         elif partition in committed:
             wanted[partition] = committed[partition].offset + arguments.shift_by
         else:
-            raise WrongInput(f"{partition}: there is nothing committed that could be shifted")
+            raise WrongInput(f"{partition}: nothing is committed that could be shifted")
     return {each: min(max(offset, first[each]), last[each]) for each, offset in wanted.items()}
 
 
 def _offset(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r}: expected an offset from 0 on")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected an offset, 0 or more")
     return int(text)

@@ -27,14 +27,14 @@ from chronik.config import Address, NodeConfig, Peer, load_config
 HOST = "127.0.0.1"
 SECRET_BYTES = 32
 REPLICAS = 3
-"""Of every partition, where there are as many nodes: one may be lost and writes go on."""
+"""Replicas of every partition, if there are that many nodes: one may be lost, and writes go on."""
 
 _CONFIG_FILE = re.compile(r"node(\d+)\.toml")
 
 
 @dataclass(frozen=True, slots=True)
 class FirstPorts:
-    """Those of node 1; the others follow one by one."""
+    """The ports of node 1; each further node takes the next ones."""
 
     kafka: int
     http: int
@@ -68,7 +68,7 @@ class LocalNode:
         return {kind: address for kind, address in found.items() if address is not None}
 
     def pid(self) -> int | None:
-        """Of its process; None when it is down. A pid that the system has given to another program is not its own."""
+        """The pid of its process; None when it is down, even if the system has given its pid to another program."""
         try:
             pid = int(self._pid_file.read_text())
         except (OSError, ValueError):
@@ -76,7 +76,7 @@ class LocalNode:
         return pid if str(self.config_file) in _command_line(pid) else None
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Detached: it outlives the command that started it."""
+        """Starts it detached: it outlives the command that started it."""
         with self.log_file.open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "chronik", "start", "--config", str(self.config_file)],
@@ -103,7 +103,7 @@ class LocalNode:
 
 
 def found_nodes(folder: Path) -> list[LocalNode]:
-    """In the order of their ids; none when there is no cluster in the folder.
+    """Returns them in the order of their ids; none when there is no cluster in the folder.
 
     Raises ConfigError when a file is wrong, WrongInput when one is missing.
     """
@@ -114,12 +114,12 @@ def found_nodes(folder: Path) -> list[LocalNode]:
     missing = sorted(expected - {node.id for node in nodes})
     if missing:
         names = ", ".join(f"node{node_id}.toml" for node_id in missing)
-        raise WrongInput(f"{folder}: {names} missing; the other nodes count on them")
+        raise WrongInput(f"{folder}: {names} missing; the other nodes need them")
     return nodes
 
 
 def existing_nodes(folder: Path) -> list[LocalNode]:
-    """Raises WrongInput when there are none."""
+    """Returns the nodes in the folder. Raises WrongInput when there are none."""
     nodes = found_nodes(folder)
     if not nodes:
         raise WrongInput(f"there is no cluster in {folder}; chronik cluster up makes one")
@@ -127,7 +127,7 @@ def existing_nodes(folder: Path) -> list[LocalNode]:
 
 
 def planned_nodes(folder: Path, count: int, ports: FirstPorts) -> list[LocalNode]:
-    """A new cluster, of which nothing exists yet."""
+    """Plans a new cluster, of which nothing exists yet."""
     folder = folder.resolve()
     peers = tuple(
         Peer(number + 1, Address(HOST, ports.kafka + number), Address(HOST, ports.raft + number))
@@ -195,13 +195,13 @@ def _quoted(value: object) -> str:
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Never readable by others, not even before its permissions could be changed."""
+    """Writes a file that others can never read, not even for the moment before its permissions are set."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
 
 
 def _environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Without CHRONIK_…: what is meant for one node, such as its id, would be taken by all of them."""
+    """Leaves out CHRONIK_…: what is meant for one node, such as its id, would be taken by all of them."""
     return {name: value for name, value in inherited.items() if not name.startswith("CHRONIK_")}
 
 
@@ -217,7 +217,7 @@ def _is_taken(address: Address) -> bool:
 
 
 def _command_line(pid: int) -> str:
-    """Empty when there is no such process (any more)."""
+    """Returns it empty when there is no such process (any more)."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except FileNotFoundError:

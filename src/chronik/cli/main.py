@@ -15,15 +15,15 @@ from chronik.shown import escaping_output
 
 COMMANDS = {
     "start": "run a node",
-    "cluster": "start and stop a cluster on this machine, and see how a cluster stands",
-    "metadata": "what one node answers: brokers, topics, leaders, in-sync replicas",
+    "cluster": "start and stop a cluster on this machine, and show the state of any cluster",
+    "metadata": "show what one node knows: brokers, topics, leaders, in-sync replicas",
     "topics": "create, list, describe, alter and delete topics",
     "groups": "list, describe, delete and rewind consumer groups",
     "produce": "write lines from stdin to a topic",
     "consume": "write the records of a topic to stdout",
-    "pipeline": "topics as tables, on Spark",
+    "pipeline": "turn topics into tables and query them, on Spark",
     "bench": "measure throughput and latency",
-    "demo": "a broker, records in and out, and what happened",
+    "demo": "see three nodes, a stream and a crash; then a table, SQL and an audit",
 }
 ROOMS = {"demo", "pipeline"}
 """Commands with a room of their own."""
@@ -57,7 +57,7 @@ def _main(words: list[str]) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # Who read our output has enough (`… | head`). Python would complain once more when it flushes at exit.
+        # Whoever reads our output has had enough (`… | head`). Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_PIPE_CLOSED
     except (ChronikError, OSError) as error:
@@ -81,5 +81,5 @@ def _run(word: str, words: list[str]) -> int:
 def _usage() -> str:
     width = max(map(len, COMMANDS))
     lines = [f"  {word:<{width}}  {what}" for word, what in COMMANDS.items()]
-    more = "chronik COMMAND --help says more; chronik --version says which one this is."
+    more = "chronik COMMAND --help says more; chronik --version prints the version."
     return "\n".join(["usage: chronik COMMAND …", "", *lines, "", more])

@@ -1,4 +1,4 @@
-"""`chronik metadata`: what one node answers, asked directly."""
+"""`chronik metadata`: shows what one node answers when it is asked directly."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _sort(response: MetadataResponse) -> None:
-    """Nodes that agree print the same bytes. The order of replicas has a meaning, and stays."""
+    """Sorts, so that nodes that agree print the same bytes. The order of replicas has a meaning, and stays."""
     response.brokers.sort(key=lambda broker: broker.node_id)
     response.topics.sort(key=lambda topic: topic.name or "")
     for topic in response.topics:
@@ -62,7 +62,7 @@ def _describe(response: MetadataResponse) -> str:
 
 
 def partition_rows(topic: MetadataResponseTopic) -> Iterable[tuple[str | None, str, int, str, str]]:
-    """A row for all partitions of a topic that look the same."""
+    """Yields one row for all partitions of a topic that look the same."""
     alike: dict[tuple[int, str, str], list[MetadataResponsePartition]] = {}
     for partition in topic.partitions:
         look = (partition.leader_id, numbers(partition.replica_nodes), numbers(partition.isr_nodes))

@@ -13,7 +13,7 @@ Cell = str | int | None
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
-    """Columns as wide as they need to be, numbers to the right; a dash for what there is not."""
+    """Aligns rows in columns as wide as they need to be, numbers to the right, with a dash for what is missing."""
     rows = [list(row) for row in rows]
     texts = [[_text(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headings, *texts, strict=True)]
@@ -35,12 +35,12 @@ def print_json(value: Any) -> None:
 
 
 def numbers(values: Iterable[int]) -> str:
-    """`1, 2, 3`: brokers, replicas."""
+    """Joins ids of brokers or replicas: `1, 2, 3`."""
     return ", ".join(map(str, values))
 
 
 def ranges(values: Iterable[int]) -> str:
-    """`0-49` or `0-2, 5`: many partitions in a few letters. The values ascend."""
+    """Shows many partitions in a few characters: `0-49` or `0-2, 5`. The values must ascend."""
     found: list[list[int]] = []
     for value in values:
         if found and value == found[-1][-1] + 1:
@@ -51,7 +51,7 @@ def ranges(values: Iterable[int]) -> str:
 
 
 def message_to_json(message: Struct, version: int) -> dict[str, Any]:
-    """Every field that this version of a message has, under its own name; ids as Kafka writes them."""
+    """Returns every field that this version of a message has, under its own name, and ids as Kafka writes them."""
     return {
         field.name: _value_to_json(getattr(message, field.name), version)
         for field in message.__schema__.fields

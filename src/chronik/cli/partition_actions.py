@@ -25,17 +25,17 @@ def add_partition_actions(actions: Any) -> None:
         "partitions",
         nargs="+",
         metavar="PARTITION:BROKER,…",
-        help="as 0:1,2,3: the brokers that shall hold partition 0, the preferred leader first",
+        help="such as 0:1,2,3: the brokers that are to hold partition 0, the preferred leader first",
     )
-    reassign.add_argument("--cancel", action="store_true", help="give up the moves of these partitions (as 0 1 2)")
+    reassign.add_argument("--cancel", action="store_true", help="give up the moves of these partitions (such as 0 1 2)")
     add_client_arguments(reassign, run_reassign)
 
-    moves = actions.add_parser("reassignments", help="which partitions are on their way to other brokers")
+    moves = actions.add_parser("reassignments", help="list partitions that are on their way to other brokers")
     add_json_argument(moves)
     add_client_arguments(moves, run_reassignments)
 
     elect = actions.add_parser("elect-leaders", help="give partitions their preferred leaders")
-    elect.add_argument("--topic", metavar="NAME", help="of this topic alone (otherwise of all)")
+    elect.add_argument("--topic", metavar="NAME", help="only of this topic (default: of all)")
     elect.add_argument("--partition", type=int, action="append", default=[], metavar="N", help="repeatable")
     elect.add_argument(
         "--unclean",

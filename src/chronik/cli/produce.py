@@ -1,4 +1,4 @@
-"""`chronik produce`: lines from stdin, a record each.
+"""`chronik produce`: writes lines from stdin to a topic, a record each.
 
 What can be read at once is sent at once: a line typed by hand goes out alone, a file goes in large batches.
 """
@@ -26,12 +26,12 @@ LINE_BYTES_MAX = 64 * MIB
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("-k", "--key-separator", metavar="TEXT", help="what stands between key and value in a line")
-    parser.add_argument("-p", "--partition", type=int, metavar="N", help="write there, whatever the key")
+    parser.add_argument("-p", "--partition", type=int, metavar="N", help="write to this partition, whatever the key")
     parser.add_argument(
         "-z", "--codec", choices=[codec.name.lower() for codec in Codec], default="none", help="(default: %(default)s)"
     )
     parser.add_argument(
-        "-H", "--header", action="append", default=[], metavar="NAME=VALUE", help="on every record; repeatable"
+        "-H", "--header", action="append", default=[], metavar="NAME=VALUE", help="for every record; repeatable"
     )
     parser.add_argument("--acks", choices=("all", "1"), default="all", help="(default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="lines are records as `chronik consume --json` prints them")
@@ -80,7 +80,7 @@ def _chunks(descriptor: int) -> Iterator[bytes]:
 
 
 def split_lines(chunks: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """The lines that each chunk completes. The last one needs no line end. Raises WrongInput for an endless line."""
+    """Yields the lines that each chunk completes. The last needs no line end. Raises WrongInput for an endless one."""
     rest = bytearray()
     for chunk in chunks:
         whole, line_end, begun = chunk.rpartition(b"\n")
@@ -96,7 +96,7 @@ def split_lines(chunks: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 def numbered(groups: Iterable[list[bytes]]) -> Iterator[tuple[int, list[bytes]]]:
-    """Each group of lines with the number of its first line."""
+    """Yields each group of lines with the number of its first line."""
     number = 1
     for lines in groups:
         yield number, lines

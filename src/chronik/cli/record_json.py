@@ -1,6 +1,6 @@
 """Records as JSON lines: what `consume --json` prints, `produce --json` reads.
 
-Bytes that are text stand there as text; others in Base64, under a name that ends in `_base64`.
+Bytes that are text are written as text, others in Base64, under a name that ends in `_base64`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def record_to_json(record: ConsumedRecord) -> bytes:
 
 
 def record_from_json(line: bytes) -> OutgoingRecord:
-    """Topic and offset are passed over: a record goes where the command says. Raises WrongInput."""
+    """Ignores topic and offset: a record goes where the command says. Raises WrongInput."""
     try:
         fields = json.loads(line)
     except ValueError as error:

@@ -1,6 +1,6 @@
 """Rows of a query as text: a table for people, JSON lines or CSV for programs. Written as they come.
 
-Bytes that are text stand there as text, others in Base64, as `consume --json` does it. The times of a row are UTC.
+Bytes that are text are written as text, others in Base64, as `consume --json` does it. The times of a row are UTC.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any, TextIO
 from chronik.cli.output import table
 from chronik.shown import json_text, unescaped
 
-CELL_LETTERS_MAX = 60
-"""Of a table: a few columns next to each other still fit a screen."""
+CELL_CHARACTERS_MAX = 60
+"""The longest cell of a table: a few columns next to each other still fit on a screen."""
 
 ROWS_PER_FLUSH = 1000
 
 
 def write_json(names: Sequence[str], rows: Iterable[Sequence[Any]], out: TextIO) -> None:
-    """A line for each row."""
+    """Writes a line for each row."""
     for portion in _portions(rows):
         for row in portion:
             fields = dict(zip(names, map(_to_json, row), strict=True))
@@ -32,7 +32,7 @@ def write_json(names: Sequence[str], rows: Iterable[Sequence[Any]], out: TextIO)
 
 
 def write_csv(names: Sequence[str], rows: Iterable[Sequence[Any]], out: TextIO) -> None:
-    """With a line of headings; what is null is empty."""
+    """Writes a line of headings first; what is null is empty."""
     out = out if out.isatty() else unescaped(out)  # a program wants every byte, a terminal must not get them
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(names)
@@ -42,7 +42,7 @@ def write_csv(names: Sequence[str], rows: Iterable[Sequence[Any]], out: TextIO) 
 
 
 def write_table(names: Sequence[str], rows: Iterable[Sequence[Any]], out: TextIO, rows_max: int) -> bool:
-    """Whether all rows are in it."""
+    """Says whether all rows are in it."""
     shown = list(islice(rows, rows_max + 1))
     if names:
         out.write(table(names, [[_to_cell(value) for value in row] for row in shown[:rows_max]]) + "\n")
@@ -83,7 +83,7 @@ def _to_cell(value: Any) -> str | int | None:
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
         return value
     text = " ".join(str(_to_csv(value)).split())
-    return text if len(text) <= CELL_LETTERS_MAX else f"{text[: CELL_LETTERS_MAX - 1]}…"
+    return text if len(text) <= CELL_CHARACTERS_MAX else f"{text[: CELL_CHARACTERS_MAX - 1]}…"
 
 
 def _text_of(value: bytes) -> str:

@@ -1,4 +1,4 @@
-"""`chronik start`: one node, until it is told to stop."""
+"""`chronik start`: runs one node until it is told to stop."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from chronik.config import FLUSH_MODES, load_config
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
-    parser.add_argument("--config", type=Path, metavar="FILE", help="a TOML file; what is given here goes before it")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="a TOML file; options given here override it")
     parser.add_argument("--data", metavar="DIR", help="the data folder (default: data)")
     parser.add_argument("--kafka", metavar="HOST:PORT", help="where Kafka clients connect (default: 127.0.0.1:9092)")
-    parser.add_argument("--http", metavar="HOST:PORT", help="where health, metrics and status are told")
+    parser.add_argument("--http", metavar="HOST:PORT", help="where health, metrics and status are served")
     parser.add_argument("--node-id", metavar="N", help="the broker id (default: 1)")
     parser.add_argument(
         "--flush", choices=FLUSH_MODES, help="group: acknowledged means on disk (default); os: left to the page cache"
     )
     parser.add_argument(
-        "--restore-identity", action="store_true", help="write a lost node.json anew, as the metadata knows it"
+        "--restore-identity", action="store_true", help="write a lost node.json again, as the metadata knows it"
     )
     parser.add_argument("--log-level", metavar="LEVEL", help="debug, info (default), warning or error")
     parser.add_argument("--debug", action="store_true", help="log every request, and show the traceback of an error")
@@ -35,6 +35,6 @@ def run(arguments: argparse.Namespace) -> int:
         flush=arguments.flush,
         log_level=arguments.log_level or ("debug" if arguments.debug else None),
     )
-    from chronik.node.run import run as run_node  # after the config: a wrong one is told before anything is loaded
+    from chronik.node.run import run as run_node  # after the config: a fault in it is told before more is loaded
 
     return run_node(config, restore_identity=arguments.restore_identity)

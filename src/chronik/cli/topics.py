@@ -1,4 +1,4 @@
-"""`chronik topics`: create, list, describe, alter, delete; and what is done with partitions (`partition_actions`)."""
+"""`chronik topics`: creates, lists, describes, alters and deletes topics; `partition_actions` has the rest."""
 
 from __future__ import annotations
 
@@ -42,29 +42,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     create.add_argument("-p", "--partitions", type=positive, default=BROKER_DEFAULT, metavar="N")
     create.add_argument("-r", "--replication-factor", type=positive, default=BROKER_DEFAULT, metavar="N")
     _add_config_argument(create)
-    create.add_argument("--if-not-exists", action="store_true", help="a topic that exists is no error")
+    create.add_argument("--if-not-exists", action="store_true", help="do not fail for a topic that exists")
     add_client_arguments(create, run_create)
 
     listing = actions.add_parser("list", help="list topics")
-    listing.add_argument("--all", action="store_true", help="internal topics too")
+    listing.add_argument("--all", action="store_true", help="list internal topics, too")
     add_json_argument(listing)
     add_client_arguments(listing, run_list)
 
-    describe = actions.add_parser("describe", help="partitions, offsets and configs of topics")
+    describe = actions.add_parser("describe", help="show partitions, offsets and configs of topics")
     describe.add_argument("names", nargs="+", metavar="NAME")
     add_json_argument(describe)
     add_client_arguments(describe, run_describe)
 
     alter = actions.add_parser("alter", help="add partitions, change configs")
     alter.add_argument("name", metavar="NAME")
-    alter.add_argument("-p", "--partitions", type=positive, metavar="N", help="how many it shall have in all")
+    alter.add_argument("-p", "--partitions", type=positive, metavar="N", help="how many it is to have in all")
     _add_config_argument(alter)
     alter.add_argument("--delete-config", action="append", default=[], metavar="KEY", help="return it to its default")
     add_client_arguments(alter, run_alter)
 
     delete = actions.add_parser("delete", help="delete topics and all their records")
     delete.add_argument("names", nargs="+", metavar="NAME")
-    delete.add_argument("--if-exists", action="store_true", help="a topic that does not exist is no error")
+    delete.add_argument("--if-exists", action="store_true", help="do not fail for a topic that does not exist")
     add_client_arguments(delete, run_delete)
 
     add_partition_actions(actions)
@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_config_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-c", "--config", action="append", default=[], metavar="KEY=VALUE", help="as retention.ms=60000; repeatable"
+        "-c", "--config", action="append", default=[], metavar="KEY=VALUE", help="like retention.ms=60000; repeatable"
     )
 
 

@@ -1,4 +1,4 @@
-"""Topics and their configs: create, list, alter, delete."""
+"""Creates, lists, alters and deletes topics and their configs."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def create_topics(cluster: Cluster, topics: Iterable[NewTopic], *, validate_only
 
 
 def create_partitions(cluster: Cluster, topic: str, count: int) -> None:
-    """Makes it `count` partitions in all."""
+    """Adds partitions, so that there are `count` in all."""
     request = CreatePartitionsRequest(
         topics=[CreatePartitionsTopic(name=topic, count=count, assignments=None)], timeout_ms=_timeout_ms(cluster)
     )
@@ -94,13 +94,13 @@ def delete_topics(cluster: Cluster, names: Sequence[str]) -> None:
 
 
 def list_topics(cluster: Cluster) -> list[MetadataResponseTopic]:
-    """All topics, internal ones too, by name."""
+    """Returns all topics, internal ones too, by name."""
     response = cluster.retrying(lambda: cluster.metadata(None))
     return sorted(response.topics, key=lambda topic: topic.name or "")
 
 
 def describe_configs(cluster: Cluster, topic: str) -> list[DescribeConfigsResourceResult]:
-    """Every config of a topic with its source, by name."""
+    """Returns every config of a topic with its source, by name."""
     resource = DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=None)
     request = DescribeConfigsRequest(resources=[resource])
     response = cluster.retrying(lambda: cluster.any_broker().request(request, DescribeConfigsResponse))

@@ -27,7 +27,7 @@ BACKOFF_SECONDS_MIN: Final = 0.02
 BACKOFF_SECONDS_MAX: Final = 1.0
 
 UNKNOWN_TOPIC_SECONDS_MAX: Final = 1.0
-"""A topic that another node has just created is known everywhere by then; longer, and a typing error takes too long."""
+"""A topic that another node has just created is known everywhere by then; longer, and a typo takes too long."""
 
 UNSENT: Final = (BrokerUnreachable,)
 UNANSWERED: Final = (BrokerUnreachable, ConnectionLost)
@@ -62,7 +62,7 @@ class Cluster:
     # Trying again
 
     def retrying(self, operation: Callable[[], T], *, repeatable: bool = True) -> T:
-        """The result of `operation`, which is tried again while what went wrong may pass.
+        """Returns the result of `operation`, which is tried again while what went wrong may pass.
 
         An operation that is not `repeatable` is not tried again when it may have taken effect already. A bootstrap
         address that never answered is not waited for. Raises the last ClientError or KafkaError.
@@ -88,7 +88,7 @@ class Cluster:
         return self.timeout_s if self._reached and isinstance(error, passing) else 0.0
 
     def forget(self) -> None:
-        """Who leads and coordinates is asked again before the next request."""
+        """Forgets who leads and who coordinates: it is asked again before the next request."""
         self._topics.clear()
         self._coordinators.clear()
 
@@ -108,19 +108,19 @@ class Cluster:
         raise failure
 
     def broker(self, node_id: int) -> Connection:
-        """One that leads something. Raises KafkaError when it is no longer listed: another will lead instead."""
+        """Returns one that leads something. Raises KafkaError when it is no longer listed: another will lead."""
         address = self._brokers.get(node_id)
         if address is None:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"broker {node_id} is not there at the moment")
         return self._connection(address)
 
     def brokers(self) -> list[Connection]:
-        """All that the cluster lists now."""
+        """Returns all that the cluster lists now."""
         self.metadata([])
         return [self._connection(address) for _, address in sorted(self._brokers.items())]
 
     def controller(self) -> Connection:
-        """Where topics are created; in clusters whose brokers all forward to it, whoever they name."""
+        """Returns the broker that creates topics; where all brokers forward to it, whichever they name."""
         self.metadata([])
         return self.broker(self._controller_id) if self._controller_id in self._brokers else self.any_broker()
 
@@ -143,7 +143,7 @@ class Cluster:
     # Topics
 
     def metadata(self, topics: list[str] | None, *, create: bool = False) -> MetadataResponse:
-        """What a broker answers now: about these topics, or with None about all of them."""
+        """Returns what a broker answers now: about these topics, or with None about all of them."""
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
         response = self.any_broker().request(request, MetadataResponse)
@@ -153,7 +153,7 @@ class Cluster:
         return response
 
     def topic(self, name: str, *, create: bool = False) -> MetadataResponseTopic:
-        """A topic as last seen; `create` lets the broker create it if it does so by itself. Raises KafkaError."""
+        """Returns a topic as last seen; with `create` a broker may create it, if it ever does. Raises KafkaError."""
         if name not in self._topics:
             (topic,) = self.metadata([name], create=create).topics
             raise_for(topic.error_code, f"topic {name}")

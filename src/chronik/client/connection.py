@@ -77,7 +77,7 @@ class Connection:
         self.close()
 
     def version_of(self, request_type: type[Request]) -> int:
-        """The version that both sides speak best. Raises ApiNotSupported."""
+        """Returns the highest version that both sides speak. Raises ApiNotSupported."""
         api = APIS[request_type.__schema__.api_key]
         spoken = self._spoken.get(api.key)
         if spoken is not None:
@@ -87,7 +87,7 @@ class Connection:
         raise ApiNotSupported(f"{self.address} speaks no version of {api.name} that we speak")
 
     def request(self, request: Request, response_type: type[R], *, wait_s: float = 0.0) -> R:
-        """The answer. `wait_s` is time the broker was asked to take, on top of the timeout.
+        """Returns the answer. `wait_s` is time that the broker was asked to take, on top of the timeout.
 
         Raises ApiNotSupported, ConnectionLost or RequestTimedOut.
         """
@@ -128,7 +128,7 @@ class Connection:
         return connected
 
     def _exchange(self, request: Request, version: int, timeout_s: float) -> memoryview:
-        """The frame that answers. After anything else the two sides are out of step, and the connection is closed."""
+        """Returns the frame that answers. After anything else both sides are out of step: the connection is closed."""
         self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
         header = RequestHeader(request.__schema__.api_key, version, self._correlation_id, self._client_id)
         frame = encode_request(header, request)

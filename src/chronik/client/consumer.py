@@ -32,7 +32,7 @@ class Consumer:
         self.positions = dict(positions)
 
     def poll(self, wait_s: float = 0.5, only: Sequence[TopicPartition] | None = None) -> list[ConsumedRecord]:
-        """What there is next, in order within each partition; an empty list when nothing came in `wait_s`.
+        """Returns what comes next, in order within each partition; an empty list when nothing came in `wait_s`.
 
         Raises ClientError or KafkaError, with OFFSET_OUT_OF_RANGE when a position no longer exists; then no position
         has moved.
@@ -43,7 +43,7 @@ class Consumer:
         return [record for each in fetched for record in each.records]
 
     def read_until(self, ends: Mapping[TopicPartition, int]) -> Iterator[ConsumedRecord]:
-        """Everything before these offsets; partitions that `ends` does not name are left alone."""
+        """Yields everything before these offsets; partitions that `ends` does not name are left alone."""
         while unfinished := [each for each, offset in self.positions.items() if offset < ends.get(each, 0)]:
             for record in self.poll(only=unfinished):
                 if record.offset < ends[TopicPartition(record.topic, record.partition)]:
@@ -116,7 +116,7 @@ def _consumed(partition: TopicPartition, wanted_from: int, batch: list[Record]) 
 
 
 def read_all(cluster: Cluster, topic: str) -> list[ConsumedRecord]:
-    """Everything that a topic holds now, ordered by partition and offset."""
+    """Returns everything that a topic holds now, ordered by partition and offset."""
     partitions = cluster.retrying(lambda: cluster.partitions(topic))
     consumer = Consumer(cluster, earliest_offsets(cluster, partitions))
     records = consumer.read_until(latest_offsets(cluster, partitions))

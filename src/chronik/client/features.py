@@ -1,4 +1,4 @@
-"""The levels of a cluster's features: asked for, and raised."""
+"""Asks for the levels of a cluster's features, and raises them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ FIRST = 1
 class Levels(NamedTuple):
     lowest: int
     highest: int
-    """What the broker supports that was asked."""
+    """What the broker that was asked supports."""
     level: int
     """That of the cluster."""
 
 
 def levels_told_by(connection: Connection) -> Levels | None:
-    """None by a broker that is not Chronik's, or has no levels yet."""
+    """Returns None for a broker that is not Chronik's, or has no levels yet."""
     request = ApiVersionsRequest(client_software_name="chronik", client_software_version=chronik.__version__)
     response = connection.request(request, ApiVersionsResponse)
     supported = {each.name: (each.min_version, each.max_version) for each in response.supported_features}

@@ -33,7 +33,7 @@ class Committed(NamedTuple):
 
 
 def list_groups(cluster: Cluster) -> list[ListedGroup]:
-    """The groups of all brokers, by name."""
+    """Returns the groups of all brokers, by name."""
 
     def ask() -> list[ListedGroup]:
         groups: list[ListedGroup] = []
@@ -61,19 +61,19 @@ def describe_group(cluster: Cluster, group: str) -> DescribedGroup:
 
 
 def committed_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, Committed]:
-    """All that the group has committed."""
+    """Returns all that the group has committed."""
     return cluster.retrying(lambda: _fetch_offsets(cluster, OffsetFetchRequest(group_id=group, topics=None)))
 
 
 def committed_offsets_of(cluster: Cluster, group: str, topic: str) -> dict[TopicPartition, Committed]:
-    """What the group has committed for one topic; partitions without a commit are left out."""
+    """Returns what the group has committed for one topic; partitions without a commit are left out."""
     indexes = [index for _, index in cluster.retrying(lambda: cluster.partitions(topic))]
     wanted = OffsetFetchRequestTopic(name=topic, partition_indexes=indexes)
     return cluster.retrying(lambda: _fetch_offsets(cluster, OffsetFetchRequest(group_id=group, topics=[wanted])))
 
 
 def commit_offsets(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """For a group that has no members. Raises KafkaError, with UNKNOWN_MEMBER_ID when it has some."""
+    """Commits for a group that has no members. Raises KafkaError, with UNKNOWN_MEMBER_ID when it has some."""
     request = OffsetCommitRequest(
         group_id=group,
         topics=[
@@ -114,7 +114,7 @@ def _fetch_offsets(cluster: Cluster, request: OffsetFetchRequest) -> dict[TopicP
 
 
 def assigned_partitions(assignment: bytes) -> list[TopicPartition]:
-    """What a member's assignment says; nothing when it is not one of Kafka's consumer protocol.
+    """Returns what a member's assignment says; nothing when it is not one of Kafka's consumer protocol.
 
     version int16 | topics: count int32, each a name (int16 length) and its partitions (count int32, int32 each) | …
     """

@@ -25,14 +25,14 @@ def earliest_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> 
 
 
 def latest_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """The offset after the last record that consumers may see."""
+    """Returns the offset after the last record that consumers may see."""
     return list_offsets(cluster, dict.fromkeys(partitions, LATEST))
 
 
 def list_offsets(
     cluster: Cluster, timestamps: Mapping[TopicPartition, int], isolation_level: int = 0
 ) -> dict[TopicPartition, int]:
-    """For each partition the first offset at or after its timestamp; -1 where there is none.
+    """Returns for each partition the first offset at or after its timestamp; -1 where there is none.
 
     EARLIEST and LATEST are timestamps too. Raises ClientError or KafkaError.
     """
@@ -40,7 +40,7 @@ def list_offsets(
 
 
 def lost_partitions(cluster: Cluster, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
-    """Those whose leaders say that their disks have lost them."""
+    """Returns those whose leaders say that their disks have lost them."""
     lost: set[TopicPartition] = set()
     cluster.retrying(lambda: _list_offsets(cluster, dict.fromkeys(partitions, LATEST), lost=lost))
     return lost
@@ -81,7 +81,7 @@ def _list_offsets(
 
 
 def by_leader(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
-    """The partitions that each broker leads, in the order given."""
+    """Returns the partitions that each broker leads, in the order given."""
     led: dict[int, list[TopicPartition]] = {}
     for partition in partitions:
         led.setdefault(cluster.leader_id(partition), []).append(partition)

@@ -1,4 +1,4 @@
-"""Where partitions are and who leads them: move them, see what moves, elect leaders, give up what is lost."""
+"""Moves partitions, lists what moves, elects leaders, gives up what is lost."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Move:
 def begin_anew(cluster: Cluster, partition: TopicPartition) -> int:
     """Gives up the records of a partition that its leader's disk has lost; returns the offset it goes on at.
 
-    To be asked of lost partitions alone: of any other it deletes all records. Raises ClientError, KafkaError."""
+    Only for lost partitions: of any other it deletes all records. Raises ClientError, KafkaError."""
     wanted = DeleteRecordsPartition(partition_index=partition.partition, offset=UP_TO_THE_END)
     topic = DeleteRecordsTopic(name=partition.topic, partitions=[wanted])
     request = DeleteRecordsRequest(topics=[topic], timeout_ms=int(cluster.timeout_s * 1000))
@@ -56,7 +56,7 @@ def begin_anew(cluster: Cluster, partition: TopicPartition) -> int:
 
 
 def reassign_partitions(cluster: Cluster, wanted: Mapping[TopicPartition, Sequence[int] | None]) -> Refusals:
-    """Begins to move partitions to these brokers, or gives up where there are none. Returns what was refused."""
+    """Begins to move partitions to these brokers, or with None gives up a move. Returns what was refused."""
     request = AlterPartitionReassignmentsRequest(
         timeout_ms=int(cluster.timeout_s * 1000),
         topics=[
@@ -100,7 +100,7 @@ def list_reassignments(cluster: Cluster) -> list[Move]:
 def elect_leaders(
     cluster: Cluster, wanted: Iterable[TopicPartition] | None, *, unclean: bool = False
 ) -> dict[TopicPartition, KafkaError | None]:
-    """What became of each; of all partitions (None) only those are told that needed an election."""
+    """Returns what became of each; asked for all (None), only of those that needed an election."""
     request = ElectLeadersRequest(
         election_type=UNCLEAN if unclean else PREFERRED,
         topic_partitions=None

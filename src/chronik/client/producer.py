@@ -27,10 +27,10 @@ from chronik.protocol.records import Record, encode_batch
 ALL_IN_SYNC: Final = -1
 
 BATCH_BYTES_MAX: Final = 512 * KIB
-"""Records in one batch, before compression: half of what topics accept by default (`max.message.bytes`)."""
+"""The size of one batch before compression: half of what topics accept by default (`max.message.bytes`)."""
 
 RECORD_OVERHEAD_BYTES: Final = 32
-"""More than lengths, deltas and counts of a record take, headers aside."""
+"""More than the lengths, deltas and counts of a record take, headers aside."""
 
 
 class Written(NamedTuple):

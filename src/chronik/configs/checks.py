@@ -9,7 +9,7 @@ LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
 
 Check = Callable[[str], str | None]
-"""What is wrong with a value, or None."""
+"""Says what a value should be; None when it is legal."""
 
 _WHOLE = re.compile(r"\s*[+-]?[0-9]{1,20}\s*")  # Python would also take 1_000, and the digits of every script
 
@@ -24,7 +24,7 @@ def whole(low: int, high: int) -> Check:
 
 
 def unlimited_or(low: int, high: int) -> Check:
-    """-1 for no limit."""
+    """-1 stands for no limit."""
     limited = whole(low, high)
     return lambda value: None if value.strip() == "-1" else limited(value) and f"-1, or {limited(value)}"
 
@@ -50,7 +50,7 @@ def choice_or_none(*choices: str) -> Check:
 
 
 def choices(*choices: str) -> Check:
-    """None of them is a choice too, and one given twice counts once, as in Kafka."""
+    """A list may be empty, and what is in it twice counts once, as in Kafka."""
 
     def check(value: str) -> str | None:
         given = [part.strip() for part in value.split(",")] if value.strip() else []

@@ -1,4 +1,4 @@
-"""Kafka 4.3's configs of groups. They are for its newer kinds of groups, so none of them has an effect here: kept only.
+"""Kafka 4.3's configs of groups. They are for its newer kinds of groups, so they are kept here, and have no effect.
 
 Where a group has none of its own, a broker's config holds; where brokers have bounds for it, a group keeps to them.
 """
@@ -62,6 +62,6 @@ GROUP_KEYS: Final = {
 
 
 def bounds_of(key: ConfigKey) -> tuple[ConfigKey | None, ConfigKey | None]:
-    """The broker configs that say what a group may choose at least, and at most."""
+    """Returns the broker configs that say what a group may choose at least, and at most."""
     kind, _, rest = key.name.partition(".")
     return KEPT_KEYS.get(f"group.{kind}.min.{rest}"), KEPT_KEYS.get(f"group.{kind}.max.{rest}")

@@ -1,7 +1,7 @@
 """Kafka 4.3's broker configs that have no effect here: taken in the file and by AlterConfigs, kept, and described.
 
-Scripts and tools set them, and would fail over a broker that does not know them. Loaded when one of them, or all, are
-asked for: a node starts without.
+Scripts and tools set them, and would fail if a broker did not know them. They are loaded when one of them, or all, are
+asked for: a node starts without them.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class ConfigKey:
 
     @property
     def sensitive(self) -> bool:
-        """Never told again."""
+        """Whether its value is never shown."""
         return self.secret or self.type is ConfigType.PASSWORD
 
 
@@ -313,7 +313,7 @@ BROKER_KEYS = _by_name(
     _flag("auto.create.topics.enable", True, "Whether asking for an unknown topic creates it."),
     _flag("delete.topic.enable", True, "Whether topics can be deleted."),
     _flag("auto.leader.rebalance.enable", True, "Whether preferred leaders are given their partitions back."),
-    _long("leader.imbalance.check.interval.seconds", 300, "How often it is looked who leads what.", 1),
+    _long("leader.imbalance.check.interval.seconds", 300, "How often it is checked who leads what.", 1),
     _int("leader.imbalance.per.broker.percentage", 10, "Share of its partitions that a broker may not lead.", 0, 100),
     _long(
         "leader.replication.throttled.rate",
@@ -332,8 +332,8 @@ BROKER_KEYS = _by_name(
     _int("group.min.session.timeout.ms", 6_000, "The shortest session timeout that a member may ask for."),
     _int("group.max.session.timeout.ms", 1_800_000, "The longest session timeout that a member may ask for."),
     _int("group.initial.rebalance.delay.ms", 0, "How long a new group waits for more members."),
-    _int("group.max.size", 10_000, "Members of one group.", 1),
-    _int("offset.metadata.max.bytes", 4096, "Text that may be stored with a committed offset."),
+    _int("group.max.size", 10_000, "How many members one group may have.", 1),
+    _int("offset.metadata.max.bytes", 4096, "How much text may be stored with a committed offset."),
     _int("offsets.retention.minutes", 10_080, "How long offsets of an empty group are kept.", 1),
     _long("offsets.retention.check.interval.ms", 600_000, "How often expired offsets are looked for.", 1),
     _int("offsets.topic.num.partitions", 50, "Partitions of __consumer_offsets, of a node alone; of a cluster 50.", 1),
@@ -352,12 +352,12 @@ BROKER_KEYS = _by_name(
         scope=Scope.CLUSTER_WIDE,
     ),
     _long("connections.max.idle.ms", 600_000, "After this time an idle connection is closed.", 1),
-    _int("max.connections", 10_000, "Connections that are open at once.", 1, scope=Scope.CLUSTER_WIDE),
+    _int("max.connections", 10_000, "How many connections may be open at once.", 1, scope=Scope.CLUSTER_WIDE),
     _int("socket.request.max.bytes", 104_857_600, "The largest request that is accepted.", 1),
     _int("fetch.max.bytes", 57_671_680, "The largest fetch response.", 1024),
     _int("max.incremental.fetch.session.cache.slots", 1000, "Incremental fetch sessions that are kept."),
     _long("replica.lag.time.max.ms", 10_000, "A follower that has not had everything for so long is not in sync.", 1),
-    _long("log.retention.check.interval.ms", 300_000, "How often retention and compaction are looked at.", 1),
+    _long("log.retention.check.interval.ms", 300_000, "How often it is checked what is to be deleted or compacted.", 1),
     _flag("log.cleaner.enable", True, "Whether compacted topics are compacted."),
     _long(
         "log.cleaner.backoff.ms",

@@ -13,7 +13,7 @@ _OF_LISTENER = re.compile(r"listener\.name\.[^.]*\.(.*)", re.DOTALL)
 
 
 def broker_key(name: str) -> ConfigKey | None:
-    """None for a name that neither we nor Kafka know."""
+    """Returns None for a name that neither we nor Kafka know."""
     key = BROKER_KEYS.get(name)
     if key is not None:
         return key
@@ -31,13 +31,13 @@ def all_broker_keys() -> Iterator[ConfigKey]:
 
 
 def stranger(name: str) -> ConfigKey:
-    """A key for a name that nobody knows. Kafka stores such names for plugins, and never tells their values: they may
-    be passwords."""
+    """Makes a key for a name that nobody knows. Kafka stores such names for plugins, and never tells their values: they
+    may be passwords."""
     return ConfigKey(name, ConfigType.UNKNOWN, None, "", anything, secret=True)
 
 
 def _key_of_listener(name: str) -> ConfigKey | None:
-    """`listener.name.NAME.KEY` is KEY for one listener. Without an effect here, whatever KEY is."""
+    """`listener.name.NAME.KEY` is KEY for one listener. It has no effect here, whatever KEY is."""
     found = _OF_LISTENER.fullmatch(name)
     key = broker_key(found[1]) if found else None
     if key is None:

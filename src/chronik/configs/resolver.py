@@ -18,8 +18,8 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 T = TypeVar("T")
 
 DERIVED_KEPT_MAX: Final = 1024
-"""Made from different configs and kept for topics with equal ones, of which most clusters have a handful. Beyond it all
-of them go, and are made again as needed."""
+"""Things that are made of a topic's configs, and kept for all topics with equal ones. Most clusters have a handful.
+Beyond it all of them go, and are made again as needed."""
 
 
 class ConfigSource(IntEnum):
@@ -41,7 +41,7 @@ class Synonym:
     value: str
     source: ConfigSource
     unit: int = 1
-    """What its value is to be multiplied with, to be one of the key that it stands for."""
+    """What its value is multiplied by, to be one of the key that it stands for."""
 
     @property
     def in_units_of_the_key(self) -> str:
@@ -102,11 +102,11 @@ class ConfigResolver:
         return self.broker(name).strip().lower() == "true"
 
     def list_of_broker(self, key: ConfigKey, broker_id: int) -> str:
-        """What a list is changed from, for one broker or for all of them (CLUSTER_DEFAULT)."""
+        """Returns what a list is changed from, for one broker or for all of them (CLUSTER_DEFAULT)."""
         return next((synonym.value for synonym in self._broker_values(key, broker_id)), "")
 
     def topic(self, configs: Mapping[str, str], name: str) -> str:
-        """The value of a topic key for a topic with these configs of its own."""
+        """Returns the value of a topic key for a topic with these configs of its own."""
         own = configs.get(name)
         if own is not None:
             return own
@@ -117,15 +117,15 @@ class ConfigResolver:
         return cast(str, key.default)
 
     def topic_values(self, configs: Mapping[str, str]) -> Mapping[str, str]:
-        """The values of all topic keys, for whoever wants many of them."""
+        """Returns the values of all topic keys, for whoever wants many of them."""
         defaults = self._known().topic
         if not defaults:
             defaults.update((name, self.topic({}, name)) for name, key in TOPIC_KEYS.items() if not key.internal)
         return {**defaults, **configs}
 
     def derived(self, make: Callable[[ConfigResolver, Mapping[str, str]], T], configs: Mapping[str, str]) -> T:
-        """What `make`, a plain function, makes of a topic's configs: once for all topics that have equal ones, since a
-        thousand of them may change in one turn of the loop. It is shared, so it must not be changed."""
+        """Returns what `make`, a plain function, makes of a topic's configs: once for all topics with equal ones, as
+        a thousand of them may change in one turn of the loop. It is shared, so it must not be changed."""
         derived = self._known().derived
         key = make, frozenset(configs.items())
         if key not in derived:
@@ -183,7 +183,7 @@ class ConfigResolver:
             yield _entry(key, list(self._group_values(key, configs)), read_only=False)
 
     def check_group_configs(self, configs: Mapping[str, str]) -> None:
-        """All that a group would have. Raises INVALID_CONFIG."""
+        """Checks all that a group would have. Raises INVALID_CONFIG."""
         from chronik.configs.group_keys import GROUP_KEYS, KINDS, bounds_of
 
         for name, value in configs.items():

@@ -20,7 +20,7 @@ class Agreement:
 
 
 def compare_states(statuses: Iterable[Mapping[str, Any]]) -> Agreement:
-    """Nodes under load are some commands apart, so each tells its hash at the last indexes it has passed."""
+    """Compares hashes at an index that all have: nodes under load are some commands apart, so each has recent ones."""
     histories = [_history(status) for status in statuses]
     common = set.intersection(*(set(history) for history in histories)) if histories else set()
     if not common:

@@ -23,7 +23,7 @@ def ask_status(address: Address, timeout_s: float) -> dict[str, Any]:
 
 
 def ask_group(address: Address, group_id: str, timeout_s: float) -> dict[str, Any] | None:
-    """None when the node knows nothing of the group. Raises NodeSilent."""
+    """Returns None when the node knows nothing of the group. Raises NodeSilent."""
     status, body = ask(address, GROUPS_PREFIX + quote(group_id, safe=""), timeout_s)
     if status == http.client.NOT_FOUND:
         return None
@@ -31,13 +31,13 @@ def ask_group(address: Address, group_id: str, timeout_s: float) -> dict[str, An
 
 
 def ask_ready(address: Address, timeout_s: float) -> str | None:
-    """None when the node is ready, else why not. Raises NodeSilent."""
+    """Returns None when the node is ready, else why not. Raises NodeSilent."""
     status, body = ask(address, "/readyz", timeout_s)
     return None if status == http.client.OK else body.decode(errors="replace").strip()
 
 
 def ask(address: Address, path: str, timeout_s: float) -> tuple[int, bytes]:
-    """The status and the body. Raises NodeSilent."""
+    """Returns the status and the body. Raises NodeSilent."""
     connection = http.client.HTTPConnection(address.host, address.port, timeout=timeout_s)
     try:
         connection.request("GET", path, headers={"Connection": "close"})

@@ -33,12 +33,12 @@ logger = logging.getLogger("chronik.console")
 class HttpLimits:
     head_bytes: int = HEAD_BYTES_MAX
     connections: int = 64
-    """A prober, a scraper, some browsers. The next one takes the place of whoever was silent longest: strangers that
+    """A prober, a scraper, some browsers. One more takes the place of whoever was silent longest: strangers that
     hold connections open cannot make a node look dead."""
     silence_seconds: float = 90.0
-    """Between two requests, and for one to arrive or to be read whole. Scrapers come every 15 to 60 s."""
+    """The time between two requests, and for one to arrive or be read whole. Scrapers come every 15 to 60 s."""
     linger_seconds: float = 1.0
-    """For the last answer to be read: to a request that was refused, or when the node stops."""
+    """The time for the last answer to be read: to a request that was refused, or when the node stops."""
 
 
 class ConnectionOwner(Protocol):
@@ -73,7 +73,7 @@ class HttpConnection(asyncio.Protocol):
         self._silence: asyncio.TimerHandle | None = None
 
     def close(self) -> None:
-        """After what was written is sent."""
+        """Closes the connection when what was written is sent."""
         self._transport.close()
 
     def abort(self) -> None:
@@ -111,7 +111,7 @@ class HttpConnection(asyncio.Protocol):
     # Turns
 
     def _go_on(self) -> None:
-        """The next piece of a page, or the next request; a peer that does not read its answers gets no further ones."""
+        """Sends the next piece of a page, or takes the next request; a peer that does not read gets no more."""
         self._has_turn = False
         if not self._unread and not self._transport.is_closing():
             did_something = self._send_piece() if self._pieces is not None else self._take_request()
@@ -132,7 +132,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _take_request(self) -> bool:
-        """Whether there was one, or what can never become one."""
+        """Says whether there was one, or what can never become one."""
         end = self._received.find(HEAD_END)
         size = len(self._received) if end < 0 else end
         if size > self._listener.limits.head_bytes:

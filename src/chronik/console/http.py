@@ -21,8 +21,8 @@ HEAD_BYTES_MAX: Final = 8 * 1024
 
 HEAD_END: Final = b"\r\n\r\n"
 
-COMPLAINT_LETTERS_MAX: Final = 100
-"""Of what h11 says about a request, which repeats it."""
+COMPLAINT_CHARACTERS_MAX: Final = 100
+"""How much is told of what h11 says about a request, which repeats the request."""
 
 _TEXT: Final = bytes([ord("\t"), *range(0x20, 0x7F), *range(0x80, 0x100)])
 _LOCAL_NAMES: Final = ("localhost", "localhost.localdomain")
@@ -53,11 +53,11 @@ class HttpResponse:
     content_type: str
     body: bytes = b""
     pieces: Iterator[bytes] | None = None
-    """Of a page that may be long, instead of a body: each is made when there is room for it."""
+    """The pieces of a page that may be long, instead of a body: each is made when there is room for it."""
 
 
 def parse_head(head: bytes) -> HttpRequest:
-    """What stands before HEAD_END. Raises BadRequest."""
+    """Parses what stands before HEAD_END. Raises BadRequest."""
     _check_bytes(head)
     request = _read(head)
     headers = {name: value.decode("latin-1") for name, value in request.headers}
@@ -72,9 +72,9 @@ def parse_head(head: bytes) -> HttpRequest:
 
 
 def _check_bytes(head: bytes) -> None:
-    """What h11 would take, and is only ever sent to deceive: lines that end otherwise, headers that go over two lines.
+    """Refuses what h11 takes, and is only sent to deceive: lines that end otherwise, headers that go over two lines.
 
-    And what it takes long to refuse: a control character behind 8,000 spaces costs it 350 ms, without one it is done
+    And what it takes long to refuse: a control character after 8,000 spaces costs it 350 ms; without one it is done
     with any head of this size in 4 ms.
     """
     if head.translate(None, _TEXT) != b"\r\n" * head.count(b"\r\n"):
@@ -96,22 +96,22 @@ def _read(head: bytes) -> h11.Request:
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= COMPLAINT_LETTERS_MAX else f"{text[:COMPLAINT_LETTERS_MAX]}…"
+    return text if len(text) <= COMPLAINT_CHARACTERS_MAX else f"{text[:COMPLAINT_CHARACTERS_MAX]}…"
 
 
 def _path(target: str) -> str:
     if not target.startswith("/"):
-        raise BadRequest(HTTPStatus.BAD_REQUEST, "the path begins with no slash")
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "the path does not begin with a slash")
     return unquote(target.partition("?")[0])
 
 
 def _keeps_alive(headers: dict[bytes, str]) -> bool:
-    """Unlike with HTTP/1.0, which would have to ask for it, and is used by nobody who comes twice."""
+    """HTTP/1.0 would have to ask for it, and is used by nobody who comes twice."""
     return "close" not in headers.get(b"connection", "").lower()
 
 
 def encode_response(response: HttpResponse, *, with_body: bool = True, keep_alive: bool = False) -> bytes:
-    """All of it; of one in pieces the head, and `chunk` makes the rest."""
+    """Encodes all of it; of one in pieces only the head, and `chunk` makes the rest."""
     status = response.status
     chunked = response.pieces is not None
     lines = [
@@ -130,7 +130,7 @@ def encode_response(response: HttpResponse, *, with_body: bool = True, keep_aliv
 
 
 def chunk(piece: bytes) -> bytes:
-    """A piece on its way; an empty one is the end."""
+    """Encodes one piece; an empty one is the end."""
     return b"%x\r\n%b\r\n" % (len(piece), piece)
 
 

@@ -23,7 +23,7 @@ class HttpListener:
         self.local_only = names_this_machine(str(address))
         self._server: asyncio.Server | None = None
         self._connections: dict[HttpConnection, None] = {}
-        """In the order in which they were last heard of."""
+        """In the order in which they were last heard from."""
         self._all_closed = asyncio.Event()
 
     async def bind(self) -> Address:

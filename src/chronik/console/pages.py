@@ -20,7 +20,7 @@ GROUPS_PREFIX: Final = "/status/groups/"
 JSON: Final = "application/json"
 
 ROWS_PER_PIECE: Final = 100
-"""Of a long page: with the longest notes that a commit may carry it is half a megabyte, encoded in a millisecond."""
+"""Rows of a long page: with the longest metadata of commits they are half a megabyte, encoded in a millisecond."""
 
 
 class Pages:
@@ -48,7 +48,7 @@ class Pages:
         return error_page(HTTPStatus.NOT_FOUND, f"no such page; there are {known}")
 
     def _health(self) -> HttpResponse:
-        """That it is answered at all says it: the event loop runs."""
+        """The answer itself is the proof: the event loop runs."""
         return _text_page(HTTPStatus.OK, "ok")
 
     def _readiness(self) -> HttpResponse:
@@ -75,14 +75,14 @@ def error_page(status: HTTPStatus, message: str) -> HttpResponse:
 
 
 def in_one_piece(response: HttpResponse) -> HttpResponse:
-    """For those who cannot take it otherwise."""
+    """Joins the pieces, for those who cannot take chunks."""
     if response.pieces is None:
         return response
     return HttpResponse(response.status, response.content_type, b"".join(response.pieces))
 
 
 def _group_pieces(group: dict[str, Any]) -> Iterator[bytes]:
-    """An object whose "offsets", the only part that can be long, come last and in pieces."""
+    """Yields a JSON object whose "offsets", the only part that can be long, come last and in pieces."""
     rows = iter(group["offsets"])
     head = msgspec.json.encode({name: value for name, value in group.items() if name != "offsets"})
     separator = head[:-1] + b',"offsets":['

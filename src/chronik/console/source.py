@@ -25,14 +25,14 @@ class StatusSource(Protocol):
     """Called on the node's event loop, between requests: nothing here may wait."""
 
     def status(self) -> dict[str, Any]:
-        """How this node stands, as JSON: node_id, role, term, leader, members, applied_index, commit_index,
+        """Returns the state of this node, as JSON: node_id, role, term, leader, members, applied_index, commit_index,
         state_hash, recent_hashes, brokers, topics, uptime_s, version, pid; more is welcome."""
 
     def group(self, group_id: str) -> dict[str, Any] | None:
-        """What this node itself holds about a group, whoever coordinates it; None when it holds nothing. Its "offsets"
-        may be an iterator, which is read over many turns of the loop."""
+        """Returns what this node itself holds about a group, whoever coordinates it; None when it holds nothing. Its
+        "offsets" may be an iterator, which is read over many turns of the loop."""
 
     def ready(self) -> str | None:
-        """None when clients can be sent here, else why not."""
+        """Returns None when clients can be sent here, else why not."""
 
     def metrics(self) -> Iterable[Metric]: ...

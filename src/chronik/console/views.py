@@ -17,7 +17,7 @@ def hash_text(state_hash: int) -> str:
 
 
 def image_view(image: Image) -> dict[str, Any]:
-    """The part of the status page that all nodes agree on at an equal `applied_index`.
+    """Returns the part of the status page that all nodes agree on at an equal `applied_index`.
 
     `recent_hashes` are [index, hash] pairs, oldest first: nodes that are some commands apart are compared by them.
     """
@@ -47,7 +47,7 @@ def broker_view(broker: Broker) -> dict[str, Any]:
 
 
 def group_view(image: Image, group_id: str) -> dict[str, Any] | None:
-    """This node's own view of a group: what it holds of its state and of what it committed; None for neither."""
+    """Returns this node's own view of a group: its state and what it has committed; None when there is neither."""
     group, offsets = image.groups.get(group_id), image.offsets(group_id)
     if group is None and not offsets:
         return None
@@ -63,7 +63,7 @@ def group_view(image: Image, group_id: str) -> dict[str, Any] | None:
 
 
 def _offset_rows(offsets: Mapping[str, Mapping[int, CommittedOffset]]) -> Iterator[dict[str, Any]]:
-    """In order. From a copy: what is committed while the page is read does not belong on it."""
+    """Yields rows in order, from a copy: what is committed while the page is read does not belong on it."""
     for topic in sorted(offsets):
         for partition, committed in sorted(offsets[topic].items()):
             yield {
@@ -90,7 +90,7 @@ def image_metrics(image: Image) -> Iterator[Metric]:
 
 
 def api_metrics(counts: Iterable[tuple[str, int, int]]) -> Iterator[Metric]:
-    """From (API, requests, failures) of each API."""
+    """Makes metrics from (API, requests, failures) of each API."""
     counts = list(counts)
     requests = [Sample(count, {"api": api}) for api, count, _ in counts]
     failures = [Sample(count, {"api": api}) for api, _, count in counts]

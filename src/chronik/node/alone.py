@@ -50,10 +50,10 @@ class Alone:
         return {"role": "alone"}
 
     def keep_in_sync(self, replicas: Replicas, configs: ConfigResolver) -> None:
-        """There is no other node."""
+        """Does nothing: there is no other node."""
 
     async def bind(self) -> None:
-        """It has no port but the clients'."""
+        """Does nothing: it has no port but the clients'."""
 
     async def join(self, endpoints: tuple[Endpoint, ...]) -> None:
         """Raises ConfigError when folder and metadata do not belong together."""
@@ -68,7 +68,7 @@ class Alone:
         logger.info("registered broker %d with epoch %d", self._config.node_id, result.value)
 
     async def leave(self) -> None:
-        """There is nobody to tell."""
+        """Does nothing: there is nobody to tell."""
 
     def jobs(self, when_up_to_date: Callable[[], None]) -> list[Job]:
         return []

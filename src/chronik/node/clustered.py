@@ -116,7 +116,7 @@ class Clustered:
         return self.driver.leader
 
     def is_gone(self, node_id: int) -> bool:
-        """For a session at most: a node that the controller still hears then is only out of our reach."""
+        """True for a session at most: a node that the controller still hears after it is only out of our reach."""
         return 0 < self._transport.gone_seconds(node_id) < self._session_seconds
 
     def status(self) -> dict[str, Any]:
@@ -169,7 +169,7 @@ class Clustered:
             self._registration.when_fenced.append(self._replicas.end_waits)
 
     def _learn_cluster(self, delta: Delta) -> None:
-        """A new cluster has its id some commands after its first."""
+        """A new cluster gets its id some commands after its first."""
         if self.store.image.cluster_id:
             self._folder.belongs_to(self.store.image.cluster_id)
 
@@ -186,14 +186,14 @@ class Clustered:
             if raft.role is Role.LEADER and heirs:
                 await self.driver.transfer_leadership(max(heirs)[1], LEAVE_SECONDS)
         except ChronikError as error:
-            logger.info("left without a word: %s", error)
+            logger.info("left without telling the others: %s", error)
 
     def jobs(self, when_up_to_date: Callable[[], None]) -> list[Job]:
         registration = self._registration
         assert registration is not None
 
         async def wait_until_registered() -> None:
-            """What was committed before the registration is applied before it."""
+            """Returns when the image is up to date: what was committed before the registration is applied before it."""
             await registration.registered.wait()
             when_up_to_date()
 

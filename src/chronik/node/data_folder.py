@@ -96,20 +96,20 @@ class DataFolder:
             self._store(current)
 
     def _close_to_others(self) -> None:
-        """Once, when it is made or brought over from an earlier version: from then on its operator decides."""
+        """Closes it once, when it is made or brought over from an earlier version: after that its operator decides."""
         try:
             self.files.close_to_others(MADE_BY_A_NODE)
         except OSError as error:  # another user's folder that this one was let into
             logger.warning("%s is open to others, and cannot be closed to them: %s", self._path, error)
 
     def belongs_to(self, cluster_id: str) -> None:
-        """What the metadata says. Raises ConfigError when it is that of another cluster; remembers it otherwise."""
+        """Remembers the cluster that the metadata names. Raises ConfigError when the folder belongs to another."""
         refuse_other_cluster(self._identity, cluster_id, str(self._path))
         if self._identity.cluster_id is None:
             self._store(replace(self._identity, cluster_id=cluster_id))
 
     def is_directory(self, directory_id: bytes) -> None:
-        """As which the metadata knows this node's disk. Raises ConfigError."""
+        """Checks the id under which the metadata knows this node's disk. Raises ConfigError."""
         refuse_other_directory(self._identity, format_id(directory_id), str(self._path))
 
     @property

@@ -11,7 +11,7 @@ from chronik.limits import OPEN_FILES_MAX
 logger = logging.getLogger("chronik.node")
 
 DESCRIPTORS_WANTED: Final = 1 << 20
-"""As many as the system may have to be asked for, where it names no limit of its own."""
+"""How many the system is asked for, where it names no limit of its own."""
 
 FILES_SHARE: Final = 4
 """Where descriptors are few, a quarter of them is for segment files."""
@@ -27,7 +27,7 @@ class Descriptors(NamedTuple):
     open_files: int
     """Segment files that are held open."""
     connections: int
-    """Of clients."""
+    """Connections of clients."""
 
 
 def shared_out(limit: int) -> Descriptors:

@@ -30,14 +30,14 @@ class Founding:
         self.is_forbidden = False
 
     def answered(self, node_id: int, knows_cluster: bool) -> None:
-        """What a peer says about itself; once there is a cluster, there is one for ever."""
+        """Takes what a peer says about itself; once there is a cluster, there is one for ever."""
         if knows_cluster:
             self.is_forbidden = True
         else:
             self._empty.add(node_id)
 
     def is_allowed(self, now: float) -> bool:
-        """With everybody's word at once; with that of a majority only after those who are silent had their time."""
+        """Allowed at once when everybody has answered; with a majority, after the silent ones have had their time."""
         if self.is_forbidden:
             return False
         has_waited = now - self._began >= FOUNDING_PATIENCE_SECONDS
@@ -49,7 +49,7 @@ class Founding:
 
 
 def is_founding_word(message: AnyMessage) -> bool:
-    """A candidate that knows no disk of the one it asks: its votes count only before the first entry of a log."""
+    """Whether it is from a candidate that does not know the disk it asks: such votes count only before any entry."""
     return isinstance(message, VoteRequest) and message.target_directory == UNBOUND
 
 

@@ -13,18 +13,18 @@ import time
 from typing import Any, Final
 
 COLLECTION_SECONDS_MAX: Final = 0.005
-"""Of the processor: what outlives a longer full collection is set aside. What a shorter one looks through is left where
-it is, for some of it may be garbage yet."""
+"""Processor time: what outlives a longer full collection is set aside. What a shorter one looks through is left where
+it is, for some of it may still become garbage."""
 
 FULL_COLLECTIONS_AFTER: Final = 2
-"""Collections of younger objects, and not after 10: while many topics are made, full ones come so often that none has
-much to look through. As long as little that is new stays, Python leaves them out anyway."""
+"""Collections of younger objects; Python's default is 10. While many topics are made, full ones come so often that none
+has much to look through. As long as little that is new stays, Python leaves them out anyway."""
 
 _FULL: Final = 2  # the generation of those that look through everything
 
 
 def keep_collections_short(seconds_max: float = COLLECTION_SECONDS_MAX) -> None:
-    """From now on. What is loaded by now is set aside at once."""
+    """Keeps them short from now on. What is loaded by now is set aside at once."""
     began = 0.0
 
     def collecting(phase: str, info: dict[str, Any]) -> None:

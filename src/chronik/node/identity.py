@@ -17,7 +17,7 @@ from chronik.metadata import levels
 IDENTITY_FILE: Final = "node.json"
 
 FORMAT: Final = 2
-"""Of everything in the folder. 1 is that of folders whose `node.json` has only the two ids."""
+"""The format of everything in the folder. 1 is that of folders whose `node.json` has only the two ids."""
 
 
 class Mode(Enum):
@@ -38,16 +38,16 @@ METADATA_FOLDERS: Final = {Mode.STANDALONE: "__meta", Mode.CLUSTER: "__raft"}
 
 class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
     """Written at the first start. The directory id tells a replaced disk from the one that a node had. Fields that a
-    newer version of the same format has added are passed over."""
+    newer version of the same format has added are ignored."""
 
     node_id: int
     directory_id: str
     mode: Mode | None = None
     cluster_id: str | None = None
-    """Once it is known: a cluster has none before it is founded."""
+    """None until it is known: a cluster has none before it is founded."""
     format: int = 1
     level: int = levels.FIRST
-    """The highest that the version which last started here supports: the metadata may have been raised to it."""
+    """The highest level that the version which last started here supports: the metadata may have been raised to it."""
 
 
 class _Format(msgspec.Struct):
@@ -58,7 +58,7 @@ class Contents(NamedTuple):
     """What lies in the folder beside `node.json`."""
 
     metadata: frozenset[Mode]
-    """Of which kinds there is any: both, if an older version was once started in the wrong mode."""
+    """The kinds of which there is any: both, if an older version was once started in the wrong mode."""
     has_topics: bool
 
     @property
@@ -81,7 +81,7 @@ def parse_identity(data: bytes, path: str) -> Identity:
 
 
 def refuse_newer_metadata(level: int, folder: str) -> None:
-    """The level that the metadata was raised to. Raises ConfigError."""
+    """Raises ConfigError when the metadata was raised to a level that this version does not support."""
     try:
         levels.refuse_unsupported(level, f"the metadata in {folder}")
     except levels.LevelNotSupported as error:
@@ -89,7 +89,7 @@ def refuse_newer_metadata(level: int, folder: str) -> None:
 
 
 def refuse_lost_identity(folder: str, contents: Contents) -> NoReturn:
-    """There is no `node.json` in a folder that is not new."""
+    """Raises ConfigError: there is no `node.json` in a folder that is not new."""
     held = "topics" if contents.has_topics else "metadata"
     raise ConfigError(
         f"{folder} holds {held} and has lost its {IDENTITY_FILE}: copy it back, or start once with "
@@ -112,7 +112,7 @@ def refuse_wrong_start(identity: Identity, node_id: int, mode: Mode, contents: C
 
 
 def _mode_told_by(contents: Contents) -> Mode | None:
-    """Of a folder of format 1. With both kinds of metadata, the one that it is started with is believed."""
+    """Returns the mode of a folder of format 1; None unless it has just one kind of metadata: then the start counts."""
     return next(iter(contents.metadata)) if len(contents.metadata) == 1 else None
 
 

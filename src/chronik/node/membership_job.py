@@ -1,6 +1,6 @@
 """A node that hears no leader asks the others: is there a cluster, and may this disk be part of it?
 
-A disk that replaced another is never spoken to by the leader, who means the old one; the answer to this question is
+The leader never speaks to a disk that replaced another, since it means the old one; the answer to this question is
 the way in. On an empty disk the answers also decide whether the node may help to found a cluster.
 """
 

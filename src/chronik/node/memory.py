@@ -13,17 +13,17 @@ from typing import Final
 from chronik.limits import MIB
 
 FREED_BYTES_KEPT: Final = 16 * MIB
-"""At the end of the heap: more is given back to the system."""
+"""Kept at the end of the heap: more is given back to the system."""
 
 ALLOCATED_APART_BYTES_MIN: Final = 8 * MIB
-"""Larger pieces than requests usually are: each is had from the system, and given back to it when it is freed."""
+"""Pieces larger than requests usually are: each is taken from the system, and given back when it is freed."""
 
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3  # both from glibc's malloc.h
 
 
 def keep_freed_memory() -> None:
-    """Where the C library can be told so; elsewhere nothing changes."""
+    """Tells the C library so where it can be told; elsewhere nothing changes."""
     import ctypes  # 3 ms and a megabyte, which a node that stands alone can do without
 
     # TypeError: Windows knows no name for "this program".

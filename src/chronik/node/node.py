@@ -133,7 +133,7 @@ class Node:
         return next(iter(bound.values()))
 
     def _parts(self, folder: DataFolder) -> _Parts:
-        """Made, and not yet doing anything."""
+        """Makes the parts, which do nothing yet."""
         config = self._config
         standing = self._standing(folder)
         store = standing.store
@@ -153,8 +153,8 @@ class Node:
             flusher,
             flush_each_append=config.flush == "group",
             on_fatal=self._fail,
-            # A node that stands alone never misses a deletion; and who has only just learnt whose its folder is cannot
-            # be sure that all in it was of that cluster.
+            # A node that stands alone never misses a deletion; and one that has only just learnt whose its folder is
+            # cannot be sure that all in it was of that cluster.
             deletions_of=lambda: folder.was_of_cluster if config.peers else None,
         )
         standing.keep_in_sync(replicas, configs)
@@ -199,7 +199,7 @@ class Node:
         )
 
     async def _open(self, parts: _Parts) -> None:
-        """Ports are taken, and what is on disk is read."""
+        """Takes the ports, and reads what is on disk."""
         store, replicas = parts.services.store, parts.services.replicas
         self._undo.append(parts.listener.stop)
         parts.services.bound.update(await parts.listener.bind())
@@ -216,7 +216,7 @@ class Node:
         self._undo.append(parts.flusher.drain)
 
     async def _join(self, parts: _Parts) -> None:
-        """The node takes its place among the others, and its jobs begin."""
+        """Takes the node's place among the others, and begins its jobs."""
         groups, replicas, standing = parts.services.groups, parts.services.replicas, parts.standing
         await standing.join(_endpoints(self._config, parts.services.bound))
         await groups.start()
@@ -236,7 +236,7 @@ class Node:
         return Clustered(self._config, folder, self._clock, self._fail)
 
     async def _serve_http(self, address: Address, parts: _Parts) -> None:
-        """After the Kafka port answers: importing it takes time that clients need not wait for."""
+        """Called when the Kafka port answers: importing it takes time that clients need not wait for."""
         from chronik.console.listener import HttpListener
         from chronik.node.status import NodeStatus
 
@@ -254,7 +254,7 @@ class Node:
         bound = await http.bind()
         self._undo.append(http.stop)
         await http.serve()
-        logger.info("node %d tells how it is on http://%s", self._config.node_id, bound)
+        logger.info("node %d shows its status on http://%s", self._config.node_id, bound)
 
     # Supervision
 
@@ -275,7 +275,7 @@ class Node:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _fail(self, error: BaseException) -> None:
-        """The node cannot go on: what it holds in memory may no longer be what is on disk."""
+        """Stops the node, which cannot go on: what it holds in memory may no longer be what is on disk."""
         if self._failure is None:
             self._failure = reason_of(error)
             logger.critical("the node stops: %s", self._failure, exc_info=error)
@@ -308,7 +308,7 @@ def _synced_offsets(folder: DataFolder) -> SyncedOffsets:
 
 
 def _static_configs(config: NodeConfig) -> dict[str, str]:
-    """Those that have a key of their own in the node's config too, which says nothing when it says Kafka's default."""
+    """Includes those that have a key of their own in the node's config, unless that has Kafka's default."""
     own = {"default.replication.factor": config.replication_factor, "min.insync.replicas": config.min_insync_replicas}
     return {name: str(value) for name, value in own.items() if value != 1} | dict(config.broker)
 

@@ -1,4 +1,4 @@
-"""This broker's place in the cluster: registered, heard of, or fenced off.
+"""This broker's place in the cluster: registered, heard from, or fenced off.
 
 Each start is a new life, and each life registers itself, as often as it takes. A broker that has had no answer to its
 heartbeats for one session fences itself: by then the others may have gone on without it.
@@ -31,20 +31,20 @@ from chronik.raft.membership import NOBODY
 logger = logging.getLogger("chronik.node")
 
 HEARTBEATS_PER_SESSION: Final = 10
-"""So many that on a line on which an answer takes up to nine tenths of a session there is always one that is new
-enough. A lost one costs nothing."""
+"""So many that there is always a fresh enough answer, even on a line on which one takes nine tenths of a session. A
+lost one costs nothing."""
 
 HEARTBEAT_SECONDS_MAX: Final = GONE_SECONDS / 2
 """However long a session is: a broker that was not answered for GONE_SECONDS asks a majority before it answers."""
 
 BEAT_SESSIONS_MAX: Final = 2
-"""Each ends after two sessions at the latest: one for its answer, and one to see that it is applied here."""
+"""Each heartbeat ends after two sessions at the latest: one for its answer, one to see that it is applied here."""
 
 LOOKS_PER_SESSION: Final = 100
-"""How often at most a lease is looked at that is about to end."""
+"""How often at most a lease that is about to end is looked at."""
 
 LAST_BEATS_SECONDS: Final = 0.5
-"""For the answers to the last heartbeats of a broker that leaves: usually a few milliseconds."""
+"""The time for answers to the last heartbeats of a broker that leaves: usually a few milliseconds."""
 
 
 class Registration:
@@ -76,11 +76,11 @@ class Registration:
         self._is_known = False
         self._beats: set[asyncio.Task[None]] = set()
         self._answered = (NOBODY, NOT_ANSWERED)
-        """Who answered last, and when that question had come there."""
+        """Who answered last, and when the question had arrived there."""
 
     async def leave(self) -> None:
-        """No heartbeat from now on, nor one under way: the broker is about to say goodbye, and must not be brought
-        back by a word that it said before."""
+        """Ends all heartbeats, also those under way: the broker is about to say goodbye, and must not be brought
+        back by what it said before."""
         self._is_leaving = True
         if self._beats:
             await asyncio.wait(self._beats, timeout=LAST_BEATS_SECONDS)
@@ -93,18 +93,18 @@ class Registration:
 
     @property
     def may_be_replaced(self) -> bool:
-        """The controller replaces nobody who was heard within GONE_SECONDS, whatever its port does; and a heartbeat was
-        sent before it was heard."""
+        """The controller replaces nobody whom it heard within GONE_SECONDS, whatever its port does; and a heartbeat is
+        sent before it is heard."""
         return self._clock.monotonic() - self._acknowledged_at >= GONE_SECONDS
 
     async def watch_lease(self) -> None:
-        """Tells when it ends: those who wait here for what only a broker in good standing can give are not to wait any
-        longer. A broker that is fenced by the image hears of it from there."""
+        """Tells when it ends: those who wait here for what only a broker with a lease can give must wait no longer.
+        A broker that is fenced by the image hears of it from there."""
         was_over = True
         while True:
             is_over = self.lease_seconds < 0
             if is_over and not was_over:
-                logger.warning("not heard of within a session: broker %d serves nobody", self._broker_id)
+                logger.warning("not heard from within a session: broker %d serves nobody", self._broker_id)
                 for tell in self.when_fenced:
                     tell()
             was_over = is_over
@@ -135,7 +135,7 @@ class Registration:
             except KafkaError as error:
                 if error.code is ErrorCode.UNSUPPORTED_VERSION:
                     raise ConfigError(error.message) from error
-                # The copy of another node's folder will never do; whatever else it is may pass.
+                # A copy of another node's folder will never be let in; whatever else it is may pass.
                 level = logging.ERROR if error.code is ErrorCode.INVALID_REGISTRATION else logging.INFO
                 logger.log(level, "not registered yet: %s", error)
                 await asyncio.sleep(self._beat_seconds)
@@ -175,7 +175,7 @@ class Registration:
         self._beats.clear()
 
     async def _beat(self) -> None:
-        """The broker is known to be heard as of when it asked, not as of when it was answered."""
+        """Asks once. The broker counts as heard from the moment when it asked, not from that of the answer."""
         asked_at = self._clock.monotonic()
         leader = self._driver.leader
         answer = await self._answer_of(leader)
@@ -189,7 +189,7 @@ class Registration:
             self._acknowledged_at = max(self._acknowledged_at, asked_at)
 
     async def _has_applied(self, index: int) -> bool:
-        """A broker that was paused may have been fenced meanwhile, and learn of it only with the entries that come."""
+        """Waits for it: a broker that was paused may have been fenced, and learns of it only from new entries."""
         try:
             await self._driver.wait_applied(index, self._session_seconds)
         except (OutcomeUnknown, ProposalRefused, DriverStopped):

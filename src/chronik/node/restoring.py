@@ -10,7 +10,7 @@ from chronik.node.identity import METADATA_FOLDERS, Mode
 
 
 def known_directory(files: FileSystem, node_id: int, mode: Mode) -> bytes:
-    """The directory id under which this node's disk is known. Raises ConfigError, DataDamaged."""
+    """Returns the directory id under which this node's disk is known. Raises ConfigError, DataDamaged."""
     found = _known_standing_alone(files, node_id) if mode is Mode.STANDALONE else _known_in_cluster(files, node_id)
     if found is None:
         raise ConfigError(f"the metadata in {METADATA_FOLDERS[mode]} does not know node {node_id}: is node_id right?")
@@ -29,7 +29,7 @@ def _known_standing_alone(files: FileSystem, node_id: int) -> bytes | None:
 
 
 def _known_in_cluster(files: FileSystem, node_id: int) -> bytes | None:
-    """The newest membership on this disk, committed or not: it was given to nobody else."""
+    """Looks in the newest membership on this disk, committed or not: its id was given to nobody else."""
     from chronik.quorum.storage import RaftStorage
     from chronik.raft.entries import EntryKind
     from chronik.raft.membership import UNBOUND, decode_membership
@@ -49,8 +49,8 @@ def _known_in_cluster(files: FileSystem, node_id: int) -> bytes | None:
 
 
 def level_raised_to(files: FileSystem, mode: Mode) -> int:
-    """The level of the metadata, committed or not. Nothing is written, and what a newer version has added is passed
-    over. Raises DataDamaged."""
+    """Returns the level of the metadata, committed or not. It writes nothing, and ignores what a newer version has
+    added. Raises DataDamaged."""
     from chronik.metadata.commands.cluster import SET_FEATURE_LEVEL_TAG
     from chronik.metadata.snapshot import FEATURE_TAG
     from chronik.wal import log, snapshots
@@ -69,7 +69,7 @@ def level_raised_to(files: FileSystem, mode: Mode) -> int:
 
 
 def _command_in(payload: memoryview, mode: Mode) -> bytes:
-    """Empty for a record that holds none."""
+    """Returns nothing for a record that holds none."""
     if mode is Mode.STANDALONE:
         return bytes(payload)
     from chronik.quorum.disk_records import decode_record

@@ -79,7 +79,7 @@ async def _serve(node: Node, ready: Ready | None) -> int:
 
 
 def _fail_stop(error: Exception) -> NoReturn:
-    """At once: nothing more may be answered or written, and a thread that waits for a broken disk may never return."""
+    """Ends at once: nothing more may be answered or written, and a thread that waits for a broken disk may never do."""
     print(f"chronik: stopped: {escaped(str(error))}", file=sys.stderr, flush=True)
     os._exit(EXIT_FAILED)
 

@@ -1,4 +1,4 @@
-"""How a node stands: alone, or in a cluster. What differs between the two stands behind this interface."""
+"""How a node stands: alone, or in a cluster. What differs between the two is behind this interface."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Job = Callable[[], Awaitable[None]]
 def registered_as(
     config: NodeConfig, endpoints: tuple[Endpoint, ...], directory_id: bytes, incarnation: bytes, *, is_durable: bool
 ) -> RegisterBroker:
-    """How a broker registers itself whose clients find it at `endpoints`, the main one first."""
+    """Makes the registration of a broker that clients find at `endpoints`, the main one first."""
     main = endpoints[0]
     return RegisterBroker(
         broker_id=config.node_id,
@@ -48,35 +48,35 @@ class Standing(Protocol):
 
     @property
     def may_be_replaced(self) -> bool:
-        """Whether others may have taken this broker's place already, be it for a port that refuses: it was not heard
-        for so long. Until a majority has confirmed the image, what it would tell of its partitions may be old."""
+        """Whether others may have taken this broker's place already, as it was not heard or its port refused. Until
+        a majority has confirmed the image, what it would tell of its partitions may be old."""
 
     @property
     def controller_id(self) -> int:
-        """Whom clients are told to ask for changes; -1 while nobody leads."""
+        """Returns the node that clients are told to ask for changes; -1 while nobody leads."""
 
     def is_gone(self, node_id: int) -> bool:
-        """Whether that node's process has ended, as it seems from here, and there was no time yet to decide so."""
+        """Says whether that node's process seems to have ended, and there was no time yet to agree on it."""
 
     def status(self) -> dict[str, Any]:
-        """Of the log that the metadata is kept in, for the status page."""
+        """Describes the log that the metadata is kept in, for the status page."""
 
     def keep_in_sync(self, replicas: Replicas, configs: ConfigResolver) -> None:
-        """Before anything starts: what this node holds of partitions is kept as other nodes have it."""
+        """Called before anything starts: sees to it that this node's partitions are kept as other nodes have them."""
 
     async def bind(self) -> None:
         """Takes the ports it needs. Raises OSError."""
 
     async def join(self, endpoints: tuple[Endpoint, ...]) -> None:
-        """The store has started: takes this broker's place, or sees to it that it is taken as soon as can be. Clients
+        """Called when the store has started: takes this broker's place, or has it taken as soon as can be. Clients
         find it at `endpoints`, the main one first."""
 
     async def leave(self) -> None:
-        """The node stops on purpose: whoever goes on need not find out by silence. Bounded in time."""
+        """Called when the node stops on purpose: the others need not find out by its silence. Bounded in time."""
 
     @property
     def is_up_to_date(self) -> bool:
         """Whether the image holds everything that was ever answered, as soon as `join` returns."""
 
     def jobs(self, when_up_to_date: Callable[[], None]) -> list[Job]:
-        """What has to run as long as the node does; `when_up_to_date` is called once, if `is_up_to_date` is not so."""
+        """Returns what has to run as long as the node does; if not `is_up_to_date`, it calls `when_up_to_date` once."""

@@ -69,7 +69,7 @@ class Broker:
 
     @property
     def command(self) -> list[str]:
-        """What is run: `chronik.testing.broker_process`, or what does something to its process first."""
+        """What is run: `chronik.testing.broker_process`; a subclass may do something to its process first."""
         return [sys.executable, "-P", "-m", "chronik.testing.broker_process"]
 
     # Where it is
@@ -100,13 +100,13 @@ class Broker:
 
     @property
     def log(self) -> str:
-        """All it has logged, over all its restarts."""
+        """All that it has logged, over all its restarts."""
         return self._log_path.read_text(errors="replace") if self._log_path.exists() else ""
 
     # Its life
 
     def start(self) -> Broker:
-        """Returns when it answers clients. Raises BrokerFailed with what it said otherwise."""
+        """Returns when it answers clients. Raises BrokerFailed with the end of its log when it does not."""
         if self.running:
             raise BrokerFailed(f"the broker is running already, with pid {self.pid}")
         self._release()
@@ -196,12 +196,12 @@ class Broker:
             create_topics(cluster, [NewTopic(name, partitions, configs=configs or {})])
 
     def records(self, topic: str) -> list[ConsumedRecord]:
-        """All records of a topic, ordered by partition and offset."""
+        """Returns all records of a topic, ordered by partition and offset."""
         with self.cluster() as cluster:
             return read_all(cluster, topic)
 
     def cluster(self) -> Cluster:
-        """A client of ours, for whatever else a test wants to ask."""
+        """Returns a client of ours, for whatever else a test wants to ask."""
         return Cluster(self.bootstrap, client_id="chronik-testing")
 
     # What it does to clients
@@ -225,7 +225,7 @@ class Broker:
         self._faulty = False
 
     def last_requests(self, count: int = 20) -> list[SeenRequest]:
-        """The last requests it has answered since its start, oldest first."""
+        """Returns the last requests that it has answered since its start, oldest first."""
         return [SeenRequest(*fields) for fields in self._ask("last_requests", count=count)]
 
     def _ask(self, command: str, **arguments: Any) -> Any:

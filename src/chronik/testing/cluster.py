@@ -25,10 +25,10 @@ from chronik.testing.links import Links
 from chronik.testing.ports import HOST, ReservedPorts
 
 ASK_SECONDS_MAX = 10.0
-"""For one answer of one node: a loaded machine may need some, and one that never comes must not hold up a test."""
+"""The time for one answer: a loaded machine may need some, and one that never comes must not hold up a test."""
 
 READY_SECONDS_MAX = 60.0
-"""A cluster is ready in about two; ten times that and more is for machines that do much else."""
+"""A cluster is ready in about two; the rest is for machines that do much else."""
 
 POLL_SECONDS = 0.03
 
@@ -59,19 +59,19 @@ class ClusterNode(Broker):
         return self.running and not self._paused
 
     def status(self) -> dict[str, Any]:
-        """Its own view of the cluster, and its place in it. Raises NodeSilent."""
+        """Returns its own view of the cluster, and of its place in it. Raises NodeSilent."""
         return ask_status(self.http, ASK_SECONDS_MAX)
 
     def group(self, group_id: str) -> dict[str, Any] | None:
-        """What this very node holds of a group and its offsets, whoever coordinates it. Raises NodeSilent."""
+        """Returns what this very node holds of a group and its offsets, whoever coordinates it. Raises NodeSilent."""
         return ask_group(self.http, group_id, ASK_SECONDS_MAX)
 
     def why_not_ready(self) -> str | None:
-        """None when it is. Raises NodeSilent."""
+        """Returns None when it is. Raises NodeSilent."""
         return ask_ready(self.http, ASK_SECONDS_MAX)
 
     def listed_brokers(self) -> list[int]:
-        """The brokers that this very node's Metadata API lists. Raises ClientError."""
+        """Returns the brokers that this very node's Metadata API lists. Raises ClientError."""
         with Connection(self.kafka, client_id="chronik-testing", timeout_s=ASK_SECONDS_MAX) as connection:
             return listed_brokers(connection)
 
@@ -123,7 +123,7 @@ class Cluster:
             raise
 
     def _addresses(self, ids: Iterable[int]) -> dict[int, NodeAddresses]:
-        """On this machine; a cluster elsewhere has others."""
+        """Chooses addresses on this machine; a cluster elsewhere overrides it."""
         ids = list(ids)
         self._reserved = ReservedPorts(3 * len(ids))
         ports = iter(self._reserved.ports)
@@ -133,14 +133,14 @@ class Cluster:
         return ClusterNode(folder, kafka, http, **config)
 
     def _peers_of(self, node_id: int) -> list[dict[str, Any]]:
-        """As one node sees them: the others, if so, through the links."""
+        """Returns the peers as one node sees them: the others through the links, if there are any."""
         return [
             {"id": peer, "kafka": str(self._kafka[peer]), "raft": str(self._raft_address(node_id, peer))}
             for peer in self._raft
         ]
 
     def raft_address(self, node_id: int) -> Address:
-        """Where a node listens to its peers."""
+        """Returns where a node listens to its peers."""
         return self._raft[node_id]
 
     def _raft_address(self, dialer: int, peer: int) -> Address:
@@ -201,11 +201,11 @@ class Cluster:
     # How it stands
 
     def status(self, node_id: int) -> dict[str, Any]:
-        """What that node says about itself. Raises NodeSilent."""
+        """Returns what that node says about itself. Raises NodeSilent."""
         return self.nodes[node_id].status()
 
     def leader(self, seconds: float = READY_SECONDS_MAX) -> ClusterNode:
-        """The live node that leads, once all live nodes say so."""
+        """Returns the live node that leads, once all live nodes say so."""
         found: list[ClusterNode] = []
 
         def missing() -> str | None:
@@ -281,17 +281,17 @@ class Cluster:
     # The network between its nodes
 
     def cut(self, source: int, target: int) -> None:
-        """Nothing passes from one node to another any more; the other way is as it was."""
+        """Lets nothing pass from one node to another any more; the other way is as it was."""
         self._cuttable().cut([(source, target)])
 
     def cut_off(self, *node_ids: int) -> None:
-        """Nothing passes between these nodes and the others, either way."""
+        """Lets nothing pass between these nodes and the others, either way."""
         others = [node_id for node_id in self.nodes if node_id not in node_ids]
         pairs = [(inside, outside) for inside in node_ids for outside in others]
         self._cuttable().cut([*pairs, *((outside, inside) for inside, outside in pairs)])
 
     def heal(self) -> None:
-        """Every node hears every other again."""
+        """Lets every node hear every other again."""
         self._cuttable().heal()
 
     def _cuttable(self) -> Links:
@@ -301,7 +301,7 @@ class Cluster:
 
 
 def _all_at_once(action: Callable[[ClusterNode], object], nodes: Iterable[ClusterNode]) -> None:
-    """On all of them, whatever becomes of one; then raises what went wrong first."""
+    """Acts on all of them, whatever becomes of one; then raises what went wrong first."""
     nodes = list(nodes)
     if not nodes:
         return

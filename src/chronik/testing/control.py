@@ -48,7 +48,7 @@ class ControlChannel:
         except queue.Empty:
             raise BrokerFailed(f"the broker process said nothing for {seconds:g} s") from None
         if message is None:
-            self._lines.put(None)  # whoever asks next shall not wait either
+            self._lines.put(None)  # whoever asks next must not wait either
             raise BrokerFailed("the broker process has ended")
         return message
 
@@ -62,7 +62,7 @@ class ControlChannel:
                     return answer["result"]
 
     def close(self) -> None:
-        """After the process has ended."""
+        """To be called after the process has ended."""
         with suppress(OSError):  # what was still buffered has no reader any more
             self._stdin.close()
         self._reader.join()

@@ -38,15 +38,15 @@ class Links:
         self._call(self._open)
 
     def address(self, dialer: int, acceptor: int) -> Address:
-        """What `dialer` shall take for the address of `acceptor`."""
+        """Returns what `dialer` is to take for the address of `acceptor`."""
         return Address(HOST, self._servers[dialer, acceptor].sockets[0].getsockname()[1])
 
     def cut(self, directions: Iterable[tuple[int, int]]) -> None:
-        """From now on nothing passes from the first node of each pair to the second."""
+        """Lets nothing pass from the first node of each pair to the second from now on."""
         self._call(self._set_gates, list(directions), False)
 
     def heal(self) -> None:
-        """Every link passes everything again."""
+        """Lets everything pass again."""
         self._call(self._set_gates, list(self._gates), True)
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ class Links:
     async def _carry(
         self, dialer: int, acceptor: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """One connection, until either end closes it and the other end may know."""
+        """Carries one connection, until either end closes it and the other end may know."""
         forth, back = self._gates[dialer, acceptor], self._gates[acceptor, dialer]
         writers = [writer]
         try:

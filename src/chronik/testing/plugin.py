@@ -95,7 +95,7 @@ def chronik_broker_factory(
 def chronik_cluster_factory(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ClusterFactory]:
-    """A cluster of the test's own at each call, ready unless `start=False`; all end with the test."""
+    """Makes a cluster of the test's own at each call, ready unless `start=False`; all end with the test."""
     from contextlib import ExitStack, closing
 
     from chronik.testing.cluster import Cluster
@@ -119,7 +119,7 @@ def chronik_cluster_factory(
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """The broker that tests share is left as the next one expects it."""
+    """Leaves the broker that tests share as the next test expects it."""
     if "chronik_broker" in getattr(item, "fixturenames", ()):
         for broker in item.config.stash[_brokers_key]:
             broker.heal()
@@ -127,7 +127,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-    """Below a failed test stands what its brokers were asked."""
+    """Shows what its brokers were asked below a failed test."""
     report: pytest.TestReport = yield
     if call.when == "setup":
         item.stash[_began_key] = call.start

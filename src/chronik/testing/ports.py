@@ -9,7 +9,7 @@ HOST = "127.0.0.1"
 
 HELD_WHILE_IN_USE = sys.platform == "linux"
 """On Linux a bound socket that does not listen, with SO_REUSEADDR, keeps a port from everyone who asks for any port
-(listeners and outgoing connections alike) and lets in who asks for this one with SO_REUSEADDR, as servers do. So a port
+(listeners and outgoing connections alike) and lets in whoever asks for this one with SO_REUSEADDR, as servers do. So it
 stays ours while its process is down. Elsewhere it must be let go before the process starts, and may be lost."""
 
 

@@ -10,11 +10,11 @@ from typing import NamedTuple
 from chronik.shown import escaped, shortened
 
 SEEN_REQUESTS_MAX = 1000
-"""What a broker remembers: more than anyone reads below a failed test, less than a megabyte."""
+"""How many a broker remembers: more than anyone reads below a failed test, less than a megabyte."""
 
 
-CLIENT_ID_LETTERS_MAX = 200
-"""Of a client's name, which may have 32,767."""
+CLIENT_ID_CHARACTERS_MAX = 200
+"""How much is kept of a client's name, which may have 32,767."""
 
 
 class SeenRequest(NamedTuple):
@@ -66,7 +66,7 @@ def _seen(record: logging.LogRecord) -> SeenRequest:
     return SeenRequest(
         record.created,
         connection,  # type: ignore[arg-type]
-        shortened(str(client_id), CLIENT_ID_LETTERS_MAX) if client_id is not None else None,
+        shortened(str(client_id), CLIENT_ID_CHARACTERS_MAX) if client_id is not None else None,
         api,  # type: ignore[arg-type]
         version,  # type: ignore[arg-type]
         round(milliseconds, 3),  # type: ignore[call-overload]

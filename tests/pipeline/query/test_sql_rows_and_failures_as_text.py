@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from chronik.cli.row_formats import CELL_LETTERS_MAX, write_csv, write_json, write_table
+from chronik.cli.row_formats import CELL_CHARACTERS_MAX, write_csv, write_json, write_table
 from chronik.pipeline.query.failures import CHARACTERS_MAX, told
 
 NAMES = ["n", "text", "bytes", "time", "more"]
@@ -65,7 +65,7 @@ def test_a_table_is_cut_in_both_directions() -> None:
     assert not write_table(["n", "text"], [[number, "x" * 200] for number in range(5)], out, 2)
     lines = out.getvalue().splitlines()
     assert len(lines) == 3
-    assert lines[2] == "1  " + "x" * (CELL_LETTERS_MAX - 1) + "…"
+    assert lines[2] == "1  " + "x" * (CELL_CHARACTERS_MAX - 1) + "…"
     assert write_table(["n"], [[1], [2]], StringIO(), 2)
 
 

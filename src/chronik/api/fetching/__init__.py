@@ -1,1 +1,1 @@
-"""What a fetch does besides waiting: it looks at partitions, and turns batches into what old clients read."""
+"""What a fetch does besides waiting: it looks at partitions, and converts batches for old clients."""

@@ -27,20 +27,20 @@ class Answer:
 
     partitions: list[tuple[FetchPartition, PartitionData]]
     replicas: list[Replica]
-    """Of the partitions, in the same order, unless one of them failed."""
+    """The replicas of the partitions, in the same order, unless one of them failed."""
     records_bytes: int
     urgent: bool
     """There is something to say besides records: an error, a divergence."""
 
     @property
     def is_doubtful(self) -> bool:
-        """An offset is said not to be there: of a leader that was replaced it may be the successor's, and a consumer
-        that believes it begins elsewhere."""
+        """Whether an offset is said not to exist. A leader that was replaced may lack what its successor has, and a
+        consumer that believes it begins elsewhere."""
         return self.urgent and any(data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE for _, data in self.partitions)
 
 
 def is_cut_off(answer: Answer) -> bool:
-    """Whether more can be read behind what was found, which ends at a segment's end or a limit: why wait then?"""
+    """Says whether more can be read after what was found, which ends at a segment's end or a limit: why wait then?"""
     return any(
         data.records and end_offset(_plain(data)) < replica.high_watermark
         for (_, data), replica in zip(answer.partitions, answer.replicas, strict=True)
@@ -48,8 +48,8 @@ def is_cut_off(answer: Answer) -> bool:
 
 
 def lost(wanted: Iterable[FetchPartition], answer: Answer) -> Answer:
-    """Others may lead by now. Told of each partition: after an error for the whole request some clients do not look for
-    new leaders, they only ask again."""
+    """Says of each partition that others may lead it by now. After an error for the whole request some clients do not
+    look for new leaders, they only ask again."""
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     answer.partitions += [(each, nothing(each.partition, code)) for each in wanted]
     answer.urgent = True
@@ -57,7 +57,7 @@ def lost(wanted: Iterable[FetchPartition], answer: Answer) -> Answer:
 
 
 def look(services: Services, wanted: Iterable[FetchPartition], max_bytes: int, version: int, answer: Answer) -> Answer:
-    """Adds to the answer what is found."""
+    """Adds what is found to the answer."""
     if services.is_fenced():
         return lost(wanted, answer)
     budget = max_bytes - answer.records_bytes

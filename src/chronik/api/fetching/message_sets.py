@@ -1,6 +1,6 @@
 """Fetch, versions 0 to 3: batches become message sets on their way out, as much of them at a time as one may ask for.
 
-Small ones at once, large ones in a thread; the connection's next request waits meanwhile, as for any fetch.
+Small ones are converted at once, large ones in a thread; the connection's next request waits, as for any fetch.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from chronik.protocol.messages.fetch import FetchResponse, PartitionData
 FIRST_VERSION_WITH_MAGIC_1 = 2
 
 READ_ON_BYTES = 1 * MIB
-"""Read at once where nothing was found: compaction leaves batches of 61 bytes, which must not be read one by one."""
+"""Read at a time where nothing was found: compaction leaves batches of 61 bytes, which must not be read one by one."""
 
 Fetch = Callable[[], FetchResponse | Awaitable[FetchResponse]]
-"""Finds batches from where it is wanted on, if need be after a while."""
+"""Finds batches from the wanted offset on, if need be after a wait."""
 
 
 async def with_message_sets(
@@ -59,7 +59,7 @@ class _Converting:
         self.is_worth_telling = any(data.error_code for topic in response.responses for data in topic.partitions)
 
     async def convert(self, data: PartitionData, wanted: FetchPartition) -> bool:
-        """Whether no record is left in all of it, so that the fetch has to read on behind."""
+        """Says whether no record is left in all of it, so that the fetch has to read on."""
         batches = data.records
         assert isinstance(batches, bytes | memoryview)
         data.records = b""
@@ -69,7 +69,7 @@ class _Converting:
         try:
             data.records = await self._openings.run(convert, self._at_once, self._budget)
         except RecordsTooLarge as error:
-            if not self._size:  # else it was what others have used up
+            if not self._size:  # else other partitions have used it up
                 self._fail(data, error.code)
             return False
         except KafkaError as error:

@@ -26,7 +26,7 @@ class Handler(NamedTuple):
 
 
 class _Handlers(dict[int, Handler]):
-    """By an API's key. A module is imported when its API is first asked for, so that a node starts that much sooner."""
+    """Handlers by API key. A module is imported when its API is first asked for, so that a node starts sooner."""
 
     def __missing__(self, key: int) -> Handler:
         api = APIS[key]
@@ -39,7 +39,7 @@ HANDLERS = _Handlers()
 
 
 async def import_the_rest() -> None:
-    """Once the node has started, bit by bit: whoever installs another version beside it must not change what it is."""
+    """Imports them bit by bit once the node has started: installing another version then changes nothing in it."""
     for key in APIS:
         HANDLERS[key]
         await asyncio.sleep(0)

@@ -1,6 +1,6 @@
-"""Large answers that wait while there is no memory for them: until clients have read enough of what others were told.
+"""Large answers wait while there is no memory for them: until clients have read enough of other answers.
 
-Those who do not read are closed after some seconds, so nearly all of these are sent in the end. They are in memory
+Clients that do not read are closed after some seconds, so nearly all answers are sent in the end. They are in memory
 meanwhile: beyond what may be held so, or for longer, a connection ends.
 """
 

@@ -126,7 +126,7 @@ class Router:
         return pending
 
     def _is_unsettled(self) -> bool:
-        """A broker has gone: clients that look for new leaders, on connections on which their fetches wait, must not
+        """Whether a broker has gone: clients that look for new leaders on connections where fetches wait must not
         wait for those. Otherwise a fetch has all the time it asked for, as in Kafka: some clients lean on it."""
         return any(broker.fenced for broker in self._services.image.brokers.values())
 
@@ -244,7 +244,7 @@ class Router:
         return frame
 
     def _must_wait(self, header: RequestHeader, frame: ResponseFrame) -> bool:
-        """A fetch has looked itself how much it may hold."""
+        """A fetch has checked itself how much it may hold."""
         return header.api_key != FETCH_KEY and self._held.must_wait(frame)
 
     def _now_or_when_read(self, header: RequestHeader, frame: ResponseFrame) -> ResponseFrame | Pending:
@@ -278,7 +278,7 @@ class Router:
         return HANDLERS[header.api_key].failure(request, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _unsupported(self, error: UnsupportedVersion, peer: Peer) -> ResponseFrame:
-        """For ApiVersions in version 0, which every client can read; for others as the newest version has it."""
+        """Answers ApiVersions in version 0, which every client can read, and others as the newest version has it."""
         api = APIS[error.api_key]
         logger.debug("connection %d: %s v%d is not spoken here", peer.number, api.name, error.api_version)
         response = HANDLERS[error.api_key].failure(api.request(), ErrorCode.UNSUPPORTED_VERSION)
@@ -303,7 +303,7 @@ def _who(header: RequestHeader, peer: Peer) -> str:
 
 
 def _log_arrival(header: RequestHeader, peer: Peer) -> None:
-    """One that hangs is seen by this alone."""
+    """Logs a request before it is handled: of one that hangs there is no other line."""
     api = APIS[header.api_key]
     logger.debug("%s: %s v%d #%d", _who(header, peer), api.name, header.api_version, header.correlation_id)
 

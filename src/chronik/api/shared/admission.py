@@ -41,5 +41,5 @@ CONFIRMED_READS: Final = frozenset({*UNCONFIRMED, *(api.key for api in APIS.valu
 """Where the image is shared, these are answered after a majority has confirmed that it is fresh."""
 
 CONFIRM_SECONDS: Final = 3.0
-"""For a majority to do so. A round trip between nodes, usually, and an election at worst; on a line of 1.2 s each way
+"""Time for a majority to do so: usually a round trip between nodes, at worst an election; on a line of 1.2 s each way
 it takes 2.4 s."""

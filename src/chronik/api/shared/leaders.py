@@ -12,26 +12,26 @@ from chronik.protocol.errors import ErrorCode
 
 
 def partition_of(services: Services, topic: str | bytes, index: int) -> Partition | None:
-    """By the topic's name or id."""
+    """Finds a partition by its topic's name or id."""
     image = services.image
     found = image.topics_by_id.get(topic) if isinstance(topic, bytes) else image.topics.get(topic)
     return found.partitions[index] if found is not None and found.has_partition(index) else None
 
 
 def gone_brokers(services: Services) -> Collection[int]:
-    """To whom clients are not sent: this node too, while it serves nobody."""
+    """Returns the brokers to which clients are not sent: this node too, while it serves nobody."""
     gone = [broker_id for broker_id in services.image.brokers if services.is_gone(broker_id)]
     return [*gone, services.node_id] if services.is_fenced() else gone
 
 
 def without_listener(brokers: Mapping[int, Broker], listener: str) -> Collection[int]:
-    """Whom clients of that listener cannot reach."""
+    """Returns the brokers that clients of that listener cannot reach."""
     return [broker.id for broker in brokers.values() if broker.place(listener) is None]
 
 
 def named_leader(partition: Partition, gone: Collection[int], apart: Collection[int] = ()) -> tuple[int, ErrorCode]:
-    """Nobody also while the one that it has is gone, and no other is elected: clients are to ask again. And nobody to
-    clients of a listener that it does not have: `apart` are those without."""
+    """Returns whom clients are told to be the leader: nobody while it is gone and no other is elected, so that they ask
+    again; and nobody to clients of a listener that it does not have: `apart` are the brokers without."""
     leader = partition.leader
     if leader == NO_LEADER or leader in gone:
         return NO_LEADER, ErrorCode.LEADER_NOT_AVAILABLE
@@ -47,7 +47,7 @@ def offline_replicas(partition: Partition, brokers: Mapping[int, Broker], apart:
 
 
 def places(brokers: Mapping[int, Broker], ids: Iterable[int], listener: str) -> Iterator[tuple[Broker, Place]]:
-    """In order. Those that have no such listener are left out."""
+    """Yields brokers in order. Those that have no such listener are left out."""
     for broker_id in sorted(ids):
         broker = brokers.get(broker_id)
         if broker is not None and (place := broker.place(listener)) is not None:
@@ -55,7 +55,7 @@ def places(brokers: Mapping[int, Broker], ids: Iterable[int], listener: str) -> 
 
 
 def controller_for(services: Services, listener: str) -> int:
-    """Whom clients of a listener are told to ask for changes: any node passes them on, and this one can be reached."""
+    """Returns the node that clients of a listener ask for changes: any node passes them on, and this is in reach."""
     controller = services.controller_id()
     broker = services.image.brokers.get(controller)
     return controller if broker is None or broker.place(listener) is not None else services.node_id

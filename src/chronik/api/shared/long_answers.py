@@ -35,7 +35,7 @@ class Long(NamedTuple):
 
 
 def at_once_or_in_slices(steps: Generator[None, None, R]) -> R | Coroutine[None, None, Long]:
-    """What `steps` returns; it yields wherever it may be interrupted."""
+    """Returns what `steps` returns, which yields wherever it may be interrupted."""
     began = perf_counter()
     while True:
         try:
@@ -69,14 +69,14 @@ class Elements:
         self._found.append(encoded)
 
     def refuse(self, element: Struct) -> None:
-        """An error instead: it says little more than the request did. Not encoded yet, so that the log can show it."""
+        """Adds an error, which says little more than the request. It is encoded later, so that the log can show it."""
         self._found.append(element)
 
     def as_array_of(self, kind: type[E]) -> list[E]:
-        """For the response: the codec takes what was encoded before as well."""
+        """Returns them for the response: the codec takes what was encoded before as well."""
         return cast(list[E], self._found)
 
 
 def once(named: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
-    """Each thing once, where it was first named and as it was last. A map, as most of Kafka's handlers begin with."""
+    """Returns each thing once, in the place of its first naming and as last named, as most of Kafka's handlers do."""
     return list({key(each): each for each in named}.values())

@@ -32,7 +32,7 @@ class TopicBytes:
         return encoded
 
     def follow(self, delta: Delta) -> None:
-        """Which replicas are offline, every topic tells: it depends on the brokers."""
+        """Drops what has changed. Every topic says which replicas are offline, and so depends on the brokers."""
         if delta.brokers:
             self._drop_all()
         for change in delta.topics:

@@ -1,1 +1,1 @@
-"""`chronik demo`."""
+"""The command `chronik demo`."""

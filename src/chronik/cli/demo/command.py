@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 from chronik.cli.arguments import add_debug_argument
-from chronik.cli.demo.orders import TOPIC, orders, told_apart
+from chronik.cli.demo.orders import TOPIC, by_customer, orders
 from chronik.cli.demo.steps import note, step
 from chronik.client.admin import NewTopic, create_topics
 from chronik.client.consumer import read_all
@@ -22,12 +22,12 @@ NODES = 3
 PARTITIONS = 3
 RECORDS = 20_000
 PORTIONS = 20
-"""In which they are written: the crash comes between the first and the last."""
+"""The orders are written in so many portions: the crash comes between the first and the last."""
 
 WHERE_NEXT = """\
 Where to look next:
   chronik start                                 a broker on 127.0.0.1:9092, data in ./data
-  chronik cluster up                            three nodes on this machine, as here
+  chronik cluster up --dir cluster              three nodes on this machine, as here
   echo hello | chronik produce greetings        any Kafka client will do as well
   chronik pipeline run --topics greetings --table-root tables
   chronik pipeline sql 'SELECT * FROM greetings' --table-root tables
@@ -58,24 +58,24 @@ def _show_cluster(nodes: Cluster) -> None:
     with step(f"starting {NODES} nodes in a temporary folder"):
         nodes.start()
         nodes.wait_until_ready()
-    note(f"Kafka clients are answered on {nodes.bootstrap}; node {nodes.leader().node_id} keeps the metadata")
+    note(f"Kafka clients are answered on {nodes.bootstrap}; node {nodes.leader().node_id} leads the metadata log")
     creating = f"creating the topic {TOPIC}: {PARTITIONS} partitions, a replica of each on every node"
     with step(creating), nodes.live[0].cluster() as cluster:
         create_topics(cluster, [NewTopic(TOPIC, PARTITIONS, NODES, {"columnar.enabled": "true"})])
     with step(f"writing {RECORDS:,} orders, safe on every node when acknowledged, and killing a leader meanwhile"):
         victim = _write_through_a_crash(nodes)
-    note(f"node {victim} was killed (SIGKILL) and led a partition: another one leads it now")
+    note(f"node {victim}, which led a partition, was killed (SIGKILL): another one leads it now")
     with step("starting it again; it fetches what it has missed"):
         nodes[victim].start()
         nodes.wait_until_ready()
     with step("reading everything back"), nodes.live[0].cluster() as cluster:
         records = read_all(cluster, TOPIC)
-    invariant(told_apart(records) == told_apart(orders(RECORDS)), "what was acknowledged did not come back as it was")
+    invariant(by_customer(records) == by_customer(orders(RECORDS)), "what was acknowledged did not come back as it was")
     note(f"{len(records):,} of {RECORDS:,} orders are there, once, and those of each customer in their order")
 
 
 def _write_through_a_crash(nodes: Cluster) -> int:
-    """Returns who was killed."""
+    """Returns the node that was killed."""
     with nodes.live[0].cluster() as cluster:
         victim = nodes[cluster.retrying(lambda: cluster.leader_id(TopicPartition(TOPIC, 0)))]
     rest, some_written = list(orders(RECORDS)), threading.Event()

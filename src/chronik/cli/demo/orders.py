@@ -13,11 +13,11 @@ SEED = 1
 CUSTOMERS = ("ada", "alan", "barbara", "edsger", "grace", "ken")
 COUNTRIES = ("DE", "FR", "IT", "NL")
 BROKEN_EVERY = 5000
-"""Something that is no JSON: it must not stop the pipeline, and must not get lost."""
+"""One event in so many is no JSON: it must not stop the pipeline, and must not get lost."""
 
 
 def orders(count: int, first: int = 0) -> Iterator[OutgoingRecord]:
-    """The same ones each time. In the second half they have a field more, as events do when programs change."""
+    """Makes the same orders each time. In the second half they have one more field, as when programs change."""
     chance = random.Random(SEED + first)
     for number in range(first, first + count):
         customer = chance.choice(CUSTOMERS)
@@ -28,8 +28,8 @@ def orders(count: int, first: int = 0) -> Iterator[OutgoingRecord]:
         yield OutgoingRecord(value[:-1] if number % BROKEN_EVERY == BROKEN_EVERY - 1 else value, customer.encode())
 
 
-def told_apart(records: Iterable[OutgoingRecord | ConsumedRecord]) -> dict[bytes | None, list[bytes | None]]:
-    """By customer, in their order."""
+def by_customer(records: Iterable[OutgoingRecord | ConsumedRecord]) -> dict[bytes | None, list[bytes | None]]:
+    """Groups their values by customer, in their order."""
     found: dict[bytes | None, list[bytes | None]] = {}
     for record in records:
         found.setdefault(record.key, []).append(record.value)

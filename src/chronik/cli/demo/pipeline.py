@@ -31,7 +31,7 @@ def show(nodes: Cluster, tables: Path) -> None:
             landed = run(nodes.bootstrap, str(tables), [TOPIC], format="json", once=True, spark=spark)
         rows, dead = landed.rows[TOPIC], landed.dead_letters[TOPIC]
         note(f"{rows:,} rows; {dead} records that are no JSON went to the dead letters, with the reason")
-        with step(f"writing {AFTERWARDS:,} orders more, which nobody lands"), nodes.live[0].cluster() as cluster:
+        with step(f"writing {AFTERWARDS:,} more orders, which are not landed"), nodes.live[0].cluster() as cluster:
             Producer(cluster).send(TOPIC, orders(AFTERWARDS, first=1_000_000))
         with step("asking in SQL: the table and the live tail of the topic, each order once"):
             answer = query(spark, QUESTION, nodes.bootstrap, str(tables))

@@ -1,4 +1,4 @@
-"""What the demo tells of itself: each thing it does, and how long that took."""
+"""How the demo says what it does, and how long each step took."""
 
 from __future__ import annotations
 

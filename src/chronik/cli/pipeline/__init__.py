@@ -1,1 +1,1 @@
-"""`chronik pipeline …`."""
+"""The command `chronik pipeline`, one file for each kind of action."""

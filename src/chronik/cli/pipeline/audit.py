@@ -1,4 +1,4 @@
-"""`chronik pipeline audit`: whether everything on the nodes' disks, and in the tables, is as it must be."""
+"""`chronik pipeline audit`: checks that everything on the nodes' disks, and in the tables, is as it must be."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXIT_COULD_NOT_LOOK = 2
 def add_arguments(actions: Any) -> None:
     parser = actions.add_parser(
         "audit",
-        help="whether replicas, tables, committed offsets and metadata are as they must be",
+        help="check that replicas, tables, committed offsets and metadata are as they must be",
         description="Reads what every node has on disk, and the tables, and says what is not as it must be. "
         "Exit code 0: everything is; 1: something is not; 2: it could not be looked at.",
     )
@@ -29,7 +29,7 @@ def add_arguments(actions: Any) -> None:
         nargs="+",
         required=True,
         metavar="DIR",
-        help="the nodes' data folders: all of them, or the others are told as not looked at",
+        help="the nodes' data folders: give all of them, or the rest is reported as not looked at",
     )
     parser.add_argument(
         "-b",
@@ -50,7 +50,7 @@ def add_arguments(actions: Any) -> None:
     parser.add_argument(
         "--master",
         metavar="URL",
-        help="spark://HOST:PORT, local[N]; also CHRONIK_SPARK_MASTER (default: this machine, without Spark for little)",
+        help="spark://HOST:PORT, local[N]; also CHRONIK_SPARK_MASTER (default: this machine, and no Spark for little)",
     )
     add_json_argument(parser)
     add_debug_argument(parser)

@@ -21,8 +21,8 @@ MARKS = {"good": "ok", "doubtful": "?", "wrong": "WRONG"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     pipeline_run.add_arguments(actions)
-    _add_doctor_arguments(actions.add_parser("doctor", help="what is wrong with this set-up, and what to do about it"))
-    _add_server_arguments(actions.add_parser("server", help="a Spark that stays, so that queries start quickly"))
+    _add_doctor_arguments(actions.add_parser("doctor", help="say what is wrong with this set-up, and what helps"))
+    _add_server_arguments(actions.add_parser("server", help="keep a Spark running, so that queries start quickly"))
     pipeline_status.add_arguments(actions)
     pipeline_sql.add_arguments(actions)
     pipeline_audit.add_arguments(actions)
@@ -96,7 +96,7 @@ def run_server_stop(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"stopped": stopped})
     else:
-        print("stopped" if stopped else "there was none")
+        print("stopped" if stopped else "no server was running")
     return EXIT_OK
 
 

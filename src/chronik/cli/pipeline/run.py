@@ -20,19 +20,19 @@ INTERVAL_SECONDS = 10.0
 def add_arguments(actions: Any) -> None:
     parser: argparse.ArgumentParser = actions.add_parser("run", help="land topics in tables, until stopped")
     add_client_arguments(parser, run_landing)
-    parser.add_argument("--table-root", metavar="DIR", required=True, help="tables are under it, one for each topic")
-    parser.add_argument("--topics", metavar="A,B", help="which (default: all with columnar.enabled=true)")
+    parser.add_argument("--table-root", metavar="DIR", required=True, help="the folder of the tables, one per topic")
+    parser.add_argument("--topics", metavar="A,B", help="topics to land (default: all with columnar.enabled=true)")
     parser.add_argument("--once", action="store_true", help="end when everything that is there now has landed")
-    parser.add_argument("--format", choices=("raw", "json"), help="bytes, or the fields of JSON values as columns")
-    parser.add_argument("--partition-by", choices=("date", "hour", "none"), help="of the record's time (default: date)")
-    parser.add_argument("--group", metavar="NAME", help="the pipeline, and the group that is told how far it is")
-    parser.add_argument("--max-records-per-round", type=positive, metavar="N", help="of each topic, in one commit")
+    parser.add_argument("--format", choices=("raw", "json"), help="values as bytes, or fields of JSON as columns")
+    parser.add_argument("--partition-by", choices=("date", "hour", "none"), help="by the records' time (default: date)")
+    parser.add_argument("--group", metavar="NAME", help="the pipeline's name, and the group that is told how far it is")
+    parser.add_argument("--max-records-per-round", type=positive, metavar="N", help="per topic, in one commit")
     parser.add_argument(
         "--interval",
         type=positive_seconds,
         default=INTERVAL_SECONDS,
         metavar="SECONDS",
-        help="between rounds when little comes: longer makes fewer, larger files (default: %(default)g)",
+        help="time between rounds when little comes: longer makes fewer, larger files (default: %(default)g)",
     )
     parser.add_argument("--allow-data-loss", action="store_true", help="go on without records that are gone")
     parser.add_argument("--master", metavar="URL", help="spark://HOST:PORT, sc://HOST:PORT, local[N]; also"
@@ -83,7 +83,7 @@ def _reporter(arguments: argparse.Namespace, pipeline: str) -> Reporter:
 
 
 def _stopped_by_signals() -> threading.Event:
-    """Set by SIGINT and SIGTERM: the round that runs is finished. A second SIGINT does not wait for it.
+    """Returns what SIGINT and SIGTERM set: the round that runs is finished. A second SIGINT does not wait for it.
 
     To be called when there is a Spark session: making one takes SIGINT for itself.
     """
@@ -92,7 +92,7 @@ def _stopped_by_signals() -> threading.Event:
     def handle(number: int, _: FrameType | None) -> None:
         if stop.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
-        # Elsewhere: this thread may be about to wait for the event, holding its lock.
+        # In another thread: this one may be about to wait for the event, holding its lock.
         threading.Thread(target=stop.set, daemon=True).start()
 
     for number in (signal.SIGINT, signal.SIGTERM):

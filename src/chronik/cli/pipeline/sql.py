@@ -24,7 +24,7 @@ FORMATS = ("table", "json", "csv")
 STARTING = "starting a Spark that stays for the next queries (chronik pipeline server stop ends it) …"
 
 ROWS_SHOWN = 100
-"""Of a table, unless more are asked for: what people read."""
+"""Rows of a table, unless more are asked for: as many as people read."""
 
 
 def add_arguments(actions: Any) -> None:
@@ -42,7 +42,7 @@ def add_arguments(actions: Any) -> None:
     parser.add_argument("--format", choices=FORMATS, default="table", help="json: a line for each row")
     parser.add_argument("--json", action="store_const", dest="format", const="json", help="as --format json")
     parser.add_argument(
-        "-n", "--rows", type=positive, metavar="N", default=ROWS_SHOWN, help="rows of a table (default: %(default)s)"
+        "-n", "--rows", type=positive, metavar="N", default=ROWS_SHOWN, help="how many are shown (default: %(default)s)"
     )
     parser.add_argument(
         "--master",
@@ -50,7 +50,7 @@ def add_arguments(actions: Any) -> None:
         help="spark://HOST:PORT, local[N], or sc://HOST:PORT of a Spark Connect server (default: one that is started"
         " when it is needed, and stays)",
     )
-    parser.add_argument("--no-server", action="store_true", help="a Spark in this process, gone with it")
+    parser.add_argument("--no-server", action="store_true", help="use a Spark in this process, which ends with it")
     parser.add_argument("--timing", action="store_true", help="say on stderr how long it took")
     add_debug_argument(parser)
 
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise WrongInput("there is no statement: chronik pipeline sql 'SELECT …', or --file")
     require("pyspark", "pyarrow", "deltalake")
     _times_are_utc()
-    # PySpark's own: every error with the whole stack of the JVM.
+    # PySpark's own logger shows every error with the whole stack of the JVM.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     began = time.monotonic()
     session = _session(arguments)
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _text(arguments: argparse.Namespace) -> str:
     if (arguments.statement is None) == (arguments.file is None):
-        raise WrongInput("expected a statement or --file, one of them")
+        raise WrongInput("expected either a statement or --file")
     try:
         if arguments.file is not None:
             return Path(arguments.file).read_text(encoding="utf-8")
@@ -106,13 +106,13 @@ def _session(arguments: argparse.Namespace) -> SparkSession:
 
     master = chosen_master(arguments.master)
     if master is not None and is_connect(master):
-        return session(master, **{"spark.sql.session.timeZone": "UTC"})  # who started it may have thought otherwise
+        return session(master, **{"spark.sql.session.timeZone": "UTC"})  # whoever started it may have chosen another
     url = None if arguments.no_server else _server_url(master)
     return session(url or master)
 
 
 def _server_url(master: str | None) -> str | None:
-    """Of a server that stays; None when there can be none, which only costs time."""
+    """Returns the address of a server that stays; None when there can be none, which only costs time."""
     from chronik.pipeline.spark.connect import ServerFailed, ensure_server, fitting_server
     from chronik.pipeline.spark.doctor import installed_version
 
@@ -125,7 +125,7 @@ def _server_url(master: str | None) -> str | None:
         try:
             server = ensure_server(master)
         except ServerFailed as error:
-            print(f"{' '.join(str(error).split())}; going on without", file=sys.stderr)
+            print(f"{' '.join(str(error).split())}; going on without a server", file=sys.stderr)
             return None
     return server.url
 
@@ -162,7 +162,7 @@ def _print(frame: DataFrame, arguments: argparse.Namespace, out: TextIO) -> None
 
 @contextmanager
 def _progress_shown(spark: SparkSession) -> Iterator[None]:
-    """On a terminal, how many of its tasks are done. A Connect server tells it, every two seconds."""
+    """Shows on a terminal how many tasks are done, as a Connect server reports it every two seconds."""
     from chronik.pipeline.journal.bars import Bar
 
     if not sys.stderr.isatty() or not type(spark).__module__.startswith("pyspark.sql.connect."):

@@ -1,4 +1,4 @@
-"""`chronik pipeline status`, `pause` and `resume`: how pipelines are doing, and who shall rest."""
+"""`chronik pipeline status`, `pause` and `resume`: how pipelines are doing, and which of them are to rest."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ UNWELL: Final = ("failing", "silent")
 
 
 def add_arguments(actions: Any) -> None:
-    status = actions.add_parser("status", help="progress, lag and errors of pipelines")
+    status = actions.add_parser("status", help="show progress, lag and errors of pipelines")
     _add_common_arguments(status, run_status)
-    status.add_argument("--watch", action="store_true", help=f"again every {WATCH_SECONDS:g} seconds, until Ctrl-C")
+    status.add_argument("--watch", action="store_true", help=f"show it every {WATCH_SECONDS:g} seconds, until Ctrl-C")
     add_json_argument(status, help="print JSON (with --watch a line of it each time)")
-    pause = actions.add_parser("pause", help="leave topics alone, after the rounds that run, until they are resumed")
+    pause = actions.add_parser("pause", help="stop landing topics after the rounds that run, until they are resumed")
     _add_common_arguments(pause, run_pause)
     add_json_argument(pause)
-    resume = actions.add_parser("resume", help="land topics again that were paused")
+    resume = actions.add_parser("resume", help="go on landing topics that were paused")
     _add_common_arguments(resume, run_resume)
     add_json_argument(resume)
 
 
 def _add_common_arguments(parser: argparse.ArgumentParser, run: Any) -> None:
     add_client_arguments(parser, run)
-    parser.add_argument("topics", nargs="*", metavar="TOPIC", help="which (default: all of the pipeline)")
-    parser.add_argument("--pipeline", metavar="NAME", help="which, if there are several: the --group of its run")
+    parser.add_argument("topics", nargs="*", metavar="TOPIC", help="which topics (default: all of the pipeline)")
+    parser.add_argument("--pipeline", metavar="NAME", help="which pipeline, if there are more: the --group of its run")
 
 
 # status
@@ -82,7 +82,7 @@ def _show(arguments: argparse.Namespace, cluster: Cluster) -> int:
 
 
 def described(topics: Sequence[TopicStatus]) -> str:
-    """For people."""
+    """Formats it for people."""
     if not topics:
         return "no pipeline has reported: `chronik pipeline run` does"
     parts = [table(TOPIC_COLUMNS, map(_row, topics)), table(PARTITION_COLUMNS, _partition_rows(topics))]
@@ -157,7 +157,7 @@ def _say_told(arguments: argparse.Namespace, told: Sequence[Place], what: str) -
 
 
 def _warn_of_a_stranger(arguments: argparse.Namespace) -> None:
-    """A pipeline that was never heard of may be about to start; its name may also be wrong."""
+    """Warns of a pipeline that was never heard of: it may be about to start, or its name may be wrong."""
     from chronik.pipeline.journal.status import reported_pipelines
 
     if arguments.pipeline is None:
@@ -165,5 +165,5 @@ def _warn_of_a_stranger(arguments: argparse.Namespace) -> None:
     known = reported_pipelines(arguments.bootstrap_server, arguments.timeout)
     if arguments.pipeline not in known:
         there = f"there is {', '.join(known) or 'none'}"
-        said = f"no pipeline {arguments.pipeline} has reported yet ({there}): it is told so if it ever starts"
+        said = f"no pipeline {arguments.pipeline} has reported yet ({there}): it will be told if it ever starts"
         print(said, file=sys.stderr)

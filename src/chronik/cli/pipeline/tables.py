@@ -1,4 +1,4 @@
-"""`chronik pipeline compact`, `replay` and `dlq`: what is done with tables that are there."""
+"""`chronik pipeline compact`, `replay` and `dlq`: what is done with existing tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 EXIT_OK = 0
 
 LETTERS_SHOWN = 50
-VALUE_LETTERS_SHOWN = 60
+VALUE_CHARACTERS_SHOWN = 60
 
 Offsets = int | dict[int, int]
 
@@ -30,14 +30,14 @@ def add_arguments(actions: Any) -> None:
     _add_replay_arguments(actions.add_parser("replay", help="write the rows of a table to a topic"))
     letters = actions.add_parser("dlq", help="records that could not be decoded: list them, try them again")
     letters_actions = letters.add_subparsers(metavar="ACTION", required=True)
-    _add_list_arguments(letters_actions.add_parser("list", help="those that are open"))
+    _add_list_arguments(letters_actions.add_parser("list", help="list those that are open"))
     _add_retry_arguments(letters_actions.add_parser("retry", help="decode them again, by today's rules"))
 
 
 def _add_table_arguments(parser: argparse.ArgumentParser, *, topics: bool = True) -> None:
     parser.add_argument("--table-root", metavar="DIR", required=True, help="where the tables are")
     if topics:
-        parser.add_argument("--topics", type=_names, metavar="A,B", help="which (default: all)")
+        parser.add_argument("--topics", type=_names, metavar="A,B", help="which topics (default: all)")
 
 
 def _add_master_argument(parser: argparse.ArgumentParser) -> None:
@@ -124,8 +124,8 @@ def run_compact(arguments: argparse.Namespace) -> int:
 def _add_replay_arguments(parser: argparse.ArgumentParser) -> None:
     add_client_arguments(parser, run_replay)
     parser.description = "Writes the rows of a table to a topic, in order, at least once."
-    parser.add_argument("--topic", required=True, metavar="NAME", help="whose table")
-    parser.add_argument("--to-topic", required=True, metavar="NAME", help="where records go")
+    parser.add_argument("--topic", required=True, metavar="NAME", help="the topic whose table is read")
+    parser.add_argument("--to-topic", required=True, metavar="NAME", help="the topic that records go to")
     _add_table_arguments(parser, topics=False)
     for side, what in (("from", "where to begin"), ("to", "where to end: before it")):
         bound = parser.add_mutually_exclusive_group()
@@ -135,7 +135,7 @@ def _add_replay_arguments(parser: argparse.ArgumentParser) -> None:
         bound.add_argument(
             f"--{side}-time", type=_time, metavar="ISO", help="… or a moment (UTC, unless it says otherwise)"
         )
-    parser.add_argument("--create", action="store_true", help="make the topic, with as many partitions, if need be")
+    parser.add_argument("--create", action="store_true", help="create that topic, with as many partitions, if need be")
     parser.add_argument("--by-key", action="store_true", help="choose partitions anew, by the key")
     parser.add_argument(
         "-z", "--codec", choices=[codec.name.lower() for codec in Codec], default="none", help="(default: %(default)s)"
@@ -145,7 +145,7 @@ def _add_replay_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _offsets(text: str) -> Offsets:
-    """`17`, or `0:17,3:20`."""
+    """Parses `17` or `0:17,3:20`."""
     if text.isdigit():
         return int(text)
     pairs = [part.strip().partition(":")[::2] for part in text.split(",")]
@@ -270,8 +270,8 @@ def _time_text(timestamp_ms: int) -> str:
 
 def _beginning(letter: DeadLetter) -> str:
     text = letter.value.decode(errors="backslashreplace")
-    text = "".join(each if each.isprintable() else repr(each)[1:-1] for each in text[:VALUE_LETTERS_SHOWN])
-    return text if letter.value_bytes <= VALUE_LETTERS_SHOWN else f"{text}… ({letter.value_bytes:,} bytes)"
+    text = "".join(each if each.isprintable() else repr(each)[1:-1] for each in text[:VALUE_CHARACTERS_SHOWN])
+    return text if letter.value_bytes <= VALUE_CHARACTERS_SHOWN else f"{text}… ({letter.value_bytes:,} bytes)"
 
 
 def _add_retry_arguments(parser: argparse.ArgumentParser) -> None:

@@ -13,7 +13,7 @@ class Kind(StrEnum):
     CHECKSUM = "checksum"
     """The bytes of a batch are not those that were written."""
     HEADER = "header"
-    """What stands where a batch is due is none, or one whose own fields cannot be true."""
+    """Where a batch is due there is none, or one whose own fields cannot be true."""
     MISSING_RECORDS = "missing_records"
     """Offsets below the high watermark that a replica has no records of."""
     DUPLICATE_BATCH = "duplicate_batch"
@@ -41,7 +41,7 @@ class Kind(StrEnum):
 
 
 def first_line(error: Exception) -> str:
-    """What an error says. Libraries write more lines below it, of places in their own code."""
+    """Returns what an error says. Libraries write more lines below it, of places in their own code."""
     return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
@@ -54,10 +54,10 @@ class Finding:
     node: int | None = None
     offset: int | None = None
     end_offset: int | None = None
-    """Behind the last offset that it is about."""
+    """The offset after the last one that it is about."""
     file: str | None = None
     position: int | None = None
-    """In the file, in bytes."""
+    """The position in the file, in bytes."""
 
     @property
     def where(self) -> str:

@@ -46,7 +46,7 @@ class NodeFolder:
         return f"{self.path}/{TOPICS_FOLDER}/{topic_id}/{index}"
 
     def synced(self) -> SyncedOffsets | None:
-        """How far each partition was synced; None when the node has never written that down, or nothing readable."""
+        """Returns how far each partition was synced; None when the node never wrote that down, or not readably."""
         for _ in range(LOOKS_MAX):
             try:
                 found = SyncedOffsets(ReadOnlyFiles(self.path), SYNCED_OFFSETS_FILE)
@@ -60,9 +60,9 @@ class NodeFolder:
 
 
 def node_folders(paths: Iterable[str | Path]) -> dict[int, NodeFolder]:
-    """By node. Raises CannotLook when one is not a node's data folder, or two are of the same node."""
+    """Opens them, by node. Raises CannotLook when one is not a node's data folder, or two are of the same node."""
     found: dict[int, NodeFolder] = {}
-    for path in map(os.path.abspath, paths):  # tasks run elsewhere: what is relative here is nothing there
+    for path in map(os.path.abspath, paths):  # tasks run elsewhere, where a relative path means something else
         identity = _identity_of(path)
         folder = NodeFolder(_node_of(path, identity), path, identity)
         if folder.node in found:
@@ -72,7 +72,7 @@ def node_folders(paths: Iterable[str | Path]) -> dict[int, NodeFolder]:
 
 
 def require_same(folders: Iterable[NodeFolder]) -> None:
-    """For tasks on other machines, where a path may lead nowhere or to another node's folder. Raises CannotLook."""
+    """Checks on other machines, where a path may lead nowhere or to another node's folder. Raises CannotLook."""
     for folder in folders:
         if _identity_of(folder.path) != folder.identity:
             raise CannotLook(f"{folder.path} is not the data folder of node {folder.node}, but another")
@@ -96,7 +96,7 @@ def _node_of(path: str, identity: bytes) -> int:
 
 
 def indexed_place(segment: SegmentFile, offset: int) -> IndexEntry | None:
-    """A batch that is not behind `offset`, as near to it as the segment's index knows one; None when it knows none."""
+    """Finds a batch that is not after `offset`, as near to it as the segment's index knows; None when it knows none."""
     folder, name = os.path.split(segment.path)
     if name != names.offset_name(segment.base_offset, names.LOG):
         return None
@@ -112,7 +112,7 @@ def indexed_place(segment: SegmentFile, offset: int) -> IndexEntry | None:
 
 
 def size_of(segment: SegmentFile) -> int:
-    """0 for one that has gone meanwhile."""
+    """Returns 0 for one that has gone meanwhile."""
     try:
         return os.stat(segment.path).st_size
     except FileNotFoundError:
@@ -120,7 +120,7 @@ def size_of(segment: SegmentFile) -> int:
 
 
 def log_start_of(folder: str) -> int:
-    """Where the log begins. A log that begins with its first segment need not say so: then it is 0."""
+    """Returns where the log begins. A log that begins with its first segment need not say so: then it is 0."""
     return OffsetFile(ReadOnlyFiles(folder), names.LOG_START).load() or 0
 
 
@@ -131,15 +131,15 @@ def was_compacted(folder: str) -> bool:
 
 
 def epochs_of(folder: str) -> tuple[EpochHistory, bool]:
-    """The history of leader epochs, and whether the file is whole."""
+    """Returns the history of leader epochs, and whether the file is whole."""
     files = ReadOnlyFiles(folder)
     history = EpochHistory(FileCache(files, OPEN_FILES_MAX), names.LEADER_EPOCHS)
     return history, history.load(read_file(files, names.LEADER_EPOCHS) or b"")
 
 
 def agreed_end(one: EpochHistory, one_end: int, other: EpochHistory, other_end: int) -> int:
-    """Up to where two logs are the same by the rule of leader epochs: a leader writes an offset once, so what two logs
-    hold of the same epoch at the same offset is the same. Epochs that one of them has forgotten count as agreed."""
+    """Returns where two logs stop being the same by the rule of leader epochs: a leader writes an offset once, so what
+    two logs hold of one epoch at one offset is the same. Epochs that one of them has forgotten count as agreed."""
     end = min(one_end, other_end)
     for offset in sorted({start for _, start in (*one.entries(), *other.entries())}):
         epochs = one.range_at(offset)[0], other.range_at(offset)[0]

@@ -15,14 +15,14 @@ GroupOffsets = dict[str, dict[TopicPartition, int]]
 
 
 class Bounds(NamedTuple):
-    """Of a partition that is looked at."""
+    """Where a partition that is looked at begins and ends."""
 
     start: int
     end: int
 
 
 def told_by_brokers(cluster: Cluster) -> GroupOffsets:
-    """Ask before the ends of partitions: what is committed can only be behind them then."""
+    """To be asked before the ends of partitions: then what is committed can only be below them."""
     return {
         group.group_id: {
             partition: committed.offset for partition, committed in committed_offsets(cluster, group.group_id).items()
@@ -41,8 +41,8 @@ def of_image(image: Image) -> GroupOffsets:
 def compare_groups(
     committed: GroupOffsets, bounds: Mapping[TopicPartition, Bounds], partitions: Mapping[str, int]
 ) -> Iterator[Finding | str]:
-    """`partitions`: how many each topic has. A finding, or a note: a group that is behind the log's start has only been
-    slower than retention."""
+    """Yields findings and notes: a group that is below the log's start has only been slower than retention.
+    `partitions` is how many each topic has."""
     for group, offsets in sorted(committed.items()):
         for partition, offset in sorted(offsets.items()):
             if partition.partition >= partitions.get(partition.topic, 0):

@@ -13,8 +13,8 @@ _READ_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY"
 
 
 class ReadOnlyFiles(RealFiles):
-    """What readers of a folder ask for before they read (folders made, names synced) is taken as done; whatever would
-    change a file is refused."""
+    """Takes as done what readers of a folder ask for before they read (folders made, names synced), and refuses
+    whatever would change a file."""
 
     def __init__(self, root: str | Path) -> None:
         self.root = str(root)

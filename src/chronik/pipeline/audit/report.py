@@ -25,7 +25,7 @@ class Report:
     partitions: int = 0
     replicas: int = 0
     records: int = 0
-    """Over all replicas."""
+    """Counted over all replicas."""
     batches: int = 0
     size_bytes: int = 0
     tables: int | None = None
@@ -33,11 +33,11 @@ class Report:
     rows: int = 0
     groups: int = 0
     state_index: int | None = None
-    """At which index the nodes' metadata was compared."""
+    """The index at which the nodes' metadata was compared."""
     seconds: float = 0.0
-    """Of all of it."""
+    """The time for all of it."""
     log_seconds: float = 0.0
-    """Of reading the logs alone: without starting Spark, without tables."""
+    """The time for reading the logs alone: without starting Spark, without tables."""
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """Worth knowing, and nothing wrong."""

@@ -1,4 +1,4 @@
-"""An audit from beginning to end: what there is, read in rounds, compared, narrowed down, told."""
+"""Runs an audit from beginning to end: looks at what there is in rounds, compares, narrows down and reports."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ __all__ = ["CannotLook", "audit"]
 CLIENT_ID: Final = "chronik-audit"
 
 WITHOUT_SPARK_BYTES_MAX: Final = 128 * MIB
-"""Logs and tables together: about a second of work for one core, where a session takes five to start."""
+"""The size of logs and tables together: about a second of work for one core, where a session takes five to start."""
 
 LOOKS_MAX: Final = 5
-"""At partitions whose leaders change while they are looked at."""
+"""How often partitions whose leaders change while they are looked at are looked at again."""
 
 
 def audit(
@@ -97,7 +97,7 @@ def audit(
 
 
 def tasks_for(spark: SparkSession | None, master: str | None, size_bytes: int) -> Tasks:
-    """On Spark, unless nobody has said on which, and a session would take longer to start than all of the work."""
+    """Uses Spark, unless nobody has said which, and a session would take longer to start than all of the work."""
     if spark is not None:
         return on_spark(spark)
     if chosen_master(master) is None and size_bytes < WITHOUT_SPARK_BYTES_MAX:
@@ -108,7 +108,7 @@ def tasks_for(spark: SparkSession | None, master: str | None, size_bytes: int) -
 
 
 def where_folders_are(tasks: Tasks, folders: Iterable[NodeFolder], table_root: str | None) -> Tasks:
-    """Each task first makes sure that it sees what was planned: an empty place would look like a log that is lost."""
+    """Has each task make sure first that it sees what was planned: an empty place would look like a lost log."""
     looking = partial(_looking, tuple(folders), table_root)
 
     def run(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
@@ -148,7 +148,7 @@ class _Audit:
 
     @property
     def size_bytes(self) -> int:
-        """Of all that is planned."""
+        """The size of all that is planned."""
         folders = [replica.folder for partition in self._partitions for replica in partition.replicas]
         logs = sum(size_of(segment) for folder in folders for segment in segments_of(folder))
         return logs + sum(file.size_bytes for landed in self._tables.values() for file in landed.table.files)
@@ -165,7 +165,7 @@ class _Audit:
             self._take(running.findings, running.notes)
 
     def plan(self, table_root: str | None) -> None:
-        """Tables first, then groups, then the ends of partitions: each can only be behind the next."""
+        """Looks at tables first, then groups, then the ends of partitions: each can only be behind the next."""
         image = self._image
         self._count_partitions()
         unknown = sorted((self._topics or set()) - self._partition_counts.keys())
@@ -208,7 +208,7 @@ class _Audit:
                 self._without_table.append(topic)
 
     def _tell_absent_tables(self, root: str) -> None:
-        """A root with a typing error must not look clean. What has nothing to land needs no table."""
+        """Reports them: a root with a typo must not look clean. What has nothing to land needs no table."""
         landing = {each.topic for each in self._partitions if each.lands and each.end > each.start}
         reasons = dict.fromkeys(landing, f"has {ENABLED}=true and records")
         reasons |= dict.fromkeys(self._topics or (), "was asked for")
@@ -266,8 +266,8 @@ class _Audit:
         self._take(findings, notes)
 
     def _moved(self, topics: set[str]) -> list[Partition]:
-        """Partitions of these topics that have another leader, or others in sync, than when they were planned: what
-        replicas were held to may not hold any more. They are planned anew."""
+        """Returns partitions of these topics that have another leader, or others in sync, than when they were planned,
+        and plans them anew: what replicas were held to may not hold any more."""
         if self._cluster is None or not topics:
             return []
         known = {each.source: each for each in self._partitions}
@@ -317,8 +317,8 @@ class _Audit:
                 self.report.notes.append(found)
 
     def _end_of(self, partition: Partition) -> int | None:
-        """Of running nodes the high watermark. Where they are stopped it is not known exactly: then the end of the log
-        on a node that is in sync, beyond which it cannot be; None when there is no such node."""
+        """Returns the high watermark of running nodes. Of stopped ones it is not known exactly: then it is the end of
+        the log on a node in sync, beyond which it cannot be; None when there is no such node."""
         if self._cluster is not None:
             return partition.end
         in_sync = [each for each in partition.replicas if each.is_in_sync]
@@ -327,7 +327,7 @@ class _Audit:
     # In the end
 
     def confirm(self) -> None:
-        """What has been deleted or moved meanwhile, or has fallen out of sync, is not held against anybody."""
+        """Drops findings about what has been deleted or moved meanwhile, or has fallen out of sync."""
         if self._cluster is None or not self.report.findings:
             return
         now = {

@@ -25,8 +25,8 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 POLICY, COMPACT = "cleanup.policy", "compact"
 
 LOOKS_MAX: Final = 5
-"""At topics of which one is deleted between being listed and being asked for its offsets. That takes milliseconds: so
-often in a row it is something else."""
+"""How often topics are listed again because one is deleted between being listed and asked for its offsets. That takes
+milliseconds: so often in a row it is something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Partition:
     unseen: tuple[int, ...]
     """Nodes that hold a replica, and whose folder was not given."""
     lands: bool = False
-    """By its topic's configs."""
+    """Whether it does by its topic's configs."""
 
     @property
     def source(self) -> TopicPartition:
@@ -66,15 +66,15 @@ class Partition:
         return self.topic_id, self.leader, tuple((each.node, each.is_in_sync) for each in self.replicas)
 
     def references(self, suspects: Collection[int] = ()) -> list[Replica]:
-        """The replicas to compare tables with, those that are whole: the leader's first, unless something was found
-        wrong with it and not with another."""
+        """Returns the whole replicas to compare tables with: the leader's first, unless something was found wrong with
+        it and not with another."""
         whole = [each for each in self.replicas if each.end >= self.end]
         return sorted(whole, key=lambda each: (each.node in suspects, each.node != self.leader))
 
 
 @dataclass(frozen=True, slots=True)
 class _Described:
-    """As the metadata has a partition."""
+    """A partition as the metadata has it."""
 
     topic: str
     topic_id: str
@@ -93,7 +93,7 @@ class _Described:
 def told_by_brokers(
     cluster: Cluster, folders: Mapping[int, NodeFolder], topics: Collection[str] | None
 ) -> list[Partition]:
-    """Of the topics that are there; one may be deleted meanwhile. Raises ClientError, KafkaError."""
+    """Returns those of topics that exist; one may be deleted meanwhile. Raises ClientError, KafkaError."""
     described = _described(cluster, topics)
     synced = {node: folder.synced() for node, folder in folders.items()}
     return [_standing(each, folders, synced) for each in described]
@@ -195,7 +195,7 @@ def _standing(
 
 
 def _ends(described: _Described, held: Mapping[int, str], synced: Mapping[int, SyncedOffsets | None]) -> dict[int, int]:
-    """Up to where each replica is what the leader's is, by what is on disk."""
+    """Returns up to where each replica is the same as the leader's, by what is on disk."""
     key = parse_id(described.topic_id), described.index
     own = {node: offsets.get(*key) if (offsets := synced[node]) is not None else 0 for node in held}
     first = next((node for node in (described.leader, *described.in_sync, *held) if node in held), None)

@@ -1,6 +1,6 @@
 """The metadata as every node has it on its own disk: replayed from there, command by command, and compared.
 
-A node's folder holds a snapshot and the log behind it. What the log says is committed is applied to the snapshot, up to
+A node's folder holds a snapshot and the log after it. What the log says is committed is applied to the snapshot, up to
 the same index on all nodes: then the state hashes must be equal. That works beside running nodes as well, since a log
 is only ever appended to.
 """
@@ -45,13 +45,13 @@ class DiskState:
 
     node: int
     image: Image
-    """Of the snapshot; empty when there is none."""
+    """The image of the snapshot; empty when there is none."""
     first: int
     """The index of the snapshot; the image itself may have moved on."""
     entries: tuple[Entry, ...]
-    """Those behind it, in order."""
+    """Those after it, in order."""
     commit: int
-    """What is known to be committed: more may be. It is written down along with other things only."""
+    """What is known to be committed; more may be, since it is only written down along with other things."""
 
     @property
     def last(self) -> int:
@@ -90,7 +90,7 @@ def _of_cluster(node: int, files: FileSystem) -> DiskState:
             continue
         entries[item.index] = item
         later = item.index + 1
-        while entries.pop(later, None) is not None:  # an entry replaces all that stood behind it
+        while entries.pop(later, None) is not None:  # an entry replaces all that came after it
             later += 1
     first = image.applied_index
     behind = tuple(entries[index] for index in takewhile(entries.__contains__, count(first + 1)))
@@ -108,7 +108,7 @@ def _alone(node: int, files: FileSystem) -> DiskState:
 
 
 def _records(files: FileSystem, folder: str, after: int) -> Iterator[Record]:
-    """Up to the first that was never synced, if there is one. Raises DataDamaged when one is that was."""
+    """Yields records up to the first that is damaged and was never synced. Raises DataDamaged if it was synced."""
     firsts = indexes_in(folder, SUFFIX, files)
     for number, first in enumerate(firsts):
         path = segment_path(folder, first)
@@ -125,18 +125,18 @@ def _records(files: FileSystem, folder: str, after: int) -> Iterator[Record]:
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """What all nodes told."""
+    """What the look at all nodes came to."""
 
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
     index: int | None
-    """At which they were compared."""
+    """The index at which they were compared."""
     latest: Image | None
     """The image that has come furthest."""
 
 
 def compare_disks(folders: Mapping[int, NodeFolder]) -> States:
-    """Every node's own disk."""
+    """Compares what every node has on its own disk."""
     findings: list[Finding] = []
     states: list[DiskState] = []
     for node, folder in folders.items():
@@ -158,8 +158,8 @@ def compare_disks(folders: Mapping[int, NodeFolder]) -> States:
 
 
 def _agreed(states: Sequence[DiskState]) -> int:
-    """How far all logs are the same log: what stands in all of them, of the same term, cannot be taken back any more.
-    At least as far as all know it to be committed."""
+    """Returns how far all logs are the same log: what is in all of them, of the same term, cannot be taken back any
+    more. That is at least as far as all know it to be committed."""
     index = max(state.first for state in states)
     end = min(state.last for state in states)
     while index < end and len({state.entries[index - state.first].term for state in states}) == 1:
@@ -174,7 +174,7 @@ def _advance(image: Image, entries: Sequence[Entry]) -> None:
 
 
 def _comparable(states: list[DiskState]) -> tuple[list[DiskState], list[str]]:
-    """Those that have an index in common; a node that was away for long may stand before the others' snapshots."""
+    """Returns those that have an index in common; a node that was away for long may end before others' snapshots."""
     chosen = sorted(states, key=lambda state: state.last)
     notes = []
     while max(state.first for state in chosen) > chosen[0].last:
@@ -200,7 +200,7 @@ def _compared(hashes: Mapping[int, int], index: int) -> Iterator[Finding]:
 
 
 def compare_running(addresses: Sequence[Address], timeout_s: float) -> States:
-    """What running nodes hold in memory, as they tell over HTTP. Raises NodeSilent."""
+    """Compares what running nodes hold in memory, as they tell over HTTP. Raises NodeSilent."""
     statuses = {status["node_id"]: status for status in (ask_status(address, timeout_s) for address in addresses)}
     agreement = compare_states(statuses.values())
     if agreement.index is None:

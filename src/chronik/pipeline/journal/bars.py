@@ -25,7 +25,7 @@ CLEAR_TO_END: Final = "\x1b[K"
 
 
 def drawn(what: str, done: int, total: int | None, unit: str, seconds: float, width: int = WIDTH) -> str:
-    """One line: how much is done, how fast, and how long the rest will take. `total`: None when nobody knows."""
+    """Makes one line: how much is done, how fast, and how long the rest will take. `total`: None when nobody knows."""
     rate = done / seconds if seconds > 0 else 0.0
     speed = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
     if total is None:
@@ -39,7 +39,7 @@ def drawn(what: str, done: int, total: int | None, unit: str, seconds: float, wi
 
 
 def span(seconds: float) -> str:
-    """`40 s`, `5 min`, `2 h 10 min`, `3 d`: as exact as a person wants it."""
+    """Shows a time as exactly as a person wants it: `40 s`, `5 min`, `2 h 10 min`, `3 d`."""
     whole = int(seconds)
     if whole < 120:
         return f"{whole} s"
@@ -80,7 +80,7 @@ class Bar:
         self.reach(self.done + count)
 
     def reach(self, done: int, total: int | None = None) -> None:
-        """`done` in all; `total` if it has changed."""
+        """`done` is how much is done in all; `total` is given if it has changed."""
         self.done = done
         if total is not None:
             self.total = total
@@ -89,7 +89,7 @@ class Bar:
             self._draw(now)
 
     def close(self) -> None:
-        """The last state stays on the screen, if there ever was one."""
+        """Leaves the last state on the screen, if there ever was one."""
         if self._drawn_at is not None:
             self._draw(self._clock.monotonic())
             self._write("\n")

@@ -11,7 +11,7 @@ from chronik.pipeline.journal.reporting import Reporter, State, TopicReport
 
 
 def told(report: TopicReport) -> str | None:
-    """One line; None for a round without news."""
+    """Returns one line; None for a round without news."""
     if report.state is State.FAILING:
         return f"{report.topic}: {report.last_error}"
     if report.state is State.PAUSED:
@@ -46,7 +46,7 @@ class ConsoleReporter(Reporter):
 
 
 class JsonReporter(Reporter):
-    """A line of JSON for each report, with everything in it."""
+    """Prints a line of JSON for each report, with everything in it."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = sys.stdout if stream is None else stream

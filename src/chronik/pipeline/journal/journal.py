@@ -1,7 +1,7 @@
 """What pipelines say about themselves, and what they are told: the compacted topic `__chronik_pipelines`.
 
     progress/<pipeline>/<topic>    how far a topic is, written by the driver that lands it
-    control/<pipeline>/<topic>     whether it shall pause, written by people; topic `*` means all of the pipeline
+    control/<pipeline>/<topic>     whether it is to pause, written by people; topic `*` means all of the pipeline
 
 Values are JSON; the last one of a key counts. One partition, so that what was said later stands later. The topic is
 made by whoever writes first.
@@ -33,7 +33,7 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 REPLICAS_MAX: Final = 3
 
 EVERY_TOPIC: Final = "*"
-"""In the place of a topic. No topic is called so."""
+"""Stands in the place of a topic. No topic has this name."""
 
 PROGRESS, CONTROL = "progress", "control"
 
@@ -41,7 +41,7 @@ CONFIGS: Final = {
     "cleanup.policy": "compact",
     # Two reports a second are 100 MB a day: closed early, they are compacted early, and reading all takes no time.
     "segment.bytes": str(8 * MIB),
-    # How old news are is then told by one clock, whatever machines the drivers run on.
+    # The age of news is then told by one clock, whatever machines the drivers run on.
     "message.timestamp.type": "LogAppendTime",
 }
 
@@ -60,11 +60,11 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     high_watermarks: dict[int, int] = {}
     """As of the round that the driver planned last."""
     round_rows: int = 0
-    """Of the last round that landed something."""
+    """Rows of the last round that landed something."""
     round_seconds: float = 0.0
     total_rows: int = 0
     total_dead_letters: int = 0
-    """Since the driver has started."""
+    """Counted since the driver started."""
     last_error: str | None = None
     last_error_ms: int | None = None
     host: str = ""
@@ -104,7 +104,7 @@ class Journal:
         self.controls: dict[Place, Said] = {}
 
     def take(self, record: ConsumedRecord) -> None:
-        """Records that are not ours are passed over: anyone may write to a topic."""
+        """Ignores records that are not ours: anyone may write to a topic."""
         kind, place = _parsed_key(record.key)
         if place is None:
             return
@@ -116,7 +116,7 @@ class Journal:
             _put(self.controls, place, None if control is None else Said(control.paused, record.offset))
 
     def paused(self, place: Place) -> bool:
-        """What was said of the topic or of all topics, whichever was said last."""
+        """Goes by what was said of the topic or of all topics, whichever was said last."""
         said = [self.controls.get(each) for each in (place, place._replace(topic=EVERY_TOPIC))]
         return max((each for each in said if each is not None), key=lambda each: each.offset, default=_NEVER).paused
 
@@ -125,7 +125,7 @@ _NEVER: Final = Said(False, -1)
 
 
 def progress_record(place: Place, progress: Progress | None) -> OutgoingRecord:
-    """None: forgotten."""
+    """With None the place is forgotten."""
     return _record(PROGRESS, place, progress)
 
 
@@ -168,7 +168,7 @@ class JournalReader:
         self.journal = Journal()
 
     def catch_up(self, monotonic: Callable[[], float] = time.monotonic) -> Journal:
-        """All that was there at the call; nothing where there is no such topic. Raises ClientError or KafkaError."""
+        """Reads all that was there at the call; nothing if there is no such topic. Raises ClientError or KafkaError."""
         deadline = monotonic() + self._cluster.timeout_s
         if self._consumer is None and not is_there(self._cluster):
             return self.journal
@@ -204,7 +204,7 @@ class JournalWriter:
         self._topic_is_there = False
 
     def write(self, records: Iterable[OutgoingRecord]) -> None:
-        """Acknowledged when it returns. Raises ClientError or KafkaError."""
+        """Returns when the records are acknowledged. Raises ClientError or KafkaError."""
         if not self._topic_is_there:
             ensure_topic(self._cluster)
             self._topic_is_there = True
@@ -243,5 +243,5 @@ def read_journal(cluster: Cluster) -> Journal:
 
 
 def write_controls(cluster: Cluster, controls: Mapping[Place, bool]) -> None:
-    """Whether each shall pause. Raises ClientError or KafkaError."""
+    """Tells whether each is to pause. Raises ClientError or KafkaError."""
     JournalWriter(cluster).write([control_record(place, paused) for place, paused in controls.items()])

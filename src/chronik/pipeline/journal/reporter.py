@@ -1,4 +1,4 @@
-"""A driver's line to the journal: what it reports goes there, and who wants it to pause is heard.
+"""A driver's line to the journal: what it reports goes there, and it hears from there that it is to pause.
 
 Everything happens in a thread of its own. A broker that is away, slow or full never holds up landing: of each topic
 only the latest report is kept until it can be written, and what was last heard about pausing stays in force.
@@ -35,11 +35,11 @@ FIRST_LOOK_SECONDS_MAX: Final = 5.0
 """A driver that starts waits so long to hear whether it is paused; then it lands."""
 
 GOODBYE_SECONDS_MAX: Final = 5.0
-"""For the last reports; a driver that ends does not wait longer for a broker."""
+"""The time for the last reports; a driver that ends does not wait longer for a broker."""
 
 
 class JournalReporter(Reporter):
-    """One pipeline each; `close` when done."""
+    """Reports of one pipeline; `close` when done."""
 
     def __init__(
         self, bootstrap: str, pipeline: str, *, clock: Clock | None = None, heartbeat_s: float = HEARTBEAT_SECONDS
@@ -69,7 +69,7 @@ class JournalReporter(Reporter):
             self._unsent.add(report.topic)
 
     def paused(self, topic: str) -> bool:
-        """As last heard, half a second ago or, when no broker answers, longer."""
+        """Answers as last heard, half a second ago or, when no broker answers, longer."""
         self._first_look.wait(FIRST_LOOK_SECONDS_MAX)
         self._first_look.set()  # waited for once
         reader = self._reader
@@ -93,7 +93,7 @@ class JournalReporter(Reporter):
                 return
 
     def _serve(self, cluster: Cluster) -> None:
-        """Until the driver has ended."""
+        """Runs until the driver has ended."""
         reader, writer = JournalReader(cluster), JournalWriter(cluster)
         while True:
             closing = self._closing.is_set()
@@ -121,7 +121,7 @@ class JournalReporter(Reporter):
         self._wrote_at = now
 
     def _complain(self, why: str) -> None:
-        """Once, however long it lasts: the driver has its own words for brokers that do not answer."""
+        """Complains once, however long it lasts: the driver has its own words for brokers that do not answer."""
         if self._complaint is None:
             logger.info("the progress of %s cannot be told at the moment: %s", self._pipeline, why)
         self._complaint = why

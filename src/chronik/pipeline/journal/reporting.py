@@ -24,26 +24,26 @@ class TopicReport:
     """How far a topic is in its table, as of now."""
 
     pipeline: str
-    """The name of the group that is told the offsets, too."""
+    """Its name, which is also that of the group that is told the offsets."""
     topic: str
     table: str
-    """Where: its URI."""
+    """Its URI."""
     state: State
     next_offsets: Mapping[int, int]
     """By partition: the table holds the records below. Partitions that never landed are not in it."""
     high_watermarks: Mapping[int, int]
     """By partition: the end of what could be landed when this round was planned."""
     round_rows: int = 0
-    """Of this round; in the table and in the dead letters."""
+    """Rows of this round, in the table and in the dead letters."""
     round_dead_letters: int = 0
     round_bytes: int = 0
-    """Of the files that were committed."""
+    """The size of the files that were committed."""
     round_seconds: float = 0.0
     total_rows: int = 0
-    """Since this driver has started."""
+    """Counted since this driver started."""
     total_dead_letters: int = 0
     last_error: str | None = None
-    """Of the last round that failed, also when a later one went through."""
+    """The error of the last round that failed, also when a later one went through."""
     warnings: Sequence[str] = field(default=())
     """What this round has to say: offsets that are gone, fields that cannot be columns."""
     at_ms: int = 0
@@ -65,14 +65,14 @@ class Reporter:
     """
 
     def report(self, report: TopicReport) -> None:
-        """After each round of a topic, and when its state changes."""
+        """Called after each round of a topic, and when its state changes."""
 
     def paused(self, topic: str) -> bool:
-        """Asked before each round."""
+        """Called before each round."""
         return False
 
     def close(self) -> None:
-        """The driver has ended; the last reports have been given."""
+        """Called when the driver has ended, after the last reports."""
 
 
 class Reporters(Reporter):

@@ -22,7 +22,7 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 CLIENT_ID: Final = "chronik-pipeline-status"
 
 SILENT_SECONDS: Final = 30.0
-"""Drivers speak every ten: who was not heard for three times that is dead, or cut off."""
+"""Drivers report every ten: one that was not heard for three times that is dead, or cut off."""
 
 STOPPED, SILENT = "stopped", "silent"
 
@@ -55,10 +55,10 @@ class TopicStatus:
     """Somebody wants it to pause; it does so after the round that runs."""
     partitions: tuple[PartitionStatus, ...]
     rows_per_second: float
-    """Of the last round that landed something."""
+    """The speed of the last round that landed something."""
     total_rows: int
     total_dead_letters: int
-    """Since the driver started."""
+    """Counted since the driver started."""
     last_error: str | None
     last_error_ms: int | None
     host: str
@@ -66,11 +66,11 @@ class TopicStatus:
     started_ms: int
     heard_ms: int
     quiet_seconds: float
-    """Since the last news."""
+    """The time since the last news."""
 
     @property
     def lag(self) -> int | None:
-        """None when it is not known of any partition."""
+        """None when it is known of no partition."""
         known = [each.lag for each in self.partitions if each.lag is not None]
         return sum(known) if known else None
 
@@ -132,7 +132,7 @@ def _partition(number: int, next_offset: int | None, ends: tuple[int, int] | Non
 def status(
     bootstrap: str, *, pipeline: str | None = None, topics: Collection[str] | None = None, timeout_s: float = 30.0
 ) -> list[TopicStatus]:
-    """Of all pipelines, or of one, or of some topics. Raises ClientError or KafkaError."""
+    """Asks for all pipelines, or one, or some topics. Raises ClientError or KafkaError."""
     with Cluster(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s) as cluster:
         return ask_status(cluster, pipeline=pipeline, topics=topics)
 
@@ -152,7 +152,7 @@ def ask_status(
 
 
 def _ends(cluster: Cluster, topics: Iterable[str]) -> dict[TopicPartition, tuple[int, int]]:
-    """Of the topics that there are, and can be asked: one whose leader is away does not hide the others."""
+    """Returns those of topics that exist and can be asked: one whose leader is away does not hide the others."""
     found: dict[TopicPartition, tuple[int, int]] = {}
     for topic in sorted(topics):
         try:
@@ -172,8 +172,8 @@ def _ends(cluster: Cluster, topics: Iterable[str]) -> dict[TopicPartition, tuple
 def pause(
     bootstrap: str, pipeline: str | None = None, topics: Sequence[str] = (), timeout_s: float = 30.0
 ) -> list[Place]:
-    """Drivers leave these topics alone, all of the pipeline if none is named, after the rounds that run; also drivers
-    that start later. Without `pipeline`: the one that there is. Returns what was told to pause.
+    """Has drivers stop landing these topics, or all of the pipeline, after the rounds that run; also drivers that start
+    later. Without `pipeline` it is the one that there is. Returns what was told to pause.
 
     Raises UnknownPipeline, ClientError, KafkaError.
     """
@@ -197,13 +197,13 @@ def _tell(bootstrap: str, pipeline: str | None, topics: Sequence[str], paused: b
 
 
 def reported_pipelines(bootstrap: str, timeout_s: float = 30.0) -> list[str]:
-    """Those that a driver has ever spoken for. Raises ClientError or KafkaError."""
+    """Returns those that a driver has ever reported for. Raises ClientError or KafkaError."""
     with Cluster(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s) as cluster:
         return sorted({place.pipeline for place in read_journal(cluster).progress})
 
 
 def only_pipeline(journal: Journal, topics: Collection[str] = ()) -> str:
-    """The one that has reported (of these topics). Raises UnknownPipeline when that is none, or several."""
+    """Returns the one that has reported (of these topics). Raises UnknownPipeline when that is none, or several."""
     names = sorted({place.pipeline for place in journal.progress if not topics or place.topic in topics})
     if len(names) == 1:
         return names[0]

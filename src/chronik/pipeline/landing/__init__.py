@@ -23,7 +23,7 @@ _HOMES = {"Summary": "driver", "run": "running"}
 
 
 def __getattr__(name: str) -> object:
-    """Nothing is imported before it is used: tasks, and who asks for settings, need no driver."""
+    """Imports nothing before it is used: tasks, and whoever asks for settings, need no driver."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -29,13 +29,13 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 logger = logging.getLogger("chronik.pipeline")
 
 PAUSE_SECONDS_MIN, PAUSE_DOUBLINGS_MAX = 0.5, 7
-"""After a failure; twice as long after each that follows, up to a minute."""
+"""The pause after a failure; twice as long after each that follows, up to a minute."""
 
 FAILURES_MAX_ONCE = 4
-"""In a row, of one topic, until a landing that is to end gives it up."""
+"""Failures of one topic in a row, at which a landing with `once` gives it up."""
 
 LASTING = (ConfigError, RecordsGone, TableDiffers)
-"""Not worth another try: only somebody can change it."""
+"""Errors that are not worth another try: only a person can change what is wrong."""
 
 
 class LandingFailed(ChronikError):
@@ -54,7 +54,7 @@ class Summary:
 class _Topic:
     landing: TopicLanding
     up_to: Offsets | None = None
-    """For a landing that is to end: where."""
+    """Where a landing with `once` ends."""
     done: bool = False
     given_up: bool = False
     failures: int = 0
@@ -76,7 +76,7 @@ class _Tally:
 
 
 class Driver:
-    """In one thread. `stop` may be set from any other, or from a signal: the round that runs is finished."""
+    """Runs in one thread. `stop` may be set from any other, or from a signal: the round that runs is finished."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Driver:
     # The two ways to run
 
     def run(self) -> Summary:
-        """Until `stop`. Raises SparkGone."""
+        """Lands until `stop` is set. Raises SparkGone."""
         try:
             while not self._stop.is_set():
                 began = self._monotonic()
@@ -131,7 +131,7 @@ class Driver:
         return [topic for topic in self._topics.values() if not topic.done]
 
     def _rest(self, until: float) -> None:
-        """Until the next round, or a topic that failed is to be tried again."""
+        """Waits until the next round, or until a topic that failed is to be tried again."""
         retries = [topic.not_before for topic in self._topics.values() if topic.failures]
         self._stop.wait(max(0.0, min([until, *retries]) - self._monotonic()))
 
@@ -143,7 +143,7 @@ class Driver:
             try:
                 names = tuple(enabled_topics(self._cluster))
             except (ClientError, KafkaError) as error:
-                logger.warning("which topics are to land cannot be asked: %s", error)
+                logger.warning("brokers cannot be asked which topics are to land: %s", error)
                 return
         for name in names:
             self._add(name)
@@ -157,12 +157,12 @@ class Driver:
     # A round
 
     def _round(self, topics: list[_Topic], *, once: bool = False) -> bool:
-        """Whether there is more to do at once."""
+        """Says whether there is more to do at once."""
         tallies = []
         parallelism = self._jobs.parallelism()
         for topic in topics:
             if self._reporter.paused(topic.landing.topic):
-                topic.done = True  # a landing that is to end does not wait for somebody to say go on
+                topic.done = True  # with `once` it does not wait for somebody to resume it
                 self._report(topic, State.PAUSED)
             elif topic.not_before <= self._monotonic():
                 tallies.append(self._planned(topic, parallelism, once))

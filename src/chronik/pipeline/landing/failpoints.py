@@ -2,7 +2,7 @@
 
     CHRONIK_FAIL_POINT=after_files,data_commit:3 chronik pipeline run …
 
-A process that comes to a point for the given time (the first, unless said otherwise) ends there at once, as if it had
+A process that comes to a point for the NTH time (the first, unless it says otherwise) ends there at once, as if it had
 been killed. Points in tasks end the worker's process, at the first attempt of a task only: Spark tries it again.
 """
 
@@ -36,7 +36,7 @@ IN_DRIVERS = (SCHEMA_CHANGE, SPARK_COMMIT, DEAD_LETTER_COMMIT, DATA_COMMIT, GROU
 
 
 def parse(text: str) -> dict[str, int]:
-    """Name → how many times it is passed until the process ends. Raises ConfigError."""
+    """Returns, by name, how many times each is passed until the process ends. Raises ConfigError."""
     points: dict[str, int] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, nth = part.partition(":")

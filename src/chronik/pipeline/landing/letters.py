@@ -27,13 +27,13 @@ class LettersMoved(CommitRefused):
 
 @dataclass(frozen=True, slots=True)
 class Letters:
-    """How a table of dead letters stands when a round is planned."""
+    """The state of a table of dead letters when a round is planned."""
 
     next_offsets: dict[int, int]
     late_number: int
-    """Of the next commit of late letters."""
+    """The number of the next commit of late letters."""
     ahead: OffsetSets
-    """Letters that the table's rows have not come to."""
+    """Letters beyond the table's rows."""
 
 
 def letters_now(dead: TopicTable, table_next_offsets: Mapping[int, int]) -> Letters:
@@ -70,7 +70,7 @@ def commit_letters(
     landed: Sequence[Landed],
     late: Sequence[WrittenFile],
 ) -> int:
-    """How many are new. Afterwards the rows of these partitions, which were told from letters as `planned`, may follow.
+    """Returns how many are new. Afterwards the rows of these partitions, told from letters as `planned`, may follow.
 
     Raises CommitRefused, CommitFailed: either may have committed some of the letters.
     """

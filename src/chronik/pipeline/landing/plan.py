@@ -1,4 +1,4 @@
-"""What a round lands: from where the table ends to where the topic ends, and who of the tasks reads what. Pure."""
+"""What a round lands: from where the table ends to where the topic ends, and which task reads what. Pure."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class PartitionShorter(ChronikError):
 @dataclass(frozen=True, slots=True)
 class Plan:
     spans: tuple[Span, ...]
-    """Of each partition at most one, from exactly the table's next offset on."""
+    """At most one of each partition, from exactly the table's next offset on."""
     empty: tuple[Span, ...]
-    """Of a new table: partitions that had records once and have none to land now, which the table is to know of."""
+    """For a new table: partitions that had records once and have none to land now, which the table is to know of."""
     gone: tuple[str, ...]
     """What is missing between the table and the topic, in words."""
     complete: bool
@@ -84,7 +84,7 @@ def plan_round(
 
 
 def bundles(spans: Sequence[Span], tasks_max: int) -> list[Bundle]:
-    """The spans, laid one after the other and cut into pieces of equal length: all cores work, few files are written,
+    """Lays the spans one after the other and cuts them into equally long pieces: all cores work, few files are written,
     and partitions with little in them share a task."""
     total = sum(span.end - span.start for span in spans)
     count = max(1, min(tasks_max, total // TASK_RECORDS_MIN))

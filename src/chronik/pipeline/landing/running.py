@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 TIMEOUT_SECONDS = 30.0
 
 LOCAL_MASTER = "local[*,4]"
-"""As a cluster, which tries a task four times: otherwise a local Spark gives up when one worker's process dies."""
+"""Tries a task four times, as a cluster does: otherwise a local Spark gives up when one worker's process dies."""
 
 
 def run(
@@ -60,8 +60,7 @@ def run(
     `topics`: None for all that have `columnar.enabled`. `format` (raw, json) and `partition_by` (date, hour, none):
     None for what the topic's configs say, or the table that is there, or else raw and date. `spark`: a session that is
     there already; otherwise one of `master` is made, and ended. `timeout_s`: how long brokers that do not answer the
-    driver are asked again. `reporter`: None for the journal that `chronik pipeline
-    status` reads and `pause` writes to.
+    driver are asked again. `reporter`: None for the journal that `chronik pipeline status` reads and `pause` writes to.
 
     Raises LandingFailed, SparkGone, ConfigError, ClientError, KafkaError, JavaMissing, PySparkMissing.
     """

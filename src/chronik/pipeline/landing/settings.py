@@ -1,4 +1,4 @@
-"""What a landing is told: by who runs it, and by the topics' own configs."""
+"""What a landing is told: by whoever runs it, and by the topics' own configs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from chronik.pipeline.tables.parquet import CODEC
 GROUP_PREFIX = "chronik-pipeline-"
 
 ROUND_RECORDS_MAX = 10_000_000
-"""Of one topic in one round: what is lost when a driver dies is the work of one round. Memory does not depend on it."""
+"""Records of one topic in one round: a driver that dies loses the work of one round. Memory does not depend on it."""
 
 INTERVAL_SECONDS = 10.0
-"""From the start of one round to the next, when nothing is left to land: each round writes files of its own, and few
+"""The time from one round's start to the next, when nothing is left to land: each round writes its own files, and few
 large ones are read more quickly than many small ones. Queries see what has not landed yet all the same."""
 
 ENABLED, FORMAT, PARTITION_BY = "columnar.enabled", "columnar.format", "columnar.partition.by"
@@ -38,7 +38,7 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """How a table should be; None leaves it to the next one who has a say, and at last to the default."""
+    """How a table should be; None leaves it to whoever is asked next, and in the end to the default."""
 
     kind: Kind | None = None
     partitioning: Partitioning | None = None
@@ -61,7 +61,7 @@ class LandingSettings:
     """None: every topic that has `columnar.enabled`, also those that get it later."""
     wishes: Wishes = Wishes()
     group: str = ""
-    """Where it is told how far the tables are; also the name of the pipeline."""
+    """The group that is told how far the tables are; also the name of the pipeline."""
     round_records_max: int = ROUND_RECORDS_MAX
     interval_s: float = INTERVAL_SECONDS
     allow_data_loss: bool = False
@@ -70,7 +70,7 @@ class LandingSettings:
 
 
 def wishes_of(configs: Mapping[str, str]) -> Wishes:
-    """What a topic's configs say. Raises ConfigError."""
+    """Returns what a topic's configs say. Raises ConfigError."""
     return wishes(configs.get(FORMAT) or None, configs.get(PARTITION_BY) or None, (FORMAT, PARTITION_BY))
 
 
@@ -94,6 +94,6 @@ def _choice(choices: type[Choice], text: str, name: str) -> Choice:
 
 
 def default_group(root: str) -> str:
-    """Pipelines into different places are different pipelines."""
+    """Names it after the place: pipelines into different places are different pipelines."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", root.rstrip("/").rsplit("/", 1)[-1]).strip("-")
     return f"{GROUP_PREFIX}{name or 'tables'}"

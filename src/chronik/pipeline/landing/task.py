@@ -46,15 +46,15 @@ class Task:
     dead_letters: FrozenTable | None = None
     """None for a table that takes any bytes."""
     dead_next_offsets: Mapping[int, int] = field(default_factory=dict)
-    """Below, letters are committed already, by a round that did not come to its end."""
+    """Letters below these are committed already, by a round that did not come to its end."""
     letters_ahead: OffsetSets = field(default_factory=dict)
-    """Those letters: their records are neither rows nor letters once more."""
+    """Those letters: their records must not become rows, nor letters again."""
     allow_data_loss: bool = False
     """Otherwise records that retention has taken fail the task."""
     may_ask_for_columns: bool = True
     """Otherwise fields without a column are rescued."""
     codec: str = CODEC
-    """Of the files."""
+    """The codec of the files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Outcome:
     wanted: tuple[pa.Field, ...] = ()
     """Columns that the table should have: then nothing was written."""
     error: str | None = None
-    """Then nothing was written either."""
+    """What went wrong: then nothing was written either."""
     warnings: tuple[str, ...] = ()
 
 
@@ -162,7 +162,7 @@ def _without(records: Columns, offsets: npt.NDArray[np.int64] | None) -> Columns
 
 
 def _are_below(letters: pa.RecordBatch, next_offsets: Mapping[int, int]) -> pa.BooleanArray:
-    """Letters of one partition."""
+    """Marks those that are below. All letters are of one partition."""
     partition = letters.column(PARTITION)[0].as_py()
     return pc.less(letters.column(OFFSET), next_offsets.get(partition, 0))
 
@@ -190,7 +190,7 @@ class _Listener(logging.Handler):
 
 @contextmanager
 def _warnings_heard() -> Iterator[list[str]]:
-    """What reading has to say of offsets that are gone, which only this process hears."""
+    """Collects what reading has to say of offsets that are gone, which only this process hears."""
     listener = _Listener()
     logger.addHandler(listener)
     try:

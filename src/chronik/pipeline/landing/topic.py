@@ -51,17 +51,17 @@ disagree between tasks; then what still has no column is rescued."""
 @dataclass(frozen=True, slots=True)
 class RoundDone:
     next_offsets: dict[int, int]
-    """Of all partitions that ever landed."""
+    """Next offsets of all partitions that ever landed."""
     rows: int
     dead_letters: int
     bytes: int
     warnings: tuple[str, ...]
     superseded: bool = False
-    """Another driver has committed some of it: nothing of this round is in the table by us. Plan again."""
+    """Another driver has committed some of it, and this round has added nothing to the table. Plan again."""
 
 
 class TopicLanding:
-    """Not for several threads at once."""
+    """Use it from one thread at a time."""
 
     def __init__(self, topic: str, settings: LandingSettings, cluster: Cluster) -> None:
         self.topic = topic
@@ -75,13 +75,12 @@ class TopicLanding:
         self._opened: Tables | None = None
 
     def latest(self) -> Offsets:
-        """Where the topic ends for a reader of committed records. Raises ClientError or KafkaError."""
+        """Returns where the topic ends for a reader of committed records. Raises ClientError or KafkaError."""
         self.cluster.forget()
         return self._positions.latest(self.cluster.retrying(lambda: self.cluster.partitions(self.topic)))
 
     def plan(self, tasks_max: int, up_to: Offsets | None = None) -> Round:
-        """`up_to`: nothing behind these is read. Raises RecordsGone, TableError, ConfigError, ClientError, KafkaError,
-        OSError."""
+        """Plans up to `up_to`. Raises RecordsGone, TableError, ConfigError, ClientError, KafkaError, OSError."""
         tables = self._tables(look_up(self.cluster, self.topic))
         self.next_offsets = tables.data.next_offsets()
         self.ends = self.latest()
@@ -108,7 +107,7 @@ class Tables:
 
 
 def open_tables(settings: LandingSettings, now: TopicNow) -> Tables:
-    """Those of a topic, created where they are missing. Raises TableDiffers, ConfigError."""
+    """Opens those of a topic, created where they are missing. Raises TableDiffers, ConfigError."""
     uri, options = table_uri(settings.table_root, now.name), settings.storage_options
     asked = settings.wishes.before(wishes_of(now.configs))
     try:
@@ -177,7 +176,7 @@ class Round:
         return [replace(first, spans=bundle) for bundle in bundles(plan.spans, tasks_max)]
 
     def take(self, outcomes: Sequence[Outcome]) -> None:
-        """The answers to `tasks`. Those that need columns are to run again. Raises TaskFailed, CommitFailed."""
+        """Takes the answers to `tasks`. Those that need columns are to run again. Raises TaskFailed, CommitFailed."""
         tasks, self.tasks = self.tasks, []
         self._outcomes += outcomes
         self._warnings += [warning for outcome in outcomes for warning in outcome.warnings]
@@ -206,8 +205,8 @@ class Round:
         return evolved.schema
 
     def commit(self) -> RoundDone:
-        """When `tasks` is empty. Raises CommitFailed, which leaves open whether it happened: the next plan tells.
-        Raises TableDiffers, ClientError or KafkaError when nothing is committed."""
+        """To be called when `tasks` is empty. Raises CommitFailed, which leaves open whether it happened: the next plan
+        tells. Raises TableDiffers, ClientError or KafkaError when nothing is committed."""
         landed = self._empty + [outcome.landed for outcome in self._outcomes if outcome.landed is not None]
         if not landed:
             return RoundDone(self.landing.next_offsets, 0, 0, 0, tuple(self._warnings))
@@ -217,7 +216,7 @@ class Round:
             dead_rows = self._commit_letters()
             committed = self._tables.data.commit(landed)
         except CommitRefused as refused:
-            # Never CommitFailed: only who was refused knows that no version names these files. (Letters it may name.)
+            # Not after CommitFailed: only a refusal says that no version names these files. (Letters it may name.)
             _discard(self._tables.data, (file for each in landed for file in each.files))
             if isinstance(refused, FilesGone):
                 self._warnings.append(f"{refused}: they are written again")
@@ -232,7 +231,7 @@ class Round:
         )
 
     def _commit_letters(self) -> int:
-        """How many are new. Raises CommitRefused, CommitFailed."""
+        """Returns how many are new. Raises CommitRefused, CommitFailed."""
         dead_letters, planned = self._tables.dead_letters, self._letters
         if dead_letters is None or planned is None:
             return 0
@@ -280,7 +279,7 @@ class Round:
             _discard(self._tables.dead_letters, (*late, *(file for each in dead for file in each.files)))
 
     def _tell_group(self) -> None:
-        """So that tools that show lag see it. Nothing is ever read from there: not being able to is no failure."""
+        """Tells tools that show lag. Nothing is ever read from there, so that it is no failure if this fails."""
         topic, group = self.landing.topic, self.landing.settings.group
         offsets = {TopicPartition(topic, number): offset for number, offset in self.landing.next_offsets.items()}
         try:

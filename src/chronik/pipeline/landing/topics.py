@@ -27,7 +27,7 @@ class TopicNow:
 
 
 def enabled_topics(cluster: Cluster) -> list[str]:
-    """Those with `columnar.enabled`. Raises ClientError or KafkaError."""
+    """Returns those with `columnar.enabled`. Raises ClientError or KafkaError."""
     response = cluster.retrying(lambda: cluster.metadata(None))
     names = sorted(topic.name for topic in response.topics if topic.name and not topic.is_internal)
     configs = cluster.retrying(lambda: _configs_of(cluster, names))
@@ -35,7 +35,7 @@ def enabled_topics(cluster: Cluster) -> list[str]:
 
 
 def look_up(cluster: Cluster, name: str) -> TopicNow:
-    """As it is now: it may have been deleted and created again. Raises ClientError or KafkaError."""
+    """Looks at it as it is now: it may have been deleted and created again. Raises ClientError or KafkaError."""
     cluster.forget()
     topic = cluster.retrying(lambda: cluster.topic(name))
     configs = cluster.retrying(lambda: _configs_of(cluster, [name]))
@@ -43,7 +43,7 @@ def look_up(cluster: Cluster, name: str) -> TopicNow:
 
 
 def topic_id_now(cluster: Cluster, name: str) -> str | None:
-    """None when there is no such topic any more. Raises ClientError or KafkaError."""
+    """Returns None when there is no such topic any more. Raises ClientError or KafkaError."""
     cluster.forget()
     try:
         return format_id(cluster.retrying(lambda: cluster.topic(name)).topic_id)
@@ -54,7 +54,7 @@ def topic_id_now(cluster: Cluster, name: str) -> str | None:
 
 
 def _configs_of(cluster: Cluster, names: Sequence[str]) -> dict[str, Configs]:
-    """Of ours among their configs; other brokers have none of them."""
+    """Returns those of their configs that are ours; other brokers have none of them."""
     if not names:
         return {}
     request = DescribeConfigsRequest(resources=[_resource(name) for name in names])

@@ -17,7 +17,7 @@ STATE: Final = re.compile(r"\s*SQLSTATE: \w+")
 ADVICE: Final = re.compile(
     r" (?:Verify the spelling|Search path:|If you did not|To tolerate|If necessary).*?(?=; line \d|$)"
 )
-"""Of catalogs, schemas and settings, which views of topics have none of."""
+"""Advice about catalogs, schemas and settings, which views of topics have none of."""
 
 CHARACTERS_MAX: Final = 600
 """Spark lists every column that a name may have meant."""
@@ -28,7 +28,7 @@ class SqlFailed(ChronikError):
 
 
 def told(message: str) -> str:
-    """What to tell of what Spark said."""
+    """Returns what to tell of what Spark said."""
     if found := OURS.findall(message):
         return _short(found[-1][1])
     first = _first_paragraph(message)
@@ -38,7 +38,7 @@ def told(message: str) -> str:
 
 
 def _first_paragraph(message: str) -> str:
-    """Up to the plan or the quoted statement that Spark appends."""
+    """Returns what comes before the plan or the quoted statement that Spark appends."""
     lines = []
     for line in message.strip().splitlines():
         if not line.strip() or line.startswith(("== ", "'", "JVM stacktrace")):

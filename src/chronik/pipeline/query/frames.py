@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PATHS_AS_THEY_ARE: Final = {"__globPaths__": "false"}
-"""Spark's own word to its file reader. Otherwise a `[` or a `{` in the name of a folder is a pattern."""
+"""Spark's own option for its file reader. Otherwise a `[` or a `{` in the name of a folder is a pattern."""
 
 LISTING_THRESHOLD: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 FILES_LISTED_BY_DRIVER: Final = 32
@@ -34,7 +34,7 @@ def frame(
     settings: ReadSettings,
     columns: Sequence[str] | None = None,
 ) -> DataFrame:
-    """Rows of a half, or of both: all columns of the table, or these. Raises Unreadable."""
+    """Makes rows of a half, or of both: all columns of the table, or these. Raises Unreadable."""
     unreadable = snapshot.table_unreadable if half is Half.COLD else snapshot.tail_unreadable
     if unreadable is not None:
         raise Unreadable(unreadable)
@@ -51,7 +51,7 @@ def frame(
 
 
 def _cold(spark: SparkSession, snapshot: TopicSnapshot, names: Sequence[str]) -> DataFrame:
-    """The files of the snapshot by name, read by Spark's own Parquet reader, which skips columns, days and row groups
+    """Reads the files of the snapshot by name, by Spark's own Parquet reader, which skips columns, days and row groups
     that a query does not need."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -65,7 +65,7 @@ def _cold(spark: SparkSession, snapshot: TopicSnapshot, names: Sequence[str]) ->
 
 
 def _paths(landed: Snapshot) -> list[str]:
-    """As Spark takes them, who decodes nothing. Delta-rs writes some characters of a folder's name as in a URL."""
+    """Returns them as Spark takes them, which decodes nothing; delta-rs writes some characters of names as in a URL."""
     folder = local_folder(landed.uri)
     if folder is None:
         return list(landed.file_uris)
@@ -75,8 +75,8 @@ def _paths(landed: Snapshot) -> list[str]:
 
 @contextlib.contextmanager
 def files_listed_by_the_driver(spark: SparkSession, snapshot: TopicSnapshot) -> Iterator[None]:
-    """While a view is made. From 33 files on Spark looks at each in a task of its own, which takes longer than a local
-    disk by far (59 files: 0.9 s instead of 0.1 s). An object store is better asked by many at once."""
+    """Lasts while a view is made. From 33 files on Spark looks at each in a task of its own, which takes far longer
+    than a local disk (59 files: 0.9 s instead of 0.1 s). An object store is better asked by many at once."""
     landed = snapshot.landed
     if landed is None or len(landed.file_uris) <= FILES_LISTED_BY_DRIVER or local_folder(landed.uri) is None:
         yield

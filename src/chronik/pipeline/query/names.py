@@ -35,7 +35,7 @@ class View(NamedTuple):
 
 class _Meaning(NamedTuple):
     rank: int
-    """What a topic is called goes before what halves are called, and that before names without backticks."""
+    """Names of topics go before names of halves, and those before names without backticks."""
     topic: str
     half: Half
 
@@ -77,8 +77,8 @@ class Names:
         return View(name, meant[0].topic, meant[0].half) if meant else None
 
     def named_in(self, statement: str, also: Iterable[str] = ()) -> Named:
-        """And `also` these names. A column that is called as a topic counts too: that costs a look at the topic, and
-        leaves the answer as it is. Raises AmbiguousName."""
+        """Finds topics by the names in a statement, and `also` these. A column with a topic's name counts, too: that
+        costs a look at the topic, and leaves the answer as it is. Raises AmbiguousName."""
         views: dict[str, View] = {}
         ambiguous: dict[str, AmbiguousName] = {}
         words = (each.text for each in lexemes(statement) if each.token in (Token.WORD, Token.QUOTED))
@@ -97,7 +97,7 @@ class Names:
 
 
 def plain(topic: str) -> str:
-    """A name that needs no backticks."""
+    """Makes a name that needs no backticks."""
     return re.sub(r"\W", "_", topic)
 
 
@@ -113,7 +113,7 @@ SET_OPERATORS = ("UNION", "EXCEPT", "MINUS", "INTERSECT")
 
 
 def columns_named(statement: str, columns: Sequence[str]) -> list[str]:
-    """Those that a statement may need: all of them, unless it is plain that it names what it uses."""
+    """Returns those that a statement may need: all of them, unless it is plain that it names what it uses."""
     found = list(lexemes(statement))
     if _may_mean_all(found):
         return list(columns)
@@ -146,7 +146,7 @@ def _is_count(found: Sequence[Lexeme], star: int) -> bool:
 
 
 def _is_product(found: Sequence[Lexeme], star: int) -> bool:
-    """A value stands before it."""
+    """Says whether a value stands before it."""
     before = found[star - 1] if star > 0 else None
     if before is None or before.token is Token.SYMBOL:
         return before is not None and before.is_symbol(")")

@@ -37,14 +37,14 @@ A gap that a fresh look at both shows again is one."""
 GAP_PAUSE_SECONDS: Final = 0.2
 
 LEADERLESS_SECONDS_MAX: Final = 5.0
-"""A node that was restarted leads again by then. Longer, and a column that is called as a topic of a dead node holds up
-every statement about others."""
+"""A node that was restarted leads again by then. If it were longer, a column with the name of a topic of a dead
+node would hold up every statement about others."""
 
 DESCRIBED_PAUSE_SECONDS: Final = 0.05
 
 
 class Unreadable(ChronikError):
-    """A half of a topic cannot be told: what landed and what the topic holds do not meet, or the table is another's."""
+    """A half of a topic is not known: what landed and what the topic holds do not meet, or the table is another's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class TopicSnapshot:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the rows of both halves. A topic that has no table yet looks as a raw one will."""
+        """The columns of both halves. A topic that has no table yet looks as a raw one will."""
         return schema_of(Kind.RAW) if self.landed is None else self.landed.schema
 
 
@@ -112,12 +112,12 @@ class Snapshots:
         self._positions = Positions(cluster, IsolationLevel.READ_COMMITTED)
 
     def topics(self) -> list[str]:
-        """Topics and tables, whichever of the two there is."""
+        """Returns the names of all topics and tables."""
         response = self._cluster.retrying(lambda: self._cluster.metadata(None))
         return sorted({topic.name for topic in response.topics if topic.name} | _tables_in(self._table_root))
 
     def take(self, topics: Iterable[str]) -> dict[str, TopicSnapshot]:
-        """Of all of them at once. What is wrong with one of them is told in its snapshot. Raises ClientError."""
+        """Takes snapshots of all at once. What is wrong with one is told in its snapshot. Raises ClientError."""
         wanted = list(topics)
         found, has_gap = self._take(wanted)
         for _ in range(GAP_ATTEMPTS - 1):
@@ -128,7 +128,7 @@ class Snapshots:
         return found
 
     def _take(self, topics: list[str]) -> tuple[dict[str, TopicSnapshot], bool]:
-        """And whether a fresh look at table and topic may find them to meet."""
+        """Also returns whether a fresh look at table and topic may find that they meet."""
         tables = {topic: self._landed(topic) for topic in topics}
         here = self._described(topics)
         taken, has_gap = {}, False
@@ -159,7 +159,7 @@ class Snapshots:
             return TableError(f"{uri}: {str(error).splitlines()[0]}")
 
     def _described(self, topics: list[str]) -> dict[str, MetadataResponseTopic]:
-        """As brokers know them, after the time in which they may still learn of them."""
+        """Returns them as brokers know them, after the time in which they may still learn of them."""
         self._cluster.forget()
         began = time.monotonic()
         while True:
@@ -189,7 +189,7 @@ class Snapshots:
 
 
 def _patience_s(topic: MetadataResponseTopic) -> float:
-    """How long a topic may be as it is said to be although it is fine."""
+    """Returns how long what is wrong with a topic, as brokers describe it, may still pass by itself."""
     if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return UNKNOWN_TOPIC_SECONDS_MAX
     passes = topic.error_code and ErrorCode(topic.error_code).retriable
@@ -197,7 +197,7 @@ def _patience_s(topic: MetadataResponseTopic) -> float:
 
 
 def _tables_in(root: str) -> set[str]:
-    """Names of tables in a folder; in an object store only those are known that have a topic."""
+    """Returns the names of tables in a folder; in an object store only those are known that have a topic."""
     folder = local_folder(root)
     if folder is None or not folder.is_dir():
         return set()

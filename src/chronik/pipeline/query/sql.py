@@ -24,9 +24,9 @@ NO_SUCH_VIEW = "TABLE_OR_VIEW_NOT_FOUND"
 
 
 def query(spark: SparkSession, statement: str, bootstrap: str, table_root: str, *, prune: bool = False) -> DataFrame:
-    """What a statement gives, every topic that it names as it is now, and also those that views in it name. Only these
-    are looked at. `prune` leaves columns out of them that the statement does not name: for a session that runs nothing
-    else.
+    """Returns what a statement gives, with every topic that it names as it is now, and those that views in it name.
+    Only these are looked at. `prune` leaves out columns that the statement does not name: for a session that runs
+    nothing else.
 
     Through Spark Connect the answer is computed when it is asked for, from the views as they are then: ask before the
     next query, which takes others. Raises AmbiguousName, Unreadable, ClientError, KafkaError, and Spark's own
@@ -38,7 +38,7 @@ def query(spark: SparkSession, statement: str, bootstrap: str, table_root: str, 
         views_to_list(spark, bootstrap, table_root)
         return spark.sql(statement)
     if prune and not _is_script(statement):
-        # A statement that is wrong is told so with all columns in view.
+        # What is wrong with a statement is said with all columns in view.
         with contextlib.suppress(AnalysisException):
             prepared = views_for(spark, statement, bootstrap, table_root, prune=True)
             return _analysed(spark, statement, prepared)
@@ -83,7 +83,7 @@ def _analysed(spark: SparkSession, statement: str, prepared: Prepared) -> DataFr
 
 
 def _missing(error: AnalysisException) -> str | None:
-    """The name of the view that there is not."""
+    """Returns the name of the view that does not exist."""
     if error.getCondition() != NO_SUCH_VIEW:
         return None
     parts = [each.text for each in lexemes((error.getMessageParameters() or {}).get("relationName", ""))]

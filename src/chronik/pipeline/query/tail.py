@@ -47,14 +47,14 @@ class Tail:
     settings: ReadSettings
     kind: Kind
     schema: pa.Schema
-    """Of the table."""
+    """The table's schema."""
     names: tuple[str, ...]
     """The columns that are wanted, in this order."""
     tasks: RangesByTask
 
 
 def tasks_of(ranges: Iterable[OffsetRange], records_max: int = RECORDS_PER_TASK) -> RangesByTask:
-    """Long ranges cut, short ones put together."""
+    """Cuts long ranges, and puts short ones together."""
     tasks: list[list[OffsetRange]] = []
     size = records_max
     for piece in split(ranges, records_max=records_max):
@@ -104,7 +104,7 @@ def _rows(kind: Kind, own: dict[str, pa.Array], schema: pa.Schema) -> Iterator[p
 
 
 def _made_schema(tail: Tail) -> pa.Schema:
-    """What is rescued is what has no column in the table: that takes all of them, wanted or not."""
+    """What is rescued is what has no column in the table: to know that takes all of them, wanted or not."""
     return tail.schema if RESCUED in tail.names else _wanted_schema(tail)
 
 

@@ -49,7 +49,7 @@ _COMMENT_EDGE = re.compile(r"/\*|\*/")
 
 
 def lexemes(statement: str) -> Iterator[Lexeme]:
-    """In order, without spaces and comments. A quote that nobody closes is a symbol: Spark will complain of it."""
+    """Yields them in order, without spaces and comments. A quote that is not closed is a symbol: Spark refuses it."""
     position = 0
     while position < len(statement):
         match = _LEXEME.match(statement, position)
@@ -68,7 +68,7 @@ def lexemes(statement: str) -> Iterator[Lexeme]:
 
 
 def _end_of_comment(statement: str, position: int) -> int:
-    """After the comment that was opened just before; they nest."""
+    """Returns the position after the comment that was opened just before; comments nest."""
     depth = 1
     for edge in _COMMENT_EDGE.finditer(statement, position):
         depth += 1 if edge[0] == "/*" else -1
@@ -78,7 +78,7 @@ def _end_of_comment(statement: str, position: int) -> int:
 
 
 def statements(text: str) -> list[str]:
-    """The statements of a file, which semicolons part. A script (`BEGIN … END`) is one, as it is for Spark."""
+    """Splits a file into statements at semicolons. A script (`BEGIN … END`) is one, as it is for Spark."""
     parts: list[str] = []
     start = end = 0
     is_script = False

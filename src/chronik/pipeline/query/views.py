@@ -47,14 +47,14 @@ class NoSuchTopic(ChronikError):
 @dataclass(frozen=True, slots=True)
 class Views:
     names: tuple[str, ...]
-    """Of the views that were made."""
+    """Names of the views that were made."""
     refused: dict[str, str]
     """Views that could not be made, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A session, for a statement."""
+    """A session that is prepared for a statement."""
 
     names: Names
     refused: dict[str, ChronikError]
@@ -70,7 +70,7 @@ def views(spark: SparkSession, bootstrap: str, table_root: str, topics: Iterable
 
 
 def views_to_list(spark: SparkSession, bootstrap: str, table_root: str) -> None:
-    """All that there are, for a statement that lists them. Raises ClientError, KafkaError."""
+    """Makes all views that there can be, for a statement that lists them. Raises ClientError, KafkaError."""
     _views(spark, bootstrap, table_root, None, passing=True)
 
 
@@ -147,12 +147,12 @@ def _forget_earlier(spark: SparkSession, named: set[str]) -> None:
 
 
 def _forget(spark: SparkSession, name: str) -> None:
-    """An older snapshot under this name would be taken for this one."""
+    """Drops an older snapshot, which would be taken for the new one."""
     spark.catalog.dropTempView(name)
 
 
 def _all_views(topics: Iterable[str], names: Names) -> list[View]:
-    """Under every name that means just that topic."""
+    """Returns views under every name that means just that topic."""
     found: dict[str, View] = {}
     for topic in topics:
         for half in Half:

@@ -35,7 +35,7 @@ PORTION_BYTES_MAX: Final = 128 * MIB
 
 
 def fetched_portions(cluster: Cluster, target: OffsetRange, settings: ReadSettings) -> Generator[Portion]:
-    """The batches that hold the range, in order; aborted transactions and control batches are in them.
+    """Yields the batches that hold the range, in order; aborted transactions and control batches are in them.
 
     Raises DataLoss when records are gone (or reads on without them, as `settings` says), ClientError or KafkaError when
     the brokers do not answer for longer than the poll timeout.
@@ -56,7 +56,7 @@ class _RangeReader:
         self._portion_bytes = PORTION_BYTES
 
     def next_portion(self, position: int) -> Portion | None:
-        """The first batches at or after `position`; None when there is nothing more of the range."""
+        """Returns the first batches at or after `position`; None when there is nothing more of the range."""
         deadline = time.monotonic() + self._settings.poll_timeout_s
         empty_answers = 0
         while position < self._target.end and empty_answers < EMPTY_ANSWERS_MAX:
@@ -112,13 +112,13 @@ class _RangeReader:
         return data.high_watermark
 
     def _overdue(self, position: int) -> KafkaError:
-        """Whatever `settings` say of data that is lost: this may yet come, as with Spark's own source."""
+        """An error whatever `settings` say of lost data: this may yet come, as with Spark's own source."""
         target, waited = self._target, f"{self._settings.poll_timeout_s:g} s"
         told = f"{target.source}: nothing of offsets {position} to {target.end - 1} came in {waited}"
         return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{told}: the partition's leader does not have them yet")
 
     def _after_loss(self, position: int, error: KafkaError) -> int:
-        """Where to read on. Raises the error if it is about something else than records that are gone."""
+        """Returns where to read on. Raises the error if it is about something else than records that are gone."""
         target = self._target
         if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             self._lose(position, target.end, "the partition no longer exists")

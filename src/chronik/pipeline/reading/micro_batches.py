@@ -42,7 +42,7 @@ class MicroBatches:
         self._latest: Offsets = {}
 
     def initial(self) -> OffsetsJson:
-        """Where a stream without a checkpoint begins. Raises OptionError, ClientError or KafkaError."""
+        """Returns where a stream without a checkpoint begins. Raises OptionError, ClientError or KafkaError."""
         partitions = self._positions.partitions(self._options.subscription)
         return offsets_to_json(
             self._positions.resolve(
@@ -54,11 +54,11 @@ class MicroBatches:
         )
 
     def stop_at_latest(self) -> None:
-        """From now on nothing that comes later is read."""
+        """Has nothing read that comes after this moment."""
         self._target = self._ask_latest()
 
     def advance(self, start: OffsetsJson, records_max: int | None, records_min: int | None = None) -> OffsetsJson:
-        """Where a micro-batch from `start` on ends: `start` itself when there is nothing to read, or too little yet.
+        """Returns where a micro-batch from `start` on ends: `start` itself if there is nothing to read, or too little.
 
         Raises DataLoss when a partition is gone or has become shorter, if that is to fail.
         """
@@ -77,7 +77,7 @@ class MicroBatches:
         return offsets_to_json(ends) | {FROM: offsets_to_json(begins)}
 
     def latest(self) -> OffsetsJson | None:
-        """The ends of the partitions as last seen; None before that."""
+        """Returns the ends of the partitions as last seen; None before that."""
         return offsets_to_json(self._latest) if self._latest else None
 
     def _ask_latest(self) -> Offsets:
@@ -87,7 +87,7 @@ class MicroBatches:
         return self._monotonic() - self._advanced_at >= self._options.trigger_delay_s_max
 
     def _begins(self, starts: Offsets, ends: Offsets) -> Offsets:
-        """For every partition that there is now where the next micro-batch begins; those that are new begin at their
+        """Returns where the next micro-batch begins, for every partition that there is now; new ones begin at their
         first record."""
         for partition in starts.keys() - ends.keys():
             self._lose(partition, starts[partition], starts[partition] + 1, "the partition no longer exists")
@@ -107,12 +107,12 @@ class MicroBatches:
 
 
 def reached(offset: OffsetsJson) -> Offsets:
-    """How far a stream is at this offset."""
+    """Returns how far a stream is at this offset."""
     return offsets_from_json({topic: partitions for topic, partitions in offset.items() if topic != FROM})
 
 
 def ranges_of(start: OffsetsJson, end: OffsetsJson) -> list[OffsetRange]:
-    """What the micro-batch that ends at `end` reads: what is recorded there, whatever `start` is by now."""
+    """Returns what the micro-batch that ends at `end` reads: what is recorded there, whatever `start` is by now."""
     recorded: Any = end.get(FROM)
     ends = reached(end)
     begins = reached(start) if recorded is None else offsets_from_json(recorded)

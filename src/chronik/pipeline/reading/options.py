@@ -113,7 +113,7 @@ class _Given:
         self._options = {name.lower(): value for name, value in options.items()}
 
     def text(self, *names: str) -> str | None:
-        """The value of the first of these names that is given."""
+        """Returns the value of the first of these names that is given."""
         return next((self._options[name.lower()] for name in names if name.lower() in self._options), None)
 
     def flag(self, name: str, default: bool) -> bool:
@@ -133,7 +133,7 @@ class _Given:
         except ValueError:
             number = minimum - 1
         if number < minimum:
-            raise OptionError(f"{name} = {value!r}: expected a whole number from {minimum} on")
+            raise OptionError(f"{name} = {value!r}: expected a whole number, {minimum} or more")
         return number
 
     def json(self, name: str, shape: str) -> Any:
@@ -154,7 +154,7 @@ class _Given:
 
 
 def source_columns(options: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns that a query of these options has. Raises OptionError."""
+    """Returns the columns that a query of these options has. Raises OptionError."""
     given = _Given(options)
     named = given.text("columns")
     if named is None:

@@ -14,8 +14,8 @@ from chronik.protocol.batch import Bytes
 logger = logging.getLogger("chronik.pipeline")
 
 PORTION_BYTES: Final = 8 * MIB
-"""Read at a time: two of them, one being decoded and one on its way, are a small share of a task's memory, and each is
-long enough that asking for it costs nothing."""
+"""How much is read at a time: two of them, one being decoded and one on its way, are a small share of a task's memory,
+and each is long enough that asking for it costs nothing."""
 
 
 class Portion(NamedTuple):

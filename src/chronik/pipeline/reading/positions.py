@@ -47,13 +47,13 @@ class Positions:
         return self.list(dict.fromkeys(partitions, EARLIEST))
 
     def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """The high watermarks; for readers of committed records the last stable offsets."""
+        """Returns the high watermarks; for readers of committed records the last stable offsets."""
         return self.list(dict.fromkeys(partitions, LATEST))
 
     def resolve(
         self, bound: Bound, partitions: list[TopicPartition], *, name: str, latest_if_no_timestamp: bool
     ) -> Offsets:
-        """The offsets that a bound stands for. Raises OptionError, which calls the option `name`."""
+        """Returns the offsets that a bound stands for. Raises OptionError, which calls the option `name`."""
         if bound.special is not None:
             return self.list(dict.fromkeys(partitions, bound.special))
         if bound.offsets is not None:
@@ -77,7 +77,7 @@ class Positions:
         return found | self.latest(none)
 
     def list(self, timestamps: Mapping[TopicPartition, int]) -> Offsets:
-        """For each partition the first offset at or after its timestamp. Raises ClientError or KafkaError."""
+        """Returns for each partition the first offset at or after its timestamp. Raises ClientError or KafkaError."""
         return list_offsets(self._cluster, timestamps, self._isolation)
 
 

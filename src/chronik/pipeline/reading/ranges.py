@@ -35,7 +35,7 @@ class OffsetRange(NamedTuple):
 
 
 def ranges_between(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
-    """Those that hold something, in the order of their partitions. `starts` has every partition of `ends`."""
+    """Returns those that hold something, in the order of their partitions. `starts` has every partition of `ends`."""
     return [
         OffsetRange(*partition, starts[partition], ends[partition])
         for partition in sorted(ends)
@@ -46,7 +46,7 @@ def ranges_between(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPart
 def split(
     ranges: Iterable[OffsetRange], *, partitions_min: int | None = None, records_max: int | None = None
 ) -> list[OffsetRange]:
-    """Cut so that there are about `partitions_min`, and none is longer than `records_max`.
+    """Cuts them so that there are about `partitions_min`, and none is longer than `records_max`.
 
     Large ranges are cut first: each gets its share of the parts, but at least one.
     """
@@ -69,7 +69,7 @@ def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
 
 
 def limited(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], records_max: int) -> Offsets:
-    """Ends that bring about `records_max` records, shared out by how much each partition has.
+    """Returns ends that bring about `records_max` records, shared out by how much each partition has.
 
     Every partition that has something gets at least one record, as in Spark's own source: a limit below the number of
     partitions is exceeded rather than letting one of them starve.

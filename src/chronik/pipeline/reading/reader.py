@@ -1,4 +1,4 @@
-"""One range as Arrow record batches, whatever way its bytes come: what every task of a source or a job does."""
+"""Reads one range as Arrow record batches, whatever way its bytes come: what every task of a source or job does."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = logging.getLogger("chronik.pipeline")
 
 
 def read_columns(target: OffsetRange, settings: ReadSettings, wanted: Wanted) -> Iterator[Columns]:
-    """Its records in order, each portion as columns; aborted ones are left out if committed are read.
+    """Yields its records in order, each portion as columns, without aborted ones if only committed ones are read.
 
     Raises DataLoss, OptionError, CorruptRecords, ClientError or KafkaError.
     """
@@ -40,8 +40,8 @@ def read_columns(target: OffsetRange, settings: ReadSettings, wanted: Wanted) ->
 
 
 def read_past_gaps(target: OffsetRange, settings: ReadSettings, wanted: Wanted) -> Iterator[Columns]:
-    """As `read_columns` with settings that fail on data loss, but without what is before the partition's start by now:
-    retention was quicker.
+    """Does as `read_columns` with settings that fail on data loss, but leaves out what retention has deleted since:
+    what is before the partition's start by now.
 
     Raises DataLoss for whatever else cannot be read, since it may still come. (Spark's `failOnDataLoss = false` passes
     over that too. A table that did so would never take it in later: its next offset is past it.)
@@ -70,6 +70,6 @@ def _log_start(target: OffsetRange, settings: ReadSettings) -> int:
 
 
 def read_range(target: OffsetRange, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
-    """As `read_columns`, as record batches of the columns that `settings` names."""
+    """Does as `read_columns`, with record batches of the columns that `settings` names."""
     for columns in read_columns(target, settings, wanted_of(settings.columns)):
         yield record_batch(target.source, columns, settings.columns)

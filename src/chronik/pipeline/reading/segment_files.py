@@ -9,7 +9,7 @@ from typing import Final
 from chronik.log.files import names
 
 LISTINGS_MAX: Final = 20
-"""Until two in a row agree. A file gets another name every few seconds at most, and a listing takes microseconds."""
+"""Listings until two in a row agree. Files are renamed every few seconds at most, and listing takes microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class SegmentFile:
 
 
 def segments_of(folder: str) -> list[SegmentFile]:
-    """In order. A compacted segment that is about to take the place of others counts as if it had done so."""
+    """Returns them in order. A compacted segment that is about to take the place of others counts as if it had."""
     present = _listed(folder)
     files = {base: names.offset_name(base, names.LOG) for base in names.offsets_of(present, names.LOG)}
     for name in present:
@@ -31,8 +31,8 @@ def segments_of(folder: str) -> list[SegmentFile]:
 
 
 def _listed(folder: str) -> set[str]:
-    """A file that is renamed while its folder is listed may come under neither name, and its records would be passed
-    over. A listing that begins after that has the new one: so two that agree have missed nothing. Raises OSError."""
+    """Lists until two in a row agree. A file that is renamed meanwhile may come under neither name; a listing that
+    begins after that has the new one: so two that agree have missed nothing. Raises OSError."""
     before: set[str] | None = None
     for _ in range(LISTINGS_MAX):
         try:

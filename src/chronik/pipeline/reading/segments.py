@@ -2,7 +2,7 @@
 
 Files know nothing of the broker's rules. So ranges are planned with the broker (up to the high watermark, or the last
 stable offset), records before the log's start are not read although they may still be there, and which transactions
-were aborted is learnt from the markers behind them.
+were aborted is learnt from the markers after them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ IDENTITY_FILE: Final = "node.json"
 NO_END: Final = 2**63 - 1
 
 LISTINGS_MAX: Final = 20
-"""A file may go away between listing and opening it, when retention or compaction takes it. Not so often in a row."""
+"""A file may go away between listing and opening it, when retention or compaction takes it; not so often in a row."""
 
 
 class SegmentsDeleted(ChronikError):
@@ -46,7 +46,7 @@ class SegmentsDeleted(ChronikError):
 
 
 def segment_portions(cluster: Cluster, target: OffsetRange, settings: ReadSettings) -> Generator[Portion]:
-    """As `fetched_portions`, from the folders that `settings` names. Raises OptionError if none has the partition."""
+    """Does as `fetched_portions`, from folders that `settings` names. Raises OptionError if none has the partition."""
     topic = cluster.retrying(lambda: cluster.topic(target.topic))
     folder = partition_folder(settings.segment_dirs, target.source, topic)
     positions = Positions(cluster, settings.isolation)
@@ -83,16 +83,16 @@ def _visible(folder: Path, start: int, end: int, isolation: IsolationLevel) -> I
 
 
 def reaches(folder: Path, offset: int) -> bool:
-    """Whether the files have anything at or behind an offset, or begin a segment there. Raises SegmentsDeleted."""
+    """Says whether the files have anything at or after an offset, or begin a segment there. Raises SegmentsDeleted."""
     if any(segment.base_offset >= offset for segment in segments_of(str(folder))):
         return True
     return next(read_segments(folder, offset, NO_END), None) is not None
 
 
 def partition_folder(data_dirs: Sequence[str], partition: TopicPartition, topic: MetadataResponseTopic) -> Path:
-    """Where one of the data folders has the partition: by topic id as Chronik does, or by name as Kafka does.
+    """Finds the partition in one of the data folders: by topic id as Chronik does, or by name as Kafka does.
 
-    The leader's, or that of a node in sync: others may have less, or records that were never committed. Folders that do
+    It is the leader's, or that of a node in sync: others may have less, or records never committed. Folders that do
     not say whose they are come last, in the order in which they were given. Raises OptionError.
     """
     found = {data_dir: folder for data_dir in data_dirs if (folder := _folder_in(data_dir, partition, topic.topic_id))}
@@ -122,7 +122,7 @@ def _by_trust(data_dirs: list[str], partition: TopicPartition, topic: MetadataRe
 
 
 def _owner(data_dir: str) -> int | None:
-    """The node whose data folder it is, if it says so."""
+    """Returns the node whose data folder it is, if it says so."""
     try:
         return int(json.loads((Path(data_dir) / IDENTITY_FILE).read_bytes())["node_id"])
     except (OSError, ValueError, TypeError, KeyError):
@@ -130,7 +130,7 @@ def _owner(data_dir: str) -> int | None:
 
 
 def read_segments(folder: Path, start: int, end: int) -> Iterator[Portion]:
-    """The batches from the one that holds `start` to the last that begins before `end`, as far as there are any.
+    """Yields the batches from the one that holds `start` to the last that begins before `end`, as far as there are any.
 
     Raises SegmentsDeleted when the first files go away sooner than they are read.
     """
@@ -157,13 +157,13 @@ def _from_files(folder: Path, start: int, end: int) -> Iterator[Portion]:
             return
         with open(segment.path, "rb", buffering=0) as file:
             left_over = yield from _from_file(file.fileno(), start, end)
-        # Only of the last file a batch may be there in part: it is being written, and no range reaches it yet.
+        # Only the last file may hold a part of a batch: it is being written, and no range reaches it yet.
         if left_over and segment is not segments[-1]:
             raise CorruptRecords(f"{segment.path}: what follows the batches is none")
 
 
 def _from_file(descriptor: int, start: int, end: int) -> Generator[Portion, None, bool]:
-    """Whether anything is left over behind the last whole batch. As far as `end` needs it, the file is read."""
+    """Reads the file as far as `end` needs it. Returns whether anything is left over after the last whole batch."""
     at, size = 0, PORTION_BYTES
     while True:
         buffer = os.pread(descriptor, size, at)
@@ -184,7 +184,7 @@ def _from_file(descriptor: int, start: int, end: int) -> Generator[Portion, None
 
 
 def _whole_batches(buffer: bytes) -> list[StoredBatch]:
-    """Behind the last batch of a segment that is written to there may be room, which is zeros."""
+    """After the last batch of a segment that is written to there may be room, which is zeros."""
     batches: list[StoredBatch] = []
     try:
         for batch in stored_batches(buffer):
@@ -207,12 +207,12 @@ def _first_offset(batch: StoredBatch) -> int:
 class AbortedSpan(NamedTuple):
     producer_id: int
     first_offset: int
-    """Of the first batch in the range."""
+    """The offset of the first batch in the range."""
     marker_offset: int
 
 
 def aborted_transactions(folder: Path, start: int, end: int) -> tuple[AbortedSpan, ...]:
-    """Those that have records in the range, found by reading on until all of them have ended.
+    """Returns those that have records in the range, found by reading on until all of them have ended.
 
     A transaction that is still open when the log ends counts as neither: a range that was planned up to the last stable
     offset has none of it. Of records that are gone nobody asks, so it begins where the files do.

@@ -36,7 +36,7 @@ class ChronikReader(DataSourceReader):  # type: ignore[misc]
 
 
 def plan_batch(cluster: Cluster, options: SourceOptions) -> list[OffsetRange]:
-    """The ranges of a batch query. Raises OptionError, ClientError or KafkaError."""
+    """Returns the ranges of a batch query. Raises OptionError, ClientError or KafkaError."""
     assert options.ending is not None, "a batch query has an end"
     positions = Positions(cluster, options.read.isolation)
     partitions = positions.partitions(options.subscription)
@@ -48,7 +48,7 @@ def plan_batch(cluster: Cluster, options: SourceOptions) -> list[OffsetRange]:
 
 
 def input_partitions(ranges: Iterable[OffsetRange], options: SourceOptions) -> list[InputPartition]:
-    """Cut as the options say, one for each task."""
+    """Cuts them as the options say, one for each task."""
     pieces = split(ranges, partitions_min=options.partitions_min, records_max=options.records_per_partition_max)
     # Without any, Spark would make up a partition of its own, and hand None to the task that reads it.
     return [RangePartition(target) for target in pieces] or [InputPartition(None)]

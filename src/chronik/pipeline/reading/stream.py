@@ -55,7 +55,7 @@ class ChronikStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         # Spark asks when the micro-batch before is done. It confirms that with `commit` only when another one follows:
-        # of a query that ends by itself the last one would never be told.
+        # the last one of a query that ends by itself would never be told.
         self._tell_group(start)
         # Spark hands one limit over, so the minimum beside a maximum is our own affair.
         records_min = None if isinstance(limit, ReadAllAvailable) else self._options.records_per_trigger_min

@@ -35,7 +35,7 @@ class Aborted(NamedTuple):
 
 
 def stored_batches(buffer: Bytes) -> Iterator[StoredBatch]:
-    """All whole batches, by structure alone. Raises CorruptRecords when there is something else."""
+    """Yields all whole batches, by structure alone. Raises CorruptRecords when there is something else."""
     position, end = 0, len(buffer)
     while end - position >= _PREFIX_BYTES:
         offset, length = _OFFSET_AND_LENGTH.unpack_from(buffer, position)
@@ -55,9 +55,9 @@ def stored_batches(buffer: Bytes) -> Iterator[StoredBatch]:
 def visible_batches(
     buffer: Bytes, batches: Iterable[StoredBatch], aborted: Iterable[Aborted] = ()
 ) -> Iterator[StoredBatch]:
-    """Without control batches, and without what the aborted transactions wrote.
+    """Yields them without control batches, and without what the aborted transactions wrote.
 
-    `aborted` are all that begin before the last of the batches and end behind the first, as a broker lists them.
+    `aborted` are all that begin before the last of the batches and end after the first, as a broker lists them.
     Raises CorruptRecords for a control batch that cannot be read.
     """
     waiting = [*aborted]
@@ -78,7 +78,7 @@ def visible_batches(
 
 
 def is_abort(buffer: Bytes, batch: StoredBatch) -> bool:
-    """Whether a control batch says that a transaction was aborted. Compaction may have left no record in it."""
+    """Says whether a control batch ends an aborted transaction. Compaction may have left no record in it."""
     for record in decode_batch(buffer, batch.position):
         marker = parse_marker(record)
         if marker is not None:

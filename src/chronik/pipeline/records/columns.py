@@ -16,7 +16,7 @@ HEADER_TYPE: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", 
 HEADERS_TYPE: Final = pa.list_(pa.field("element", HEADER_TYPE))  # Spark's own name of the field
 
 NO_TIMESTAMP_TYPE: Final = -1
-"""Of messages of magic 0, which have no time. Kafka's Java client gives it the same number."""
+"""The type for messages of magic 0, which have no time. Kafka's Java client gives it the same number."""
 
 _APPEND_TIME_BIT: Final = 0x08
 _ATTRIBUTES_POSITION: Final = MAGIC_POSITION + 1
@@ -63,14 +63,14 @@ def columns_of(typed: Iterable[TypedRecord], wanted: Wanted) -> Columns:
 
 
 def records_of(opened: Sequence[tuple[BatchHeader, Any]]) -> Iterator[TypedRecord]:
-    """Of batches that are decompressed already. Raises CorruptRecords."""
+    """Yields those of batches that are decompressed already. Raises CorruptRecords."""
     for header, body in opened:
         for record, _ in walk(header, bytes(body)):
             yield TypedRecord(record, header.timestamp_type)
 
 
 def messages_of(buffer: Bytes, message: StoredBatch) -> Iterator[TypedRecord]:
-    """Of a message of magic 0 or 1: itself, or those that it wraps. Raises CorruptRecords, RecordsTooLarge."""
+    """Yields a message of magic 0 or 1 itself, or those that it wraps. Raises CorruptRecords, RecordsTooLarge."""
     data = memoryview(buffer)[message.position : message.position + message.size]
     if data[MAGIC_POSITION] == 0:
         timestamp_type = NO_TIMESTAMP_TYPE

@@ -55,7 +55,7 @@ def decode(
     end: int,
     wanted: Wanted = Wanted(),  # noqa: B008 (immutable)
 ) -> Iterator[Columns]:
-    """The records of these batches from offset `start` to before `end`, in order.
+    """Yields the records of these batches from offset `start` to before `end`, in order.
 
     Raises CorruptRecords for anything malformed, RecordsTooLarge for a batch that grows beyond every limit.
     """
@@ -184,7 +184,7 @@ def _read_fields(data: ByteArray, starts: IntArray, batches: _Batches) -> _Field
     lengths, at = read_varints(data, starts)
     ends = at + lengths
     _check_ends(starts, ends, batches)
-    timestamp_delta, at = read_varlongs(data, at + 1)  # behind the attributes, of which none is defined
+    timestamp_delta, at = read_varlongs(data, at + 1)  # after the attributes, of which none is defined
     offset_delta, at = read_varints(data, at)
     key_length, key_at = read_varints(data, at)
     value_length, value_at = read_varints(data, key_at + np.maximum(key_length, 0))
@@ -195,7 +195,7 @@ def _read_fields(data: ByteArray, starts: IntArray, batches: _Batches) -> _Field
     if (np.diff(offsets) <= 0).any() or (offset_delta < 0).any():
         raise Unreadable("offsets out of order")
     if (offsets > np.repeat(batches.last_offset, batches.record_count)).any():
-        raise Unreadable("an offset behind the last one of its batch")
+        raise Unreadable("an offset after the last one of its batch")
     timestamps = np.repeat(batches.base_timestamp, batches.record_count) + timestamp_delta
     if batches.append_time.any():
         by_append = np.repeat(batches.append_time, batches.record_count)
@@ -215,7 +215,7 @@ def _read_fields(data: ByteArray, starts: IntArray, batches: _Batches) -> _Field
 
 
 def _check_ends(starts: IntArray, ends: IntArray, batches: _Batches) -> None:
-    """Every record ends where the next one starts, and the last one where its batch ends."""
+    """Checks that every record ends where the next one starts, and the last one where its batch ends."""
     filled = batches.record_count > 0
     if (batches.body_start[~filled] != batches.body_end[~filled]).any():
         raise Unreadable("bytes in a batch without records")
@@ -234,7 +234,7 @@ class _Headers(NamedTuple):
 
 
 def _read_headers(data: ByteArray, fields: _Fields) -> _Headers:
-    """The headers of all records, in order. Checks that the fields of every record end where the record does."""
+    """Reads the headers of all records, in order. Checks that the fields of every record end where the record does."""
     counts = fields.header_count
     most = int(counts.max(initial=0))
     if int(counts.min(initial=0)) < 0 or most > HEADERS_MAX:
@@ -273,7 +273,7 @@ def _header_lists(source: pa.Buffer, headers: _Headers, counts: IntArray) -> pa.
 
 
 def _binary(source: pa.Buffer, at: IntArray, length: IntArray) -> pa.BinaryArray:
-    """The pieces of `source` at these ascending positions as one array; a length of -1 is a null."""
+    """Makes one array of the pieces of `source` at these ascending positions; a length of -1 is a null."""
     count = len(at)
     if not count:
         return pa.array([], pa.binary())

@@ -31,7 +31,7 @@ def encode_columns(
     producer_epoch: int,
     base_sequence: int,
 ) -> bytes:
-    """One batch of at least one record; `headers` are as `encode_headers` gives them."""
+    """Makes one batch of at least one record; `headers` are as `encode_headers` gives them."""
     count = len(keys)
     base_timestamp = timestamps_ms[0]
     with np.errstate(over="ignore"):  # differences of times from far outside wrap around, as they do in Java
@@ -55,7 +55,7 @@ def encode_columns(
 
 
 def batch_slices(keys: pa.BinaryArray, values: pa.BinaryArray, headers: pa.BinaryArray | None) -> Iterator[slice]:
-    """Consecutive rows that fit into one batch each."""
+    """Yields consecutive rows that fit into one batch each."""
     sizes = np.maximum(_lengths(keys), 0) + np.maximum(_lengths(values), 0) + RECORD_OVERHEAD_BYTES
     if headers is not None:
         sizes += np.maximum(_lengths(headers), 0)
@@ -69,7 +69,7 @@ def batch_slices(keys: pa.BinaryArray, values: pa.BinaryArray, headers: pa.Binar
 
 
 def encode_headers(headers: pa.ListArray) -> pa.BinaryArray:
-    """For every row the count of its headers and the headers themselves, as they stand in a record.
+    """Returns for every row the count of its headers and the headers themselves, as they stand in a record.
 
     Raises SchemaError for a header without a name.
     """
@@ -118,7 +118,7 @@ def _bounds(column: pa.BinaryArray) -> npt.NDArray[np.int32]:
 
 
 def _lengths(column: pa.BinaryArray) -> IntArray:
-    """Of each piece; -1 for a null."""
+    """Returns the length of each piece; -1 for a null."""
     if not len(column):
         return np.empty(0, np.int64)
     lengths = np.diff(_bounds(column)).astype(np.int64)

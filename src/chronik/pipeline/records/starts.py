@@ -24,14 +24,14 @@ WALKS_MIN: Final = 64
 """Walks side by side that a step needs to be cheaper than as many steps in plain Python (about 0.15 µs each)."""
 
 RECORDS_PER_WALK: Final = 200
-"""More, and there are too few walks side by side; fewer, and finding where they start takes longer than they do."""
+"""With more there are too few walks side by side; with fewer, finding where they start takes longer than they do."""
 
 WINDOW_RECORDS: Final = 3
 WINDOW_BYTES_MAX: Final = 1024
 """How far a start is looked for, in records of average size. Of larger records there are few: they need no hurry."""
 
 CHAIN_RECORDS: Final = 5
-"""So many records in a row must look like some before the first is taken for one."""
+"""So many in a row must look like records before the first is taken for one."""
 
 STEPS_EXCESS_MAX: Final = 4
 """A walk this many times longer than the average has missed its end, or is alone: plain Python is faster then."""
@@ -47,7 +47,7 @@ class _Walks(NamedTuple):
 def record_starts(
     data: ByteArray, bases: IntArray, ends: IntArray, counts: IntArray, bodies: Sequence[bytes | memoryview]
 ) -> IntArray:
-    """For all records in their order the position in `data`, where the bodies stand from `bases` to `ends`.
+    """Returns the positions of all records in `data`, in order, where the bodies stand from `bases` to `ends`.
 
     Raises Unreadable when the lengths lead nowhere, or to another number of records.
     """
@@ -92,7 +92,7 @@ def _side_by_side(data: ByteArray, walks: _Walks, total: int) -> IntArray:
 
 
 def _cut(data: ByteArray, bases: IntArray, ends: IntArray, counts: IntArray) -> _Walks:
-    """A walk for every batch that has records, several for a long one."""
+    """Makes a walk for every batch that has records, several for a long one."""
     filled = counts > 0
     bases, ends, counts = bases[filled], ends[filled], counts[filled]
     parts = counts // RECORDS_PER_WALK + 1
@@ -110,7 +110,7 @@ def _cut(data: ByteArray, bases: IntArray, ends: IntArray, counts: IntArray) -> 
 
 
 def _likely_starts(data: ByteArray, guesses: IntArray, ends: IntArray, window: int) -> IntArray:
-    """For each guess the first position behind it that begins a chain of what look like records, if there is one."""
+    """Returns for each guess the first position after it that begins a chain of what look like records, if any."""
     candidates = (guesses[:, None] + np.arange(window)).ravel()
     origins = np.repeat(np.arange(len(guesses)), window)
     at = candidates
@@ -124,7 +124,7 @@ def _likely_starts(data: ByteArray, guesses: IntArray, ends: IntArray, window: i
 
 
 def _step(data: ByteArray, at: IntArray) -> tuple[IntArray, npt.NDArray[np.bool_]]:
-    """Where a record at each position would end, and whether it looks like one: a length of one or two bytes that is
+    """Returns where a record at each position would end, and whether it looks like one: a length of one or two bytes,
     positive and sufficient, then attributes of 0."""
     first = data.take(at, mode="clip")
     second = data.take(at + 1, mode="clip")

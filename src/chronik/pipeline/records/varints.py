@@ -1,6 +1,6 @@
 """Zigzag varints, many at once.
 
-Reading is forgiving about where it reads: positions behind the data are read as its last byte, and the caller, who
+Reading is forgiving about where it reads: positions after the data are read as its last byte, and the caller, who
 checks where the last field of every record ends, finds out.
 """
 
@@ -19,7 +19,7 @@ BYTES_MAX_32: Final = 5
 BYTES_MAX_64: Final = 10
 
 PADDING: Final = bytes(16)
-"""Behind the data, so that a position there reads zeros and not a field that belongs to somebody else."""
+"""Stands after the data, so that a position there reads zeros and not a field that belongs to somebody else."""
 
 
 # Of the last byte only the bits that complete 32 or 64 may be set.
@@ -34,12 +34,12 @@ class Unreadable(Exception):
 
 
 def read_varints(data: ByteArray, at: IntArray) -> tuple[IntArray, IntArray]:
-    """The 32-bit values at these positions, and the positions behind them. Raises Unreadable."""
+    """Returns the 32-bit values at these positions, and the positions after them. Raises Unreadable."""
     return _read(data, at, BYTES_MAX_32)
 
 
 def read_varlongs(data: ByteArray, at: IntArray) -> tuple[IntArray, IntArray]:
-    """The 64-bit values at these positions, and the positions behind them. Raises Unreadable."""
+    """Returns the 64-bit values at these positions, and the positions after them. Raises Unreadable."""
     return _read(data, at, BYTES_MAX_64)
 
 
@@ -56,7 +56,7 @@ def _read(data: ByteArray, at: IntArray, bytes_max: int) -> tuple[IntArray, IntA
 
 
 def _read_longer(data: ByteArray, at: IntArray, first: ByteArray, bytes_max: int) -> tuple[IntArray, IntArray]:
-    """As `_read`, where every value takes two bytes or more."""
+    """Does as `_read`, where every value takes two bytes or more."""
     raw = (first & 0x7F).astype(np.uint64)
     after = at + 2
     rest: Any = slice(None)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """The user's cache for Chronik; under the temporary folder where there is no home to write to."""
+    """Returns the user's cache for Chronik; under the temporary folder where there is no home to write to."""
     home = environment.get("XDG_CACHE_HOME")
     try:
         folder = (Path(home) if home else Path.home() / ".cache") / "chronik"
@@ -28,7 +28,7 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
-    """`folder`, made by `make` unless it is there. It appears as a whole, whoever else makes it at the same time."""
+    """Returns `folder`, made by `make` unless it is there. It appears as a whole, whoever else makes it meanwhile."""
     if folder.exists():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)

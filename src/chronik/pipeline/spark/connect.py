@@ -50,7 +50,7 @@ class ServerFailed(ChronikError):
 class Server:
     pid: int
     started: str
-    """What tells this process from a later one with the same number."""
+    """Its start, which tells this process from a later one with the same number."""
     port: int
     token: str
     master: str
@@ -69,8 +69,7 @@ class Server:
 
 
 def ensure_server(master: str | None = None, folder: Path | None = None) -> Server:
-    """The server that runs, if it is as wanted, or a new one instead. Raises ServerFailed, JavaMissing,
-    PySparkMissing."""
+    """Returns one as wanted: the server that runs, or a new one. Raises ServerFailed, JavaMissing, PySparkMissing."""
     folder = folder or _default_folder()
     with _locked(folder):
         found = fitting_server(master, folder)
@@ -83,7 +82,7 @@ def ensure_server(master: str | None = None, folder: Path | None = None) -> Serv
 
 
 def fitting_server(master: str | None = None, folder: Path | None = None) -> Server | None:
-    """The server that runs, if it is of this installation and of this master; None stands for any."""
+    """Returns the server that runs, if it is of this installation and of this master; None stands for any."""
     found = running_server(folder)
     fits = found is not None and master in (None, found.master) and found.made_by == _installation()
     return found if fits else None
@@ -95,7 +94,7 @@ def running_server(folder: Path | None = None) -> Server | None:
 
 
 def stop_server(folder: Path | None = None) -> bool:
-    """Whether there was one to stop."""
+    """Says whether there was one to stop."""
     folder = folder or _default_folder()
     with _locked(folder):
         found = _recorded(folder)
@@ -118,7 +117,7 @@ def _record_of(folder: Path) -> Path:
 
 
 def _recorded(folder: Path) -> Server | None:
-    """The server that was started from here, if that very process still runs."""
+    """Returns the server that was started from here, if that very process still runs."""
     try:
         server = Server(**json.loads(_record_of(folder).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -162,7 +161,7 @@ def _start(master: str, folder: Path) -> Server:
 
 
 def _spawn(command: list[str], variables: dict[str, str], folder: Path, log: Path) -> int:
-    """A process that outlives this one: of a session of its own, so that Ctrl-C ends the command and not the server."""
+    """Starts a process that outlives this one, in a session of its own: Ctrl-C ends the command and not the server."""
     within = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', str(folder), *command]
     to_log = (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     files = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), to_log, (os.POSIX_SPAWN_DUP2, 1, 2)]
@@ -205,7 +204,7 @@ def _free_port() -> int:
 
 
 def _started(pid: int) -> str | None:
-    """When a process started, as the system writes it; None when there is none, or only its remains."""
+    """Returns when a process started, as the system writes it; None when there is none, or only its remains."""
     try:
         ended, _ = os.waitpid(pid, os.WNOHANG)
         if ended:

@@ -41,7 +41,7 @@ INSTALL = "pip install 'chronik[spark]'"
 class State(StrEnum):
     GOOD = "good"
     DOUBTFUL = "doubtful"
-    """It may work; who uses it should know."""
+    """It may work; whoever uses it should know."""
     WRONG = "wrong"
 
 
@@ -68,7 +68,7 @@ def examine(
     environment: Mapping[str, str] = os.environ,
     installed: InstalledVersion = installed_version,
 ) -> Iterator[Finding]:
-    """One finding after the other, as they are made; of broker and table root only when they are given."""
+    """Yields one finding after the other, as they are made; of broker and table root only when they are given."""
     master = chosen_master(master, environment) or LOCAL_MASTER
     yield check_pyspark(installed)
     yield check_pandas(installed)
@@ -193,7 +193,7 @@ class NotInstalled(ChronikError):
 
 
 def require(*packages: str) -> None:
-    """For commands, before they import what may not be there. Raises NotInstalled."""
+    """To be called by commands before they import what may not be there. Raises NotInstalled."""
     missing = [package for package in packages if installed_version(package) is None]
     if missing:
         raise NotInstalled(f"{', '.join(missing)} not installed: {INSTALL} (chronik pipeline doctor says more)")

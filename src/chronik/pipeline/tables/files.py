@@ -20,20 +20,20 @@ ANY_NUMBER = (0, 2**63 - 1)
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """One that the table's present version names."""
+    """A file that the table's present version names."""
 
     path: str
     """Relative to the table."""
     size_bytes: int
     values: tuple[Any, ...]
-    """Of the partition columns."""
+    """The values of the partition columns."""
     partitions: tuple[int, int] = ANY_NUMBER
     """The lowest and the highest partition of the topic that it has records of."""
     offsets: tuple[int, int] = ANY_NUMBER
     """… and the offsets, over all those partitions."""
 
     def may_hold(self, partition: int, start: int, end: int) -> bool:
-        """Whether it can have records of [start, end)."""
+        """Says whether it can have records of [start, end)."""
         lowest, highest = self.partitions
         return lowest <= partition <= highest and self.offsets[0] < end and self.offsets[1] >= start
 
@@ -70,7 +70,7 @@ class TableFiles(FrozenTable):
     files: tuple[LiveFile, ...] = ()
 
     def that_may_hold(self, partition: int, start: int, end: int) -> TableFiles:
-        """Those that can have records of [start, end)."""
+        """Returns those that can have records of [start, end)."""
         return self.with_files(*(file for file in self.files if file.may_hold(partition, start, end)))
 
 
@@ -82,7 +82,7 @@ def dataset_of(table: TableFiles) -> Any:
 
 
 def scan(table: TableFiles, columns: Sequence[str] | None = None, where: Any = None) -> Iterator[pa.RecordBatch]:
-    """Rows as they stand in the files; row groups that cannot hold what is looked for are not read."""
+    """Yields rows as they stand in the files; row groups that cannot hold what is looked for are not read."""
     if not table.files:
         return
     yield from dataset_of(table).to_batches(
@@ -95,7 +95,7 @@ def scan(table: TableFiles, columns: Sequence[str] | None = None, where: Any = N
 
 
 def whole_rows(table: TableFiles) -> Iterator[pa.RecordBatch]:
-    """As `scan`, with the columns that the table is partitioned by. All files are of one such partition."""
+    """Does as `scan`, with the columns that the table is partitioned by. All files are of one such partition."""
     constants = dict(zip(table.partition_by, table.files[0].values, strict=True))
     for batch in scan(table):
         arrays = [

@@ -1,4 +1,4 @@
-"""Files that are written and not committed yet: how long they may be that.
+"""Files that are written and not committed yet: how long that may last.
 
 To a vacuum they look like orphans of a task that was killed, and between its listing and its deletions a commit could
 name one. So what no version names is taken only when it is far older than anything that may be committed. The time
@@ -22,7 +22,7 @@ ORPHAN_HOURS_MIN = 24
 
 
 def lost_files(storage: Storage, files: Sequence[WrittenFile]) -> list[str]:
-    """Paths of those that are gone, or that a vacuum may be about to take: not to be committed."""
+    """Returns paths of those that are gone, or that a vacuum may be about to take: not to be committed."""
     modified_s = storage.modified_s([file.path for file in files])
     oldest_s = time.time() - COMMIT_HOURS_MAX * 3600
     return [file.path for file in files if modified_s.get(file.path, -math.inf) < oldest_s]

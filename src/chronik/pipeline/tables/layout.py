@@ -1,4 +1,4 @@
-"""The columns of our tables. Those of ours start with `_`, so that `date` and `hour` stay people's own."""
+"""The columns of our tables. Our own names start with `_`, so that people may use `date` and `hour` for theirs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RESERVED = frozenset(
         "_change_type", "_commit_version", "_commit_timestamp",  # Delta's, in change feeds
     }
 )  # fmt: skip
-"""What a field of a value cannot be called."""
+"""Names that a field of a value cannot have."""
 
 TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
 
@@ -61,7 +61,7 @@ class Partitioning(StrEnum):
 
 
 def schema_of(kind: Kind, partitioning: Partitioning = Partitioning.DATE) -> pa.Schema:
-    """What a new table starts with."""
+    """Returns the columns that a new table starts with."""
     fields = [
         pa.field(PARTITION, pa.int32()),
         pa.field(OFFSET, pa.int64()),
@@ -83,8 +83,8 @@ def schema_of(kind: Kind, partitioning: Partitioning = Partitioning.DATE) -> pa.
 
 
 def own_columns(partition: int, records: Columns, names: Container[str] | None = None) -> dict[str, pa.Array]:
-    """Every column of ours that follows from a record itself, `_value` and `_hour` included: a table takes those that
-    its schema has. Only those of `names` if they are given; the records were decoded with what these need."""
+    """Makes every column of ours that follows from a record itself, `_value` and `_hour` included: a table takes those
+    that its schema has. With `names` only those; the records were decoded with what these need."""
     timestamps_ms = records.timestamp_ms
     valid = pc.and_(pc.greater_equal(timestamps_ms, 0), pc.less(timestamps_ms, MS_OF_YEAR_10000))
     ms = pc.if_else(valid, timestamps_ms, pa.scalar(None, pa.int64()))
@@ -105,7 +105,7 @@ def own_columns(partition: int, records: Columns, names: Container[str] | None =
 
 
 def timestamps_ms_of(table: pa.Table) -> pa.ChunkedArray:
-    """The timestamps as the records had them, back from `_timestamp` and `_timestamp_ms`."""
+    """Returns the timestamps as the records had them, from `_timestamp` and `_timestamp_ms`."""
     ms = pc.divide(table[TIMESTAMP].cast(pa.int64()), 1000)
     return pc.coalesce(table[TIMESTAMP_MS], ms)
 
@@ -116,7 +116,7 @@ def _hour_of_day(ms: pa.Array) -> pa.Array:
 
 
 def value_crcs(values: pa.Array) -> pa.Array:
-    """CRC-32C of each value, null where there is none: what an audit compares rows and log by, decoded or not."""
+    """Returns the CRC-32C of each value, null where there is none: an audit compares rows and log by it."""
     if len(values) == 0:
         return pa.array([], pa.int64())
     large = pa.types.is_large_binary(values.type)
@@ -130,7 +130,7 @@ def value_crcs(values: pa.Array) -> pa.Array:
 
 
 def batch_of(columns: dict[str, pa.Array], schema: pa.Schema) -> pa.RecordBatch:
-    """A batch in the table's own order. A column that is not given is null: the schema grew since it was decoded."""
+    """Makes a batch in the table's order. A column that is not given is null: the schema grew since it was decoded."""
     rows = len(columns[OFFSET])
     arrays = [columns[field.name] if field.name in columns else pa.nulls(rows, field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

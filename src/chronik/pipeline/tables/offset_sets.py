@@ -12,11 +12,11 @@ from chronik.pipeline.tables.files import TableFiles
 from chronik.pipeline.tables.layout import OFFSET, PARTITION
 
 OffsetSets = dict[int, npt.NDArray[np.int64]]
-"""By partition of the topic: offsets, ascending."""
+"""Ascending offsets, by partition of the topic."""
 
 
 def offsets_in(batches: Iterable[pa.RecordBatch]) -> OffsetSets:
-    """Of every row; an offset that comes twice is there once."""
+    """Returns those of all rows; an offset that comes twice is there once."""
     found: dict[int, list[npt.NDArray[np.int64]]] = {}
     for batch in batches:
         partitions, offsets = batch.column(PARTITION).to_numpy(), batch.column(OFFSET).to_numpy()
@@ -34,7 +34,7 @@ def joined(several: Sequence[OffsetSets]) -> OffsetSets:
 
 
 def without(sets: OffsetSets, others: OffsetSets) -> OffsetSets:
-    """Partitions of which nothing is left are not in it."""
+    """Leaves out partitions of which nothing is left."""
     empty = np.empty(0, np.int64)
     left = {
         partition: np.setdiff1d(offsets, others.get(partition, empty), assume_unique=True)
@@ -48,7 +48,7 @@ def count_of(sets: OffsetSets) -> int:
 
 
 def are_among(batch: pa.RecordBatch, sets: OffsetSets) -> npt.NDArray[np.bool_]:
-    """For each row whether it is one of these."""
+    """Says for each row whether it is one of these."""
     partitions, offsets = batch.column(PARTITION).to_numpy(), batch.column(OFFSET).to_numpy()
     found = np.zeros(batch.num_rows, np.bool_)
     for partition in np.unique(partitions):
@@ -60,7 +60,7 @@ def are_among(batch: pa.RecordBatch, sets: OffsetSets) -> npt.NDArray[np.bool_]:
 
 
 def files_with_any(table: TableFiles, sets: OffsetSets) -> list[TableFiles]:
-    """Each file by itself whose statistics do not rule out that it holds one of these."""
+    """Returns each file by itself whose statistics do not rule out that it holds one of these."""
     return [
         table.with_files(file)
         for file in table.files

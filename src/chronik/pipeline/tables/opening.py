@@ -16,7 +16,7 @@ from chronik.pipeline.tables.topic_table import TableSpec, TopicTable
 
 
 def open_table(uri: str, storage_options: Mapping[str, str] | None = None) -> TopicTable:
-    """A table that is there. Raises TableMissing, TableTorn, TableError, ConfigError."""
+    """Opens a table that is there. Raises TableMissing, TableTorn, TableError, ConfigError."""
     return DeltaTopicTable(uri, storage_options)
 
 
@@ -26,7 +26,7 @@ def open_or_create(uri: str, spec: TableSpec, storage_options: Mapping[str, str]
 
 
 def table_names(root: str, storage_options: Mapping[str, str] | None = None) -> list[str]:
-    """Names of folders with a table in them, by name; tables of dead letters end in `DEAD_LETTERS_SUFFIX`."""
+    """Lists the names of folders with a table in them, sorted; tables of dead letters end in `DEAD_LETTERS_SUFFIX`."""
     storage = Storage(root, storage_options)
     inside = fs.FileSelector(storage.full_path(""), allow_not_found=True)
     names = [info.base_name for info in storage.filesystem.get_file_info(inside) if info.type is fs.FileType.Directory]

@@ -19,17 +19,17 @@ from chronik.pipeline.tables.spans import WrittenFile
 from chronik.pipeline.tables.storage import Storage
 
 FILE_BYTES_TARGET = 128 * MIB
-"""A file is closed beyond it. Few enough files to list, small enough for several tasks to share a day."""
+"""A file beyond it is closed: so there are few enough to list, and small enough for several tasks to share a day."""
 
 BUFFERED_BYTES_MAX = 64 * MIB
 """Rows that wait to be a row group, over all open files: the memory of a task, whatever its records' timestamps."""
 
 OPEN_FILES_MAX = 64
-"""Days that are written at once. Records of more days than that at once close the file that waits longest, which gives
+"""Days that are written at once. With records of more days, the file that waits longest is closed, which gives
 small files for compaction to join instead of a task that runs out of memory or descriptors."""
 
 CODEC = "zstd"
-"""Half of what snappy leaves of JSON events, for a little more time."""
+"""JSON events take half of what they take with snappy, for a little more time."""
 
 CODEC_LEVELS = {"zstd": 1}
 
@@ -82,7 +82,7 @@ class PartitionedWriter:
         self._open_files_max = open_files_max
         self._buffered_bytes = 0
         self._open: dict[Values, _OpenFile] = {}
-        """The one that was written to last stands last."""
+        """In the order in which they were last written to."""
         self._files: list[WrittenFile] = []
 
     @property
@@ -109,7 +109,7 @@ class PartitionedWriter:
             self._write_row_group(max(self._open.values(), key=lambda each: each.waiting_bytes))
 
     def close(self) -> None:
-        """Afterwards `files` are whole and durable."""
+        """Makes `files` whole and durable."""
         for file in list(self._open.values()):
             self._finish(file)
 
@@ -192,7 +192,7 @@ class PartitionedWriter:
 
 
 def _parted(table: pa.Table, partition_by: tuple[str, ...]) -> list[tuple[Values, pa.Table]]:
-    """The rows by their partition, their order kept within each."""
+    """Returns the rows by their partition, their order kept within each."""
     if not partition_by or table.num_rows == 0:
         return [((), table)] if table.num_rows else []
     keys = table.select(partition_by).group_by(list(partition_by)).aggregate([])
@@ -226,7 +226,7 @@ def _values(keys: pa.Table, row: int) -> Values:
 
 
 def stats_columns(schema: pa.Schema) -> list[str]:
-    """Only whole numbers, dates and times. A float's minimum says nothing of its NaNs, which Spark sorts above
+    """Returns only whole numbers, dates and times. A float's minimum says nothing of NaNs, which Spark sorts above
     everything, so a reader would skip rows that it should find; texts and bytes cost more than they save."""
     return [field.name for field in schema if _is_counted(field)][:STATS_COLUMNS_MAX]
 
@@ -237,8 +237,8 @@ def _is_counted(field: pa.Field) -> bool:
 
 
 def stats_json(metadata: Any, columns: list[str]) -> str:
-    """As Delta keeps them, so that readers skip files that cannot hold what they look for: from what the Parquet writer
-    knows of its row groups."""
+    """Makes them as Delta keeps them, from what the Parquet writer knows of its row groups: readers skip files that
+    cannot hold what they look for."""
     lowest: dict[str, Any] = {}
     highest: dict[str, Any] = {}
     nulls: dict[str, int] = {}

@@ -25,8 +25,7 @@ class SpansLeaveGap(CommitRefused):
 
 
 class FilesGone(CommitRefused):
-    """What was written has been taken away before its commit, by a vacuum that held it for orphans, or may be at any
-    moment: write it again."""
+    """A vacuum has taken what was written for orphans, before its commit, or may at any moment: write it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class WrittenFile:
     rows: int
     partition_values: Mapping[str, str | None]
     stats: str
-    """As Delta's add action takes them: JSON text."""
+    """JSON text, as Delta's add action takes it."""
     modified_ms: int
 
 
@@ -84,8 +83,8 @@ class Choice:
 
 
 def choose(landed: Iterable[Landed], next_offsets: Mapping[int, int], *, gaps: bool = False) -> Choice:
-    """What of `landed` is to be committed to a table that stands at `next_offsets`. `gaps`: for a table that takes only
-    some of a topic's records, and so is not told of every span. Raises CommitRefused."""
+    """Chooses what of `landed` is to be committed to a table that is at `next_offsets`. `gaps`: for a table that takes
+    only some of a topic's records, and so is not told of every span. Raises CommitRefused."""
     fresh: list[Landed] = []
     present: list[Landed] = []
     for each in landed:
@@ -109,7 +108,7 @@ def _moved(fresh: Iterable[Landed], next_offsets: Mapping[int, int], gaps: bool)
 
 
 def still_to_land(spans: Iterable[Span], next_offsets: Mapping[int, int]) -> list[Span]:
-    """Spans without what the table has. Planned this way, a replay writes nothing twice, however it was cut before."""
+    """Returns spans without what the table has: a replay planned so writes nothing twice, however it was cut before."""
     rest = []
     for span in spans:
         start = max(span.start, next_offsets.get(span.partition, span.start))

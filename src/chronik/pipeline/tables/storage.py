@@ -30,12 +30,12 @@ def dead_letters_uri(root: str, topic: str) -> str:
 
 
 def absolute_root(root: str) -> str:
-    """Tasks, and a Connect server, run elsewhere: what is relative here is nothing there."""
+    """Makes it absolute: tasks, and a Connect server, run elsewhere, where a relative path means something else."""
     return os.path.abspath(root) if "://" not in root else root
 
 
 def local_folder(uri: str) -> Path | None:
-    """None for an object store."""
+    """Returns None for an object store."""
     parts = urlsplit(uri)
     if parts.scheme == "file":
         return Path(unquote(parts.path))
@@ -68,24 +68,24 @@ class Storage:
             self.filesystem = fs.PyFileSystem(DeltaStorageHandler(uri, dict(options) if options else None))
 
     def full_path(self, path: str) -> str:
-        """As `filesystem` takes it."""
+        """Returns the path as `filesystem` takes it."""
         return path if self._folder is None else str(self._folder / path)
 
     def create(self, path: str) -> Any:
-        """A file to write to: has `write`, `tell` and `close`."""
+        """Opens a file to write to, which has `write`, `tell` and `close`."""
         if self._folder is None:
             return self.filesystem.open_output_stream(path)
         make_folder(self._folder / Path(path).parent)
         return self.filesystem.open_output_stream(self.full_path(path))
 
     def make_durable(self, path: str) -> None:
-        """After `close`: a commit must never name a file that a power cut can take. (Object stores have it.)"""
+        """Called after `close`: a commit must not name a file that a power cut can take. (Object stores see to it.)"""
         if self._folder is not None:
             sync(self._folder / path)
             sync((self._folder / path).parent)
 
     def modified_s(self, paths: Sequence[str]) -> dict[str, float]:
-        """When each of these files was written, without those that are not there."""
+        """Returns when each of these files was written, without those that are not there."""
         found = self.filesystem.get_file_info([self.full_path(path) for path in paths])
         return {
             path: math.inf if info.mtime is None else info.mtime.timestamp()  # nobody knows: then it is not old
@@ -94,7 +94,7 @@ class Storage:
         }
 
     def remove(self, path: str) -> None:
-        """Whether it is there or not."""
+        """Does nothing when it is not there."""
         if self._folder is None:
             with suppress(FileNotFoundError):
                 self.filesystem.delete_file(path)
@@ -109,7 +109,7 @@ class Storage:
 
 
 def make_folder(folder: Path) -> None:
-    """With those above it, each of them durable."""
+    """Makes it with those above it, each of them durable."""
     if not folder.exists():
         make_folder(folder.parent)
         folder.mkdir(exist_ok=True)

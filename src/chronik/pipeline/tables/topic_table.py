@@ -83,11 +83,11 @@ class Snapshot:
 @dataclass(frozen=True, slots=True)
 class Committed:
     version: int
-    """The table's, at this commit or after it."""
+    """The table's version, at this commit or after it."""
     next_offsets: dict[int, int]
-    """Of the partitions that landed."""
+    """Next offsets of the partitions that landed."""
     rows: int
-    """That this call added: 0 when everything was there already."""
+    """Rows that this call added: 0 when everything was there already."""
     present: tuple[Landed, ...]
     """What was left out, because its records were there."""
 
@@ -104,32 +104,32 @@ class TopicTable(Protocol):
 
     @property
     def spec(self) -> TableSpec:
-        """Raises TableDiffers when the table is not of a topic. What concerns offsets does so, too."""
+        """Raises TableDiffers when the table is not of a topic, as everything does that concerns offsets."""
 
     # What it holds
 
     def snapshot(self) -> Snapshot: ...
 
     def next_offsets(self) -> dict[int, int]:
-        """As in a snapshot, without listing the files."""
+        """Returns them as in a snapshot, without listing the files."""
 
     def frozen(self) -> FrozenTable:
-        """Where it is and which columns it has by now: what a task needs to write to it."""
+        """Returns where it is and which columns it has by now: what a task needs to write to it."""
 
     def files(self) -> TableFiles:
-        """All of them, as it is now. Raises TableDiffers when they do not hold just their rows."""
+        """Returns all files of the present version. Raises TableDiffers when they do not hold just their rows."""
 
     # What is added
 
     def commit(self, landed: Sequence[Landed]) -> Committed:
-        """All files and next offsets, or none. Raises CommitRefused, CommitFailed."""
+        """Commits all files and next offsets, or none. Raises CommitRefused, CommitFailed."""
 
     def append_numbered(self, files: Sequence[WrittenFile], sequence: str, number: int) -> None:
         """Appends beside the offsets, as number `number` of a sequence that counts from 0. Raises Superseded when that
         number is taken, CommitRefused, CommitFailed."""
 
     def next_number(self, sequence: str) -> int:
-        """What `append_numbered` expects next."""
+        """Returns what `append_numbered` expects next."""
 
     def add_columns(self, fields: Sequence[pa.Field]) -> Evolved:
         """Adds those that can be added; the answer's schema is the one to decode against. Raises CommitFailed."""
@@ -137,9 +137,9 @@ class TopicTable(Protocol):
     # How it is kept tidy
 
     def replace(self, removed: Sequence[LiveFile], written: Sequence[WrittenFile], *, rows_change: bool) -> bool:
-        """Whether the table has the new files instead of the old ones. Not so when another took one of these away, or a
-        vacuum one of the new ones for an orphan (then the new ones are gone, all of them), nor for sure when the answer
-        got lost: look again. `rows_change`: for readers that follow the table's changes. Raises CommitFailed."""
+        """Says whether the table has the new files instead of the old ones. It has not when another took an old one
+        away, or a vacuum took a new one for an orphan (then all new ones are gone); when the answer got lost it may
+        have: look again. `rows_change`: for readers that follow the table's changes. Raises CommitFailed."""
 
     def remove_unused(self, hours: int, *, orphans: bool, dry_run: bool = False) -> list[str]:
         """Removes files that no version of these hours names any more, and those that none ever did if `orphans` are

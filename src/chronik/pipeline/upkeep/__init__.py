@@ -1,1 +1,1 @@
-"""Tables looked after: files joined and taken away, dead letters tried again, rows put back into topics."""
+"""Looks after tables: joins files, removes unused ones, tries dead letters again, puts rows back into topics."""

@@ -1,4 +1,4 @@
-"""Tables kept tidy: small files joined in tasks, and files that nothing needs any more taken away.
+"""Keeps tables tidy: joins small files in tasks, and removes files that nothing needs any more.
 
 Rows and offsets stay as they are, also beside a landing: a table takes new files only in the place of all the old ones.
 Not so delta-rs's own `optimize.compact`: it overlooks that another compaction has removed the same files in between,
@@ -64,7 +64,7 @@ class Tidied:
     """The topic's, or that of its dead letters."""
     compacted: Compacted
     vacuumed: int = 0
-    """Files."""
+    """Files that were removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def compact_tables(
     progress: Callable[[int, int], None] = lambda done_bytes, all_bytes: None,
     storage_options: Mapping[str, str] | None = None,
 ) -> list[Tidied]:
-    """Tables of these topics and their dead letters, or all under the root, by name.
+    """Compacts tables of these topics and their dead letters, or all under the root, by name.
 
         compact_tables("tables", tasks=on_spark(spark), vacuuming=Vacuuming())
 
@@ -138,15 +138,15 @@ def _vacuumed(table: TopicTable, vacuuming: Vacuuming | None) -> int:
 
 
 def plan_joins(table: TopicTable, *, file_bytes: int = FILE_BYTES_TARGET, since: date | None = None) -> list[Join]:
-    """Of the days from `since` on, or of all. Raises TableMissing, TableDiffers."""
+    """Plans those of the days from `since` on, or of all. Raises TableMissing, TableDiffers."""
     now = table.files()
     files = [file for file in now.files if since is None or _is_since(file, now.partition_by, since)]
     return [Join(now.with_files(*group), file_bytes) for group in groups_to_join(files, file_bytes)]
 
 
 def groups_to_join(files: Iterable[LiveFile], file_bytes: int) -> Iterator[list[LiveFile]]:
-    """Small files of one partition, together about as large as a file should be. A file that is nearly so is left.
-    Neighbours in the topic are joined, in order: then who looks for some offsets finds them in few row groups."""
+    """Groups small files of one partition, about as large together as a file should be; those that are nearly so stay.
+    Neighbours in the topic are joined, in order: so whoever looks for some offsets finds them in few row groups."""
     groups: dict[tuple[Any, ...], list[LiveFile]] = {}
     for file in sorted(files, key=lambda file: (file.partitions[0], file.offsets[0], file.path)):
         if file.size_bytes >= file_bytes * 3 // 4:
@@ -164,7 +164,7 @@ def _is_since(file: LiveFile, columns: tuple[str, ...], since: date) -> bool:
 
 
 def join_files(join: Join) -> tuple[WrittenFile, ...]:
-    """Writes the rows of all these files anew. In the table they are with `commit_join`."""
+    """Writes the rows of all these files anew. They are in the table after `commit_join`."""
     table = join.table
     # A group may come out a little larger than a file should be; two files of it would be there to join again.
     with table.writer(file_bytes=4 * join.file_bytes) as writer:
@@ -176,7 +176,7 @@ def join_files(join: Join) -> tuple[WrittenFile, ...]:
 
 
 def commit_join(table: TopicTable, join: Join, written: Sequence[WrittenFile]) -> Compacted:
-    """Nothing, when another has taken one of the old files away. Raises CommitFailed."""
+    """Commits nothing when another has taken one of the old files away. Raises CommitFailed."""
     if not table.replace(join.table.files, written, rows_change=False):
         return Compacted()
     size_after = sum(file.size_bytes for file in written)

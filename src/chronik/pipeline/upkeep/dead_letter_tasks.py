@@ -38,7 +38,7 @@ class Looked:
     decodable: OffsetSets
     failing: int
     waiting: int
-    """Not below the table's next offset."""
+    """Letters that are not below the table's next offset."""
     wanted: tuple[pa.Field, ...]
     """Columns that the table should have."""
 
@@ -47,13 +47,13 @@ class Looked:
 class Rewritten:
     file: LiveFile
     removed: int
-    """Rows. Without any, the file stays as it is."""
+    """Rows that were removed. Without any, the file stays as it is."""
     written: tuple[WrittenFile, ...] = ()
 
 
 def look(table: FrozenTable, next_offsets: Mapping[int, int], letters: TableFiles) -> Looked:
-    """Which letters decode by today's rules. Only those below the next offsets of the table that they are to go to are
-    tried: landing is done with them, whatever its rules will be."""
+    """Finds letters that decode by today's rules. Only those below the next offsets of the table that they are to go to
+    are tried: landing is done with them, whatever its rules will be."""
     found: list[pa.RecordBatch] = []
     tried = waiting = 0
     fields: tuple[pa.Field, ...] = ()
@@ -74,12 +74,12 @@ def offsets_of(letters: TableFiles) -> OffsetSets:
 
 
 def present(wanted: OffsetSets, table: TableFiles) -> OffsetSets:
-    """Which of these the table has."""
+    """Returns those of these that the table has."""
     return offsets_in(batch.filter(pa.array(are_among(batch, wanted))) for batch in scan(table, POSITION))
 
 
 def write_rows(table: FrozenTable, chosen: OffsetSets, letters: TableFiles) -> tuple[WrittenFile, ...]:
-    """Rows of the chosen letters as files of the table, which are in it with a commit."""
+    """Writes rows of the chosen letters as files of the table, which are in it after a commit."""
     with table.writer() as writer:
         for batch in _letters(letters):
             for decoded in _decoded(batch.filter(pa.array(are_among(batch, chosen))), table.schema):
@@ -88,7 +88,7 @@ def write_rows(table: FrozenTable, chosen: OffsetSets, letters: TableFiles) -> t
 
 
 def rewritten_without(settled: OffsetSets, letters: TableFiles) -> Rewritten:
-    """One file of dead letters, written anew without these."""
+    """Writes one file of dead letters anew, without these."""
     (file,) = letters.files
     removed = sum(int(are_among(batch, settled).sum()) for batch in scan(letters, POSITION))
     if not removed:
@@ -121,7 +121,7 @@ def _decoded(batch: pa.RecordBatch, schema: pa.Schema) -> Iterable[DecodedRows]:
 
 
 def _own(batch: pa.RecordBatch, schema: pa.Schema) -> dict[str, pa.Array]:
-    """The columns that landing would have made of these records."""
+    """Returns the columns that landing would have made of these records."""
     timestamps_ms = timestamps_ms_of(pa.Table.from_batches([batch])).combine_chunks()
     records = Columns(
         offset=batch.column(OFFSET),

@@ -55,7 +55,7 @@ RETRIES = "retries"
 VALUE_BYTES_SHOWN = 200
 
 FILES_PER_ROUND = 64
-"""Of dead letters. Each round is a commit, and holds the positions of its letters in memory."""
+"""Files of dead letters. Each round is a commit, and holds the positions of its letters in memory."""
 
 
 # list
@@ -71,7 +71,7 @@ class DeadLetter:
     value: bytes
     """Its beginning."""
     value_bytes: int
-    """All of it."""
+    """The size of all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Listing:
     letters: list[DeadLetter]
     """The first of them, by topic, partition and offset."""
     count: int
-    """Of all."""
+    """How many there are in all."""
 
 
 def list_letters(
@@ -89,7 +89,7 @@ def list_letters(
     limit: int = 100,
     storage_options: Mapping[str, str] | None = None,
 ) -> Listing:
-    """Letters that are open: still to be decoded. Needs no Spark. Raises TableMissing for a topic without a table."""
+    """Lists letters that are still to be decoded. Needs no Spark. Raises TableMissing for a topic without a table."""
     count = 0
     kept: list[DeadLetter] = []
     for topic in _topics(table_root, topics, storage_options):
@@ -168,7 +168,7 @@ class _Pair:
         self._table = self._open_table(table_uri(root, topic), self._dead.spec.topic_id, storage_options)
 
     def _open_table(self, uri: str, topic_id: str, storage_options: Mapping[str, str] | None) -> TopicTable | None:
-        """None when nothing has landed yet but dead letters. Raises TableDiffers."""
+        """Returns None when nothing has landed yet but dead letters. Raises TableDiffers."""
         try:
             table = open_table(uri, storage_options)
         except TableMissing:
@@ -188,7 +188,7 @@ class _Pair:
             yield from _letters_of(self._topic, batch.filter(pa.array(~are_among(batch, done))))
 
     def _behind(self) -> range | None:
-        """The retries whose letters may still be there."""
+        """Returns the retries whose letters may still be there."""
         assert self._table is not None
         # In this order: a retry that goes on meanwhile may look interrupted, never the other way round.
         settled = self._dead.next_number(RETRIES)
@@ -227,7 +227,7 @@ class _Pair:
                 self._count_along(number)
 
     def _retry_some(self, table: TopicTable, letters: list[TableFiles]) -> tuple[int, list[Looked]]:
-        """How many rows were appended, and what was found."""
+        """Returns how many rows were appended, and what was found."""
         while True:
             number = table.next_number(RETRIES)
             snapshot = table.snapshot()
@@ -248,7 +248,7 @@ class _Pair:
             return sum(file.rows for file in files), looked
 
     def _append(self, table: TopicTable, files: Sequence[WrittenFile], number: int) -> bool:
-        """Whether the table has these files, as this number; otherwise they are gone."""
+        """Says whether the table has these files, as this number; otherwise they are gone."""
         try:
             table.append_numbered(files, RETRIES, number)
         except Superseded:
@@ -263,7 +263,7 @@ class _Pair:
         return False
 
     def _take_away(self, settled: OffsetSets) -> None:
-        """From the dead letters, wherever they are by now."""
+        """Removes them from the dead letters, wherever they are by now."""
         while settled:
             some = files_with_any(self._dead.files(), settled)
             rewritten = [each for each in self._tasks(partial(rewritten_without, settled), some) if each.removed]
@@ -271,12 +271,12 @@ class _Pair:
                 return
 
     def _replaced(self, rewritten: Sequence[Rewritten]) -> bool:
-        """Not if another (a compaction, a second retry) has replaced one of the files."""
+        """Says whether they are; not if another (a compaction, a second retry) has replaced one of the files."""
         written = [file for each in rewritten for file in each.written]
         return self._dead.replace([each.file for each in rewritten], written, rows_change=True)
 
     def _settle(self, number: int) -> None:
-        """The letters of this retry are gone; perhaps not those of one before, which another was just about."""
+        """Notes that the letters of this retry are gone, and finishes an earlier one whose letters may not be."""
         if self._dead.next_number(RETRIES) == number:
             self._count_along(number)
         else:

@@ -38,10 +38,10 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.metadata import MetadataResponseTopic
 
 OFFSETS_PER_ROUND = 1_000_000
-"""Of each partition. A round is what a driver that is killed cannot say anything about."""
+"""Offsets of each partition. A driver that is killed cannot say anything about its last round."""
 
 FILES_PER_TASK = 16
-"""In the search for a moment."""
+"""Files that one task searches for a moment."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -69,7 +69,7 @@ class Bound:
     offset: int | None = None
     """The same in every partition."""
     offsets: Mapping[int, int] | None = None
-    """By partition: others are not replayed."""
+    """Offsets by partition: others are not replayed."""
     time: datetime | None = None
     """The first record of each partition that is not older, as consumers rewind to a moment."""
 
@@ -88,7 +88,7 @@ class Rest:
         return sum(end - start for start, end in self.ranges.values())
 
     def __str__(self) -> str:
-        """As the command's options."""
+        """Shows it as the command's options."""
         starts = ",".join(f"{partition}:{start}" for partition, (start, _) in sorted(self.ranges.items()))
         ends = ",".join(f"{partition}:{end}" for partition, (_, end) in sorted(self.ranges.items()))
         return f"--from-offset {starts} --to-offset {ends}"
@@ -176,7 +176,7 @@ def names_warning(done: Replayed) -> str:
 def plan_ranges(
     table: TableFiles, next_offsets: Mapping[int, int], starts: Mapping[int, int], ends: Mapping[int, int]
 ) -> dict[int, tuple[int, int]]:
-    """By partition; those that are not in both, and those without anything to replay, are left out."""
+    """Returns ranges by partition; those that are not in both, and those without anything to replay, are left out."""
     ranges = {}
     for partition in starts.keys() & ends.keys():
         landed = next_offsets[partition]
@@ -188,7 +188,7 @@ def plan_ranges(
 
 
 def _offsets_at(bound: Bound, table: TableFiles, next_offsets: Mapping[int, int], tasks: Tasks) -> dict[int, int]:
-    """By partition; those that are not asked for, or have nothing that young, are not in it. Raises ReplayRefused."""
+    """Returns offsets by partition, without those not asked for, or with nothing that young. Raises ReplayRefused."""
     if bound.offset is not None:
         return dict.fromkeys(next_offsets, bound.offset)
     if bound.offsets is not None:
@@ -222,7 +222,7 @@ def after_round(rest: Rest, done: Sequence[RangeReplayed]) -> Rest:
 
 
 def _target_partitions(cluster: Cluster, name: str, source: TableSpec, landed_count: int, create: bool) -> int:
-    """How many partitions the target has. Raises ReplayRefused."""
+    """Returns how many partitions the target has. Raises ReplayRefused."""
     target = _topic(cluster, name)
     if target is None:
         if not create:

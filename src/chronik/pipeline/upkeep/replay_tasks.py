@@ -24,7 +24,7 @@ WINDOW_BYTES = 64 * MIB
 """Row groups that are read and sorted at once: the memory of a task, however long its range."""
 
 ROWS_AT_ONCE = 8192
-"""What is sent before a task can say that it is there."""
+"""How many are sent before a task can say that they are there."""
 
 
 class RowGroup(NamedTuple):
@@ -44,7 +44,7 @@ class ReplayTask:
     end: int
     publish: PublishSettings
     keep_partition: bool
-    """Else it is chosen by the key, as all clients do."""
+    """Otherwise it is chosen by the key, as all clients do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class RangeReplayed:
     partition: int
     records: int
     next_offset: int
-    """What is below is in the topic."""
+    """All below it is in the topic."""
     names_replaced: int = 0
     """Records with a header whose name is not as it was: see `rebuilding`."""
     error: str | None = None
@@ -60,7 +60,7 @@ class RangeReplayed:
 
 
 def replay_range(task: ReplayTask) -> RangeReplayed:
-    """Does not raise what can be told: how far it came is worth more than a second attempt, which would begin anew."""
+    """Returns errors rather than raising them: how far it came is worth more than an attempt that begins anew."""
     records, names_replaced, position = 0, 0, task.start
     try:
         with Cluster(task.publish.bootstrap, client_id=CLIENT_ID) as cluster:
@@ -76,7 +76,7 @@ def replay_range(task: ReplayTask) -> RangeReplayed:
 
 
 def ordered_rows(table: TableFiles, partition: int, start: int, end: int) -> Iterator[pa.Table]:
-    """Rows of [start, end) by offset, some at a time, whatever the order in which they stand in the files."""
+    """Yields rows of [start, end) by offset, some at a time, whatever their order in the files."""
     columns = columns_needed(table.schema)
     for low, high in windows(row_groups(table, partition), start, end):
         offset = ds.field(OFFSET)
@@ -94,7 +94,7 @@ def ordered_rows(table: TableFiles, partition: int, start: int, end: int) -> Ite
 def windows(
     groups: Iterable[RowGroup], start: int, end: int, bytes_max: int = WINDOW_BYTES
 ) -> Iterator[tuple[int, int]]:
-    """[start, end) in pieces, each of which lies in row groups of about so many bytes. Row groups that overlap are read
+    """Cuts [start, end) into pieces that lie in row groups of about so many bytes. Row groups that overlap are read
     again with each piece that they reach into."""
     waiting = sorted(group for group in groups if group.low < end and group.high >= start)
     while start < end:
@@ -111,7 +111,7 @@ def windows(
 
 
 def row_groups(table: TableFiles, partition: int) -> list[RowGroup]:
-    """Those that may hold records of a partition."""
+    """Returns those that may hold records of a partition."""
     storage = table.storage
     found: list[RowGroup] = []
     for file in table.files:
@@ -142,7 +142,7 @@ class TimeTask:
 
 
 def first_offsets(task: TimeTask) -> dict[int, int]:
-    """By partition the first offset in these files whose record is not older."""
+    """Returns by partition the first offset in these files whose record is not older."""
     moment = pa.scalar(task.time_ms * 1000, pa.int64()).cast(TIMESTAMP_TYPE)
     # What is no time between 1970 and 9999 stands in a column of its own.
     where = (ds.field(TIMESTAMP) >= moment) | (ds.field(TIMESTAMP_MS) >= task.time_ms)

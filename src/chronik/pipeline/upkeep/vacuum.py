@@ -1,4 +1,4 @@
-"""Files that no version needs any more, taken away; and never those that a pipeline is about to commit."""
+"""Removes files that no version needs any more, and never those that a pipeline is about to commit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from chronik.pipeline.tables.in_flight import ORPHAN_HOURS_MIN
 from chronik.pipeline.tables.topic_table import TopicTable
 
 KEEP_HOURS = 7 * 24
-"""Delta's own default: queries that run, and travel back in time."""
+"""Delta's own default: for queries that run, and for looking back in time."""
 
 KEEP_HOURS_MIN = 1
 """Queries and jobs that run read files that a later version may have replaced. They take minutes, not an hour."""

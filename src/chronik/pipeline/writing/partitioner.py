@@ -22,7 +22,7 @@ _Lanes = npt.NDArray[np.int64]
 
 
 def partitions_of_keys(keys: pa.BinaryArray, partition_count: int) -> npt.NDArray[np.int64]:
-    """For each key its partition; a null has that of the empty key, so leave nulls out or overwrite them."""
+    """Returns each key's partition; a null has that of the empty key, so leave nulls out or overwrite them."""
     return ((murmur2_of(keys) & _TOP_BIT_OFF) % np.uint32(partition_count)).astype(np.int64)
 
 

@@ -1,4 +1,4 @@
-"""Columns of rows to partitions, acknowledged by all replicas in sync; what is retried here is written once."""
+"""Sends columns of rows to partitions, acknowledged by all replicas in sync; what is retried here is written once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class BatchProducer:
         self._numbering = Numbering(cluster)
 
     def send(self, rows: Mapping[TopicPartition, OutgoingRows]) -> None:
-        """One batch for each partition, one request for each broker; returns when all are acknowledged.
+        """Sends one batch for each partition, one request for each broker; returns when all are acknowledged.
 
         Raises ClientError or KafkaError; then some of the batches may have been written.
         """

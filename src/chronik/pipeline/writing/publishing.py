@@ -34,7 +34,7 @@ REQUEST_BYTES: Final = 8 * MIB
 class PublishSettings:
     bootstrap: str
     topic: str | None = None
-    """None: each row names its own."""
+    """With None each row names its own."""
     codec: Codec = Codec.NONE
 
 
@@ -53,11 +53,11 @@ class Publisher:
         self._turn = random.randrange(2**31)
 
     def publish(self, rows: pa.RecordBatch) -> int:
-        """How many records were written. Raises SchemaError, ClientError or KafkaError."""
+        """Returns how many records were written. Raises SchemaError, ClientError or KafkaError."""
         waiting: dict[TopicPartition, Iterator[OutgoingRows]] = {}
         for topic, chosen in self._by_topic(rows):
             waiting |= self._by_partition(topic, chosen)
-        # One batch of each partition at a time: the next one's place in the partition is behind it.
+        # One batch of each partition at a time: the next one's place in the partition is after it.
         while waiting:
             request: dict[TopicPartition, OutgoingRows] = {}
             request_bytes = 0

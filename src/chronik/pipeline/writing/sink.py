@@ -61,7 +61,7 @@ class ChronikWriter(_TaskWriter, DataSourceArrowWriter):  # type: ignore[misc]
 
 
 class ChronikStreamWriter(_TaskWriter, DataSourceStreamArrowWriter):  # type: ignore[misc]
-    """As ChronikWriter; a micro-batch that is run again is written again."""
+    """Does as ChronikWriter; a micro-batch that is run again is written again."""
 
 
 def sink_settings(options: Mapping[str, str], schema: StructType, *, overwrite: bool = False) -> PublishSettings:

@@ -18,7 +18,7 @@ from chronik.pipeline.audit.standing import Partition
 from chronik.pipeline.spark.tasks import Tasks
 
 CHUNKS_NARROWED_MAX: Final = 20
-"""Of one partition: where replicas have nothing in common, the first say so."""
+"""Chunks of one partition: where replicas have nothing in common, the first ones say so."""
 
 Progress = Callable[[str, int, int], None]
 """What is being done, how much of it, and out of how much: bytes of logs, then tables."""
@@ -96,8 +96,8 @@ def _narrowed(tasks: Tasks, partitions: Sequence[Partition], differing: Differin
 
 
 def differing_chunks(stretch: Stretch, examined: Sequence[Examined]) -> Iterator[tuple[int, int]]:
-    """Offsets [start, end) of which two replicas have different digests. One that was only read in part, since it ends
-    there or its start has moved, is looked at too: what both have of it may still be the same."""
+    """Yields offsets [start, end) of which two replicas have different digests. A chunk that was only read in part,
+    since a log ends there or its start has moved, is looked at too: what both have of it may still be the same."""
     for chunk in sorted({chunk for each in examined for chunk in each.digests}):
         start, end = chunk * CHUNK_OFFSETS, (chunk + 1) * CHUNK_OFFSETS
         digests = {each.digests.get(chunk) for each in examined if each.start < end and each.slice.end > start}
@@ -106,7 +106,7 @@ def differing_chunks(stretch: Stretch, examined: Sequence[Examined]) -> Iterator
 
 
 def merged(own: Iterable[Finding], compared: Iterable[Finding]) -> list[Finding]:
-    """What is wrong with a replica by itself, and what is wrong with it beside others: each place is told once.
+    """Joins what is wrong with a replica by itself, and what is wrong with it beside others: each place is told once.
 
     That the checksum of a batch is wrong is told by its replica, and which byte it is by the others."""
     found = list(dict.fromkeys(own))

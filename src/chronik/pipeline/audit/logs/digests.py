@@ -23,7 +23,7 @@ CHUNK_OFFSETS: Final = 16_384
 DIGEST_BYTES: Final = 16
 
 Digests = dict[int, bytes]
-"""By the number of the chunk."""
+"""Digests by the number of the chunk."""
 
 
 class BatchDigests:
@@ -72,7 +72,7 @@ class RecordDigests:
 
 
 def _streams(column: pa.Array) -> list[bytes | memoryview]:
-    """The bytes of a column, as streams that can be continued: lengths (-1 for null) and contents, or numbers."""
+    """Returns bytes of a column as streams that can be continued: lengths (-1 for null) and contents, or numbers."""
     if pa.types.is_list(column.type):
         # Few records have headers: they are written out one by one.
         return [b"".join(f"{each!r};".encode() for each in column.to_pylist())]

@@ -12,7 +12,7 @@ from chronik.pipeline.audit.logs.records import readable_records
 from chronik.pipeline.audit.logs.walk import Batch, Event, Walk
 
 FINDINGS_MAX: Final = 100
-"""Of one stretch: where everything is wrong, the first hundred say so."""
+"""Findings of one stretch: where everything is wrong, the first hundred say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class ReplicaSlice:
     end: int
     is_compacted: bool
     is_final: bool
-    """Nothing of the partition is looked at behind it."""
+    """Nothing of the partition is looked at after it."""
     is_in_sync: bool
     is_continued: bool = False
     """Another slice ends where this one begins."""
@@ -87,7 +87,7 @@ def _examine(slice: ReplicaSlice) -> Examined:
         is_compacted=slice.is_compacted,
         is_final=slice.is_final,
         must_reach_end=slice.is_in_sync,
-        # Of a batch that reaches across the border each slice takes its own records, but only one takes the batch.
+        # Each slice takes its own records of a batch that reaches across the border, but only one takes the batch.
         is_continued=slice.is_continued and not slice.is_compacted,
     )
     tally = _Tally()

@@ -22,7 +22,7 @@ from chronik.protocol.errors import KafkaError
 from chronik.protocol.records import Record, decode_batch
 
 DIFFERENCES_MAX: Final = 5
-"""Told of one chunk and node: the first says where it begins, some more what it looks like."""
+"""Differences that are told of one chunk and node: the first says where it begins, some more what it looks like."""
 
 _FIELDS: Final = (
     (8, "base offset"),
@@ -39,7 +39,7 @@ _FIELDS: Final = (
     (57, "base sequence"),
     (HEADER_BYTES, "number of records"),
 )
-"""Of a batch's header, by the position behind each."""
+"""The fields of a batch's header, by the position after each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ _Key = tuple[int, int]
 
 
 def narrow(chunk: Chunk) -> list[Finding]:
-    """What is different. Nothing, when a node has only deleted meanwhile what others still have."""
+    """Finds what is different: nothing, when a node has only deleted meanwhile what others still have."""
     end = min([chunk.end, *(each.end for each in chunk.replicas)])
     held = {each.node: _kept(chunk, each, end) for each in chunk.replicas}
     start = max((start for start, _ in held.values()), default=chunk.start)
@@ -99,7 +99,7 @@ def narrow(chunk: Chunk) -> list[Finding]:
 
 
 def _kept(chunk: Chunk, replica: Replica, end: int) -> tuple[int, dict[_Key, _Kept]]:
-    """Where the walk began, and what it met."""
+    """Returns where the walk began, and what it met."""
     place = Place(chunk.topic, chunk.partition, replica.node)
     walk = Walk(
         replica.folder,
@@ -124,7 +124,7 @@ def _kept(chunk: Chunk, replica: Replica, end: int) -> tuple[int, dict[_Key, _Ke
 
 
 def _right(digests: Mapping[int, bytes | None], leader: int) -> list[int]:
-    """The nodes that hold what is taken for right."""
+    """Returns the nodes that hold what is taken for right."""
     alike: dict[bytes | None, list[int]] = {}
     for node, digest in digests.items():
         alike.setdefault(digest, []).append(node)
@@ -152,7 +152,7 @@ def _difference(chunk: Chunk, node: int, here: _Kept | None, there: _Kept | None
 
 
 def _first_different(ours: bytes, theirs: bytes) -> int:
-    """In the records, if they differ: then the checksum before them says only that they do."""
+    """Looks in the records first, if they differ: then the checksum before them says only that they do."""
     for start in (HEADER_BYTES, 0):
         pairs = enumerate(zip_longest(ours[start:], theirs[start:]), start)
         at = next((number for number, (mine, other) in pairs if mine != other), None)
@@ -162,7 +162,7 @@ def _first_different(ours: bytes, theirs: bytes) -> int:
 
 
 def _read(kept: _Kept) -> bytes:
-    """Empty when the file has gone meanwhile."""
+    """Returns nothing when the file has gone meanwhile."""
     try:
         with open(kept.file, "rb", buffering=0) as file:
             return os.pread(file.fileno(), kept.size, kept.position)
@@ -171,7 +171,7 @@ def _read(kept: _Kept) -> bytes:
 
 
 def _which(ours: bytes, theirs: bytes, here: _Kept, at: int) -> tuple[int, str]:
-    """The offset, and what of it is different."""
+    """Returns the offset, and what of it is different."""
     batch = f"the batch with offsets {here.span}"
     try:
         for mine, other in zip_longest(decode_batch(ours), decode_batch(theirs)):

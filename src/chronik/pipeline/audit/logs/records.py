@@ -18,10 +18,10 @@ GROUP_BYTES: Final = 4 * MIB
 
 
 def readable_records(events: Iterable[Event], place: Place, start: int, end: int) -> Iterator[Columns | Finding]:
-    """The records from `start` to before `end`, in order, and the findings that come along.
+    """Yields the records from `start` to before `end`, in order, and the findings that come along.
 
-    Of a batch whose checksum is wrong there are no records: what is wrong with it has been told. One whose checksum is
-    right and which cannot be read all the same is told here."""
+    A batch whose checksum is wrong gives no records: what is wrong with it has been told. One whose checksum is right,
+    and which cannot be read all the same, is told here."""
     group: list[Batch] = []
     group_bytes = 0
     for event in events:
@@ -49,7 +49,7 @@ def _decoded(group: list[Batch], place: Place, start: int, end: int) -> Iterator
 
 
 def _columns(group: list[Batch], start: int, end: int) -> Iterator[Columns]:
-    """Laid one after the other: a batch of a walk is a piece of the file's portion, which is gone by now."""
+    """Lays them one after the other: a batch of a walk is a piece of the file's portion, which is gone by now."""
     position = 0
     stored: list[StoredBatch] = []
     for batch in group:

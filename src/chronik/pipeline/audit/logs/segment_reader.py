@@ -1,4 +1,4 @@
-"""One segment file as an audit reads it: a batch is where a header can be; behind damage also its checksum is right."""
+"""One segment file as an audit reads it: a batch is where a header can be; after damage its checksum must be right."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SegmentReader:
         os.close(self._descriptor)
 
     def view(self, position: int, size: int) -> memoryview:
-        """So many bytes, or as many as there are."""
+        """Returns so many bytes, or as many as there are."""
         first = position - self._start
         if first < 0 or first + size > len(self._buffer):
             self._buffer = memoryview(os.pread(self._descriptor, max(size, PORTION_BYTES), position))
@@ -48,7 +48,7 @@ class SegmentReader:
         return self._buffer[first : first + size]
 
     def header(self, position: int) -> BatchHeader | None:
-        """None when no whole batch can stand there."""
+        """Returns None when no whole batch can be there."""
         first = position - self._start
         if first < 0 or first + HEADER_BYTES > len(self._buffer):
             self.view(position, HEADER_BYTES)
@@ -68,11 +68,11 @@ class SegmentReader:
             return None  # the file has become shorter
 
     def is_room(self, position: int) -> bool:
-        """Behind the batches of a segment that is written to there may be zeros; and in the end there is nothing."""
+        """After the batches of a segment that is written to there may be zeros; and in the end there is nothing."""
         return not any(self.view(position, LENGTH_END))
 
     def next_good(self, position: int, due: int) -> int:
-        """Where the next batch stands whose checksum is right and whose offset may follow; else the file's end."""
+        """Returns where the next batch is whose checksum is right and whose offset may follow; else the file's end."""
         while position < self.size:
             view = bytes(self.view(position, PORTION_BYTES))
             found = view.find(MAGIC, MAGIC_POSITION)
@@ -94,11 +94,11 @@ class SegmentReader:
         return header is not None and verify_crc(self.view(position, header.size), 0, header.size)
 
     def offset_at(self, position: int, otherwise: int) -> int:
-        """The base offset of the batch that stands there, if one can."""
+        """Returns the base offset of the batch that is there, if one can be."""
         header = self.header(position)
         return otherwise if header is None else header.base_offset
 
     def leads_on(self, behind: int, header: BatchHeader) -> bool:
-        """Whether the header of a batch that is damaged somewhere leads to what follows it, at `behind`."""
+        """Says whether the header of a batch that is damaged somewhere leads to what follows it, at `behind`."""
         follower = self.header(behind)
         return self.is_room(behind) if follower is None else follower.base_offset == header.next_offset

@@ -16,13 +16,13 @@ from chronik.pipeline.audit.standing import Partition, Replica
 from chronik.pipeline.reading.segment_files import segments_of
 
 SLICE_BYTES: Final = 256 * MIB
-"""Of one replica in one task: less than a second of work."""
+"""What one task reads of one replica: less than a second of work."""
 
 BUNDLE_BYTES_MIN: Final = 16 * MIB
 """Small partitions share a task: below it starting one takes longer than its work."""
 
 BUNDLES_PER_ROUND: Final = 16
-"""As long as there is enough to do, so that any number of cores up to it finds work in every round."""
+"""While there is enough to do, any number of cores up to it finds work in every round."""
 
 ROUND_BYTES: Final = 2048 * MIB
 """Read between two signs of life: a few seconds."""
@@ -42,7 +42,7 @@ class Stretch:
 
 
 def stretches(partition: Partition) -> Iterator[Stretch]:
-    """Cut where a segment of the longest replica begins; a chunk is never cut, so that all count the same ones."""
+    """Cuts where a segment of the longest replica begins; a chunk is never cut, so that all count the same ones."""
     sizes = {replica.node: _sizes(replica) for replica in partition.replicas}
     longest = max(sizes.values(), key=lambda each: sum(size for _, size in each), default=[])
     cuts = [partition.start]
@@ -91,7 +91,7 @@ def rounds(work: Iterable[Stretch]) -> Iterator[list[Stretch]]:
 
 
 def bundles(items: Sequence[tuple[Item, int]]) -> list[list[Item]]:
-    """Items with their sizes, in order, in bundles of about equal size."""
+    """Puts items with their sizes, in order, into bundles of about equal size."""
     total = sum(size for _, size in items)
     limit = max(BUNDLE_BYTES_MIN, min(SLICE_BYTES, total // BUNDLES_PER_ROUND))
     found: list[list[Item]] = []

@@ -23,7 +23,7 @@ from chronik.pipeline.audit.standing import Replica
 from chronik.pipeline.records.columns import Columns
 
 KEYS_MAX: Final = 2_000_000
-"""In question at a time: 50 MB or so. With more, the log is read once for each so many."""
+"""Keys in question at a time: 50 MB or so. With more, the log is read once for each so many."""
 
 FINDINGS_MAX: Final = 20
 
@@ -44,11 +44,11 @@ class Compacted:
 
 
 class _Records(NamedTuple):
-    """Of one replica, in one stretch."""
+    """Records of one replica, in one stretch."""
 
     start: int
     end: int
-    """Between these it was looked for."""
+    """Records were looked for between these."""
     offsets: Ints
     contents: Ints
     keys: Ints
@@ -122,7 +122,7 @@ def _droppable(records: Columns) -> npt.NDArray[np.bool_]:
 
 
 def _different(task: Compacted, held: dict[int, _Records]) -> Iterator[Finding]:
-    """Offsets at which two replicas have a record, and not the same."""
+    """Yields offsets at which two replicas have a record, and not the same."""
     contents: dict[int, dict[int, int]] = {}
     for node, records in held.items():
         for offset, content in zip(records.offsets.tolist(), records.contents.tolist(), strict=True):
@@ -152,7 +152,7 @@ def _questions(held: dict[int, _Records]) -> Iterator[_Question]:
 
 
 def _settled(task: Compacted, questions: list[_Question]) -> Iterator[Finding]:
-    """Those that no later record answers."""
+    """Yields those that no later record answers."""
     if not questions:
         return
     wanted = np.unique(np.concatenate([each.keys for each in questions]))
@@ -170,7 +170,7 @@ def _settled(task: Compacted, questions: list[_Question]) -> Iterator[Finding]:
 
 
 def _last_offsets(task: Compacted, wanted: Ints, first: int) -> Ints:
-    """The last offset of each of these keys, on whichever replica."""
+    """Returns the last offset of each of these keys, on whichever replica."""
     last = np.full(len(wanted), -1, np.int64)
     for replica in task.replicas:
         _, columns = _columns(task, replica, first, EVERYTHING)

@@ -1,4 +1,4 @@
-"""Over the batches of one replica, file by file, telling whatever is wrong with them alone.
+"""Walks over the batches of one replica, file by file, and tells whatever is wrong with them alone.
 
 Every batch is checked: that it is one, that its checksum is right, that it continues the one before in offsets, that
 its leader epoch is the one that the history has for that offset, and that it holds as many records as it says. Damage
@@ -24,10 +24,10 @@ from chronik.protocol.errors import CorruptRecords
 from chronik.protocol.records import decode_batch
 
 LISTINGS_MAX: Final = 20
-"""A file may go away between listing and opening it, when retention or compaction takes it. Not so often in a row."""
+"""A file may go away between listing and opening it, when retention or compaction takes it; not so often in a row."""
 
 PRODUCERS_MAX: Final = 10_000
-"""Whose last batch is remembered; beyond it all are forgotten, and a doubled batch may be overlooked."""
+"""Producers whose last batch is remembered; beyond it all are forgotten, and a doubled batch may be overlooked."""
 
 
 class Batch(NamedTuple):
@@ -35,7 +35,7 @@ class Batch(NamedTuple):
     file: str
     position: int
     data: memoryview
-    """All of it, from its base offset on."""
+    """All of the batch, from its base offset on."""
     is_good: bool
     """Its checksum is right, and it stands where it belongs."""
 
@@ -146,8 +146,8 @@ class Walk:
         return position, at
 
     def _shortcut(self, reader: SegmentReader, segment: SegmentFile, at: int) -> tuple[int, int]:
-        """Past batches that an earlier walk has looked at, if the index knows the way. It is not believed: a batch with
-        that offset has to stand there."""
+        """Skips batches that an earlier walk has looked at, if the index knows the way. It is not believed: a batch
+        with that offset has to be there."""
         hint = indexed_place(segment, self.due) if at < self.due else None
         header = None if hint is None else reader.header(hint.position)
         if hint is None or header is None or header.base_offset != hint.offset:
@@ -216,7 +216,7 @@ class Walk:
         return self._missing(at, base, reader.path, position)
 
     def _checked(self, header: BatchHeader, data: memoryview, path: str, position: int) -> Iterator[Finding]:
-        """What is wrong with a batch whose bytes are right. Mostly nothing is, and then this costs little."""
+        """Yields what is wrong with a batch whose bytes are right. Mostly nothing is, and then this costs little."""
         count = header.last_offset_delta + 1
         if header.record_count != count and (not self.is_compacted or header.record_count > count):
             yield self._miscounted(header, data, path, position)
@@ -300,7 +300,7 @@ class Walk:
 
 
 def log_end(folder: str, offset: int) -> int:
-    """Where the log ends, which is at `offset` or behind it."""
+    """Returns where the log ends, which is at `offset` or after it."""
     walk = Walk(folder, Place("", 0, 0), offset, 2**62, is_compacted=True, is_final=False, must_reach_end=False)
     for _ in walk:
         pass

@@ -21,10 +21,10 @@ from chronik.pipeline.tables.storage import dead_letters_uri, local_folder, tabl
 from chronik.pipeline.tables.topic_table import TableError, TableMissing
 
 ROWS_PER_SLICE: Final = 250_000
-"""Held at a time, once from the log and once from the table: some tens of megabytes."""
+"""Rows held at a time, once from the log and once from the table: some tens of megabytes."""
 
 FIELDS_COST: Final = 5
-"""How much more a row costs of which the fields are held too."""
+"""How much more a row costs whose fields are held too."""
 
 ROW_BYTES: Final = 256
 """What a row costs a task, roughly: for bundling."""
@@ -49,7 +49,7 @@ class LandedTable:
 
     @property
     def paths(self) -> set[str]:
-        """Of all files that it names."""
+        """The paths of all files that it names."""
         several = [self.table] if self.dead_letters is None else [self.table, self.dead_letters]
         return {table.storage.full_path(file.path) for table in several for file in table.files}
 
@@ -62,7 +62,7 @@ def require_root(root: str) -> None:
 
 
 def landed_table(root: str, topic: str) -> LandedTable | None:
-    """None when the topic has none. Raises CannotLook.
+    """Returns None when the topic has none. Raises CannotLook.
 
     Dead letters are committed first, and looked at last: whatever the table does not have of what has landed is there.
     """
@@ -105,7 +105,7 @@ def _refuse_leftovers(uri: str) -> None:
 
 
 def row_slices(landed: LandedTable, partition: Partition, suspects: Suspects) -> Iterator[RowsSlice]:
-    """What is in the log and has landed."""
+    """Yields slices of what is in the log and has landed."""
     copies = tuple(partition.references(suspects.get(partition.source, ())))
     end = min(landed.next_offsets.get(partition.index, 0), partition.end)
     if not copies or partition.start >= end:
@@ -143,8 +143,8 @@ def beyond_the_log(landed: LandedTable, partition: Partition) -> Finding | None:
 def compare_table(
     tasks: Tasks, root: str, landed: LandedTable, partitions: Sequence[Partition], suspects: Suspects | None = None
 ) -> tuple[list[Finding], int]:
-    """Findings, and rows that were compared. What is found counts when a second look finds it: rows move from the dead
-    letters to the table, and files are joined, while both are read. Raises CannotLook."""
+    """Returns findings, and how many rows were compared. What is found counts when a second look finds it: rows move
+    from the dead letters to the table, and files are joined, while both are read. Raises CannotLook."""
     findings, rows = _compared(tasks, root, landed, partitions, suspects or {})
     if not findings:
         return [], rows
@@ -159,7 +159,7 @@ def compare_table(
 
 
 def _place(finding: Finding) -> tuple[object, ...]:
-    """What a second look has to find again. Which file holds a row may change in between."""
+    """Returns what a second look has to find again. Which file holds a row may change in between."""
     file = finding.file if finding.kind is Kind.TABLE_FILE else None
     return finding.kind, finding.partition, finding.offset, file
 

@@ -36,7 +36,7 @@ from chronik.pipeline.tables.layout import (
 )
 
 FINDINGS_MAX: Final = 20
-"""Of one stretch and kind."""
+"""Findings of one stretch and kind."""
 
 EVERYTHING: Final = 2**63 - 1
 
@@ -57,7 +57,7 @@ class RowsSlice:
     start: int
     end: int
     copies: tuple[Replica, ...]
-    """Of the log, the most trusted first. The others are read where it is damaged."""
+    """Copies of the log, the most trusted first. The others are read where it is damaged."""
     is_compacted: bool
     table: TableFiles
     dead_letters: TableFiles | None
@@ -101,10 +101,10 @@ class _Unread(NamedTuple):
 
 class _Landed(NamedTuple):
     rows: pa.Table
-    """By offset. Of a value that does not have its own checksum, the checksum that it has."""
+    """Rows by offset. For a value that does not have its own checksum, the checksum that it has."""
     unread: list[_Unread]
     fields: pa.Table | None = None
-    """By offset, of a decoded table: what became of the values."""
+    """What became of the values, by offset, in a decoded table."""
 
 
 def _landed(slice: RowsSlice, table: TableFiles | None, end: int) -> _Landed:
@@ -118,7 +118,7 @@ def _landed(slice: RowsSlice, table: TableFiles | None, end: int) -> _Landed:
 
 
 def _landed_by_file(table: TableFiles, where: Any) -> _Landed:
-    """Not all of them can be read: which ones, and what do the others hold?"""
+    """Reads file by file, when not all can be read: which ones, and what do the others hold?"""
     batches: list[pa.RecordBatch] = []
     unread: list[_Unread] = []
     for file in table.files:
@@ -273,7 +273,7 @@ class _Comparison:
 
 
 def _has_rows(table: TableFiles, where: Any) -> bool:
-    """False also for what cannot be read: that is told by itself."""
+    """Says no for what cannot be read, too: that is told by itself."""
     try:
         return any(batch.num_rows for batch in scan(table, [OFFSET], where))
     except UNREADABLE:
@@ -286,7 +286,7 @@ def _offsets(rows: pa.Table) -> Ints:
 
 
 def _runs(offsets: Ints) -> Iterator[tuple[int, int]]:
-    """Consecutive numbers, as [first, end)."""
+    """Yields runs of consecutive numbers, as [first, end)."""
     if not len(offsets):
         return
     breaks = np.flatnonzero(np.diff(offsets) > 1)

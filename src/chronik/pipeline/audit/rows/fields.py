@@ -22,7 +22,7 @@ from chronik.pipeline.tables.values.shaping import decode_json
 
 
 def field_names(schema: pa.Schema) -> list[str]:
-    """Columns that hold what became of values; none in a table that holds the values themselves."""
+    """Returns the columns that hold what became of values; none for a table that holds the values themselves."""
     if RESCUED not in schema.names:
         return []
     return [name for name in schema.names if name not in RESERVED or name == RESCUED]
@@ -57,7 +57,7 @@ class FieldsCheck:
 
 
 def _says(rows: pa.Table, row: int, value: bytes | None) -> bool:
-    """Whether everything in the row, taken together, is the value."""
+    """Says whether everything in the row, taken together, is the value."""
     found = {name: rows[name][row].as_py() for name in rows.column_names if name not in (OFFSET, RESCUED)}
     found = {name: each for name, each in found.items() if each is not None}
     text = rows[RESCUED][row].as_py()
@@ -81,7 +81,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def unequal_rows(found: pa.ChunkedArray, expected: pa.ChunkedArray) -> list[int]:
-    """The rows in which they differ; null is equal to null alone."""
+    """Returns the rows in which they differ; null is equal to null alone."""
     if found.equals(expected):
         return []
     if pa.types.is_nested(found.type):

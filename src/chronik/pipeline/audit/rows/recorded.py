@@ -64,7 +64,7 @@ def read_log(
     is_compacted: bool,
     fields: FieldsCheck | None = None,
 ) -> Log:
-    """`fields` is shown every record, since their values are not kept."""
+    """Reads it. `fields` is shown every record, since their values are not kept."""
     log = _read(_Stretch(topic, partition, start, end, is_compacted), copies[0], fields)
     for copy in copies[1:]:
         if log.unreadable:
@@ -107,7 +107,7 @@ def _as_rows(records: Columns) -> pa.RecordBatch:
 
 
 def _visible(walk: Iterable[Event], stretch: _Stretch, copy: Replica, batches: list[Stored]) -> Iterator[Event]:
-    """Without control batches, and without what aborted transactions wrote: neither lands."""
+    """Leaves out control batches, and what aborted transactions wrote: neither lands."""
     aborted: tuple[AbortedSpan, ...] | None = None
     for event in walk:
         if not isinstance(event, Batch):

@@ -24,7 +24,7 @@ TAIL_BYTES = 16
 
 
 def make_entry_durable(uri: str, version: int) -> None:
-    """The entry of this version, and the checkpoint that a commit writes after some. Raises OSError."""
+    """Syncs the entry of this version, and the checkpoint that a commit writes after some. Raises OSError."""
     folder = local_folder(uri)
     if folder is None:
         return
@@ -58,7 +58,7 @@ def _entry(log: Path, version: int) -> Path:
 
 
 def _last_checkpoint(log: Path) -> int:
-    """-1 when there is none, or when it cannot be read."""
+    """Returns -1 when there is none, or when it cannot be read."""
     try:
         return int(json.loads((log / LAST_CHECKPOINT).read_bytes())["version"])
     except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
@@ -66,7 +66,7 @@ def _last_checkpoint(log: Path) -> int:
 
 
 def _is_whole(entry: Path) -> bool | None:
-    """None when there is no such entry."""
+    """Returns None when there is no such entry."""
     try:
         with entry.open("rb", buffering=0) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))

@@ -39,7 +39,7 @@ Result = TypeVar("Result")
 
 
 def open_delta(uri: str, storage_options: Mapping[str, str] | None) -> DeltaTable:
-    """The table as it is now. Raises ConfigError, TableMissing, TableTorn, and DeltaError when its log is damaged."""
+    """Opens the table as it is now. Raises ConfigError, TableMissing, TableTorn; DeltaError when its log is damaged."""
     check_place(uri)
     check_entries(uri)
     try:
@@ -50,7 +50,7 @@ def open_delta(uri: str, storage_options: Mapping[str, str] | None) -> DeltaTabl
 
 @contextmanager
 def as_table_error(uri: str) -> Iterator[None]:
-    """What delta-rs says of a table that it cannot read, for those who know nothing of delta-rs."""
+    """Raises what delta-rs says of a table that it cannot read as TableError: callers know nothing of delta-rs."""
     try:
         yield
     except DeltaError as error:
@@ -83,7 +83,7 @@ def live_files(table: DeltaTable) -> tuple[LiveFile, ...]:
 
 
 def _ends(actions: pa.Table, name: str) -> list[tuple[int, int]]:
-    """The lowest and the highest of a column in each file, as far as its statistics tell."""
+    """Returns the lowest and the highest of a column in each file, as far as its statistics tell."""
     found = []
     for end, unknown in zip(("min", "max"), ANY_NUMBER, strict=True):
         index = actions.schema.get_field_index(end)
@@ -103,7 +103,7 @@ def committed_durably(uri: str, table: DeltaTable, attempt: Callable[[DeltaTable
 
 
 class Attempts:
-    """How often a commit is tried."""
+    """Counts how often a commit is tried."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
@@ -111,11 +111,11 @@ class Attempts:
 
     @property
     def outcome_unknown(self) -> bool:
-        """Whether one of them may have gone through although it failed. (Who lost to another knows that it did not.)"""
+        """Whether one of them may have gone through although it failed. (One that lost to another surely has not.)"""
         return self._failures > 0
 
     def after(self, error: Exception) -> None:
-        """A short pause before the next look. Raises CommitFailed when there were too many."""
+        """Pauses for a moment before the next look. Raises CommitFailed when there were too many."""
         if isinstance(error, CommitFailedError):
             self._conflicts += 1
         else:

@@ -1,4 +1,4 @@
-"""What a JSON parser would give up of a value without a word: how deep it nests, and numbers that no float64 is.
+"""What a JSON parser would lose of a value in silence: how deep it nests, and numbers that no float64 is.
 
 Both are rare, and looked for in the bytes first, so that values without them are decoded at the parser's own speed.
 """
@@ -17,12 +17,12 @@ import msgspec
 import numpy as np
 
 NESTING_MAX = 200
-"""Lists and objects within each other. Far more than records have, and far less than a parser and an encoder can follow
+"""Lists and objects within each other: far more than records have, and far less than a parser and an encoder can follow
 from wherever they are called: where the interpreter gives up depends on the stack that it has left."""
 
 DEEP_BYTES_MIN = 2 * NESTING_MAX
-"""What nests deeper and closes all that it opens is longer; what does not close is no JSON, and a parser can follow it
-so far."""
+"""What nests deeper than that and closes all that it opens is longer; what does not close is no JSON, and a parser can
+follow it so far."""
 
 FLOAT_DIGITS_MAX = 767
 """Significant digits of the float64 that needs most of them to be written out in full."""
@@ -35,7 +35,7 @@ STEPS[list(b"[{")], STEPS[list(b"]}")] = 1, -1
 NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 FLOAT_TEXT_SAFE = 16
-"""Up to 15 digits and a point: a float64 gives them back as they were, unless it is next to nothing or beyond all."""
+"""Up to 15 digits and a point: a float64 gives them back as they were, unless it is tiny or huge."""
 
 OUTLINES = bytes(
     ord("0") if byte in b"0123456789." else ord("e") if byte in b"eE" else byte if byte in b"-" else ord(" ")
@@ -50,8 +50,8 @@ BLANKS = b" \t\r\n"
 
 
 def rows_needing_care(texts: Sequence[bytes | None]) -> set[int]:
-    """Those that are not for the parser alone, but for `nests_too_deep` and `decode_exactly`. Rather too many: a text
-    full of digits looks like a long number, too."""
+    """Returns those that are not for the parser alone, but for `nests_too_deep` and `decode_exactly`: rather too many,
+    since a text full of digits looks like a long number, too."""
     deep = {row for row, text in enumerate(texts) if text and len(text) > DEEP_BYTES_MIN and nests_too_deep(text)}
     starts = range(0, len(texts), TEXTS_AT_ONCE)
     return deep.union(*(_rows_maybe_inexact(texts[start : start + TEXTS_AT_ONCE], start) for start in starts))
@@ -81,7 +81,7 @@ def _rows_maybe_inexact(texts: Sequence[bytes | None], first_row: int) -> set[in
 
 
 def decode_exactly(text: bytes) -> Any:
-    """As the parser does, but for numbers that are no float64: those are `msgspec.Raw`, which is of no column's type,
+    """Decodes as the parser does, but numbers that are no float64 become `msgspec.Raw`, which is of no column's type,
     and is encoded as it stands. Raises DecodeError, UnicodeError."""
     try:
         found = PLAIN.decode(text)
@@ -93,13 +93,13 @@ def decode_exactly(text: bytes) -> Any:
 
 
 def exact_float(text: str) -> Any:
-    """The float64 that this number is; itself, to be written as it stands, when it says more than any float64."""
+    """Returns the float64 that this number is; itself, to be written as it stands, if it says more than any float64."""
     value = float(text)
     return value if repr(value) == text or _says_as_much(value, text) else msgspec.Raw(text)
 
 
 def _says_as_much(value: float, text: str) -> bool:
-    """Whether the text is this float64 written with some number of digits: 0.10000000000000001 is 0.1 with 17."""
+    """Says whether the text is this float64 written with some number of digits: 0.10000000000000001 is 0.1 with 17."""
     digits = re.split("[eE]", text)[0].replace(".", "").lstrip("-0").rstrip("0")
     if value == 0 or not math.isfinite(value) or len(digits) > FLOAT_DIGITS_MAX:
         return not digits

@@ -16,7 +16,7 @@ from chronik.pipeline.tables.layout import RESERVED
 from chronik.pipeline.tables.values.inference import Object, infer_fields
 
 COLUMNS_MAX = 500
-"""Fields within objects count each. Beyond it keys are data, not names (`{"user-17": …}`): every file and every plan
+"""Each field within an object counts. Beyond it keys are data, not names (`{"user-17": …}`): every file and every plan
 would carry them all."""
 
 NAME_CHARACTERS_MAX = 255
@@ -64,7 +64,7 @@ def plan_columns(schema: pa.Schema, wanted: Iterable[pa.Field]) -> PlannedColumn
 
 
 def _widened(before: pa.DataType, wanted: pa.DataType) -> pa.DataType:
-    """The type as it is, and what `wanted` has more within its objects."""
+    """Returns the type as it is, with what `wanted` has more within its objects."""
     if pa.types.is_struct(before) and pa.types.is_struct(wanted):
         types = {field.name: field.type for field in before}
         for field in wanted:
@@ -91,7 +91,7 @@ def _why_not_named(name: str, taken: Iterable[str], reserved: frozenset[str] = f
 
 
 def _why_not_typed(kind: pa.DataType) -> str | None:
-    """The names within an object are columns' too, for most readers."""
+    """Checks names within objects, too, which are columns' names for most readers."""
     if pa.types.is_struct(kind):
         if kind.num_fields == 0:
             return "an object without fields has no type"
@@ -137,8 +137,8 @@ class Growth:
 
 
 def joined_fields(lists: Iterable[Sequence[pa.Field]]) -> list[pa.Field]:
-    """What several tasks ask for: whole and broken numbers are one type, objects have the fields of both; where they
-    disagree otherwise, the first has the word."""
+    """Joins what several tasks ask for: whole and fractional numbers are one type, objects have the fields of both;
+    where they disagree otherwise, the first one counts."""
     joined: dict[str, pa.Field] = {}
     for field in (field for fields in lists for field in fields):
         known = joined.setdefault(field.name, field)

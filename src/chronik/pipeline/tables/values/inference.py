@@ -20,8 +20,8 @@ DEPTH_MAX = 16
 
 
 def infer_fields(objects: Iterable[Object | None]) -> list[pa.Field]:
-    """One field for each key that has a type, in the order in which they turn up. Where values of a key disagree, the
-    first has the word, and who disagrees is rescued; only whole and broken numbers become one type."""
+    """Returns one field for each key that has a type, in the order in which they turn up. Where values of a key
+    disagree the first one counts, and the others are rescued; only whole and fractional numbers become one type."""
     kinds: dict[str, pa.DataType | None] = {}
     for each in objects:
         for name, value in (each or {}).items():
@@ -30,7 +30,7 @@ def infer_fields(objects: Iterable[Object | None]) -> list[pa.Field]:
 
 
 def _type_of(value: Any, depth: int) -> pa.DataType | None:
-    """None for what has no type: null, empty lists and objects, numbers beyond 64 bits."""
+    """Returns None for what has no type: null, empty lists and objects, numbers beyond 64 bits."""
     if isinstance(value, bool):
         return pa.bool_()
     if isinstance(value, int):

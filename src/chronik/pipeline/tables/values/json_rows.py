@@ -16,7 +16,7 @@ from chronik.pipeline.tables.values.inference import Object
 from chronik.pipeline.tables.values.shaping import decode_json, shape
 
 ROWS_AT_ONCE = 8192
-"""Values are objects of Python's while they are shaped, several times their size: so many at a time stay near the
+"""Values are Python objects while they are shaped, several times their size: so many at a time stay near the
 processor, and their memory is used again."""
 
 
@@ -30,7 +30,7 @@ class DecodedRows(NamedTuple):
 
 
 def decode_records(partition: int, records: Columns, schema: pa.Schema) -> Iterator[DecodedRows]:
-    """Portion by portion, in order."""
+    """Decodes portion by portion, in order."""
     for start in range(0, len(records), ROWS_AT_ONCE):
         part = Columns(*(None if each is None else each.slice(start, ROWS_AT_ONCE) for each in records))
         yield decode_rows(own_columns(partition, part), schema)

@@ -37,14 +37,14 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def columns_needed(schema: pa.Schema) -> list[str]:
-    """Of a table with this schema, to make records of its rows."""
+    """Returns the columns of a table with this schema that it takes to make records of its rows."""
     if VALUE in schema.names:
         return [*OUTSIDE_VALUE, VALUE]
     return [*OUTSIDE_VALUE, VALUE_CRC32C, RESCUED, *(name for name in schema.names if name not in RESERVED)]
 
 
 def outgoing_rows(rows: pa.Table) -> pa.RecordBatch:
-    """As `publishing` takes them, from the columns that `columns_needed` names."""
+    """Makes rows as `publishing` takes them, from the columns that `columns_needed` names."""
     values = rows[VALUE].combine_chunks() if VALUE in rows.column_names else json_values(rows)
     return pa.RecordBatch.from_pydict(
         {
@@ -58,7 +58,7 @@ def outgoing_rows(rows: pa.Table) -> pa.RecordBatch:
 
 
 def with_names_replaced(rows: pa.Table) -> int:
-    """How many have a header whose name is not as it was written. (Or was written with U+FFFD: nobody can tell.)"""
+    """Counts those with a header whose name is not as it was written. (Or was written with U+FFFD: nobody can tell.)"""
     headers = _whole(rows[HEADERS])
     replaced = pc.match_substring(pc.struct_field(pc.list_flatten(headers), "key"), REPLACEMENT)
     return len(pc.unique(pc.list_parent_indices(headers).filter(replaced)))
@@ -69,7 +69,7 @@ def _whole(column: Any) -> pa.Array:
 
 
 def json_values(rows: pa.Table) -> pa.BinaryArray:
-    """Values of the rows of a decoded table."""
+    """Returns the values of the rows of a decoded table."""
     encode = msgspec.json.Encoder().encode
     # What was rescued is copied as it stands, without a look inside.
     rescued_of = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -94,7 +94,7 @@ def _objects(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _stripping(kind: pa.DataType) -> Callable[[Any], Any] | None:
-    """What leaves null fields out of objects within values of this type; None when there are no objects."""
+    """Returns what leaves null fields out of objects within values of this type; None when there are no objects."""
     if pa.types.is_struct(kind):
         inner = {field.name: _stripping(field.type) for field in kind}
         return lambda value: _stripped(value, inner)

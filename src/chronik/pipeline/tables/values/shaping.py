@@ -37,7 +37,7 @@ class Shaped:
 
 
 def decode_json(values: Sequence[bytes | None]) -> Decoded:
-    """Rows whose value is a JSON object, or none at all; the others are dead letters."""
+    """Decodes values that are JSON objects, or none at all; the others are dead letters."""
     decode = msgspec.json.Decoder().decode
     need_care = rows_needing_care(values)
     objects: list[Object | None] = []
@@ -76,7 +76,7 @@ def _said(value: Any) -> str:
 
 
 def shape(objects: Sequence[Object | None], schema: pa.Schema) -> Shaped:
-    """The columns of the table that hold fields, and `_rescued`. A schema without it (a query that wants a few columns)
+    """Makes the columns of the table that hold fields, and `_rescued`. A schema without it (of a query of few columns)
     rescues nothing."""
     fields = [field for field in schema if field.name not in RESERVED]
     rescued: dict[int, dict[str, Any]] = {}
@@ -106,7 +106,7 @@ def _rescue_unknown(objects: Sequence[Object | None], known: set[str], rescued: 
 
 
 def _column(values: list[Any], kind: pa.DataType) -> tuple[pa.Array, set[int]]:
-    """An array with null for what does not fit, and the rows of that."""
+    """Returns an array with null for what does not fit, and the rows of that."""
     if pa.types.is_struct(kind):
         return _struct_column(values, kind)
     if pa.types.is_list(kind):

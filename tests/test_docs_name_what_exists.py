@@ -1,0 +1,77 @@
+"""What docs name is there: files, rooms, links to other pages, and verbs of make. The changelog and the decisions tell
+of what was, and are left out where that matters."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+HOUSE = ROOT / "src" / "chronik"
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")), *sorted(ROOT.glob("docs/*.md"))]
+ALL_PAGES = [*PAGES, *sorted(ROOT.glob("docs/decisions/*.md"))]
+PLACES = (ROOT, ROOT / "src", HOUSE, HOUSE / "pipeline")
+"""Paths are told from any of these."""
+
+VERB = re.compile(r"(?:`|^|\s)make ([a-z]+(?:-[a-z]+)*)(?=[\s`]|$)", re.MULTILINE)
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+
+
+def paths_to_python(text: str) -> set[str]:
+    return set(re.findall(r"`([\w./-]+/[\w.-]+\.py)`", text))
+
+
+def code(text: str) -> str:
+    """What stands in backticks, be it a word or a block."""
+    return "\n".join(block or word for block, word in re.findall(r"```[^\n]*\n(.*?)```|`([^`\n]+)`", text, re.DOTALL))
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    missing = [
+        path
+        for path in paths_to_python(page.read_text(encoding="utf-8"))
+        if not any((place / path).is_file() for place in PLACES)
+    ]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=named)
+def test_pages_that_a_page_links_to_exist(page: Path) -> None:
+    links = LINK.findall(page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_walks_name_files_that_exist() -> None:
+    """They name them without `.py`, from the house or from the pipeline."""
+    walked = re.findall(r"`([a-z_]+(?:/[a-z_]+)+)/?`", ARCHITECTURE.read_text(encoding="utf-8"))
+    assert len(walked) > 60
+    missing = [
+        path
+        for path in walked
+        if not any((place / f"{path}.py").is_file() or (place / path).is_dir() for place in PLACES)
+    ]
+    assert not missing
+
+
+def test_every_room_is_named() -> None:
+    text = ARCHITECTURE.read_text(encoding="utf-8")
+    rooms = [init.parent.relative_to(HOUSE) for init in HOUSE.rglob("__init__.py") if init.parent != HOUSE]
+    assert len(rooms) > 40
+    assert [str(room) for room in rooms if f"{room.name}/" not in text] == []
+    loose = [file.stem for file in HOUSE.glob("*.py") if not file.stem.startswith("__")]
+    assert [name for name in loose if not re.search(rf"\b{name}\b", text)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_verbs_of_make_that_a_page_names_have_a_rule(page: Path) -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    verbs = set(VERB.findall(code(page.read_text(encoding="utf-8"))))
+    assert [verb for verb in sorted(verbs) if not re.search(rf"^{verb}:", makefile, re.MULTILINE)] == []
