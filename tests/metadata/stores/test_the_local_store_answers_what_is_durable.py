@@ -29,8 +29,7 @@ from chronik.metadata.stores import local_store
 from chronik.metadata.stores.local_store import LocalStore
 from chronik.metadata.stores.store import MetadataStore, StoreClosed
 from chronik.protocol.errors import ErrorCode, KafkaError
-
-from .world import assignment, recomputed, records_of, some_id
+from tests.metadata.world import assignment, recomputed, records_of, some_id
 
 
 class Inline(Executor):
