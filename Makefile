@@ -8,10 +8,11 @@ CLIENTS := .tools/.ready
 NETWORK := .tools/.network
 SEED ?= 1
 
-.PHONY: help demo test check long fuzz chaos chaos-seeds abuse bench bench-tails bench-cluster bench-pipeline compare clean
+.PHONY: help demo quick test check long fuzz chaos chaos-seeds abuse bench bench-tails bench-cluster bench-pipeline compare clean
 
 help:
 	@echo "make demo    three nodes, a stream, a crash; then a table, SQL, and an audit"
+	@echo "make quick   the tests that start no processes, in under a minute; fetches nothing but Python packages"
 	@echo "make test    every test (installs the clients it needs: PyPI, npm, Debian, Maven Central)"
 	@echo "make check   ruff, mypy --strict, and imports that run downwards"
 	@echo "make bench   throughput, latency, start time and memory, beside a bare server"
@@ -53,6 +54,11 @@ check: $(READY)
 	@$(BIN)/mypy
 	@echo "== imports run downwards"
 	@$(BIN)/pytest -q -p no:cacheprovider tests/test_imports_run_downwards.py
+
+# Which they are, and how that is kept so: tests/tiers.py
+quick: $(READY)
+	@echo "== tests that start no processes"
+	@$(BIN)/pytest -q -n 2 --quick
 
 test: $(READY) $(CLIENTS)
 	@echo "== tests"

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.tiers import pytest_addoption, pytest_configure  # noqa: F401 - hooks of pytest's
+
 
 @pytest.fixture(scope="session")
 def chronik_broker_config() -> dict[str, Any]:

@@ -60,6 +60,7 @@ def test_who_may_answer_follows_from_whom_it_is_asked_of() -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_node_starts_without_what_handles_its_apis() -> None:
     script = (
         "import sys, chronik.node.run;"

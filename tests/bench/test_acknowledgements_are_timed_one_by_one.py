@@ -12,6 +12,8 @@ from chronik.client.admin import list_topics
 from chronik.protocol.errors import KafkaError
 from chronik.testing import Broker
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def measured() -> Iterator[Broker]:

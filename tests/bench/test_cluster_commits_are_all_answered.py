@@ -18,6 +18,8 @@ from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestT
 from chronik.testing import Broker
 from chronik.testing.seen import SEEN_REQUESTS_MAX
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def measured() -> Iterator[Broker]:

@@ -42,6 +42,7 @@ def test_figures_are_kept_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] in ([], ["bytecode"])
 
 
+@pytest.mark.slow
 def test_three_nodes_come_up_lose_their_leader_and_go_away(tmp_path: Path) -> None:
     words = ["--folder", str(tmp_path), "--rounds", "1", "--only", "up", "--only", "leaderless"]
     assert main(words) == 0
@@ -53,6 +54,7 @@ def test_three_nodes_come_up_lose_their_leader_and_go_away(tmp_path: Path) -> No
     assert not list(tmp_path.glob("cluster-*"))
 
 
+@pytest.mark.slow
 def test_three_stores_agree_on_commands(tmp_path: Path) -> None:
     words = ["--folder", str(tmp_path), "--rounds", "1", "--seconds", "0.5", "--only", "commands"]
     assert main(words) == 0

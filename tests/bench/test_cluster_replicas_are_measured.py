@@ -9,6 +9,8 @@ import pytest
 from bench.cluster import idle, replication, service_gap
 from bench.cluster.__main__ import main
 
+pytestmark = pytest.mark.slow
+
 KILLED = ("controller", "another node")
 
 

@@ -15,6 +15,8 @@ from chronik.client.errors import RequestTimedOut
 from chronik.client.offsets import latest_offsets
 from chronik.testing import Broker
 
+pytestmark = pytest.mark.slow
+
 RECORDS = 25_000
 
 

@@ -13,6 +13,8 @@ from chronik.bench.service_watch import ServiceWatch, longest_gap
 from chronik.client.admin import list_topics
 from chronik.testing import Broker
 
+pytestmark = pytest.mark.slow
+
 AWAY_SECONDS = 1.0
 
 

@@ -98,6 +98,7 @@ def test_slow_syncs_are_counted_and_the_last_of_them_kept() -> None:
     assert view["longest_ms"] == pytest.approx(60)
 
 
+@pytest.mark.slow
 def test_a_node_tells_how_long_its_disk_took() -> None:
     reserved = ReservedPorts(1)
     http = Address(HOST, reserved.ports[0])

@@ -27,6 +27,7 @@ def test_every_partition_has_as_many(chronik_broker: Broker, chronik_topic: str)
     assert [ends[each] for each in sorted(ends)] == [ROWS_PER_CALL] * PARTITIONS
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="what processes take is read from /proc")
 def test_memory_and_time_of_processes_that_a_process_started_count() -> None:
     use = "held = b'x' * 60_000_000\nwhile time.process_time() < 0.3: pass"

@@ -91,6 +91,7 @@ def send(connection: Connection, batch: bytes) -> tuple[int, int]:
     return answer.error_code, answer.base_offset
 
 
+@pytest.mark.slow
 def test_make_bench_prints_every_table_and_keeps_the_figures(tmp_path: Path) -> None:
     small = {"rounds": 1, "megabytes": 20, "trips": 20, "topics": 10, "starts": 2, "idle-seconds": 0.2}
     done = subprocess.run(

@@ -6,9 +6,13 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from chronik.client.cluster import Cluster
 
 from .running import COMMAND, TIMEOUT_S, chronik, environment
+
+pytestmark = pytest.mark.slow
 
 
 def started_on(log: Path, process: subprocess.Popen[bytes]) -> str:

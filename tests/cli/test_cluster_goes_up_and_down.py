@@ -17,6 +17,8 @@ from chronik.config import load_config
 
 from .running import Outcome, chronik
 
+pytestmark = pytest.mark.slow
+
 NODES = 3
 
 

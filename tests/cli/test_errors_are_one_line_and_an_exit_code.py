@@ -10,6 +10,8 @@ from chronik.testing import Broker
 
 from .running import COMMAND, TIMEOUT_S, chronik, environment
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("arguments", "told"),

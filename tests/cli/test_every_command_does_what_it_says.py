@@ -11,6 +11,8 @@ from chronik.testing import Broker
 
 from .running import COMMAND, TIMEOUT_S, Outcome, chronik, environment
 
+pytestmark = pytest.mark.slow
+
 Cli = Callable[..., Outcome]
 
 

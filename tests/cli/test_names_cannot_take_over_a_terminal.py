@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 
+import pytest
+
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -16,6 +18,8 @@ from chronik.testing.broker import Broker
 from tests.api.talk import batch, produce, produce_request
 from tests.cli.running import COMMAND, TIMEOUT_S, chronik, environment
 from tests.raw import RawClient
+
+pytestmark = pytest.mark.slow
 
 GROUP = "evil\x1b[31m\n2026 forged"
 FORGED = "x\n2026-11-16 00:00:00,000 CRITICAL chronik.node: all is lost"

@@ -342,10 +342,9 @@ class KafkaPythonFollower(Follower):
         consumer = KafkaConsumer(
             bootstrap_servers=self._bootstrap.split(","), group_id=self._group, auto_offset_reset="earliest"
         )
-        for_partitions = consumer.partitions_for_topic(self._topic)  # before it joins, so that it need not join twice
-        assert for_partitions
         consumer.subscribe([self._topic])
         try:
+            assert self._topic in consumer.topics()  # before it joins, so that it need not join twice
             while not self._ending.is_set():
                 for messages in consumer.poll(timeout_ms=100).values():
                     for message in messages:

@@ -8,6 +8,8 @@ from tests.long import SEED, count
 
 from .failover.story import Story
 
+pytestmark = pytest.mark.slow
+
 SHARES = 4
 SEEDS = range(SEED, SEED + count(200, 4000))
 

@@ -11,6 +11,8 @@ import pytest
 
 from chronik.testing import Broker
 
+pytestmark = pytest.mark.slow
+
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
 DEADLINE_SECONDS = 60.0

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -202,6 +203,7 @@ def scripted() -> str:
     return f"{world.image.state_hash:032x}"
 
 
+@pytest.mark.slow
 def test_another_process_with_another_hash_seed_gives_the_same_hash() -> None:
     seen = set()
     for seed in ("1", "2"):

@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 DEADLINE_SECONDS = 60
 
 START_AND_ASK = """

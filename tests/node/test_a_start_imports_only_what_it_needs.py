@@ -5,6 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 NOT_NEEDED = (
     *("importlib.metadata", "tomllib", "pyspark", "pyarrow", "numpy", "h11"),
     *("chronik.replication", "chronik.client", "chronik.configs.kept_keys", "chronik.configs.group_keys"),

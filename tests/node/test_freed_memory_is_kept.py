@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 import resource, sys
 from chronik.node.memory import keep_freed_memory

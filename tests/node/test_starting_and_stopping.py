@@ -14,6 +14,8 @@ import pytest
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
 
+pytestmark = pytest.mark.slow
+
 DEADLINE_SECONDS = 60
 
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 import gc, sys, weakref
 from chronik.node.garbage import keep_collections_short

@@ -80,7 +80,7 @@ def _checked(buffer: Bytes, position: int) -> tuple[BatchHeader, memoryview]:
 
 
 def skim(header: BatchHeader, body: Body, *, is_whole: bool = True) -> Iterator[Skimmed]:
-    """Yields the records in `body`; if it is not whole, those that are, then raises EndsEarly. Raises CorruptRecords."""
+    """Yields the records in `body`; if it is not whole, those that are, then raises EndsEarly. Or CorruptRecords."""
     count, base_offset, last_offset = header.record_count, header.base_offset, header.last_offset
     if count < 0 or (is_whole and count * RECORD_BYTES_MIN > len(body)):
         raise CorruptRecords(f"{count} records in {len(body)} bytes")

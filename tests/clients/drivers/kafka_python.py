@@ -153,22 +153,22 @@ class _GroupConsumer:
 
 
 def _subscribe(consumer: Any, topics: list[str], listener: RebalanceCount | None = None) -> None:
-    """Asks for the topics' partitions first.
+    """Asks for the topics' partitions before the first poll, with the subscription in place.
 
-    A member that joins before it knows them joins again when it does; if a poll ends during that second round, this
-    client forgets to take up its assignment, and waits for ever.
+    This client keeps a picture of the partitions of what it has subscribed to, drawn anew whenever metadata comes. A
+    leader that assigned by an older picture (an empty one, at first) joins again when a newer comes; and if a poll ends
+    in the midst of that second round, the client forgets to take up its assignment, and to send heartbeats, for ever.
     """
-    for topic in topics:
-        _learn_partitions(consumer, topic)
     consumer.subscribe(topics, listener=listener)
+    _learn_topics(consumer)
 
 
-def _learn_partitions(consumer: Any, topic: str) -> None:
+def _learn_topics(consumer: Any) -> None:
     """This client asks one broker of those it knows, and does not turn to another if that one has just died."""
     deadline = time.monotonic() + LEARN_TIMEOUT_S
     while True:
         try:
-            consumer.partitions_for_topic(topic)
+            consumer.topics()
             return
         except KafkaConnectionError:
             if time.monotonic() > deadline:

@@ -85,6 +85,7 @@ def test_workers_with_another_python(tmp_path: Path) -> None:
     assert doctor.check_worker_python("spark://head:7077", elsewhere).state is State.DOUBTFUL
 
 
+@pytest.mark.slow
 def test_a_broker_that_answers_and_one_that_does_not(tmp_path: Path) -> None:
     with Broker(tmp_path) as broker:
         bootstrap = broker.bootstrap

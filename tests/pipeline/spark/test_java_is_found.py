@@ -82,6 +82,7 @@ def test_without_one_the_error_says_what_to_do(tmp_path: Path) -> None:
         find_java({"PATH": "", "JAVA_HOME": str(old)})
 
 
+@pytest.mark.slow
 def test_the_launcher_leaves_out_one_argument_and_no_other(tmp_path: Path) -> None:
     found = Java(a_java(tmp_path / "it's a java", "21.0.8"), 21, "PATH")
     home = spark_java_home(found, tmp_path / "cache")

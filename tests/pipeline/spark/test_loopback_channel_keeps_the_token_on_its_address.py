@@ -15,6 +15,8 @@ import pytest
 
 from chronik.pipeline.spark.connect import Server
 
+pytestmark = pytest.mark.slow
+
 grpc: Any = pytest.importorskip("grpc")
 
 SECONDS_MAX = 60.0

@@ -151,6 +151,7 @@ os.kill(os.getpid(), 9)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["between file and commit", "after the commit"])
 def test_a_driver_that_is_killed_leaves_orphans_at_most(tmp_path: Path, where: str) -> None:
     path = os.pathsep.join(filter(None, [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH")]))

@@ -228,6 +228,7 @@ dead_letters.retry(root)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "appended"),
     [

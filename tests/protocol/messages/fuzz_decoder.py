@@ -125,7 +125,7 @@ def fuzz(seed: int, count: int) -> Counter[str]:
 
 
 def _outcome(decode: Callable[[memoryview], object], frame: bytearray) -> str:
-    started = time.perf_counter()
+    started = time.thread_time()  # what others do on this machine is not the decoder's fault
     try:
         decode(memoryview(frame))
         outcome = "decoded"
@@ -133,7 +133,7 @@ def _outcome(decode: Callable[[memoryview], object], frame: bytearray) -> str:
         outcome = type(refusal).__name__
     except BaseException as error:
         raise AssertionError(f"{type(error).__name__} for {frame.hex()}") from error
-    if time.perf_counter() - started > SECONDS_MAX:
+    if time.thread_time() - started > SECONDS_MAX:
         raise AssertionError(f"more than {SECONDS_MAX} s for {frame.hex()}")
     return outcome
 

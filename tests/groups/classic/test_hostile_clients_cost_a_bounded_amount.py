@@ -15,10 +15,10 @@ from chronik.groups.requests import JoinRequest, LeavingMember
 from chronik.protocol.codec import encode_response
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.join_group import JoinGroupResponse
+from tests.groups.driving import CONFIG, commit_offsets, join_request, listed, run, started, until
+from tests.groups.memory_store import MemoryStore
 
-from .driving import CONFIG, commit_offsets, join_request, listed, run, started, until
 from .lab import RANGE, Lab
-from .memory_store import MemoryStore
 
 STRING_LETTERS_MAX = 32_767
 

@@ -235,6 +235,7 @@ except RecordsTooLarge:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in kilobytes on Linux only")
 @pytest.mark.parametrize("codec", REAL_CODECS)
 def test_a_bomb_of_a_gigabyte_costs_a_few_times_its_limit(codec: Codec) -> None:

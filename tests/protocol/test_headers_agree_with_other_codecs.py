@@ -12,8 +12,7 @@ from kio.serial import entity_writer
 
 from chronik.protocol import codec
 from chronik.protocol.apis import API_VERSIONS_KEY, APIS, Api
-
-from .pairs import PAIRS
+from tests.protocol.messages.pairs import PAIRS
 
 API_LIST = list(APIS.values())
 CLIENT_IDS = (None, "", "rdkafka", "ü" * 300)
@@ -62,7 +61,7 @@ def test_response_headers_are_those_of_other_codecs(api: Api) -> None:
 
 
 def _kio_knows(api: Api, version: int) -> bool:
-    from .oracles import Kio
+    from tests.protocol.messages.oracles import Kio
 
     return Kio().knows(api.request, version)
 

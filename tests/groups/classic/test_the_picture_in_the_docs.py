@@ -6,7 +6,7 @@ from pathlib import Path
 
 from chronik.groups.classic.transitions import mermaid
 
-PAGE = Path(__file__).parents[2] / "docs" / "groups.md"
+PAGE = Path(__file__).parents[3] / "docs" / "groups.md"
 
 
 def test_the_picture_in_the_docs_is_drawn_from_the_table() -> None:

@@ -14,9 +14,8 @@ from chronik.metadata.commands.topics import DeleteTopic
 from chronik.metadata.sessions import RESULTS_KEPT_MAX
 from chronik.metadata.stores.raft_store import RaftStore
 from chronik.quorum.forwarding import Forwarder
-
-from .test_a_command_sent_twice_is_applied_once import SENDER, Sender
-from .world import recomputed
+from tests.metadata.test_a_command_sent_twice_is_applied_once import SENDER, Sender
+from tests.metadata.world import recomputed
 
 COMMAND = DeleteTopic(b"x" * 16)
 

@@ -24,8 +24,7 @@ from chronik.metadata.stores.local_store import LocalStore
 from chronik.metadata.stores.store import MetadataStore, StoreClosed
 from chronik.protocol.errors import ErrorCode, KafkaError
 from tests.files.twin import TwinFiles
-
-from .world import assignment, recomputed, records_of, some_id
+from tests.metadata.world import assignment, recomputed, records_of, some_id
 
 
 class Inline(Executor):

@@ -3,6 +3,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from chronik.protocol.apis import APIS
 from chronik.protocol.compiling.compile import decoder
 from chronik.protocol.schema import Versions
@@ -67,6 +69,7 @@ def test_versions_are_written_as_in_kafkas_schemas() -> None:
     assert not any(Versions.parse("none").covers(version) for version in range(-1, 20))
 
 
+@pytest.mark.slow
 def test_a_version_is_compiled_once_and_only_when_used() -> None:
     script = (
         "import chronik.protocol.codec, chronik.protocol.compiling.compile as c;"

@@ -12,9 +12,8 @@ from chronik.log.config import LogConfig
 from chronik.log.files.room import ROOM_BYTES_MAX, ROOM_BYTES_MIN, SMALL_SYNC_BYTES, Room
 from chronik.protocol.errors import CorruptRecords
 from tests.files.twin import TwinFiles
-
-from .script import new_promises, run_script
-from .world import NOW_MS, TOPIC_ID, World, batch, values_of
+from tests.log.script import new_promises, run_script
+from tests.log.world import NOW_MS, TOPIC_ID, World, batch, values_of
 
 LARGE = LogConfig(segment_bytes=1 << 20, index_interval_bytes=200, file_delete_delay_ms=0)
 UNLIMITED = 1 << 30

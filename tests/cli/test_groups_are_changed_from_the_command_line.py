@@ -8,6 +8,8 @@ from confluent_kafka import Consumer
 from chronik.testing import Broker
 from tests.cli.running import Outcome, chronik
 
+pytestmark = pytest.mark.slow
+
 RECORDS = 10
 
 

@@ -42,6 +42,7 @@ def test_stopping_no_server_is_fine(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out) == {"stopped": False}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["pipeline", "--help"], ["pipeline", "doctor"], ["pipeline", "server", "stop"]])
 def test_commands_work_where_nothing_of_spark_is_installed(words: list[str]) -> None:
     ran = subprocess.run([sys.executable, "-c", WITHOUT_SPARK, *words], capture_output=True, text=True, check=False)
