@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chronik.files.twin_disk import Inode, NameChange
-
 from chronik.files.interface import folder_of
 from tests.files.twin import TwinFiles
+from tests.files.twin_disk import Inode, NameChange
 
 
 @dataclass(slots=True)

@@ -60,7 +60,7 @@ def test_a_partition_may_get_another_leader_while_the_log_of_one_before_it_waits
                 waited.append(log)
                 rig.command(change)
 
-        rig.replicas._flusher.settled = settled  # type: ignore[assignment, method-assign]
+        rig.replicas._flusher.settled = settled  # type: ignore[method-assign]
         running = asyncio.ensure_future(following.run())
         await asyncio.sleep(3 * LEAVING_SECONDS)
         assert waited == [first.syncs]

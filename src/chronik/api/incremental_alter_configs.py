@@ -5,8 +5,8 @@ from __future__ import annotations
 from chronik.admin.configs import Change, ConfigAdmin, Resource
 from chronik.api.shared.context import Context, Services
 from chronik.protocol.failures import told
+from chronik.protocol.messages.alter_configs import AlterConfigsResourceResponse
 from chronik.protocol.messages.incremental_alter_configs import (
-    AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
