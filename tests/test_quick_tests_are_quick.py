@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tests.tiers import FOLDERS, HERE, is_elsewhere
 
 pytest_plugins = ["pytester"]
+
+
+@pytest.fixture(autouse=True)
+def _tests_are_importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(HERE.parent), prepend=os.pathsep)
+
 
 CASES = """
 import socket, subprocess, sys, time

@@ -31,6 +31,7 @@ TESTED_AROUND = {
     "api/fetching": "parts of Fetch, by its tests",
     "api/routing": "by requests, in tests/api",
     "api/shared": "by the APIs that share it",
+    "metadata/commands": "by what they do, in tests/metadata",
     "metadata/handlers": "by commands, in tests/metadata",
     "pipeline": "what is beside its rooms, by those that use it",
     "pipeline/audit/logs": "by audits, in tests/pipeline/audit",
