@@ -36,7 +36,7 @@ class SnapshotWriter:
         self._unsynced_bytes = 0
 
     def write(self, chunk: bytes) -> None:
-        invariant(0 < len(chunk) <= RECORD_BYTES_MAX, "a chunk is too large to be read back")
+        invariant(0 < len(chunk) <= RECORD_BYTES_MAX, "a chunk of this size cannot be read back")
         self._append(chunk)
 
     def finish(self) -> tuple[int, int]:
