@@ -220,6 +220,21 @@ def test_acknowledgements_that_wait_at_a_leader_that_becomes_fenced_are_refused_
     tell(story)
 
 
+def test_who_waits_while_two_leaders_follow_each_other_in_one_turn_hears_of_the_last() -> None:
+    async def story(node: Node) -> None:
+        waiting = node.send(PRODUCE, 10, talk.produce_request("topic", encode_batch([Record(0, 0, None, b"v")])))
+        assert isinstance(waiting, Pending)
+        node.hand_to(FOLLOWER)
+        node.hand_to(OTHER)
+        frames = await waiting.response
+        _, response = decode_response(PRODUCE, 10, memoryview(b"".join(frames))[4:])
+        assert isinstance(response, ProduceResponse)
+        answer = response.responses[0].partition_responses[0]
+        assert (answer.error_code, answer.current_leader.leader_id) == (NOT_LEADER, OTHER)
+
+    tell(story)
+
+
 # What follows a batch that was refused after it was appended
 
 

@@ -147,7 +147,7 @@ class FakeReplica:
 
 
 def services_of(replicas: list[FakeReplica], refused: RefusedBatches) -> Services:
-    topic = SimpleNamespace(internal=False, partitions=[])
+    topic = SimpleNamespace(internal=False, partitions=[], has_partition=lambda _: False)
     image = SimpleNamespace(brokers={}, topics={}, topics_by_id={b"id": topic})
     found = SimpleNamespace(by_name=lambda _, index: replicas[index], by_id=lambda _, index: replicas[index])
     services = SimpleNamespace(

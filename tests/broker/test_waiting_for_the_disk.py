@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import gc
+import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import cast
@@ -41,6 +44,8 @@ class ManualFlusher:
     def request(self, log: Flushable) -> None:
         self.requested += 1
 
+    async def settled(self, log: Flushable) -> None: ...
+
 
 class NoOffsets:
     def record(self, topic_id: bytes, partition: int, offset: int) -> None: ...
@@ -52,14 +57,14 @@ class OnePartition:
     partitions = (Partition(replicas=(1,), isr=(1,), leader=1),)
 
 
-def replica() -> Replica:
-    made = Replica(
+def replica(kind: type[Replica] = Replica, offsets: object = None) -> Replica:
+    made = kind(
         1,
         cast(Topic, OnePartition()),
         0,
         IncomingRules(max_message_bytes=1000),
         cast(Callable[[Replica], PartitionLog], lambda _: BusyLog()),
-        cast(SyncedOffsets, NoOffsets()),
+        cast(SyncedOffsets, offsets or NoOffsets()),
         cast(Flusher, ManualFlusher()),
         RecentRoom(),
         flush_each_append=True,
@@ -89,6 +94,45 @@ def test_one_sync_that_began_later_is_enough_and_one_under_way_is_not() -> None:
         await asyncio.wait_for(waiting, 10)
 
     asyncio.run(scenario())
+
+
+def test_nobody_hears_of_a_sync_that_could_not_be_written_down() -> None:
+    class NoRoom:
+        def record(self, topic_id: bytes, partition: int, offset: int) -> None:
+            raise OSError(errno.ENOSPC, "no space left on device")
+
+    async def scenario() -> None:
+        busy = replica(offsets=NoRoom())
+        waiting = asyncio.create_task(busy.syncs.all_synced())
+        await asyncio.sleep(0)
+        with pytest.raises(OSError, match="no space left"):
+            sync(busy)
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        waiting.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_a_partition_that_was_given_up_is_freed_without_the_garbage_collector() -> None:
+    """Which looks no more at what has lived long: see node/garbage."""
+
+    class Watched(Replica):
+        __slots__ = ("__weakref__",)
+
+    async def scenario() -> None:
+        busy = replica(Watched)
+        freed = weakref.ref(busy)
+        busy.abandon()
+        await busy.release()
+        del busy
+        assert freed() is None
+
+    gc.disable()
+    try:
+        asyncio.run(scenario())
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("begun", [False, True])

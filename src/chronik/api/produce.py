@@ -281,7 +281,10 @@ class _Producing:
             appended.fail(code)
         self._unsettled -= 1
         if self._unsettled == 0 and self._answer is not None:
-            self._finish(self._answer)
+            if code is ErrorCode.NONE:
+                self._finish(self._answer)
+            else:  # whoever tells is in the middle of something: the leader that is named may change in this very turn
+                self._answer.get_loop().call_soon(self._finish, self._answer)
 
     def _when_safe(self) -> Pipelined:
         """Is answered when it is known of all of them whether they are safe, or time is up."""

@@ -11,30 +11,23 @@ WhenSafe = Callable[[ErrorCode], None]
 """Is called with NONE, or with the reason why nobody can promise that the records are safe."""
 
 
-class Promises:
-    __slots__ = ("_waiting",)
-
-    def __init__(self) -> None:
-        self._waiting: deque[tuple[int, WhenSafe]] = deque()
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
+class Promises(deque[tuple[int, WhenSafe]]):
+    __slots__ = ()
 
     def add(self, offset: int, when_safe: WhenSafe) -> None:
         """Keeps the lowest offset first: a batch that is sent again lies below others that came after it."""
-        waiting = self._waiting
-        place = len(waiting)
-        while place and waiting[place - 1][0] > offset:
+        place = len(self)
+        while place and self[place - 1][0] > offset:
             place -= 1
-        waiting.insert(place, (offset, when_safe))
+        self.insert(place, (offset, when_safe))
 
     def reached(self, offset: int, code: ErrorCode = ErrorCode.NONE) -> None:
-        waiting = self._waiting
-        while waiting and waiting[0][0] <= offset:
-            waiting.popleft()[1](code)
+        while self and self[0][0] <= offset:
+            self.popleft()[1](code)
 
     def take_back(self, code: ErrorCode) -> None:
         """Tells everyone `code`. A callback may wait again, for something else."""
-        waiting, self._waiting = self._waiting, deque()
+        waiting = list(self)
+        self.clear()
         for _, when_safe in waiting:
             when_safe(code)

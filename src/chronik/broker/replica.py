@@ -18,7 +18,7 @@ from chronik.broker.promises import Promises
 from chronik.broker.recent import RecentBatches, RecentRoom
 from chronik.broker.requests.incoming import Incoming, IncomingRules
 from chronik.broker.requests.purgatory import RecordsArrived
-from chronik.errors import invariant
+from chronik.errors import InvariantBroken
 from chronik.files import Buffer
 from chronik.log.appends import AppendInfo
 from chronik.log.partition import PartitionLog
@@ -318,7 +318,8 @@ class Replica(HeldLog):
         return [records] if records else []
 
     def append_from_leader(self, records: Buffer) -> bool:
-        invariant(self.leading is None, f"{self} follows and leads at once")
+        if self.leading is not None:  # spelled out: the message alone would cost more
+            raise InvariantBroken(f"{self} follows and leads at once")
         return super().append_from_leader(records)
 
     # Moving on
@@ -329,7 +330,8 @@ class Replica(HeldLog):
 
     def _advance(self) -> None:
         durable = self.durable_end = self._durable_end_of(self.log)
-        self.durables.reached(durable)
+        if self.durables:
+            self.durables.reached(durable)
         if self.leading is not None:
             self._commit(self.leading.high_watermark(durable))
 

@@ -11,6 +11,9 @@ from chronik.log.sync import SyncTicket
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 
+def _tell_nobody(log: PartitionLog) -> None: ...
+
+
 class Syncs:
     __slots__ = (
         "_bytes_appended",
@@ -87,12 +90,13 @@ class Syncs:
         log.complete_sync(ticket)
         self._bytes_synced = self._bytes_syncing
         if not self.is_abandoned:
-            self._end_waits()
             self._on_synced(log)
+            self._end_waits()
 
     def abandon(self) -> None:
         """Ends all waits: nobody needs the log any more."""
         self.is_abandoned = True
+        self._on_synced = _tell_nobody  # no cycle keeps whoever holds this log from being freed: see node/garbage
         for waiter in (*self._next, *self._now):
             if not waiter.done():
                 waiter.set_exception(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))

@@ -36,7 +36,8 @@ _RESPONSE: Final = struct.Struct(">QB")
 _NOBODY_ASKS: Final = 0
 """Stands in place of a call's number when nobody waits for the answer."""
 
-PING: Final = encode_frame(FrameKind.REQUEST, _REQUEST.pack(_NOBODY_ASKS, CallKind.PING))
+_PING_KIND: Final = int(CallKind.PING)  # a member of an enum is found eight times as slowly
+PING: Final = encode_frame(FrameKind.REQUEST, _REQUEST.pack(_NOBODY_ASKS, _PING_KIND))
 
 
 class PeerUnavailable(ChronikError):
@@ -136,7 +137,7 @@ class PeerCalls:
         if len(content) < _REQUEST.size:
             raise BadMessage("a request without a number")
         number, kind = _REQUEST.unpack_from(content)
-        if kind == CallKind.PING:
+        if kind == _PING_KIND:
             connection.pinged()
             _answer(connection, number, Status.OK, [])
             return

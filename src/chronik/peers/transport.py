@@ -229,15 +229,18 @@ class PeerTransport:
 
     def frames_received(self, connection: PeerConnection, frames: Sequence[Frame]) -> None:
         messages: list[Buffer] = []
+        requests: list[Buffer] = []
         for frame in frames:
             if frame.kind is FrameKind.MESSAGE:
                 messages.append(frame.content)
             elif frame.kind is FrameKind.REQUEST:
-                self.calls.asked(connection, frame.content)
+                requests.append(frame.content)
             else:
                 raise BadMessage(f"a {frame.kind.name.lower()} where only messages and requests travel")
         if messages and self._receiver is not None:
             self._receiver.messages_received(connection.peer, messages)
+        for request in requests:  # nothing is done for a peer whose messages are bad
+            self.calls.asked(connection, request)
 
     def writing_resumed(self, connection: PeerConnection) -> None:
         """Answers are not queued: see `calls.ANSWERS_UNSENT_BYTES_MAX`."""
