@@ -60,9 +60,11 @@ quick: $(READY)
 	@echo "== tests that start no processes"
 	@$(BIN)/pytest -q -n 2 --quick
 
+# More workers than processors, since tests of clusters wait for most of their time; who runs beside whom: tests/lanes.py
+WORKERS ?= 4
 test: $(READY) $(CLIENTS)
 	@echo "== tests"
-	@$(BIN)/pytest -q -n 2 --dist loadgroup
+	@$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup
 
 # The tests that have a full count are those that ask tests/long.py for it. ROOM narrows them: make long ROOM=tests/log
 ROOM ?= tests

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.tiers import pytest_addoption, pytest_configure  # noqa: F401 - hooks of pytest's
+from tests.lanes import pytest_collection_modifyitems, pytest_xdist_make_scheduler  # noqa: F401 - hooks
+from tests.tiers import pytest_addoption, pytest_configure  # noqa: F401 - hooks
 
 
 @pytest.fixture(scope="session")

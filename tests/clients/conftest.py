@@ -37,10 +37,3 @@ def clients(bootstrap: str) -> Iterator[Clients]:
     running = Clients(bootstrap, frozenset(filter(None, left_out.split(","))))
     yield running
     running.close()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With xdist one worker runs them all: two sets of JVMs would only slow each other down."""
-    for item in items:
-        if item.path.parent.name == "clients":
-            item.add_marker(pytest.mark.xdist_group("clients"))
