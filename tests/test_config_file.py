@@ -42,6 +42,8 @@ def test_without_anything_the_defaults_hold() -> None:
         ('flush = "sometimes"', 'flush = \'sometimes\': expected "group" or "os"'),
         ("colour = 1", "unknown key 'colour'; expected one of"),
         ("node_id = ", "not valid TOML"),
+        pytest.param("node_id = 1" + "0" * 5000, "a number has thousands of digits", id="decimal"),
+        pytest.param("[broker]\nx = 0x" + "f" * 5000, "a number has thousands of digits", id="hexadecimal"),
         ("[broker.num]\npartitions = 3", "Kafka's own names in quotes"),
     ],
 )

@@ -63,10 +63,59 @@ def test_the_one_between_brokers_stands_for_the_node() -> None:
     assert load_config(None, {}, broker={"listeners": "PLAINTEXT://[::1]:7"}).kafka == Address("::1", 7)
 
 
+MAP_OF_TWO = {"listener_security_protocol_map": "A:PLAINTEXT,B:PLAINTEXT"}
+
+
 def test_ports_that_the_system_chooses_may_be_several_and_one_port_may_serve_both_families() -> None:
-    map_of_two = {"listener_security_protocol_map": "A:PLAINTEXT,B:PLAINTEXT"}
-    assert len(listeners(listeners="A://127.0.0.1:0,B://127.0.0.1:0", **map_of_two)) == 2
-    assert len(listeners(listeners="A://127.0.0.1:9,B://[::1]:9", **map_of_two)) == 2
+    assert len(listeners(listeners="A://127.0.0.1:0,B://127.0.0.1:0", **MAP_OF_TWO)) == 2
+    assert len(listeners(listeners="A://127.0.0.1:9,B://[::1]:9", **MAP_OF_TWO)) == 2
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        *(("localhost", "[::1]"), ("127.0.0.1", "localhost"), ("a", "b")),
+        *(("127.0.0.1", "127.0.0.2"), ("[::1]", "[::2]"), ("127.0.0.1", "[::1]", "[::2]")),
+    ],
+)
+def test_a_port_is_not_shared_with_a_name_nor_within_a_family(places: tuple[str, ...]) -> None:
+    """A name may be any address, of both families."""
+    names = "ABC"[: len(places)]
+    with pytest.raises(ConfigError, match=r"a port for each, and [AB] and [BC] have the same"):
+        listeners(
+            listeners=",".join(f"{name}://{place}:9" for name, place in zip(names, places, strict=True)),
+            listener_security_protocol_map=",".join(f"{name}:PLAINTEXT" for name in names),
+        )
+
+
+@pytest.mark.parametrize("host", ["::1", "[::1]", "fe80::1%eth0", "[fe80::1%eth0]", "example.org.", "my_host", "1-a.b"])
+def test_hosts_are_what_kafka_takes(host: str) -> None:
+    bare = host.strip("[]")
+    assert load_config(None, {}, kafka=f"{host}:9092").kafka == Address(bare, 9092)
+    assert load_config(None, {}, broker={"listeners": f"PLAINTEXT://{host}:9092"}).kafka == Address(bare, 9092)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        *("x:1 B://y:2", "http://example.org:1", "PLAINTEXT://x:1", "user@x/y?:1", "a b:1", "a\nb:1", "ä:1"),
+        *("a..b:0", ".a:0", "..:0", f"{'h' * 64}:0", f"a.{'h' * 64}.b:0", f"a.{'h' * 64}:0"),
+        *("[[::]]:1", "[::1:1", "::1]:1", "[::1]9092", "[::1]", "::1", "::9092", "a:b:1", "[]:1"),
+        *("a:٣", "a:²", "a:-1", "a:+1", "a:1_0", "a:", "a:65536", "a:" + "9" * 5000),
+    ],
+)
+def test_a_place_that_is_none_is_refused_in_one_line_in_both_forms(place: str) -> None:
+    for given, expected in (
+        ({"kafka": place}, "HOST:PORT, such as"),
+        ({"advertised": place}, "HOST:PORT, such as"),
+        ({"broker": {"listeners": f"PLAINTEXT://{place}"}}, "NAME://HOST:PORT"),
+        ({"broker": {"advertised.listeners": f"PLAINTEXT://{place}"}}, "NAME://HOST:PORT"),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            load_config(None, {}, **given)
+        assert str(refused.value).count("\n") == 0
+        assert f"expected {expected}" in str(refused.value)
+        assert len(str(refused.value)) < 500
 
 
 @pytest.mark.parametrize(
@@ -112,6 +161,12 @@ def test_ports_that_the_system_chooses_may_be_several_and_one_port_may_serve_bot
             {"listeners": "PLAINTEXT://a:1", "inter.broker.listener.name": "OTHER"},
             "inter.broker.listener.name = 'OTHER': expected one of PLAINTEXT",
         ),
+        ({"listeners": "PLAIN\nTEXT://a:1"}, "expected NAME://HOST:PORT"),
+        ({"listeners": "PLAINTEXT://[::0]:1"}, "an address for clients to connect to in advertised.listeners"),
+        (
+            {"listeners": "PLAINTEXT://a:1", "security.inter.broker.protocol": "SSL"},
+            "security.inter.broker.protocol = 'SSL': expected PLAINTEXT: this version of Chronik speaks nothing else",
+        ),
     ],
 )
 def test_what_kafka_refuses_is_refused_in_one_line(broker: dict[str, str], expected: str) -> None:
@@ -119,6 +174,64 @@ def test_what_kafka_refuses_is_refused_in_one_line(broker: dict[str, str], expec
         load_config(None, {}, broker=broker)
     assert expected in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("broker", "expected"),
+    [
+        (
+            {"listener.security.protocol.map": "PLAINTEXT:SSL"},
+            "listener.security.protocol.map = 'PLAINTEXT:SSL': expected PLAINTEXT for PLAINTEXT: this version of",
+        ),
+        ({"listener.security.protocol.map": "PLAINTEXT:SASL_SSL"}, "does not speak SASL_SSL"),
+        ({"listener.security.protocol.map": "garbage"}, "expected NAME:PROTOCOL"),
+        (
+            {"listener.security.protocol.map": "OTHER:PLAINTEXT"},
+            "'OTHER:PLAINTEXT': expected PLAINTEXT:PLAINTEXT in it: no protocol is named for PLAINTEXT",
+        ),
+        ({"inter.broker.listener.name": "NOPE"}, "inter.broker.listener.name = 'NOPE': expected one of PLAINTEXT"),
+        ({"security.inter.broker.protocol": "SASL_SSL"}, "speaks nothing else"),
+    ],
+)
+@pytest.mark.parametrize("short", [{}, {"kafka": "127.0.0.1:1"}, {"kafka": "0.0.0.0:1", "advertised": "a:1"}])
+def test_what_else_kafkas_configs_say_holds_for_the_short_form_too(
+    broker: dict[str, str], expected: str, short: dict[str, str]
+) -> None:
+    """Nobody who asks for TLS is served without it."""
+    with pytest.raises(ConfigError) as refused:
+        load_config(None, {}, broker=broker, **short)
+    assert expected in str(refused.value)
+
+
+def test_what_kafkas_configs_may_say_beside_the_short_form_changes_nothing_of_it() -> None:
+    broker = {
+        "listener.security.protocol.map": "CONTROLLER:SSL,PLAINTEXT:PLAINTEXT",
+        "inter.broker.listener.name": " plaintext ",
+        "security.inter.broker.protocol": "PLAINTEXT",
+    }
+    for short in ({}, {"kafka": "[::1]:7"}, {"kafka": "0.0.0.0:0", "advertised": "example.org:0"}):
+        assert load_config(None, {}, broker=broker, **short).listeners == load_config(None, {}, **short).listeners
+    with pytest.raises(ConfigError, match=r'^kafka = .0\.0\.0\.0:1.: expected advertised = "HOST:PORT" beside it'):
+        load_config(None, {}, broker=broker, kafka="0.0.0.0:1")
+
+
+def test_a_port_for_controllers_is_not_opened_to_clients() -> None:
+    """As the server.properties have it that come with Kafka."""
+    broker = {
+        "process.roles": "broker,controller",
+        "listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "controller.listener.names": "OTHER, Controller",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL",
+    }
+    with pytest.raises(ConfigError) as refused:
+        load_config(None, {}, broker=broker)
+    assert (
+        "expected no CONTROLLER, which controller.listener.names names: leave it out; nodes speak to each other on "
+        "their raft ports"
+    ) in str(refused.value)
+    left = load_config(None, {}, broker=broker | {"listeners": "PLAINTEXT://127.0.0.1:9092"})
+    assert [listener.name for listener in left.listeners] == ["PLAINTEXT"]
 
 
 def test_the_short_form_beside_the_long_one_is_refused() -> None:

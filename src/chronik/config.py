@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from chronik.errors import ConfigError
-from chronik.listeners import ADVERTISED, LISTENERS, PLAINTEXT, ListenerConfig, named_listeners, one_listener
+from chronik.listeners import ADVERTISED, LISTENERS, PLAINTEXT, ListenerConfig, named_listeners, short_form
 from chronik.listeners import VALUE_CHARACTERS_MAX as VALUE_CHARACTERS_MAX
 from chronik.listeners import Address as Address
 from chronik.shown import shortened
@@ -68,9 +68,10 @@ class NodeConfig:
     @property
     def listeners(self) -> tuple[ListenerConfig, ...]:
         """Returns them, the main one first. Raises ConfigError."""
+        short = {LISTENERS: f"{PLAINTEXT}://{self.kafka}"}
         if LISTENERS not in self.broker and ADVERTISED not in self.broker:
-            return one_listener(self.kafka, self.advertised)
-        return named_listeners({LISTENERS: f"{PLAINTEXT}://{self.kafka}"} | dict(self.broker))
+            short = short_form(self.kafka, self.advertised)
+        return named_listeners(short | dict(self.broker))
 
 
 def load_config(path: Path | None, environment: Mapping[str, str] | None = None, **overrides: Any) -> NodeConfig:
@@ -105,11 +106,15 @@ def _read_toml(path: Path) -> dict[str, Any]:
     import tomllib  # most brokers start without a file, and sooner without this
 
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        repr(found)  # raises ValueError where it could not be shown
+        return found
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    except ValueError:
+        raise ConfigError(f"{path}: not valid TOML: a number has thousands of digits") from None
 
 
 def _merge(config: NodeConfig, values: Mapping[str, Any], source: str) -> NodeConfig:

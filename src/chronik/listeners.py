@@ -1,13 +1,17 @@
 """A node's listeners: each a port with a name, and the address at which clients are told to find it.
 
 Kafka's own configs name them: `listeners`, `advertised.listeners`, `listener.security.protocol.map` and
-`inter.broker.listener.name`. `kafka` and `advertised` are the short form for one that is called PLAINTEXT. What Kafka
-refuses is refused here, too.
+`inter.broker.listener.name`. `kafka` and `advertised` are the short form for one that is called PLAINTEXT. What is
+accepted and refused is what Kafka accepts and refuses, but for what docs/differences-from-kafka.md says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import combinations
 from typing import Final, NamedTuple
 
 from chronik.errors import ConfigError
@@ -15,6 +19,10 @@ from chronik.shown import shortened
 
 VALUE_CHARACTERS_MAX: Final = 200
 """How much of a wrong value an error repeats."""
+
+_LABEL: Final = "[0-9A-Za-z%_:-]{1,63}"
+_PLACE: Final = re.compile(rf"(\[)?((?:{_LABEL}\.)*{_LABEL}\.?)(?(1)\]):([0-9]{{1,5}})")
+"""A host has the characters that Kafka takes, and labels that can be looked up; an IPv6 address may be in brackets."""
 
 
 class Address(NamedTuple):
@@ -27,15 +35,40 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        host, colon, port = text.rpartition(":")
-        host = host.strip("[]")
-        if not colon or not host or not port.isdigit() or int(port) > 65535:
+        """Raises ValueError with what is expected."""
+        found = _PLACE.fullmatch(text)
+        if found is None or int(found[3]) > 65535 or (":" in found[2] and not _ip(found[2])):
             raise ValueError("HOST:PORT, such as 127.0.0.1:9092")
-        return cls(host, int(port))
+        return cls(found[2], int(found[3]))
 
 
-EVERYWHERE: Final = ("0.0.0.0", "::")
-"""A node can listen on these, but no client can connect to them from another machine: Kafka refuses them too."""
+def _ip(host: str) -> bytes:
+    """Returns the 4 or 16 bytes of an IP address; none for a name."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            return socket.inet_pton(family, host.partition("%")[0])
+        except OSError:
+            continue
+    return b""
+
+
+def _is_everywhere(host: str) -> bool:
+    """A node can listen there, but no client of another machine can connect to it: Kafka refuses it too."""
+    address = _ip(host)
+    return bool(address) and not any(address)
+
+
+@contextmanager
+def naming(port: str) -> Iterator[None]:
+    """Makes an OSError say which port could not be taken."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(f"{port}: {error.strerror or error}") from error
+
+
+EVERYWHERE: Final = "0.0.0.0"
+"""Where a listener that names no host listens."""
 
 PLAINTEXT: Final = "PLAINTEXT"
 """The only protocol so far; the listener of a node that names none is called the same."""
@@ -44,6 +77,7 @@ PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 LISTENERS, ADVERTISED = "listeners", "advertised.listeners"
 PROTOCOL_MAP, MAIN_LISTENER = "listener.security.protocol.map", "inter.broker.listener.name"
+BETWEEN_BROKERS, OF_CONTROLLERS = "security.inter.broker.protocol", "controller.listener.names"
 
 
 class ListenerConfig(NamedTuple):
@@ -60,28 +94,29 @@ class ListenerConfig(NamedTuple):
         return Address(self.advertised.host, bound.port)
 
 
-def one_listener(kafka: Address, advertised: Address | None) -> tuple[ListenerConfig, ...]:
-    """Reads the short form. Raises ConfigError."""
-    if (advertised or kafka).host in EVERYWHERE:
+def short_form(kafka: Address, advertised: Address | None) -> dict[str, str]:
+    """Returns what Kafka's configs would say. Raises ConfigError."""
+    if _is_everywhere((advertised or kafka).host):
         key, value = ("kafka", kafka) if advertised is None else ("advertised", advertised)
         beside = 'advertised = "HOST:PORT" beside it, for' if advertised is None else "an address for"
         raise ConfigError(f"{key} = {str(value)!r}: expected {beside} clients to connect to")
-    return (ListenerConfig(PLAINTEXT, kafka, advertised or kafka),)
+    return {LISTENERS: f"{PLAINTEXT}://{kafka}", ADVERTISED: f"{PLAINTEXT}://{advertised or kafka}"}
 
 
 def named_listeners(configs: Mapping[str, str]) -> tuple[ListenerConfig, ...]:
     """Reads Kafka's configs. The main listener comes first. Raises ConfigError."""
     addresses = _parsed(LISTENERS, configs[LISTENERS], is_bound=True)
     _refuse_shared_ports(configs[LISTENERS], addresses)
+    _refuse_controllers(configs, addresses)
     _refuse_other_protocols(configs, addresses)
     given = ADVERTISED if ADVERTISED in configs else LISTENERS
     advertised = _parsed(ADVERTISED, configs[ADVERTISED]) if ADVERTISED in configs else addresses
     for name, address in advertised.items():
         if name not in addresses:
             raise _wrong(ADVERTISED, configs[ADVERTISED], f"only {_names(addresses)}, which are in {LISTENERS}")
-        if address.host in EVERYWHERE:
+        if _is_everywhere(address.host):
             raise _wrong(given, configs[given], f"an address for clients to connect to in {ADVERTISED}")
-    main = configs.get(MAIN_LISTENER, next(iter(advertised))).upper()
+    main = configs.get(MAIN_LISTENER, next(iter(advertised))).strip().upper()
     if main not in advertised:
         raise _wrong(MAIN_LISTENER, configs[MAIN_LISTENER], f"one of {_names(advertised)}")
     found = [ListenerConfig(name, address, advertised.get(name)) for name, address in addresses.items()]
@@ -94,12 +129,12 @@ def _parsed(key: str, value: str, *, is_bound: bool = False) -> dict[str, Addres
     for each in value.split(","):
         name, colon, place = (part.strip() for part in each.partition("://"))
         name = name.upper()
-        if is_bound and place.startswith(":"):
-            place = EVERYWHERE[0] + place
+        if is_bound and place.startswith(":") and place.count(":") == 1:
+            place = EVERYWHERE + place
         if name in found:
             raise _wrong(key, value, f"every name once, and {name} stands there twice")
         try:
-            if not name or not colon:
+            if not name or not name.isprintable() or not colon:
                 raise ValueError
             found[name] = Address.parse(place)
         except ValueError:
@@ -108,24 +143,35 @@ def _parsed(key: str, value: str, *, is_bound: bool = False) -> dict[str, Addres
 
 
 def _refuse_shared_ports(value: str, addresses: Mapping[str, Address]) -> None:
-    """Two listeners may share a port only if one of them is for IPv6 and the other is not."""
-    seen: dict[tuple[int, bool], str] = {}
-    for name, address in addresses.items():
-        other = seen.setdefault((address.port, ":" in address.host), name)
-        if address.port and other != name:
-            raise _wrong(LISTENERS, value, f"a port for each, and {other} and {name} have the same")
+    """Two may have one port only if both have IP addresses, one of IPv4 and one of IPv6."""
+    for (one, here), (other, there) in combinations(addresses.items(), 2):
+        if 0 != here.port == there.port and {len(_ip(here.host)), len(_ip(there.host))} != {4, 16}:
+            raise _wrong(LISTENERS, value, f"a port for each, and {one} and {other} have the same")
+
+
+def _refuse_controllers(configs: Mapping[str, str], names: Mapping[str, Address]) -> None:
+    """Clients must not be served where Kafka's brokers speak to its controllers."""
+    for name in (each.strip().upper() for each in configs.get(OF_CONTROLLERS, "").split(",")):
+        if name in names:
+            instead = "leave it out; nodes speak to each other on their raft ports"
+            raise _wrong(LISTENERS, configs[LISTENERS], f"no {name}, which {OF_CONTROLLERS} names: {instead}")
 
 
 def _refuse_other_protocols(configs: Mapping[str, str], names: Mapping[str, Address]) -> None:
     value = configs.get(PROTOCOL_MAP)
     protocols = dict(zip(PROTOCOLS, PROTOCOLS, strict=True)) if value is None else _protocols(value)
+    given = (LISTENERS, configs[LISTENERS]) if value is None else (PROTOCOL_MAP, value)
     for name in names:
         if name not in protocols:
-            hint = f'{PROTOCOL_MAP} = "{name}:{PLAINTEXT}" beside it: no protocol is named for {name}'
-            raise _wrong(LISTENERS, configs[LISTENERS], hint)
+            named = f"{name}:{PLAINTEXT}"
+            missing = f'{PROTOCOL_MAP} = "{named}" beside it' if value is None else f"{named} in it"
+            raise _wrong(*given, f"{missing}: no protocol is named for {name}")
         if protocols[name] != PLAINTEXT:
             told = f"{PLAINTEXT} for {name}: this version of Chronik does not speak {protocols[name]}"
-            raise _wrong(*((LISTENERS, configs[LISTENERS]) if value is None else (PROTOCOL_MAP, value)), told)
+            raise _wrong(*given, told)
+    between = configs.get(BETWEEN_BROKERS, PLAINTEXT)
+    if between != PLAINTEXT:
+        raise _wrong(BETWEEN_BROKERS, between, f"{PLAINTEXT}: this version of Chronik speaks nothing else")
 
 
 def _protocols(value: str) -> dict[str, str]:

@@ -27,7 +27,7 @@ from tests.api.test_configs import described
 from tests.chaos.history import Place
 from tests.cli.running import Outcome, chronik
 from tests.cluster import replicated
-from tests.levels import next_version
+from tests.levels import later_version, next_version
 from tests.levels.next_version import GREETING
 from tests.node.test_the_wrong_start_costs_nothing import snapshot
 from tests.raw import RawClient
@@ -40,12 +40,20 @@ SNAPSHOT_ENTRIES = 60
 """So few that nodes restart from snapshots, and one that was away for long is sent one."""
 
 
+LEVEL_LINE = (
+    "Level: 1, and 2 is supported by those that were asked: "
+    "chronik cluster upgrade raises it once all brokers support it"
+)
+"""Of the status of a cluster in which a node is new."""
+
+
 class VersionedNode(ClusterNode):
     is_new = False
+    new_version = next_version.__file__
 
     @property
     def command(self) -> list[str]:
-        return [sys.executable, "-P", next_version.__file__] if self.is_new else super().command
+        return [sys.executable, "-P", self.new_version] if self.is_new else super().command
 
     def becomes(self, *, new: bool) -> None:
         self.stop()
@@ -125,6 +133,7 @@ def test_nodes_are_replaced_one_by_one_and_then_the_level_is_raised(cluster: Ver
         assert "Invalid update version 2 for feature chronik.version." in refused.err
         assert "Not all brokers support it: 3 (1 to 1)." in refused.err
         assert refused.err.count("\n") == 1
+        assert LEVEL_LINE in chronik("cluster", "status", bootstrap=cluster[1].bootstrap).lines
         code, message = greet(cluster[2], "too early")
         assert code is ErrorCode.UNSUPPORTED_VERSION
         assert message is not None
@@ -143,8 +152,7 @@ def test_nodes_are_replaced_one_by_one_and_then_the_level_is_raised(cluster: Ver
             cluster[node_id].becomes(new=True)
             settle(cluster, places, load)
         assert not any(map(is_greeted, cluster.live))
-        status = chronik("cluster", "status", bootstrap=cluster[1].bootstrap)
-        assert "Level: 1, and 2 is supported: chronik cluster upgrade raises it" in status.lines
+        assert LEVEL_LINE in chronik("cluster", "status", bootstrap=cluster[1].bootstrap).lines
         assert upgrade(cluster[2]).out == "chronik.version is 2; it was 1\n"
         assert greet(cluster[3], "welcome") == (ErrorCode.NONE, None)
         make_and_delete_topic(cluster[2], "short-lived-5")
@@ -184,12 +192,22 @@ def check_that_an_older_version_is_turned_away(cluster: VersionedCluster, node: 
     node.start()
 
 
-def test_a_new_cluster_begins_at_the_highest_level(cluster: VersionedCluster) -> None:
+def found_anew(cluster: VersionedCluster, new_version: str) -> None:
     cluster.stop()
     for node_id in (1, 2, 3):
         shutil.rmtree(cluster[node_id].data_dir)
-        cluster[node_id].is_new = True
+        cluster[node_id].is_new, cluster[node_id].new_version = True, new_version
     cluster.start()
     cluster.wait_until_ready()
+
+
+def test_a_new_cluster_begins_at_the_highest_level(cluster: VersionedCluster) -> None:
+    found_anew(cluster, next_version.__file__)
     assert cluster.levels() == [2, 2, 2]
     assert greet(cluster[1], "hello") == (ErrorCode.NONE, None)
+
+
+def test_also_one_of_a_version_that_has_dropped_the_first_level(cluster: VersionedCluster) -> None:
+    found_anew(cluster, later_version.__file__)
+    assert cluster.levels() == [later_version.HIGHEST] * 3
+    cluster.wait_until_agreed()

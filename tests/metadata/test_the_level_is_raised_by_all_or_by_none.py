@@ -11,12 +11,12 @@ import pytest
 from chronik.errors import DataDamaged
 from chronik.files import RealFiles
 from chronik.metadata import levels
-from chronik.metadata.commands.brokers import RegisterBroker
+from chronik.metadata.commands.brokers import RegisterBroker, UpdateBrokerConfig
 from chronik.metadata.commands.cluster import CreateCluster, SetFeatureLevel
 from chronik.metadata.image import Image
 from chronik.metadata.levels import LevelNotSupported, level_of
 from chronik.metadata.records import Result
-from chronik.metadata.snapshot import decode_snapshot
+from chronik.metadata.snapshot import CHUNK_RECORDS, FeatureEntry, Head, SnapshotLoader, decode_snapshot
 from chronik.metadata.stores.local_store import LocalStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 from tests.metadata.world import World, recomputed, some_id
@@ -48,7 +48,9 @@ def test_it_is_raised_when_every_broker_supports_it() -> None:
         world.accept(registration(broker, supported))
     code, message = world.refuse(raised(2))
     assert code is ErrorCode.INVALID_UPDATE_VERSION
-    assert "Not all brokers support it: 2 (1 to 1), 3 (1 to 1)." in message
+    assert message.startswith(
+        "Invalid update version 2 for feature chronik.version. Not all brokers support it: 2 (1 to 1), 3 (1 to 1)."
+    )
     world.accept(registration(2, (1, 2), life=1))
     assert "3 (1 to 1)" in world.refuse(raised(2))[1]
     world.accept(registration(3, (1, 3), life=1))
@@ -82,6 +84,7 @@ def test_a_level_that_nobody_says_anything_of_is_the_first() -> None:
 @pytest.mark.usefixtures("two_levels")
 def test_a_broker_that_does_not_support_it_is_not_registered() -> None:
     world = World()
+    world.accept(CreateCluster("c", 1))
     world.accept(registration(1, (1, 2)))
     code, message = world.refuse(registration(2, (2, 3)))
     assert code is ErrorCode.UNSUPPORTED_VERSION
@@ -91,6 +94,57 @@ def test_a_broker_that_does_not_support_it_is_not_registered() -> None:
     assert code is ErrorCode.UNSUPPORTED_VERSION
     assert "broker 3 supports chronik.version 1 to 1, and the cluster is at 2: start it with a newer" in message
     world.accept(registration(2, (2, 3)))
+
+
+# Founding
+
+
+def test_a_version_that_has_dropped_the_first_level_founds_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers register before there is one."""
+    monkeypatch.setattr(levels, "LOWEST", 2)
+    monkeypatch.setattr(levels, "HIGHEST", 4)
+    world = World()
+    assert levels.founding_level(world.image.brokers) == 4
+    for broker, supported in ((1, (2, 4)), (2, (2, 3)), (3, (1, 5))):
+        world.accept(registration(broker, supported))
+    assert levels.founding_level(world.image.brokers) == 3
+    world.accept(raised(3))
+    world.accept(CreateCluster("c", 1))
+    assert at(world.image) == 3
+    assert world.replayed().state_hash == world.image.state_hash
+
+
+def test_brokers_that_share_no_level_found_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.accept(registration(1, (2, 3)))
+    world.accept(registration(2, (1, 1)))
+    for lowest, highest in ((1, 1), (2, 3)):
+        monkeypatch.setattr(levels, "LOWEST", lowest)
+        monkeypatch.setattr(levels, "HIGHEST", highest)
+        with pytest.raises(KafkaError) as refused:
+            levels.founding_level(world.image.brokers)
+        assert refused.value.message == (
+            "there is no chronik.version that all brokers support: "
+            f"this node ({lowest} to {highest}), 1 (2 to 3), 2 (1 to 1)"
+        )
+    world.accept(registration(2, (1, 3), life=1))
+    assert levels.founding_level(world.image.brokers) == 3
+
+
+@pytest.mark.usefixtures("two_levels")
+def test_a_broker_that_registers_while_a_cluster_is_founded_supports_its_level_too() -> None:
+    world = World()
+    world.accept(registration(1, (2, 3)))
+    code, message = world.refuse(CreateCluster("c", 1))  # the founder has not seen that one
+    assert code is ErrorCode.UNSUPPORTED_VERSION
+    assert message.startswith("chronik.version 1: Not all brokers support it: 1 (2 to 3).")
+    world.accept(raised(2))
+    for supported in ((1, 1), (3, 4)):
+        assert world.refuse(registration(2, supported))[0] is ErrorCode.UNSUPPORTED_VERSION
+    world.accept(CreateCluster("c", 1))
+
+
+# Who does not know it
 
 
 def test_a_node_that_does_not_know_the_level_reads_no_further() -> None:
@@ -111,8 +165,26 @@ def test_nor_does_it_read_a_snapshot_of_that_level(monkeypatch: pytest.MonkeyPat
     with pytest.raises(LevelNotSupported, match=r"the snapshot is at chronik\.version 2"):
         decode_snapshot([unknown])
     damaged = msgspec.msgpack.encode([[99, "what came with no level"]])
-    with pytest.raises(DataDamaged):
-        decode_snapshot([damaged])
+    for chunk in (damaged, chunks[0][:-1], levels.FEATURE.encode()):
+        with pytest.raises(DataDamaged):
+            decode_snapshot([chunk])
+
+
+def test_a_snapshot_tells_its_level_before_all_that_may_have_come_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    with monkeypatch.context() as newer:
+        newer.setattr(levels, "HIGHEST", 2)
+        world.accept(raised(2))
+        for number in range(CHUNK_RECORDS + 1):
+            world.accept(UpdateBrokerConfig(number, {"a": "b"}))
+        first, *others = recomputed(world.image)
+        assert at(decode_snapshot([first, *others])) == 2
+    head = msgspec.msgpack.encode([Head(2, 5, bytes(16), "c", 0), FeatureEntry(levels.FEATURE, 2)])
+    for beginning in (first, head):
+        loader = SnapshotLoader()
+        with pytest.raises(LevelNotSupported, match=r"the snapshot is at chronik\.version 2"):
+            loader.add(beginning)
+    assert others
 
 
 def test_names_that_others_give_are_not_taken_for_the_level() -> None:

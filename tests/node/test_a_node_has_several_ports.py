@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
 
 from chronik.client.connection import Connection
 from chronik.config import Address
+from chronik.console.listener import HttpListener
+from chronik.peers.transport import PeerTransport
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from chronik.server.listener import Listener
 from chronik.testing.plugin import BrokerFactory
 from tests.api.talk import BROKER
 from tests.api.test_configs import described
+from tests.console.serving import FakeSource
 from tests.node.test_starting_and_stopping import refusal
+from tests.peers.talking import identity
 from tests.raw import RawClient
 
 TWO = {
@@ -56,5 +65,24 @@ def test_a_taken_port_is_refused_and_the_folder_stays_free(
             f'[broker]\n"listeners" = "PLAINTEXT://127.0.0.1:0,MORE://127.0.0.1:{port}"\n'
             '"listener.security.protocol.map" = "PLAINTEXT:PLAINTEXT,MORE:PLAINTEXT"\n'
         )
-        assert str(port) in refusal("--config", str(path), "--data", str(tmp_path / "data"))
+        line = refusal("--config", str(path), "--data", str(tmp_path / "data"))
+        assert line.startswith(f"chronik: MORE://127.0.0.1:{port}: ")
     assert chronik_broker_factory(data_dir=tmp_path / "data").running
+
+
+def test_a_host_that_is_not_found_is_named_with_the_port_that_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_found(*_: Any, **__: Any) -> NoReturn:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", not_found)
+    there = Address("nowhere.example", 1)
+    unused: Any = None
+    ports = {
+        "MORE://nowhere.example:1: ": Listener({"MORE": there}, unused),
+        "http://nowhere.example:1: ": HttpListener(there, FakeSource()),
+        "raft = 'nowhere.example:1': ": PeerTransport(identity(1), there, {}, unused),
+    }
+    for expected, port in ports.items():
+        with pytest.raises(OSError, match="Name or service not known") as refused:
+            asyncio.run(port.bind())
+        assert str(refused.value).startswith(expected)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -64,12 +65,12 @@ def alone(path: Path, *, snapshot_entries: int = 100) -> None:
     asyncio.run(run())
 
 
-def clustered(path: Path, *commands: bytes) -> None:
-    """A Raft log with these commands."""
+def clustered(path: Path, *commands: bytes, records: Sequence[bytes] = ()) -> None:
+    """A Raft log with these commands, and these records before them."""
     log, _ = WriteAheadLog.open(started(path, Mode.CLUSTER).files, METADATA_FOLDERS[Mode.CLUSTER])
     entries = [Entry(index, 1, EntryKind.COMMAND, data) for index, data in enumerate(commands, 2)]
     log.append([encode_hard_state(HardState(1, 1, 1)), encode_entry(Entry(1, 1, EntryKind.NOOP, b""))])
-    log.append([encode_entry(entry) for entry in entries])
+    log.append([*records, *map(encode_entry, entries)])
     log.close()
 
 
@@ -101,6 +102,15 @@ def test_also_when_what_came_with_the_level_is_in_it(tmp_path: Path, newer: pyte
         started(tmp_path, Mode.CLUSTER)
 
 
+def test_and_records_of_a_kind_that_came_later(tmp_path: Path, newer: pytest.MonkeyPatch) -> None:
+    kind_of_entry = bytearray(encode_entry(Entry(2, 1, EntryKind.NOOP, b"what came later")))
+    kind_of_entry[17] = 99
+    clustered(tmp_path, raised(NEWER), records=[b"\x63what came later", bytes(kind_of_entry)])
+    newer.undo()
+    with pytest.raises(ConfigError, match=SENTENCE):
+        started(tmp_path, Mode.CLUSTER)
+
+
 @pytest.mark.parametrize("mode", list(Mode))
 def test_a_folder_that_was_not_raised_is_taken_back(tmp_path: Path, newer: pytest.MonkeyPatch, mode: Mode) -> None:
     newer.undo()
@@ -113,9 +123,22 @@ def test_a_folder_that_was_not_raised_is_taken_back(tmp_path: Path, newer: pytes
     started(tmp_path, mode)
     assert stored(tmp_path) == before | {"level": NEWER}
     newer.undo()
-    started(tmp_path, mode)
-    assert stored(tmp_path) == before
+    for _ in range(2):
+        started(tmp_path, mode)
+        assert stored(tmp_path) == before | {"level": NEWER}
     assert "level" not in before
+
+
+def test_a_folder_that_others_raised_after_it_was_taken_back_is_refused(
+    tmp_path: Path, newer: pytest.MonkeyPatch
+) -> None:
+    started(tmp_path, Mode.CLUSTER)
+    newer.undo()
+    clustered(tmp_path, raised(NEWER))
+    before = snapshot(tmp_path)
+    with pytest.raises(ConfigError, match=SENTENCE):
+        started(tmp_path, Mode.CLUSTER)
+    assert snapshot(tmp_path) == before
 
 
 def test_what_a_newer_version_has_added_to_node_json_is_passed_over(tmp_path: Path) -> None:

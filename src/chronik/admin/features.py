@@ -51,10 +51,11 @@ async def update_features(store: MetadataStore, updates: Mapping[str, Update], *
     for name, update in updates.items():
         fault = _fault(store.image, name, update)
         if fault is not None:
-            told = f"Invalid update version {update.level} for feature {name}. {fault}"
-            raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, told)
-    if levels.FEATURE in updates and not validate_only:
-        await store.propose(SetFeatureLevel(levels.FEATURE, updates[levels.FEATURE].level))
+            raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, levels.not_updated(name, update.level, fault))
+    wanted = updates.get(levels.FEATURE)
+    # Nodes that know nothing of levels yet would store also one that is reached already.
+    if wanted is not None and wanted.level > levels.level_of(store.image.features) and not validate_only:
+        await store.propose(SetFeatureLevel(levels.FEATURE, wanted.level))
 
 
 def _fault(image: Image, name: str, update: Update) -> str | None:
@@ -66,4 +67,9 @@ def _fault(image: Image, name: str, update: Update) -> str | None:
         return None if update.level == KAFKAS_LEVEL else f"Brokers support {KAFKAS_LEVEL} and no other."
     if update.level > levels.level_of(image.features) and update.upgrade_type != UpgradeType.UPGRADE:
         return "Can't downgrade to a newer version."
-    return levels.why_not_raised(image.features, image.brokers, update.level)
+    fault = levels.why_not_raised(image.features, image.brokers, update.level)
+    if fault is None and not image.brokers:
+        return "No broker is registered yet."
+    if fault is None and update.level > levels.HIGHEST:
+        return f"The node that was asked supports {levels.HIGHEST} at most."
+    return fault

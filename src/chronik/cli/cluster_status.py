@@ -232,8 +232,10 @@ def _level(report: Mapping[str, Any]) -> list[str]:
     level, supported = report["level"], report["supported"]
     if level is None:
         return []
-    more = f", and {supported} is supported: chronik cluster upgrade raises it" if supported > level else ""
-    return [f"Level: {level}{more}"]
+    if supported <= level:
+        return [f"Level: {level}"]
+    raised = "chronik cluster upgrade raises it once all brokers support it"
+    return [f"Level: {level}, and {supported} is supported by those that were asked: {raised}"]
 
 
 def _agreement(report: Mapping[str, Any]) -> list[str]:

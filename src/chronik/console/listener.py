@@ -13,6 +13,7 @@ from chronik.console.connection import HttpConnection, HttpLimits
 from chronik.console.http import names_this_machine
 from chronik.console.pages import Pages
 from chronik.console.source import StatusSource
+from chronik.listeners import naming
 
 
 class HttpListener:
@@ -29,9 +30,10 @@ class HttpListener:
     async def bind(self) -> Address:
         """Takes the port, and returns its address (a port of 0 becomes a real one). Raises OSError."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: HttpConnection(self), self._address.host, self._address.port, start_serving=False
-        )
+        with naming(f"http://{self._address}"):
+            self._server = await loop.create_server(
+                lambda: HttpConnection(self), self._address.host, self._address.port, start_serving=False
+            )
         return Address(self._address.host, self._server.sockets[0].getsockname()[1])
 
     async def serve(self) -> None:

@@ -151,9 +151,9 @@ class Controller:
     async def _found_cluster(self) -> None:
         image = self._store.image
         if not image.cluster_id:
-            common = min([levels.HIGHEST, *(broker.levels[1] for broker in image.brokers.values())])
-            if common > levels.level_of(image.features):
-                await self._store.propose(SetFeatureLevel(levels.FEATURE, common), only_here=True)
+            level = levels.founding_level(image.brokers)
+            if level > levels.level_of(image.features):
+                await self._store.propose(SetFeatureLevel(levels.FEATURE, level), only_here=True)
             await self._store.propose(CreateCluster(format_id(new_id()), self._clock.now_ms()), only_here=True)
         voters = self._driver.status.membership.voters
         for node_id in voters:

@@ -104,6 +104,22 @@ def _has_default(value: Any, field: str) -> bool:
 # --- who supports what ----------------------------------------------------------------------------------------------
 
 
+def founding_level(brokers: Mapping[int, HasLevels]) -> int:
+    """The highest that this version and the brokers that have registered support. Raises KafkaError."""
+    supported = [(LOWEST, HIGHEST), *(broker.levels for broker in brokers.values())]
+    level = min(high for _, high in supported)
+    if level < max(low for low, _ in supported):
+        who = ["this node", *brokers]
+        told = ", ".join(f"{each} ({low} to {high})" for each, (low, high) in zip(who, supported, strict=True))
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"there is no {FEATURE} that all brokers support: {told}")
+    return level
+
+
+def not_updated(feature: str, level: int, fault: str) -> str:
+    """In the words in which Kafka's tools expect it."""
+    return f"Invalid update version {level} for feature {feature}. {fault}"
+
+
 def why_not_raised(features: Mapping[str, int], brokers: Mapping[int, HasLevels], level: int) -> str | None:
     """Returns why the cluster cannot be brought to this level; None when it can, or is at it already."""
     current = level_of(features)
@@ -141,5 +157,8 @@ def level_told_by(data: bytes | memoryview, tag: int) -> int:
     things that this version does not know."""
     if FEATURE.encode() not in bytes(data):
         return FIRST
-    told = [each for each in msgspec.msgpack.decode(data) if isinstance(each, list)]
+    try:
+        told = [each for each in msgspec.msgpack.decode(data, type=list) if isinstance(each, list)]
+    except msgspec.DecodeError:  # whoever needs to read it says so
+        return FIRST
     return max((each[2] for each in told if each[:2] == [tag, FEATURE]), default=FIRST)

@@ -24,7 +24,7 @@ from chronik.metadata.hashing import (
     topic_hash,
 )
 from chronik.metadata.image import FrozenImage, Image
-from chronik.metadata.levels import level_of, level_told_by, refuse_unsupported, written
+from chronik.metadata.levels import level_told_by, refuse_unsupported, written
 from chronik.metadata.records import Broker, CommittedOffset, Group, Node, Partition, Record, Topic
 from chronik.metadata.sessions import SessionRecord
 from chronik.metadata.writer import ImageWriter
@@ -145,10 +145,10 @@ class SnapshotLoader:
 
     def add(self, chunk: bytes) -> None:
         """Raises DataDamaged, or LevelNotSupported from a newer version."""
+        refuse_unsupported(level_told_by(chunk, FEATURE_TAG), "the snapshot")
         try:
             entries = _decoder.decode(chunk)
         except msgspec.DecodeError as error:
-            refuse_unsupported(level_told_by(chunk, FEATURE_TAG), "the snapshot")
             raise DataDamaged(f"this version does not know the snapshot: {error}") from error
         for entry in entries:
             if isinstance(entry, Head):
@@ -156,11 +156,10 @@ class SnapshotLoader:
             _load(self._writer, entry)
 
     def finish(self) -> Image:
-        """Raises DataDamaged unless it is exactly the image that was encoded, and LevelNotSupported."""
+        """Raises DataDamaged unless it is exactly the image that was encoded."""
         if self._head is None:
             raise DataDamaged("the snapshot has no head")
         image = self._writer.image
-        refuse_unsupported(level_of(image.features), "the snapshot")
         self._writer.settle(self._head.applied_index)
         if image.state_hash.to_bytes(16, "little") != self._head.state_hash:
             raise DataDamaged(f"the snapshot at {self._head.applied_index} does not match its state hash")
@@ -178,11 +177,12 @@ def decode_snapshot(chunks: Iterable[bytes]) -> Image:
 def _entries(frozen: FrozenImage) -> Iterator[Weighed]:
     state_hash = frozen.state_hash.to_bytes(16, "little")
     yield Head(FORMAT, frozen.applied_index, state_hash, frozen.cluster_id, frozen.next_producer_id), 1
+    # Before all that may have come with a level.
+    yield from ((FeatureEntry(name, level), 1) for name, level in frozen.features.items())
     yield from ((NodeEntry(node), 1) for node in frozen.nodes.values())
     yield from ((BrokerEntry(broker), 1) for broker in frozen.brokers.values())
     for broker_id, configs in frozen.broker_configs.items():
         yield BrokerConfigEntry(broker_id, dict(configs)), 1
-    yield from ((FeatureEntry(name, level), 1) for name, level in frozen.features.items())
     for topic in frozen.topics.values():
         yield from _topic_entries(topic)
     yield from ((GroupEntry(group), _weight_of_group(group)) for group in frozen.groups.values())

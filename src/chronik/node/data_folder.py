@@ -91,7 +91,7 @@ class DataFolder:
             self._close_to_others()
         else:
             self.files.share_as_the_root_is()
-        current = replace(found, mode=self._mode, format=FORMAT, level=levels.HIGHEST)
+        current = replace(found, mode=self._mode, format=FORMAT, level=max(found.level, levels.HIGHEST))
         if stored is None or current != found:
             self._store(current)
 

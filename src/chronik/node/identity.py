@@ -47,7 +47,8 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
     """None until it is known: a cluster has none before it is founded."""
     format: int = 1
     level: int = levels.FIRST
-    """The highest level that the version which last started here supports: the metadata may have been raised to it."""
+    """The highest level that any version supports which was started here: the metadata may have been raised to it, by
+    the other nodes also while an older version is back."""
 
 
 class _Format(msgspec.Struct):

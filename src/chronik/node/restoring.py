@@ -3,7 +3,7 @@ newer version."""
 
 from __future__ import annotations
 
-from chronik.errors import ConfigError
+from chronik.errors import ConfigError, DataDamaged
 from chronik.files import FileSystem, read_file
 from chronik.metadata import levels
 from chronik.node.identity import METADATA_FOLDERS, Mode
@@ -50,7 +50,9 @@ def _known_in_cluster(files: FileSystem, node_id: int) -> bytes | None:
 
 def level_raised_to(files: FileSystem, mode: Mode) -> int:
     """Returns the level of the metadata, committed or not. It writes nothing, and ignores what a newer version has
-    added. Raises DataDamaged."""
+    added. A raise counts as soon as it is in the log, also one that came to nothing because a broker without the level
+    registered just before: so a readable folder may be refused, and never an unreadable one accepted. Raises
+    DataDamaged."""
     from chronik.metadata.commands.cluster import SET_FEATURE_LEVEL_TAG
     from chronik.metadata.snapshot import FEATURE_TAG
     from chronik.wal import log, snapshots
@@ -75,5 +77,8 @@ def _command_in(payload: memoryview, mode: Mode) -> bytes:
     from chronik.quorum.disk_records import decode_record
     from chronik.raft.entries import Entry, EntryKind
 
-    record = decode_record(payload)
+    try:
+        record = decode_record(payload)
+    except DataDamaged:  # it is as it was written: of a kind that came later
+        return b""
     return record.data if isinstance(record, Entry) and record.kind is EntryKind.COMMAND else b""

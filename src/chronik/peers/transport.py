@@ -16,6 +16,7 @@ from chronik.config import Address
 from chronik.errors import BadMessage, invariant
 from chronik.files import Buffer
 from chronik.limits import CLUSTER_MEMBERS_MAX
+from chronik.listeners import naming
 from chronik.peers.calls import PeerCalls
 from chronik.peers.connection import PeerConnection
 from chronik.peers.frames import Frame, FrameKind, encode_frame
@@ -68,13 +69,14 @@ class PeerTransport:
     async def bind(self) -> Address:
         """Takes the port, and returns its address (a port of 0 becomes a real one). Raises OSError."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            self._new_connection,
-            self._address.host,
-            self._address.port,
-            backlog=ACCEPTED_AT_ONCE_MAX,
-            start_serving=False,
-        )
+        with naming(f"raft = {str(self._address)!r}"):
+            self._server = await loop.create_server(
+                self._new_connection,
+                self._address.host,
+                self._address.port,
+                backlog=ACCEPTED_AT_ONCE_MAX,
+                start_serving=False,
+            )
         return Address(self._address.host, self._server.sockets[0].getsockname()[1])
 
     async def start(self, receiver: MessageReceiver) -> None:

@@ -10,6 +10,7 @@ from functools import partial
 
 from chronik.config import Address
 from chronik.exchange import Dispatch, Outbox
+from chronik.listeners import naming
 from chronik.server.connection import Connection, ListenerLimits
 from chronik.server.frame_budget import FrameBudget
 from chronik.server.frames import SCRATCH_BYTES
@@ -56,9 +57,11 @@ class Listener:
         self._all_closed = asyncio.Event()
         bound = {}
         for name, address in self._addresses.items():
-            server = await self.loop.create_server(
-                partial(self._new_connection, name), address.host, address.port, backlog=BACKLOG, start_serving=False
-            )
+            connection = partial(self._new_connection, name)
+            with naming(f"{name}://{address}"):
+                server = await self.loop.create_server(
+                    connection, address.host, address.port, backlog=BACKLOG, start_serving=False
+                )
             self._servers.append(server)
             bound[name] = Address(address.host, server.sockets[0].getsockname()[1])
         return bound

@@ -18,7 +18,7 @@ from chronik.metadata.commands.brokers import (
 )
 from chronik.metadata.handlers import Handlers
 from chronik.metadata.handlers.configs import changed_configs
-from chronik.metadata.levels import why_not_registered
+from chronik.metadata.levels import FEATURE, why_not_registered
 from chronik.metadata.records import Broker, Partition, Result
 from chronik.metadata.rejection import Rejected
 from chronik.metadata.writer import ImageWriter
@@ -57,14 +57,17 @@ def register_broker(writer: ImageWriter, command: RegisterBroker, index: int) ->
 
 
 def _refuse_registration(writer: ImageWriter, command: RegisterBroker) -> None:
-    fault = why_not_registered(writer.image.features, command.broker_id, command.levels)
-    if fault is not None:
-        raise Rejected(ErrorCode.UNSUPPORTED_VERSION, fault)
-    for other in writer.image.brokers.values():
+    image = writer.image
+    # Brokers register before a cluster is founded, and its level is then found from what they support.
+    if image.cluster_id or FEATURE in image.features:
+        fault = why_not_registered(image.features, command.broker_id, command.levels)
+        if fault is not None:
+            raise Rejected(ErrorCode.UNSUPPORTED_VERSION, fault)
+    for other in image.brokers.values():
         if other.directory_id == command.directory_id and other.id != command.broker_id:
             message = f"the data folder of broker {command.broker_id} belongs to broker {other.id}"
             raise Rejected(ErrorCode.INVALID_REGISTRATION, message)
-    if command.broker_id not in writer.image.brokers and len(writer.image.brokers) >= BROKERS_MAX:
+    if command.broker_id not in image.brokers and len(image.brokers) >= BROKERS_MAX:
         raise Rejected(ErrorCode.INVALID_REGISTRATION, f"there are {BROKERS_MAX} brokers already")
 
 

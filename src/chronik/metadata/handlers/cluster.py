@@ -22,6 +22,10 @@ FEATURES_MAX: Final = 1000
 def create_cluster(writer: ImageWriter, command: CreateCluster, index: int) -> Result:
     if writer.image.cluster_id:
         raise Rejected(ErrorCode.INCONSISTENT_CLUSTER_ID, f"this is cluster {writer.image.cluster_id} already")
+    level = levels.level_of(writer.image.features)
+    fault = levels.why_not_raised(writer.image.features, writer.image.brokers, level)
+    if fault is not None:  # one has registered since the founder looked
+        raise Rejected(ErrorCode.UNSUPPORTED_VERSION, f"{levels.FEATURE} {level}: {fault}")
     writer.set_cluster_id(command.cluster_id)
     return Result()
 
@@ -51,7 +55,8 @@ def set_feature_level(writer: ImageWriter, command: SetFeatureLevel, index: int)
     if command.name == levels.FEATURE:
         fault = levels.why_not_raised(features, writer.image.brokers, command.level)
         if fault is not None:
-            raise Rejected(ErrorCode.INVALID_UPDATE_VERSION, fault)
+            message = levels.not_updated(command.name, command.level, fault)
+            raise Rejected(ErrorCode.INVALID_UPDATE_VERSION, message)
         # A node that has not registered may be older than all that have: it must not read on.
         levels.refuse_unsupported(command.level, "the cluster")
     current = levels.level_of(features) if command.name == levels.FEATURE else features.get(command.name, 0)

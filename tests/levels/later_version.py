@@ -1,0 +1,20 @@
+"""A node of a version that is yet further away, as a program: it has dropped the first level."""
+
+from __future__ import annotations
+
+import sys
+
+LOWEST, HIGHEST = 2, 3
+
+
+def main() -> int:
+    from chronik.metadata import levels
+
+    levels.LOWEST, levels.HIGHEST = LOWEST, HIGHEST
+    from chronik.testing import broker_process
+
+    return broker_process.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
