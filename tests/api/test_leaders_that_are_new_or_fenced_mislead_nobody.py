@@ -227,7 +227,7 @@ def test_who_waits_while_two_leaders_follow_each_other_in_one_turn_hears_of_the_
         node.hand_to(FOLLOWER)
         node.hand_to(OTHER)
         frames = await waiting.response
-        _, response = decode_response(PRODUCE, 10, memoryview(b"".join(frames))[4:])
+        _, response = decode_response(PRODUCE, 10, memoryview(b"".join(frames or ()))[4:])
         assert isinstance(response, ProduceResponse)
         answer = response.responses[0].partition_responses[0]
         assert (answer.error_code, answer.current_leader.leader_id) == (NOT_LEADER, OTHER)

@@ -77,7 +77,7 @@ def test_a_host_that_is_not_found_is_named_with_the_port_that_it_is_for(monkeypa
     monkeypatch.setattr(socket, "getaddrinfo", not_found)
     there = Address("nowhere.example", 1)
     unused: Any = None
-    ports = {
+    ports: dict[str, Listener | HttpListener | PeerTransport] = {
         "MORE://nowhere.example:1: ": Listener({"MORE": there}, unused),
         "http://nowhere.example:1: ": HttpListener(there, FakeSource()),
         "raft = 'nowhere.example:1': ": PeerTransport(identity(1), there, {}, unused),
