@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.lanes import pytest_collection_modifyitems, pytest_xdist_make_scheduler  # noqa: F401 - hooks
+from tests.lanes import pytest_collection_modifyitems, pytest_runtest_setup, pytest_xdist_make_scheduler  # noqa: F401 - hooks
 from tests.tiers import pytest_addoption, pytest_configure  # noqa: F401 - hooks
 
 

@@ -49,11 +49,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not hasattr(config, "workerinput"):
         return
     items.sort(key=lambda item: rank(item.path))
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()) and group_of(item.path) != "spark":
-            raise pytest.UsageError(
-                f"{item.nodeid} asks for `spark`, not for `spark: SparkSession`: see tests/lanes.py"
-            )
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if "spark" in getattr(item, "fixturenames", ()) and group_of(item.path) != "spark":
+        pytest.fail("it asks for `spark`, and not for `spark: SparkSession`: see tests/lanes.py", pytrace=False)
 
 
 def rank(file: Path) -> int:

@@ -28,8 +28,8 @@ class Session:
 
 
 class Rows:
-    def __init__(self, spark: Session) -> None:
-        self._spark = spark
+    def __init__(self, session: Session) -> None:
+        self._spark = session
 
     def createOrReplaceTempView(self, name: str) -> None:
         self._spark.present.add(name.strip("`").casefold())
@@ -49,9 +49,9 @@ class Known:
 
 
 @pytest.fixture
-def spark(monkeypatch: pytest.MonkeyPatch) -> Any:
-    def frame(spark: Session, snapshot: TopicSnapshot, half: Half, *_: Any) -> Rows:
-        return Rows(spark)
+def session(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def frame(session: Session, snapshot: TopicSnapshot, half: Half, *_: Any) -> Rows:
+        return Rows(session)
 
     monkeypatch.setattr(module, "Cluster", lambda *_, **__: nullcontext())
     monkeypatch.setattr(module, "Snapshots", Known)
@@ -59,37 +59,37 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> Any:
     return Session()
 
 
-def named(spark: Any, statement: str, *also: str) -> set[str]:
+def named(session: Any, statement: str, *also: str) -> set[str]:
     """The views that there are when a statement is to run."""
-    views_for(spark, statement, "unused:1", "tables", also=also)
-    found: set[str] = spark.present
+    views_for(session, statement, "unused:1", "tables", also=also)
+    found: set[str] = session.present
     return set(found)
 
 
-def test_a_statement_finds_no_view_that_only_an_earlier_one_named(spark: Any) -> None:
-    assert named(spark, "SELECT * FROM Orders, orders_hot") == {"orders", "orders_hot"}
-    assert named(spark, "SELECT * FROM ORDERS") == {"orders"}
-    assert named(spark, "SELECT * FROM IDENTIFIER('orders')") == set()
-    assert named(spark, "SELECT * FROM IDENTIFIER('orders')", "orders") == {"orders"}
+def test_a_statement_finds_no_view_that_only_an_earlier_one_named(session: Any) -> None:
+    assert named(session, "SELECT * FROM Orders, orders_hot") == {"orders", "orders_hot"}
+    assert named(session, "SELECT * FROM ORDERS") == {"orders"}
+    assert named(session, "SELECT * FROM IDENTIFIER('orders')") == set()
+    assert named(session, "SELECT * FROM IDENTIFIER('orders')", "orders") == {"orders"}
 
 
-def test_views_that_were_listed_are_not_there_for_the_next_statement(spark: Any) -> None:
-    views_to_list(spark, "unused:1", "tables")
-    assert {"orders", "customers_cold"} <= spark.present
-    assert named(spark, "SELECT 1") == set()
+def test_views_that_were_listed_are_not_there_for_the_next_statement(session: Any) -> None:
+    views_to_list(session, "unused:1", "tables")
+    assert {"orders", "customers_cold"} <= session.present
+    assert named(session, "SELECT 1") == set()
 
 
-def test_views_that_somebody_took_stay_also_after_a_statement_named_them(spark: Any) -> None:
-    views(spark, "unused:1", "tables", ["orders"])
+def test_views_that_somebody_took_stay_also_after_a_statement_named_them(session: Any) -> None:
+    views(session, "unused:1", "tables", ["orders"])
     taken = {"orders", "orders_cold", "orders_hot"}
-    assert named(spark, "SELECT * FROM orders, customers") == {*taken, "customers"}
-    assert named(spark, "SELECT 1") == taken
+    assert named(session, "SELECT * FROM orders, customers") == {*taken, "customers"}
+    assert named(session, "SELECT 1") == taken
 
 
-def test_a_view_that_lacks_whatever_the_topic_has_is_told_of(spark: Any, caplog: pytest.LogCaptureFixture) -> None:
-    told = views_for(spark, "SELECT * FROM orders, customers, customers_hot", "unused:1", "tables").only_landed
+def test_a_view_that_lacks_whatever_the_topic_has_is_told_of(session: Any, caplog: pytest.LogCaptureFixture) -> None:
+    told = views_for(session, "SELECT * FROM orders, customers, customers_hot", "unused:1", "tables").only_landed
     assert told == ("customers",)
-    assert views_for(spark, "SELECT * FROM customers_cold", "unused:1", "tables").only_landed == ()
+    assert views_for(session, "SELECT * FROM customers_cold", "unused:1", "tables").only_landed == ()
     with caplog.at_level(logging.WARNING):
-        views(spark, "unused:1", "tables", ["customers"])
+        views(session, "unused:1", "tables", ["customers"])
     assert caplog.messages == ["no broker knows customers: only what has landed"]
