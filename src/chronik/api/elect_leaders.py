@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 
 from chronik.admin.partitions import NamedPartition, Outcome, elect, in_need_of_election
@@ -26,9 +27,12 @@ async def handle(services: Services, request: ElectLeadersRequest, context: Cont
         return failed(ElectLeadersResponse, request, ErrorCode.INVALID_REQUEST)
     unclean = request.election_type == ElectionType.UNCLEAN
     wanted = _named(request)
-    if wanted is None:  # all are asked for: only those that need it are named
-        wanted = list(in_need_of_election(services.image, unclean=unclean))
-    return _response(wanted, await elect(services.store, wanted, unclean=unclean))
+    if wanted is not None:
+        return _response(zip(wanted, await elect(services.store, wanted, unclean=unclean), strict=True))
+    # All are asked for: only those that need it are named. This node may be behind, and others have got their leaders.
+    wanted = list(in_need_of_election(services.image, unclean=unclean))
+    elected = zip(wanted, await elect(services.store, wanted, unclean=unclean), strict=True)
+    return _response(each for each in elected if each[1] is None or each[1].code is not ErrorCode.ELECTION_NOT_NEEDED)
 
 
 def _named(request: ElectLeadersRequest) -> list[NamedPartition] | None:
@@ -38,9 +42,9 @@ def _named(request: ElectLeadersRequest) -> list[NamedPartition] | None:
     return list(dict.fromkeys(named))
 
 
-def _response(wanted: list[NamedPartition], outcomes: list[Outcome]) -> ElectLeadersResponse:
+def _response(elected: Iterable[tuple[NamedPartition, Outcome]]) -> ElectLeadersResponse:
     topics: dict[str, ReplicaElectionResult] = {}
-    for named, error in zip(wanted, outcomes, strict=True):
+    for named, error in elected:
         result = PartitionResult(partition_id=named.partition, **told(error))
         topics.setdefault(named.topic, ReplicaElectionResult(topic=named.topic)).partition_result.append(result)
     return ElectLeadersResponse(replica_election_results=list(topics.values()))
