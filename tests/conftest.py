@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import pytest
 
 from tests.lanes import pytest_collection_modifyitems, pytest_runtest_setup, pytest_xdist_make_scheduler  # noqa: F401 - hooks
 from tests.tiers import pytest_addoption, pytest_configure  # noqa: F401 - hooks
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background; commands that are started inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -28,7 +28,6 @@ NOT_BUILT = {
     38: "CreateDelegationToken",
     49: "AlterClientQuotas",
     51: "AlterUserScramCredentials",
-    57: "UpdateFeatures",
 }
 
 EXACT, DEFAULT, SPECIFIED = range(3)

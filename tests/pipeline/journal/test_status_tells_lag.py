@@ -187,7 +187,7 @@ def test_who_names_a_pipeline_that_never_reported_is_told_so(told: Broker, capsy
     for action in ("resume", "pause"):
         assert main(["pipeline", action, "x", "--pipeline", "another", "-b", told.bootstrap]) == 0
         expected = f"no pipeline another has reported yet (there is {ORDERS.pipeline})"
-        assert capsys.readouterr().err == f"{expected}: it is told so if it ever starts\n"
+        assert capsys.readouterr().err == f"{expected}: it will be told if it ever starts\n"
     with told.cluster() as cluster:
         assert read_journal(cluster).paused(Place("another", "x"))
     assert main(["pipeline", "pause", "--pipeline", ORDERS.pipeline, "-b", told.bootstrap]) == 0
@@ -200,4 +200,4 @@ def test_where_no_pipeline_ever_reported_one_may_still_be_named(
     assert main(["pipeline", "pause", "--pipeline", "p", "--json", "-b", chronik_broker_factory().bootstrap]) == 0
     said = capsys.readouterr()
     assert json.loads(said.out) == [{"pipeline": "p", "topic": "*"}]
-    assert said.err == "no pipeline p has reported yet (there is none): it is told so if it ever starts\n"
+    assert said.err == "no pipeline p has reported yet (there is none): it will be told if it ever starts\n"
