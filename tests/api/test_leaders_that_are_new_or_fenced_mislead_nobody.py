@@ -18,6 +18,7 @@ from chronik.config import NodeConfig
 from chronik.exchange import Outbox, Peer, Pending
 from chronik.exchange import Response as Frames
 from chronik.metadata.commands.partitions import SetPartitionLeader
+from chronik.metadata.commands.topics import DeleteTopic
 from chronik.protocol.codec import RequestHeader, decode_response, encode_request
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
@@ -348,5 +349,16 @@ def test_a_leader_that_may_have_been_replaced_and_is_not_confirmed_tells_nothing
         node.barrier = refuse
         answer = await partition_of(node.fetch())
         assert (answer.error_code, answer.high_watermark) == (NOT_LEADER, -1)
+
+    tell(story)
+
+
+def test_a_leader_that_may_be_behind_tells_no_records_of_a_topic_that_was_deleted_meanwhile() -> None:
+    async def story(node: Node) -> None:
+        await three_records(node)
+        node.may_be_replaced = True
+        node.barrier = lambda: node.rig.command(DeleteTopic(TOPIC_ID))
+        answer = await partition_of(node.fetch())
+        assert (answer.error_code, answer.records) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, b"")
 
     tell(story)

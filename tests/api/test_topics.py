@@ -111,6 +111,14 @@ def test_configs_that_contradict_each_other_are_refused(client: RawClient) -> No
     assert create(client, topic) == [("contradictory", ErrorCode.INVALID_CONFIG)]
 
 
+@pytest.mark.parametrize(("size", "code"), [("100", ErrorCode.INVALID_CONFIG), ("1048576", ErrorCode.NONE)])
+def test_segments_are_a_mebibyte_at_least(client: RawClient, chronik_topic: str, size: str, code: ErrorCode) -> None:
+    topic = plain(f"segments-of-{size}")
+    topic.configs = [CreatableTopicConfig(name="segment.bytes", value=size)]
+    assert create(client, topic) == [(topic.name, code)]
+    assert talk.alter(client, talk.TOPIC, chronik_topic, ("segment.bytes", talk.SET, size)) is code
+
+
 # CreatePartitions
 
 

@@ -376,27 +376,31 @@ def test_few_commands_that_take_long_are_not_applied_again_at_every_start(tmp_pa
     """A snapshot is taken when applying has taken long, however little there was to apply."""
 
     async def scenario() -> None:
-        node = Node(1, RealFiles(tmp_path), [1], snapshot_seconds=0.2)
+        node = Node(1, RealFiles(tmp_path), [1], snapshot_seconds=1.0)
         apply = node.machine.apply
 
         def slowly(entries: Sequence[Entry]) -> None:
-            time.sleep(0.03 * sum(entry.data == b"slow" for entry in entries))
+            time.sleep(0.15 * sum(entry.data == b"slow" for entry in entries))
             apply(entries)
 
         node.machine.apply = slowly  # type: ignore[method-assign]
         await node.driver.start()
-        await until(lambda: node.driver.status.role is Role.LEADER)
-        for _ in range(100):
-            await node.driver.propose(b"quick")
-        assert node.driver.status.snapshot_index == 0
-        for _ in range(7):
-            await node.driver.propose(b"slow")
-        await until(lambda: node.driver.status.snapshot_index > 100, "a snapshot")
-        await node.driver.stop()
+        try:
+            await until(lambda: node.driver.status.role is Role.LEADER)
+            for _ in range(100):
+                await node.driver.propose(b"quick")
+            assert node.driver.status.snapshot_index == 0
+            for _ in range(7):
+                await node.driver.propose(b"slow")
+            await until(lambda: node.driver.status.snapshot_index > 100, "a snapshot")
+        finally:
+            await node.driver.stop()  # a loop with open connections cannot be closed
         again = Node(1, RealFiles(tmp_path), [1])
         await again.driver.start()
-        await until(lambda: len(again.machine.commands) == 107)
-        assert again.machine.installed
-        await again.driver.stop()
+        try:
+            await until(lambda: len(again.machine.commands) == 107)
+            assert again.machine.installed
+        finally:
+            await again.driver.stop()
 
     run(scenario())
