@@ -70,7 +70,7 @@ def test_offsets_are_reset_to_where_there_are_records(line: Line) -> None:
 @pytest.mark.chronik_topic(partitions=2)
 def test_a_reset_that_makes_no_sense_is_refused(line: Line) -> None:
     for options, why in (
-        (("--topic", f"{line.topic}:1", "--shift-by", "1"), "nothing committed"),
+        (("--topic", f"{line.topic}:1", "--shift-by", "1"), "nothing is committed"),
         (("--topic", f"{line.topic}:7", "--to-latest"), "no partition 7"),
         (("--topic", f"{line.topic}:x", "--to-latest"), "expected TOPIC"),
         (("--topic", f"{line.topic}:0,{'1' * 5000}", "--to-latest"), "expected TOPIC"),
