@@ -84,6 +84,51 @@ def test_what_was_named_is_named_again(api: Api, version: int) -> None:
         compare(response, request, version)
 
 
+NOT_REPEATED = {
+    "AlterPartitionReassignmentsResponse": {"allow_replication_factor_change"},
+    "CreatableTopicResult": {"num_partitions", "replication_factor", "configs"},
+    "DescribeQuorumResponse": {"topics"},
+    "EpochEndOffset": {"leader_epoch"},
+    "FetchResponse": {"session_id"},
+    "InitProducerIdResponse": {"producer_id", "producer_epoch"},
+    "JoinGroupResponse": {"protocol_type"},
+    "LeaveGroupResponse": {"members"},
+    "ListOffsetsPartitionResponse": {"timestamp"},
+    "ListPartitionReassignmentsResponse": {"topics"},
+    "OffsetDeleteResponse": {"topics"},
+    "OffsetFetchResponseGroup": {"topics"},
+    "PartitionData": {"high_watermark", "log_start_offset"},
+    "SaslAuthenticateResponse": {"auth_bytes"},
+    "SyncGroupResponse": {"protocol_type", "protocol_name"},
+}
+"""Fields of responses that are called like one of the request, and say something else; or parts that Kafka leaves out,
+too, where the whole request has failed."""
+
+
+def unmirrored(response: type[Struct], asked: type[Struct], version: int) -> Iterator[tuple[str, str]]:
+    """Fields that have the name and the kind of what was asked, and do not repeat it; "" where none repeats a plain
+    name or number."""
+    named = {field.name: field for field in asked.__schema__.fields if field.versions.covers(version)}
+    for field in response.__schema__.fields:
+        of = named.get(field.mirrors or field.name)
+        if of is None or of.kind != field.kind or not field.versions.covers(version):
+            continue
+        if field.mirrors is None:
+            yield response.__name__, field.name
+        elif isinstance(field.element, type) and isinstance(of.element, type):
+            yield from unmirrored(field.element, of.element, version)
+        elif isinstance(field.element, type) and all(each.mirrors is None for each in field.element.__schema__.fields):
+            yield field.element.__name__, ""
+
+
+def test_what_a_response_has_from_its_request_is_declared_as_a_mirror() -> None:
+    found: dict[str, set[str]] = {}
+    for api, version in PAIRS:
+        for response, name in unmirrored(api.response, api.request, version):
+            found.setdefault(response, set()).add(name)
+    assert found == NOT_REPEATED, "mirror(…) it (protocol/schema), or say in NOT_REPEATED that it is something else"
+
+
 def test_only_what_was_asked_for_is_named() -> None:
     request = FetchRequest(
         session_id=7,

@@ -20,7 +20,7 @@ from chronik.exchange import Disconnect, Outbox, Peer, Pending
 from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
 from chronik.metadata.commands.topics import DeleteTopic
 from chronik.metadata.stores.raft_store import LEADERLESS_SECONDS_MAX, RaftStore
-from chronik.protocol.apis import APIS
+from chronik.protocol.apis import APIS, Api, Asked
 from chronik.protocol.codec import RequestHeader, decode_response, encode_request
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.describe_topic_partitions import (
@@ -172,11 +172,13 @@ def test_who_coordinates_a_group_is_told_when_it_is_confirmed() -> None:
     assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-@pytest.mark.parametrize("name", ["OffsetForLeaderEpoch", "DeleteRecords", "DescribeGroups", "ListGroups"])
-def test_the_others_that_rest_on_who_leads_are_confirmed_too(name: str) -> None:
+RESTING_ON_WHO_LEADS = [api for api in APIS.values() if api.asked in (Asked.LEADER, Asked.GROUP_STATE)]
+
+
+@pytest.mark.parametrize("api", RESTING_ON_WHO_LEADS, ids=lambda api: api.name)
+def test_all_that_rest_on_who_leads_are_confirmed(api: Api) -> None:
     node = Node(unconfirmed())
-    api = APIS_BY_NAME[name]
-    node.ask(name, api.max_version, api.request(), Response)
+    node.ask(api.name, api.max_version, api.request(), Response)
     assert node.barrier.passed == 1
 
 

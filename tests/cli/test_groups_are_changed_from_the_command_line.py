@@ -73,6 +73,7 @@ def test_a_reset_that_makes_no_sense_is_refused(line: Line) -> None:
         (("--topic", f"{line.topic}:1", "--shift-by", "1"), "nothing is committed"),
         (("--topic", f"{line.topic}:7", "--to-latest"), "no partition 7"),
         (("--topic", f"{line.topic}:x", "--to-latest"), "expected TOPIC"),
+        (("--topic", f"{line.topic}:0,{'1' * 5000}", "--to-latest"), "expected TOPIC"),
     ):
         refused = line.reset(*options)
         assert (refused.code, refused.err.count("\n")) == (1, 1)

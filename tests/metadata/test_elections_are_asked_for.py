@@ -92,9 +92,9 @@ def test_many_are_elected_at_once_each_for_itself() -> None:
     topic = world.create("orders", *[assignment(1, 2, leader=2)] * (most - 1), assignment(1, 2))
     unknown = PartitionKey(some_id(9), 0)
     keys = (unknown, *(PartitionKey(topic.id, number) for number in range(1, most)))
-    began = time.perf_counter()
+    began = time.thread_time()
     failures = world.accept(ElectLeaders(keys)).failures
-    assert time.perf_counter() - began < 1, "one turn of the loop: some milliseconds"
+    assert time.thread_time() - began < 1, "one turn of the loop: some milliseconds"
     assert [(failure.item, failure.code) for failure in failures] == [
         (0, ErrorCode.UNKNOWN_TOPIC_ID),
         (most - 1, ErrorCode.ELECTION_NOT_NEEDED),

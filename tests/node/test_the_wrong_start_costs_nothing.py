@@ -274,7 +274,15 @@ def test_only_the_partitions_of_this_node_come_back(tmp_path: Path) -> None:
     assert files.list_folder(f"unknown/{TOPIC}") == ["0"]
 
 
-@pytest.mark.parametrize("name", ["", "lost+found", TOPIC[:-1], f"{TOPIC}-x", f"{TOPIC}0", f"{TOPIC}-"])
+def test_a_folder_that_has_no_partitions_number_stays(tmp_path: Path) -> None:
+    files, aside = set_aside(tmp_path, None)
+    for name in ("²", "٣"):
+        files.make_folder(f"unknown/{TOPIC}/{name}")
+    aside.bring_back(TOPIC, [0, 2, 3])
+    assert files.list_folder(f"unknown/{TOPIC}") == ["²", "٣"]
+
+
+@pytest.mark.parametrize("name", ["", "lost+found", TOPIC[:-1], f"{TOPIC}-x", f"{TOPIC}-²", f"{TOPIC}0", f"{TOPIC}-"])
 def test_names_of_others_are_left_alone(name: str) -> None:
     assert parse_name(name) is None
 

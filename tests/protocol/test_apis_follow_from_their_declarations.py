@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from chronik.protocol.apis import APIS
 from chronik.protocol.compiling.compile import decoder
 from chronik.protocol.schema import Versions
+
+README = Path(__file__).parents[2] / "README.md"
 
 # Kafka 4.3's ranges, widened by the older versions that Kafka 3.x still served: (key, first, last, first flexible).
 EXPECTED = {
@@ -58,7 +61,11 @@ EXPECTED = {
 
 def test_the_registry_holds_every_api_with_its_versions() -> None:
     found = {api.name: (api.key, api.min_version, api.max_version, api.first_flexible) for api in APIS.values()}
-    assert found == EXPECTED
+    assert found == EXPECTED, "an API has a line in EXPECTED above, copied from Kafka's schema and not from ours"
+
+
+def test_the_readme_counts_the_apis() -> None:
+    assert f"{len(APIS)} APIs in every version" in README.read_text(encoding="utf-8")
 
 
 def test_versions_are_written_as_in_kafkas_schemas() -> None:

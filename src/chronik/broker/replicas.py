@@ -15,7 +15,7 @@ from chronik.broker.recent import RecentRoom
 from chronik.broker.removals import Removals
 from chronik.broker.replica import Replica
 from chronik.broker.requests.incoming import IncomingRules
-from chronik.broker.set_aside import TOPICS_FOLDER, SetAside
+from chronik.broker.set_aside import TOPICS_FOLDER, SetAside, is_index
 from chronik.broker.topic_settings import incoming_rules, log_config
 from chronik.clock import Clock
 from chronik.configs.resolver import ConfigResolver
@@ -337,8 +337,8 @@ class Replicas:
                 self._set_aside.put_unknown(name, self._deletions_of(), self._clock.now_ms())
                 continue
             for index in files.list_folder(f"{TOPICS_FOLDER}/{name}"):
-                key = (known[name], int(index) if index.isdigit() else -1)
-                if index.isdigit() and key not in self._by_id and key not in self.removals.leaving:
+                key = (known[name], int(index) if is_index(index) else -1)
+                if is_index(index) and key not in self._by_id and key not in self.removals.leaving:
                     self._set_aside.put_unknown(f"{name}/{index}", self._deletions_of(), self._clock.now_ms())
                     self._synced_offsets.remove(*key)  # should it come here again, it comes with nothing
         self.give_up_expired()

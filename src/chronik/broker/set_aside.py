@@ -55,7 +55,12 @@ def parse_name(name: str) -> Name | None:
         return None
     if len(name) == _ID_CHARACTERS:
         return Name(topic_id, None)
-    return Name(topic_id, index) if name[_ID_CHARACTERS] == "-" and index.isdigit() else None
+    return Name(topic_id, index) if name[_ID_CHARACTERS] == "-" and is_index(index) else None
+
+
+def is_index(name: str) -> bool:
+    """Whether a folder's name is a partition's number."""
+    return name.isascii() and name.isdecimal()
 
 
 class SetAside:
@@ -93,7 +98,7 @@ class SetAside:
         Partitions that were set aside singly stay: their topic was known then, and they had moved elsewhere."""
         source = f"{UNKNOWN_FOLDER}/{name}"
         for index in self._files.list_folder(source):
-            if index.isdigit() and int(index) in partitions:
+            if is_index(index) and int(index) in partitions:
                 self._bring_back(f"{source}/{index}", f"{TOPICS_FOLDER}/{name[:_ID_CHARACTERS]}/{index}")
         if not [index for index in self._files.list_folder(source) if index != MARK_FILE]:
             self._files.remove(f"{source}/{MARK_FILE}")

@@ -7,6 +7,7 @@ without members, and never beyond the records that there are.
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterable, Mapping
 
 from chronik.cli.arguments import WrongInput, add_client_arguments, add_json_argument, cluster_of
@@ -115,7 +116,7 @@ def _partitions(cluster: Cluster, text: str) -> list[TopicPartition]:
     known = cluster.retrying(lambda: cluster.partitions(topic))
     if not colon:
         return known
-    if not all(number.isdecimal() for number in numbers.split(",")):
+    if re.fullmatch(r"\d{1,10}(,\d{1,10})*", numbers) is None:
         raise WrongInput(f"--topic {text!r}: expected TOPIC or TOPIC:PARTITION,…")
     wanted = [TopicPartition(topic, int(number)) for number in numbers.split(",")]
     for partition in wanted:

@@ -19,11 +19,11 @@ from chronik.client.admin import (
     BROKER_DEFAULT,
     DYNAMIC_TOPIC_CONFIG,
     NewTopic,
-    alter_configs,
+    alter_topic_configs,
     create_partitions,
     create_topics,
     delete_topics,
-    describe_configs,
+    describe_topic_configs,
     list_topics,
 )
 from chronik.client.cluster import Cluster
@@ -118,7 +118,7 @@ def run_alter(arguments: argparse.Namespace) -> int:
         raise WrongInput("nothing to alter: give --partitions, --config or --delete-config")
     with cluster_of(arguments) as cluster:
         if changes or arguments.delete_config:
-            alter_configs(cluster, arguments.name, changes=changes, removals=arguments.delete_config)
+            alter_topic_configs(cluster, arguments.name, changes=changes, removals=arguments.delete_config)
         if arguments.partitions is not None:
             create_partitions(cluster, arguments.name, arguments.partitions)
     print(f"altered {arguments.name}")
@@ -181,7 +181,7 @@ def _described(cluster: Cluster, name: str) -> dict[str, Any]:
         )
     own = {
         config.name: config.value
-        for config in describe_configs(cluster, name)
+        for config in describe_topic_configs(cluster, name)
         if config.config_source == DYNAMIC_TOPIC_CONFIG
     }
     return {**_summary(topic), "partitions": partitions, "configs": own}

@@ -99,7 +99,7 @@ def list_topics(cluster: Cluster) -> list[MetadataResponseTopic]:
     return sorted(response.topics, key=lambda topic: topic.name or "")
 
 
-def describe_configs(cluster: Cluster, topic: str) -> list[DescribeConfigsResourceResult]:
+def describe_topic_configs(cluster: Cluster, topic: str) -> list[DescribeConfigsResourceResult]:
     """Returns every config of a topic with its source, by name."""
     resource = DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=None)
     request = DescribeConfigsRequest(resources=[resource])
@@ -109,7 +109,9 @@ def describe_configs(cluster: Cluster, topic: str) -> list[DescribeConfigsResour
     return sorted(result.configs, key=lambda config: config.name)
 
 
-def alter_configs(cluster: Cluster, topic: str, *, changes: Mapping[str, str], removals: Iterable[str] = ()) -> None:
+def alter_topic_configs(
+    cluster: Cluster, topic: str, *, changes: Mapping[str, str], removals: Iterable[str] = ()
+) -> None:
     """Sets some configs of a topic and returns others to their defaults; the rest stays."""
     configs = [AlterableConfig(name=name, config_operation=_SET, value=value) for name, value in changes.items()]
     configs += [AlterableConfig(name=name, config_operation=_DELETE, value=None) for name in removals]

@@ -46,7 +46,9 @@ class Scope(IntEnum):
 
     READ_ONLY = 0
     PER_BROKER = 1
+    """Of one broker only."""
     CLUSTER_WIDE = 2
+    """Of one broker, or of all."""
 
 
 class Fallback(NamedTuple):
@@ -95,12 +97,12 @@ def _flag(name: str, default: bool, doc: str, **more: object) -> ConfigKey:
     return ConfigKey(name, ConfigType.BOOLEAN, text, doc, boolean, **more)  # type: ignore[arg-type]
 
 
-def _text(name: str, default: str | None, doc: str, check: Check = anything) -> ConfigKey:
-    return ConfigKey(name, ConfigType.STRING, default, doc, check)
+def _text(name: str, default: str | None, doc: str, check: Check = anything, **more: object) -> ConfigKey:
+    return ConfigKey(name, ConfigType.STRING, default, doc, check, **more)  # type: ignore[arg-type]
 
 
-def _list(name: str, default: str, doc: str, check: Check = anything) -> ConfigKey:
-    return ConfigKey(name, ConfigType.LIST, default, doc, check)
+def _list(name: str, default: str, doc: str, check: Check = anything, **more: object) -> ConfigKey:
+    return ConfigKey(name, ConfigType.LIST, default, doc, check, **more)  # type: ignore[arg-type]
 
 
 def _by_name(*keys: ConfigKey) -> dict[str, ConfigKey]:

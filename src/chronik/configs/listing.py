@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from chronik.configs.keys import ConfigKey, ConfigType, Scope
+from chronik.configs.keys import ConfigKey, Scope
 from chronik.configs.known import all_broker_keys
 
 INTRODUCTION = """\
@@ -25,7 +25,9 @@ of the node's own config are set there, and only told here.
 
 KEPT = """
 ## Kept, and without an effect
-They are stored and described, for scripts and tools that set them.
+They are stored and described, for scripts and tools that set them. Two are refused in the file where they ask for what
+is not here: `security.inter.broker.protocol`, if it is not PLAINTEXT, and `controller.listener.names`, if it names one
+of `listeners`.
 """
 
 CHANGED_BY = {Scope.READ_ONLY: "a restart", Scope.PER_BROKER: "a broker", Scope.CLUSTER_WIDE: "the cluster"}
@@ -50,9 +52,9 @@ def _rows(keys: Iterable[ConfigKey], *, described: bool) -> Iterator[str]:
 def _default(key: ConfigKey) -> str:
     if key.fallbacks:
         return " or ".join(f"`{fallback.name}`" for fallback in key.fallbacks)
-    if not key.default:
-        return "none" if key.default is None or key.type is not ConfigType.LIST else "empty"
-    return f"`{key.default}`"
+    if key.default is None:
+        return "none"
+    return f"`{key.default}`" if key.default else "empty"
 
 
 if __name__ == "__main__":

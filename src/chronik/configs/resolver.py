@@ -220,6 +220,7 @@ class ConfigResolver:
             yield Synonym(key.name, key.default, ConfigSource.DEFAULT)
 
     def _broker_values(self, key: ConfigKey, broker_id: int, unit: int = 1) -> Iterator[Synonym]:
+        """A node knows only its own file: what stands in another broker's is told by that broker alone."""
         dynamic = self._store.image.broker_configs
         own = dynamic.get(broker_id, {}).get(key.name)
         if own is not None:

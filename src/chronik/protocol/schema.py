@@ -244,7 +244,8 @@ def nullable_struct(element: type[T], versions: str) -> T | None:
 
 
 def mirror(name: str, field: T) -> T:
-    """Declares a field of a response that repeats the request's field of that name. An array has an element for each of
-    the request's, whose own fields mirror that element's; or the element itself, if it is a name or a number."""
+    """Declares a field of a response that repeats the request's field `name`, so that a failure is told with names. An
+    array has an element for each of the request's, whose own fields mirror that element's. Where that is a plain name
+    or number, the field that takes it mirrors the array itself: see `OffsetFetchResponsePartition`."""
     cast(Field, field).mirrors = name
     return field

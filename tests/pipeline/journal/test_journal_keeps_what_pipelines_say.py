@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from chronik.client.admin import delete_topics, describe_configs
+from chronik.client.admin import delete_topics, describe_topic_configs
 from chronik.client.cluster import Cluster
 from chronik.client.producer import Producer
 from chronik.client.records import ConsumedRecord, OutgoingRecord
@@ -133,7 +133,7 @@ def test_the_topic_is_compacted_and_has_as_many_copies_as_committed_offsets(
         ensure_topic(client)
         (partition,) = client.topic(PIPELINES_TOPIC).partitions
         assert len(partition.replica_nodes) == 3
-        configs = {config.name: config.value for config in describe_configs(client, PIPELINES_TOPIC)}
+        configs = {config.name: config.value for config in describe_topic_configs(client, PIPELINES_TOPIC)}
     assert configs["cleanup.policy"] == "compact"
 
 

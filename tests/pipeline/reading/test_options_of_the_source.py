@@ -73,6 +73,7 @@ def test_columns_come_in_the_order_they_are_named_in() -> None:
         (True, {"endingOffsets": "latest"}, "a stream has no end"),
         (True, {"maxOffsetsPerTrigger": "0"}, "whole number, 1 or more"),
         (True, {"maxTriggerDelay": "soon"}, "like 30s"),
+        (True, {"maxTriggerDelay": "9" * 5000}, "like 30s"),
         (False, {"failOnDataLoss": "perhaps"}, "true or false"),
         (False, {"isolationLevel": "serializable"}, "read_uncommitted or read_committed"),
         (False, {"columns": "key,colour"}, "expected some of key"),
@@ -95,6 +96,7 @@ def test_a_broker_is_needed() -> None:
 def test_trigger_delays_have_units() -> None:
     assert parsed(True, maxTriggerDelay="90s").trigger_delay_s_max == 90
     assert parsed(True, maxTriggerDelay="2m").trigger_delay_s_max == 120
+    assert parsed(True, maxTriggerDelay=str(2**63 - 1)).trigger_delay_s_max > 9e15
     assert parsed(True).trigger_delay_s_max == 900
 
 

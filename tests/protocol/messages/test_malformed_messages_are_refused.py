@@ -108,22 +108,22 @@ class TestCounts:
     def test_a_huge_frame_of_tiny_elements_costs_neither_memory_nor_time(self) -> None:
         count = 50_000_000
         frame = varint(count + 1) + bytes(2 * count)
-        started = time.monotonic()
+        started = time.thread_time()
         tracemalloc.start()
         try:
             refused(DescribeTopicPartitionsRequest, 0, frame, "more array elements")
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-        assert time.monotonic() - started < SECONDS_MAX
+        assert time.thread_time() - started < SECONDS_MAX
         assert peak < len(frame) + 1_000_000  # one copy of the frame is allowed: strings are sliced from bytes
 
     def test_the_most_elements_allowed_are_decoded_in_time(self) -> None:
         count = wire.REQUEST_ELEMENTS_MAX
         frame = varint(count + 1) + b"\1\0" * count + struct.pack(">ib", 10, -1) + b"\0"
-        started = time.monotonic()
+        started = time.thread_time()
         assert len(codec.decode(DescribeTopicPartitionsRequest, 0, frame).topics) == count
-        assert time.monotonic() - started < SECONDS_MAX
+        assert time.thread_time() - started < SECONDS_MAX
 
 
 class TestTaggedFields:
@@ -153,18 +153,18 @@ class TestTaggedFields:
     @pytest.mark.parametrize("count", [wire.REQUEST_ELEMENTS_MAX + 1, 20_000_000])
     def test_more_than_the_budget_are_refused_at_once(self, count: int) -> None:
         header = struct.pack(">hhih", 3, 12, 1, -1)
-        started = time.monotonic()
+        started = time.thread_time()
         refused(MetadataRequest, 12, self.EMPTY + varint(count) + bytes(2 * count), "more array elements")
         with pytest.raises(MalformedMessage, match="more array elements"):
             codec.decode_request(memoryview(header + varint(count) + bytes(2 * count)))
-        assert time.monotonic() - started < SECONDS_MAX
+        assert time.thread_time() - started < SECONDS_MAX
 
     def test_as_many_as_the_budget_are_skipped_in_time(self) -> None:
         count = wire.REQUEST_ELEMENTS_MAX
         tags = b"".join(varint(tag) + b"\0" for tag in range(count))
-        started = time.monotonic()
+        started = time.thread_time()
         assert codec.decode(MetadataRequest, 12, self.EMPTY + varint(count) + tags) == MetadataRequest()
-        assert time.monotonic() - started < SECONDS_MAX
+        assert time.thread_time() - started < SECONDS_MAX
 
 
 class TestHeaders:

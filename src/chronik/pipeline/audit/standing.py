@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from chronik.client.admin import describe_configs, list_topics
+from chronik.client.admin import describe_topic_configs, list_topics
 from chronik.client.cluster import Cluster
 from chronik.client.offsets import earliest_offsets, latest_offsets
 from chronik.client.records import TopicPartition
@@ -139,7 +139,7 @@ def _described_now(cluster: Cluster, topics: Collection[str] | None) -> list[_De
 
 
 def _configs(cluster: Cluster, topic: str) -> dict[str, str]:
-    return {each.name: each.value for each in describe_configs(cluster, topic) if each.value is not None}
+    return {each.name: each.value for each in describe_topic_configs(cluster, topic) if each.value is not None}
 
 
 def of_image(image: Image, folders: Mapping[int, NodeFolder], topics: Collection[str] | None) -> list[Partition]:

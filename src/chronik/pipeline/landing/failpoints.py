@@ -40,7 +40,7 @@ def parse(text: str) -> dict[str, int]:
     points: dict[str, int] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, nth = part.partition(":")
-        if name not in (*IN_TASKS, *IN_DRIVERS) or not (nth or "1").isdigit():
+        if name not in (*IN_TASKS, *IN_DRIVERS) or not (nth or "1").isdecimal():
             known = ", ".join((*IN_TASKS, *IN_DRIVERS))
             raise ConfigError(f"{VARIABLE} = {text!r}: expected NAME or NAME:NTH, of {known}")
         points[name] = int(nth or "1")

@@ -291,7 +291,7 @@ def _duration_s(given: _Given, name: str, default: float) -> float:
     text = given.text(name)
     if text is None:
         return default
-    match = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
+    match = re.fullmatch(r"(\d{1,19})\s*([a-z]*)", text.strip().lower())
     if match is None or (match[2] or "ms") not in _UNITS_S:
         raise OptionError(f"{name} = {text!r}: expected something like 30s or 15m")
     return int(match[1]) * _UNITS_S[match[2] or "ms"]
