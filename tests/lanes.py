@@ -1,10 +1,10 @@
-"""Who runs beside whom in `make test`: pytest-xdist's workers are handed whole files, in the order made here.
+"""Who runs beside whom in `make test`: what pytest-xdist's workers are handed, and in which order.
 
-What a file's tests share is made once, then. Most of what a test of a cluster does is wait, and a machine has time for
-others meanwhile; so there are more workers than processors. But clusters slow each other down where all do something at
-once, so their files form two lanes, which are handed out as one each; those of Spark, which share its session, form
-one, and those of other clients, which share their JVMs. Lanes begin, because they take longest. Then come files whose
-tests start processes, and what is quick fills the gaps at the end.
+Most of what a test of a cluster does is wait, and a machine has time for others meanwhile; so there are more workers
+than processors. But clusters slow each other down where all do something at once, so their files form two lanes, and a
+worker is handed a lane as a whole; those of Spark, which share its session, form one, and those of other clients, which
+share their JVMs. Lanes begin, because they take longest. Of the rest, slow tests come first, and what is quick fills
+the gaps at the end; the tests of a file that share something of its own stay together.
 
 A file is in a lane by what stands in it: a mark, `xdist_group("cluster")`, or a fixture. `--dist loadgroup` means these
 lanes. (pytest-xdist's own meaning is lost with pytest 9.2: it puts the names of groups where pytest no longer looks.)
@@ -29,13 +29,15 @@ LANES = {"cluster": 2, "spark": 1, "clients": 1}
 TEST = re.compile(r"^(?:async )?def test_", re.MULTILINE)
 MARK = re.compile(r'\bxdist_group\("(\w+)"\)')
 SPARK = re.compile(r"\bspark: SparkSession\b")
+SHARED = 'scope="module"'
 SLOW = re.compile(rf"\bmark\.slow\b|\b(?:{'|'.join(sorted(FIXTURES))})\b")
 
 
 class Lanes(LoadScopeScheduling):  # type: ignore[misc] # it has no types
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return lanes().get(Path(self.config.rootpath, file), file)
+        name = nodeid.partition("::")[0]
+        file = Path(self.config.rootpath, name)
+        return lanes().get(file) or (name if SHARED in source(file) else nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Lanes | None:

@@ -44,11 +44,16 @@ def test_lanes_begin_and_what_is_quick_ends(tmp_path: Path) -> None:
     assert [lanes.rank(each) for each in (in_a_lane, slow, quick)] == [0, 1, 2]
 
 
-def test_workers_are_handed_whole_lanes_and_whole_files(pytestconfig: pytest.Config) -> None:
+def test_workers_are_handed_whole_lanes_and_whole_files_where_tests_share_something(
+    pytestconfig: pytest.Config,
+) -> None:
     scheduler = lanes.Lanes.__new__(lanes.Lanes)  # without the workers that it would look for
     scheduler.config = pytestconfig
     scope = scheduler._split_scope
     lane = scope("tests/cluster/test_rolling_restart.py::test_one[a::b]")
     assert lane.startswith("cluster-")
     assert scope("tests/cluster/test_rolling_restart.py::test_two") == lane
-    assert scope("tests/raft/test_the_raft_paper.py::test_x") == "tests/raft/test_the_raft_paper.py"
+    shared = "tests/bench/test_gaps_in_service_are_seen.py"
+    assert scope(f"{shared}::test_one") == scope(f"{shared}::test_two") == shared
+    alone = "tests/raft/test_the_raft_paper.py::test_one"
+    assert scope(alone) == alone

@@ -85,6 +85,7 @@ def test_fetch_sessions_remember_partitions_up_to_their_number() -> None:
     assert FetchSessions().begin(wanted, now=0, by_id=False, host="h") is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
 def test_a_batch_may_become_so_large_when_it_is_opened_and_no_larger(codec: Codec) -> None:
     largest = bytes(limits.DECOMPRESSED_BYTES_MAX)

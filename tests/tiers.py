@@ -28,7 +28,7 @@ MARKS = ("slow", "xdist_group")
 FOLDERS = ("abuse", "cli/demo", "clients", "cluster", "faults", "folders", "levels", "testing")
 """Everything there is about processes: their tests are not even imported."""
 
-CPU_SECONDS_MAX = 3.0
+CPU_SECONDS_MAX = 2.0
 """For one quick test, on however slow a machine."""
 
 PROCESS_EVENTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.system"})

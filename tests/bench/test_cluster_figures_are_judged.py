@@ -28,6 +28,7 @@ def test_a_missed_target_is_marked_and_no_target_is_none() -> None:
     assert Figure("told, ms", [7.0]).target is None
 
 
+@pytest.mark.slow
 def test_figures_are_kept_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--folder", str(tmp_path), "--rounds", "2", "--offsets", "20000", "--only", "snapshots"]
     assert main(words) == 0

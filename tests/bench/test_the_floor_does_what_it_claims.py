@@ -60,6 +60,7 @@ def produce(address: Address, topic: str, records: int) -> None:
         producer.close()
 
 
+@pytest.mark.slow
 def test_what_it_acknowledges_is_in_its_file(floor: Address, tmp_path: Path) -> None:
     produce(floor, "kept", 30_000)
     headers = validate_produced(memoryview((tmp_path / "kept").read_bytes()))
@@ -67,6 +68,7 @@ def test_what_it_acknowledges_is_in_its_file(floor: Address, tmp_path: Path) -> 
     assert len(headers) > 1
 
 
+@pytest.mark.slow
 def test_it_refuses_a_batch_whose_checksum_is_wrong(floor: Address, tmp_path: Path) -> None:
     produce(floor, "source", 1)
     batch = bytearray((tmp_path / "source").read_bytes())

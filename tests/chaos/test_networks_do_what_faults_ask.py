@@ -95,6 +95,7 @@ def answer_to(connection: socket.socket, word: bytes, seconds: float = ANSWER_SE
     return connection.recv(len(word))
 
 
+@pytest.mark.slow
 @needs_network
 def test_what_is_dropped_is_silence_and_arrives_when_it_is_over(network: Network) -> None:
     with dialled(network) as connection:
@@ -105,6 +106,7 @@ def test_what_is_dropped_is_silence_and_arrives_when_it_is_over(network: Network
         assert connection.recv(1) == b"b"
 
 
+@pytest.mark.slow
 @needs_network
 def test_what_is_rejected_ends_the_connection_of_who_sent_it(network: Network) -> None:
     with dialled(network) as connection:
@@ -115,6 +117,7 @@ def test_what_is_rejected_ends_the_connection_of_who_sent_it(network: Network) -
             pass
 
 
+@pytest.mark.slow
 @needs_network
 def test_an_answer_that_is_rejected_tells_its_sender_alone(network: Network) -> None:
     """Who waits for it is not told anything: half a connection is left."""
@@ -124,12 +127,14 @@ def test_an_answer_that_is_rejected_tells_its_sender_alone(network: Network) -> 
             answer_to(connection, b"b", SILENCE_SECONDS)
 
 
+@pytest.mark.slow
 @needs_network
 def test_others_are_not_affected(network: Network) -> None:
     with dialled(network, CLIENTS) as connection, network.imposed(dict.fromkeys(between([1], [2]), Barrier.DROPS)):
         assert answer_to(connection, b"a") == b"a"
 
 
+@pytest.mark.slow
 @needs_network
 def test_a_slow_line_delays_each_way(network: Network) -> None:
     with dialled(network) as connection:
@@ -143,6 +148,7 @@ def test_a_slow_line_delays_each_way(network: Network) -> None:
         assert time.monotonic() - began < 0.6
 
 
+@pytest.mark.slow
 @needs_network
 def test_on_a_lossy_line_everything_arrives_in_the_end(network: Network) -> None:
     line = Line(spread_s=0.02, loss=0.2, twice=0.2)
@@ -151,6 +157,7 @@ def test_on_a_lossy_line_everything_arrives_in_the_end(network: Network) -> None
             assert answer_to(connection, word) == word
 
 
+@pytest.mark.slow
 @needs_network
 def test_what_is_imposed_on_top_comes_first_and_what_lies_under_it_stays(network: Network) -> None:
     ways = dict.fromkeys(between([1], [2]), Barrier.DROPS)
@@ -161,6 +168,7 @@ def test_what_is_imposed_on_top_comes_first_and_what_lies_under_it_stays(network
             answer_to(connection, b"b", SILENCE_SECONDS)
 
 
+@pytest.mark.slow
 @needs_network
 def test_nothing_of_a_network_is_seen_outside_or_left_behind() -> None:
     before = links()

@@ -178,6 +178,7 @@ def test_a_long_page_comes_in_pieces(count: int) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 def test_a_long_page_is_made_as_it_is_read() -> None:
     made = 0
 

@@ -187,6 +187,7 @@ def test_a_violation_names_the_operation_and_what_the_state_may_have_been() -> N
     assert "client 5: a: Set(value=3) called at 5, outcome unknown" in str(found)
 
 
+@pytest.mark.slow
 def test_many_unknown_outcomes_do_not_blow_up_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checker, "CONFIGURATIONS_MAX", 50_000)
     history = [did(1, 2, Create(1), DONE)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain, combinations, permutations
 
+import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
@@ -72,6 +73,7 @@ def operations(draw: st.DrawFn) -> TopicOperation:
     return TopicOperation(0, "a", action, called, returned, draw(st.sampled_from(outputs_of(action))))
 
 
+@pytest.mark.slow
 @settings(max_examples=count(1000, 50_000), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(operations(), max_size=OPERATIONS_MAX))
 def test_the_verdict_is_that_of_trying_every_order(history: list[TopicOperation]) -> None:

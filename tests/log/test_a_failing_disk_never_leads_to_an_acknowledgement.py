@@ -21,6 +21,7 @@ def events_of_the_script() -> int:
     return files.events
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error_number", [errno.ENOSPC, errno.EIO])
 def test_a_failure_at_any_event_stops_the_log_and_keeps_what_was_promised(error_number: int) -> None:
     events = events_of_the_script()

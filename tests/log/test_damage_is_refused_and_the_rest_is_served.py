@@ -51,6 +51,7 @@ def read_what_is_good(world: World) -> tuple[list[Record], list[int]]:
     return [served[offset] for offset in sorted(served)], refused
 
 
+@pytest.mark.slow
 def test_a_flip_in_any_byte_below_the_synced_offset_costs_that_batch_and_no_other() -> None:
     world = written()
     world.close()

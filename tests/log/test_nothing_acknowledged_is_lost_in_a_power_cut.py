@@ -16,6 +16,8 @@ from tests.long import count
 from .script import Node, Promise, check, check_node, new_promises, run_script, take_as_promised
 from .world import NOW_MS
 
+pytestmark = pytest.mark.slow
+
 OPERATIONS = 1000
 
 # Every event is a cut; each is tried with so many different ideas of what survives it.

@@ -19,6 +19,8 @@ from tests.files.twin import TwinFile, TwinFiles
 
 from .script import check, new_promises, run_script
 
+pytestmark = pytest.mark.slow
+
 
 def acknowledge_before_the_sync(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SyncTicket, "run", lambda ticket: None)

@@ -111,6 +111,7 @@ def populated() -> World:
     return world
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(COMMANDS, max_size=40))
 def test_any_commands_give_the_same_hash_results_and_records_again(commands: list[Any]) -> None:
@@ -125,6 +126,7 @@ def test_any_commands_give_the_same_hash_results_and_records_again(commands: lis
     assert_partitions_are_sound(world.image)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(COMMANDS, max_size=30), st.lists(COMMANDS, max_size=20))
 def test_a_node_that_starts_from_a_snapshot_follows_like_the_others(before: list[Any], after: list[Any]) -> None:

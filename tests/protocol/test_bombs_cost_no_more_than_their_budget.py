@@ -162,6 +162,7 @@ def test_the_oldest_record_is_found() -> None:
     assert oldest_timestamp(*open_within(encode_batch(records, codec=Codec.LZ4), 0, Budget.on_loop())) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", CODECS)
 def test_thinning_keeps_records_as_they_stand_however_large(codec: Codec) -> None:
     bomb = many_headers(HEADERS_BYTES, codec)

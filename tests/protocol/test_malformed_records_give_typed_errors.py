@@ -97,6 +97,7 @@ def test_mutated_batches(codec: Codec) -> None:
     assert outcomes(BATCH_READERS, inputs)[ErrorCode.CORRUPT_MESSAGE] > len(BATCH_READERS) * CASES // 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", list(Codec))
 def test_mutated_records_behind_a_good_checksum(codec: Codec) -> None:
     rng = random.Random(100 + codec)
@@ -107,6 +108,7 @@ def test_mutated_records_behind_a_good_checksum(codec: Codec) -> None:
     assert outcomes(BATCH_READERS, inputs)[ErrorCode.CORRUPT_MESSAGE] > len(BATCH_READERS) * CASES // 4
 
 
+@pytest.mark.slow
 def test_mutated_headers_behind_a_good_checksum() -> None:
     rng = random.Random(200)
     batch = encode_batch(RECORDS)

@@ -20,6 +20,7 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage_module, "SEGMENT_BYTES", 700)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEED, SEED + count(8, 80)))
 def test_a_power_cut_at_any_event_leaves_what_was_promised_and_invents_nothing(seed: int) -> None:
     rehearsal = Script(TwinFiles(), seed)

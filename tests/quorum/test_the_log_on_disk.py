@@ -71,6 +71,7 @@ def test_one_read_holds_up_the_loop_for_a_limited_number_of_bytes() -> None:
     assert 200 < len(read) <= stored_entries.READ_BYTES_MAX // 1000
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_in_the_folder_is_found() -> None:
     """Reliability, row 11. Of the log itself each byte counts; the mark beside it only says how far it was synced."""
     files = TwinFiles()

@@ -12,6 +12,8 @@ from . import test_the_raft_paper, test_the_raft_thesis
 from .mutants import MUTANTS, Mutant
 from .simulation import Simulation
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(1, 13)
 """Most are caught by the first; those that no seed catches break a promise that only the paper's tests look at."""
 

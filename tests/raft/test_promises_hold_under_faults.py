@@ -10,6 +10,8 @@ from tests.long import SEED, count
 from .checker import Violation
 from .simulation import Simulation
 
+pytestmark = pytest.mark.slow
+
 SEEDS = count(200, 10_000)
 PART = 25
 """Seeds per test, so that they are spread over the workers."""

@@ -20,6 +20,8 @@ from . import (
 from .mutants import MUTANTS, Mutant
 from .world import World
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(1, 41)
 """Most are caught by one of the first five; those that need several rare faults at once are caught by plain tests."""
 

@@ -11,6 +11,8 @@ from tests.long import SEED, count
 
 from .world import World
 
+pytestmark = pytest.mark.slow
+
 SEEDS = count(200, 10_000)
 PART = 25
 """Seeds per test, so that they are spread over the workers."""

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from .simulation import Simulation
 
 SEEDS = range(1, 21)
@@ -7,6 +9,7 @@ STEPS = 800
 REBALANCES_MIN = 500
 
 
+@pytest.mark.slow
 def test_hundreds_of_rebalances_under_crashes_restarts_and_failing_stores_keep_every_promise() -> None:
     simulations = [Simulation(seed) for seed in SEEDS]
     for simulation in simulations:

@@ -187,6 +187,7 @@ def test_a_driver_that_only_works_says_that_it_lives(chronik_broker_factory: Bro
         assert reader.journal.progress[ORDERS].progress == first.progress
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_away_holds_up_nothing_and_hears_the_latest_when_it_is_back() -> None:
     with Broker() as broker:
         with broker.cluster() as cluster:
@@ -206,6 +207,7 @@ def test_a_broker_that_is_away_holds_up_nothing_and_hears_the_latest_when_it_is_
                 assert reader.journal.progress[ORDERS].progress.total_rows == 999
 
 
+@pytest.mark.slow
 def test_a_driver_that_ends_does_not_wait_for_a_broker_for_long() -> None:
     with Broker() as broker:
         with reporting(broker.bootstrap) as reporter:

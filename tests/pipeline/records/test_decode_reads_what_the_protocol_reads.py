@@ -89,6 +89,7 @@ WAYS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("only_vectorised")
 @pytest.mark.parametrize("limits", WAYS.values(), ids=WAYS)
 def test_all_records_come_out_as_they_went_in(limits: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,6 +124,7 @@ def test_long_batches_are_read_whatever_is_in_their_records(payload: bytes | Non
     assert records_of(decoded(buffer)) == records
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("only_vectorised")
 @settings(deadline=None, max_examples=25)
 @given(batches(), st.data())
@@ -134,6 +136,7 @@ def test_a_range_is_cut_at_its_offsets_also_inside_a_batch(encoded: list[bytes],
     assert records_of(decoded(buffer, start, end)) == [each for each in truth if start <= each.offset < end]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=80)
 @given(batches(), st.data())
 def test_damage_is_refused_or_read_as_the_protocol_reads_it(encoded: list[bytes], data: st.DataObject) -> None:

@@ -73,6 +73,7 @@ def another_python(folder: Path, version: str) -> str:
     return str(program)
 
 
+@pytest.mark.slow
 def test_workers_with_another_python(tmp_path: Path) -> None:
     chosen = {"PYSPARK_PYTHON": another_python(tmp_path, "3.8")}
     found = doctor.check_worker_python("spark://head:7077", chosen)

@@ -33,6 +33,7 @@ def _a_machine_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     monkeypatch.setattr(java, "packaged_java", lambda: None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "version"), [("17.0.15", 17), ("21", 21), ("25.0.1+9", 25), ("1.8.0_392", 8), ("11.0.2", 11)]
 )

@@ -113,6 +113,7 @@ def test_a_commit_between_snapshot_and_commit_is_seen(tmp_path: Path, monkeypatc
     assert offsets(committer.snapshot()) == every(Span(0, 0, 10))
 
 
+@pytest.mark.slow
 def test_drivers_at_once_with_their_own_cuts_land_every_offset_once(tmp_path: Path) -> None:
     """Each plans from the table, writes, and commits; who is refused plans again. Other partitions do not disturb."""
     opened(tmp_path)

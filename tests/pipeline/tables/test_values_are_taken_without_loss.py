@@ -267,6 +267,7 @@ def by_value(value: Any) -> Any:
     return str(value) if isinstance(value, bool) else value
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(OBJECTS, min_size=1, max_size=3))
 def test_columns_and_rescued_together_are_what_came_in(batches: list[list[dict[str, Any]]]) -> None:

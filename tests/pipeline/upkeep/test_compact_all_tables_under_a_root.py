@@ -63,6 +63,7 @@ def test_what_is_done_stays_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(table_of(tmp_path, Kind.RAW).snapshot().file_uris) == 1
 
 
+@pytest.mark.slow
 def test_joined_rows_stand_in_the_order_of_the_topic(tmp_path: Path) -> None:
     """So that who looks for some offsets reads few row groups."""
     table = table_of(tmp_path, Kind.RAW)
@@ -77,6 +78,7 @@ def test_joined_rows_stand_in_the_order_of_the_topic(tmp_path: Path) -> None:
     assert positions == every(Span(0, 0, 60), Span(1, 0, 60), Span(2, 0, 60))
 
 
+@pytest.mark.slow
 def test_landing_two_compactions_and_vacuum_at_once_leave_every_row_once(tmp_path: Path) -> None:
     table = table_of(tmp_path, Kind.RAW)
     pieces = 40

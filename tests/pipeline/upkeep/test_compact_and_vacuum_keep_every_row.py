@@ -93,6 +93,7 @@ def test_landing_goes_on_after_compaction(tmp_path: Path) -> None:
     assert offsets(committer.snapshot()) == every(Span(0, 0, 50))
 
 
+@pytest.mark.slow
 def test_landing_and_compaction_at_once_disturb_neither(tmp_path: Path) -> None:
     committer = opened(tmp_path)
     landed_in_pieces(tmp_path, committer)
@@ -269,6 +270,7 @@ def test_a_file_so_old_that_vacuum_may_be_about_to_take_it_is_committed_no_more(
     assert ORPHAN_HOURS_MIN >= 2 * COMMIT_HOURS_MAX, "for clocks that differ, and drivers that are held up"
 
 
+@pytest.mark.slow
 def test_files_that_versions_have_replaced_go_earlier_than_orphans(tmp_path: Path) -> None:
     """They were committed: nobody is about to do that. Also when the log has had a checkpoint since."""
     committer = opened(tmp_path)

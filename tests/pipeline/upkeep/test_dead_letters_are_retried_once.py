@@ -174,6 +174,7 @@ def test_two_retries_at_once_append_each_letter_once(
     assert len(list(Path(table.uri).glob("_date=*/*.parquet"))) == len(table.snapshot().file_uris), "no orphans"
 
 
+@pytest.mark.slow
 def test_landing_and_compaction_beside_a_retry_disturb_neither(tmp_path: Path) -> None:
     table, dead = planted(tmp_path)
     rounds = 8

@@ -246,6 +246,7 @@ def without_nulls(value: Any) -> Any:
     return [without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
+@pytest.mark.slow
 @settings(max_examples=count(30, 1000), deadline=None)
 @given(objects=st.lists(st.none() | st.dictionaries(NAMES, JSON, max_size=4), min_size=1, max_size=6))
 def test_a_decoded_table_gives_back_equal_values(

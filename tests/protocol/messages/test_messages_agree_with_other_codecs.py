@@ -15,6 +15,7 @@ from .values import STYLES, generate
 GOLDEN = Path(__file__).parent / "golden"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", PAIRS, ids=str)
 def test_bytes_and_values_are_those_of_every_codec_that_knows_the_pair(pair: Pair) -> None:
     cls, version = pair
@@ -30,6 +31,7 @@ def test_bytes_and_values_are_those_of_every_codec_that_knows_the_pair(pair: Pai
             assert oracle.decode(cls, version, ours) == message, f"{oracle.name}, {style}"
 
 
+@pytest.mark.slow
 def test_every_pair_has_an_oracle_or_golden_bytes(record_property: Callable[[str, object], None]) -> None:
     known = {pair: sum(oracle.knows(*pair) for oracle in ORACLES) for pair in PAIRS}
     alone = [pair for pair, count in known.items() if count == 0]
@@ -40,6 +42,7 @@ def test_every_pair_has_an_oracle_or_golden_bytes(record_property: Callable[[str
     assert [str(pair) for pair in alone if not (GOLDEN / f"{pair}.txt").exists()] == []
 
 
+@pytest.mark.slow
 def test_generated_messages_are_not_all_alike() -> None:
     for pair in PAIRS:
         plain, tagged = pair.cls.__schema__.at(pair.version)
