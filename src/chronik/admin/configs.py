@@ -158,7 +158,7 @@ class ConfigAdmin:
                 await with_second_look(self._store, partial(change, resource, changes))
                 outcomes[resource] = None
             except KafkaError as error:
-                outcomes[resource] = error
+                outcomes[resource] = error.without_frames()
         return outcomes
 
     async def _replace_all(self, validate_only: bool, resource: Resource, changes: Sequence[Change]) -> None:

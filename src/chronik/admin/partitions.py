@@ -113,7 +113,7 @@ async def _propose(store: MetadataStore, command: Command, places: list[int], ou
         result = await store.propose(command)
     except KafkaError as error:
         for place in places:
-            outcomes[place] = error
+            outcomes[place] = error.without_frames()
         return
     for failure in result.failures:
         code = failure.code

@@ -59,7 +59,7 @@ async def _delete(
     except TimeoutError:
         return KafkaError(ErrorCode.REQUEST_TIMED_OUT)
     except KafkaError as error:
-        return error
+        return error.without_frames()
 
 
 def _begin_anew(lost: Replica) -> LowWatermark:

@@ -62,7 +62,7 @@ class TopicPlanner:
                 partitions_left -= len(command.partitions)
                 outcomes.append(command)
             except KafkaError as error:
-                outcomes.append(error)
+                outcomes.append(error.without_frames())
             yield
         return outcomes
 

@@ -77,7 +77,8 @@ class TopicAdmin:
         try:
             await look_again(self._store)
         except KafkaError as error:
-            return [error if _rests_on_the_image(outcome) else outcome for outcome in outcomes]
+            refusal = error.without_frames()
+            return [refusal if _rests_on_the_image(outcome) else outcome for outcome in outcomes]
         return await self._plan(requests)
 
     async def _plan_again(self, requests: Sequence[TopicRequest], outcomes: list[Created]) -> None:
@@ -97,7 +98,7 @@ class TopicAdmin:
                 result = await self._store.propose(CreateTopics(tuple(planned[place] for place in places)))
             except KafkaError as error:
                 for place in places:
-                    outcomes[place] = error
+                    outcomes[place] = error.without_frames()
                 continue
             for failure in result.failures:
                 outcomes[places[failure.item]] = KafkaError(failure.code, failure.message)
@@ -119,7 +120,7 @@ class TopicAdmin:
                 await with_second_look(self._store, partial(self._enlarge, each, validate_only))
                 outcomes[each.name] = None
             except KafkaError as error:
-                outcomes[each.name] = error
+                outcomes[each.name] = error.without_frames()
         return outcomes
 
     async def _enlarge(self, wanted: Enlargement, validate_only: bool) -> None:
@@ -161,7 +162,7 @@ class TopicAdmin:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic is named twice")
             return await with_second_look(self._store, partial(self._delete_found, key))
         except KafkaError as error:
-            return error
+            return error.without_frames()
 
     async def _delete_found(self, key: TopicKey) -> Topic:
         topic = self._find(key)

@@ -37,7 +37,7 @@ async def handle(services: Services, request: DescribeQuorumRequest, context: Co
             found = await describe_quorum(services.store, services.node_id)
             response.nodes = _nodes(services.image, found, context.listener)
         except KafkaError as error:
-            found = error
+            found = error.without_frames()
     now_ms = services.clock.now_ms()
     for topic in request.topics:
         answers = [_partition(topic.topic_name, part.partition_index, found, now_ms) for part in topic.partitions]

@@ -177,6 +177,12 @@ class KafkaError(ChronikError):
     def __str__(self) -> str:
         return f"{self.code.name}: {self.message}"
 
+    def without_frames(self) -> KafkaError:
+        """Returns itself, to be kept: an error holds the frames that it was raised through, and those hold whatever it
+        is kept in. Such a ring is freed by garbage collections alone, and by none once it has outlived a long one."""
+        self.__cause__ = self.__context__ = None
+        return self.with_traceback(None)
+
 
 class CorruptRecords(KafkaError):
     """Record bytes that fail their checksum or break their format; whoever sent or stored them is at fault."""

@@ -38,7 +38,10 @@ class Openings:
             self.in_thread += 1
             outcome = await run_to_its_end(lambda: _outcome(work, budget))
         if isinstance(outcome, _Refused):
-            raise outcome.why
+            try:
+                raise outcome.why
+            finally:
+                del outcome  # which this frame would hold, and the error this frame
         return outcome
 
 
@@ -52,5 +55,4 @@ def _outcome(work: Callable[[Budget], T], budget: Budget) -> T | _Refused:
     try:
         return work(budget)
     except KafkaError as error:
-        error.__context__ = None
-        return _Refused(error.with_traceback(None))
+        return _Refused(error.without_frames())

@@ -1,0 +1,171 @@
+"""What a request was refused with is gone once it is answered, without a garbage collection: an error holds the frames
+that it was raised through, and a ring of both that outlives a long collection is never freed."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from types import ModuleType, SimpleNamespace
+from typing import Any, Final
+
+import pytest
+
+from chronik.admin.topic_plans import TopicPlanner
+from chronik.admin.topics import TopicAdmin
+from chronik.api import (
+    alter_configs,
+    alter_partition_reassignments,
+    create_partitions,
+    create_topics,
+    delete_records,
+    delete_topics,
+    describe_quorum,
+    elect_leaders,
+    incremental_alter_configs,
+)
+from chronik.broker.requests.openings import Openings
+from chronik.clock import SystemClock
+from chronik.configs.resolver import ConfigResolver
+from chronik.ids import new_id
+from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
+from chronik.protocol.budget import Budget
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages import alter_configs as replaced
+from chronik.protocol.messages import alter_partition_reassignments as reassigned
+from chronik.protocol.messages import create_partitions as enlarged
+from chronik.protocol.messages import create_topics as created
+from chronik.protocol.messages import delete_records as cut
+from chronik.protocol.messages import delete_topics as deleted
+from chronik.protocol.messages import describe_quorum as quorum
+from chronik.protocol.messages import elect_leaders as elected
+from chronik.protocol.messages import incremental_alter_configs as changed
+from tests.metadata.world import World, assignment
+
+KNOWN: Final = "known"
+UNKNOWN: Final = "unknown"
+TIMES: Final = 3
+
+
+class Refusing:
+    """A store that refuses every command, and every read when it has no quorum."""
+
+    is_shared = True
+
+    def __init__(self, has_quorum: bool) -> None:
+        world = World(1)
+        world.accept(UpdateBrokerStatus(1, BrokerStatus.ONLINE, world.image.brokers[1].epoch))
+        world.create(KNOWN, assignment(1))
+        self.image = world.image
+        self._has_quorum = has_quorum
+
+    async def read_barrier(self) -> None:
+        if not self._has_quorum:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+
+    async def propose(self, command: object) -> None:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER)
+
+    async def quorum(self) -> None:
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+class NoReplicas:
+    def lost(self, topic: str, index: int) -> None: ...
+
+    def by_name(self, topic: str, index: int) -> None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def services(has_quorum: bool) -> Any:
+    store: Any = Refusing(has_quorum)
+    configs = ConfigResolver(store, 1, {})
+    planner = TopicPlanner(store, configs, SystemClock(), new_id, Random(1).randrange)
+    return SimpleNamespace(
+        store=store,
+        image=store.image,
+        configs=configs,
+        topics=TopicAdmin(store, configs, planner),
+        replicas=NoReplicas(),
+        config=SimpleNamespace(node_id=1, data_dir=Path()),
+        node_id=1,
+        clock=SystemClock(),
+    )
+
+
+def requests(name: str) -> dict[ModuleType, Any]:
+    partition = reassigned.ReassignablePartition(partition_index=0, replicas=[1])
+    record = cut.DeleteRecordsPartition(partition_index=0, offset=0)
+    own = quorum.DescribeQuorumPartition(partition_index=0)
+    return {
+        create_topics: created.CreateTopicsRequest(
+            topics=[created.CreatableTopic(name=each) for each in ("/", "new", name)]
+        ),
+        create_partitions: enlarged.CreatePartitionsRequest(
+            topics=[enlarged.CreatePartitionsTopic(name=name, count=2, assignments=None)]
+        ),
+        delete_topics: deleted.DeleteTopicsRequest(topics=[deleted.DeleteTopicState(name=name)]),
+        delete_records: cut.DeleteRecordsRequest(topics=[cut.DeleteRecordsTopic(name=name, partitions=[record])]),
+        alter_configs: replaced.AlterConfigsRequest(
+            resources=[replaced.AlterConfigsResource(resource_type=2, resource_name=name)]
+        ),
+        incremental_alter_configs: changed.IncrementalAlterConfigsRequest(
+            resources=[changed.AlterConfigsResource(resource_type=2, resource_name=name)]
+        ),
+        alter_partition_reassignments: reassigned.AlterPartitionReassignmentsRequest(
+            topics=[reassigned.ReassignableTopic(name=name, partitions=[partition])]
+        ),
+        elect_leaders: elected.ElectLeadersRequest(
+            topic_partitions=[elected.TopicPartitions(topic=name, partitions=[0])]
+        ),
+        describe_quorum: quorum.DescribeQuorumRequest(
+            topics=[quorum.DescribeQuorumTopic(topic_name="__cluster_metadata", partitions=[own])]
+        ),
+    }
+
+
+@pytest.fixture(autouse=True)
+def no_collections() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def errors_left() -> int:
+    return sum(isinstance(each, KafkaError) for each in gc.get_objects())
+
+
+@pytest.mark.parametrize("has_quorum", [True, False])
+@pytest.mark.parametrize("name", [KNOWN, UNKNOWN])
+@pytest.mark.parametrize("handler", requests(KNOWN), ids=lambda handler: handler.__name__.split(".")[-1])
+def test_of_what_was_refused(handler: Any, name: str, has_quorum: bool) -> None:
+    async def refused() -> bool:
+        parts = services(has_quorum)
+        try:
+            answer = await handler.handle(parts, requests(name)[handler], SimpleNamespace(version=2, listener=""))
+            return re.search(r"error_code=<ErrorCode\.(?!NONE)", repr(answer)) is not None
+        except KafkaError:
+            return True  # all of it was
+
+    before = errors_left()
+    for _ in range(TIMES):
+        assert asyncio.run(refused())
+    assert errors_left() == before
+
+
+def test_of_what_was_opened_in_a_thread() -> None:
+    def refuse(budget: Budget) -> None:
+        raise KafkaError(ErrorCode.INVALID_RECORD)
+
+    async def refused() -> None:
+        with pytest.raises(KafkaError):
+            await Openings().run_in_thread(refuse, Budget.on_loop())
+
+    before = errors_left()
+    for _ in range(TIMES):
+        asyncio.run(refused())
+    assert errors_left() == before
