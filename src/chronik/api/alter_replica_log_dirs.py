@@ -49,7 +49,7 @@ def failure(request: AlterReplicaLogDirsRequest, code: ErrorCode) -> AlterReplic
     for folder in request.dirs:
         for topic in folder.topics:
             of_topic = results.setdefault(topic.name, {})
-            for index in topic.partitions:
+            for index in dict.fromkeys(topic.partitions):
                 of_topic[index] = AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
     return _response(results)
 
