@@ -29,7 +29,7 @@ def test_whoever_names_a_topic_wrongly_and_twice_is_told_that_it_was_twice(
     assert (result.error_code, result.error_message) == (ErrorCode.INVALID_REQUEST, told)
 
 
-def test_a_request_is_deleted_as_a_whole_or_not_at_all_when_that_is_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whether_topics_may_be_deleted_is_asked_once_for_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = services()
     asked: list[str] = []
     monkeypatch.setattr(parts.configs, "broker_flag", lambda name: not asked.append(name))  # type: ignore[func-returns-value]
