@@ -19,7 +19,7 @@ from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
 from chronik.metadata.commands.envelope import Command
 from chronik.metadata.commands.topics import CreateTopic
 from chronik.metadata.image import Image
-from chronik.metadata.records import Result, Topic
+from chronik.metadata.records import Result
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 from tests.admin.making import topic_admin
@@ -27,7 +27,7 @@ from tests.metadata.world import World, assignment
 
 NEW = "made-elsewhere"
 RETENTION = [Change("retention.ms", "1000")]
-CONFIGS = [(Resource(ResourceType.TOPIC, NEW), RETENTION)]
+RESOURCE = Resource(ResourceType.TOPIC, NEW)
 PARTITION = NamedPartition(NEW, 0)
 
 
@@ -69,21 +69,20 @@ class Behind:
         return ConfigAdmin(config, self.store, ConfigResolver(self.store, 1, {}))
 
 
-async def deleted(behind: Behind) -> object:
-    (outcome,) = (await topic_admin(behind.store).delete([NEW])).values()
-    return None if isinstance(outcome, Topic) else outcome
+async def deleted(behind: Behind) -> None:
+    await topic_admin(behind.store).delete(NEW)
 
 
-async def enlarged(behind: Behind) -> object:
-    return (await topic_admin(behind.store).enlarge([Enlargement(NEW, 2)]))[NEW]
+async def enlarged(behind: Behind) -> None:
+    await topic_admin(behind.store).enlarge(Enlargement(NEW, 2))
 
 
-async def replaced(behind: Behind) -> object:
-    return next(iter((await behind.configs.replace_all(CONFIGS)).values()))
+async def replaced(behind: Behind) -> None:
+    await behind.configs.replace_all(RESOURCE, RETENTION)
 
 
-async def changed(behind: Behind) -> object:
-    return next(iter((await behind.configs.change(CONFIGS)).values()))
+async def changed(behind: Behind) -> None:
+    await behind.configs.change(RESOURCE, RETENTION)
 
 
 async def elected(behind: Behind) -> object:
@@ -113,7 +112,7 @@ def test_without_a_quorum_it_is_not_said_that_there_is_no_such_topic(change: Att
     behind = Behind(has_quorum=False)
     try:
         outcome = asyncio.run(cast(Any, change(behind)))
-    except KafkaError as error:  # of many partitions none is spoken of then
+    except KafkaError as error:
         outcome = error
     assert outcome.code is ErrorCode.NOT_CONTROLLER
     assert not behind.proposed

@@ -63,7 +63,7 @@ def test_partitions_are_added_on_those_that_are_left() -> None:
     topics, image = admin()
     asyncio.run(topics.create([TopicRequest("grown", 1, 5)]))
     cast(BrokersGo, topics._store)._going = [1]
-    assert asyncio.run(topics.enlarge([Enlargement("grown", 6)])) == {"grown": None}
+    asyncio.run(topics.enlarge(Enlargement("grown", 6)))
     assert len(image.topics["grown"].partitions) == 6
     assert all(1 not in partition.isr for partition in image.topics["grown"].partitions)
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from chronik.coordination import coordinator, custody
+from chronik.groups import offsets
 from chronik.metadata.handlers.groups import GROUPS_WITH_CONFIGS_MAX
+from chronik.metadata.stores import local_store
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.alter_configs import (
     AlterableConfig,
@@ -206,3 +209,10 @@ def test_levels_are_not_replaced_all_at_once(client: RawClient) -> None:
     )
     (answer,) = client.ask(AlterConfigsRequest(resources=[resource]), 2, AlterConfigsResponse).responses
     assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_loggers_keep_their_names_wherever_their_modules_go() -> None:
+    """Operators have set levels by them."""
+    assert local_store.log.name == "chronik.metadata.local_store"
+    assert coordinator.log.name == offsets.log.name == "chronik.groups.coordinator"
+    assert custody.log.name == "chronik.groups.hosting"

@@ -3,6 +3,7 @@ and otherwise in the only way that every client takes for "ask again"."""
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,9 +13,10 @@ from chronik.api import offset_fetch
 from chronik.api.routing.router import Router
 from chronik.api.shared.admission import FENCED
 from chronik.api.shared.context import Services
+from chronik.api.shared.long_answers import Long
 from chronik.exchange import Outbox, Peer, Pending
 from chronik.protocol.apis import APIS
-from chronik.protocol.codec import RequestHeader, decode_response, encode_request
+from chronik.protocol.codec import RequestHeader, decode_response, encode_request, encode_response
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -29,6 +31,8 @@ LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 COMMITTED = 5
 PEER = cast(Peer, SimpleNamespace(number=1))
 VERSIONS = range(9)  # those that name topics
+ID, KNOWN_ID = b"i" * 16, b"k" * 16
+TOPIC = SimpleNamespace(name="new")
 FETCH_KEY = next(api.key for api in APIS.values() if api.name == "OffsetFetch")
 
 
@@ -158,3 +162,19 @@ def test_a_fenced_node_lets_producers_ask_again_and_offsets_be_fetched() -> None
     assert by_name["OffsetFetch"] is None
     assert by_name["JoinGroup"] is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert by_name["ListOffsets"] is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_topic_that_comes_to_be_known_while_offsets_are_read_is_not_said_to_have_none() -> None:
+    """Nobody has looked up what is committed for it."""
+    known: dict[bytes, Any] = {}
+    image = SimpleNamespace(topics={}, topics_by_id=known, offsets=lambda group: known.setdefault(ID, TOPIC) and {})
+    topics = [OffsetFetchRequestTopic(topic_id=each, partition_indexes=[0]) for each in (KNOWN_ID, ID)]
+    known[KNOWN_ID] = SimpleNamespace(name="known")
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)])
+    parts = cast(Services, SimpleNamespace(image=image))
+    answer = asyncio.run(offset_fetch.handle(parts, request, cast(Any, SimpleNamespace(version=10))))
+    assert ID in known
+    frame = b"".join(encode_response(1, 10, answer.response if isinstance(answer, Long) else answer))
+    (group,) = cast(OffsetFetchResponse, decode_response(FETCH_KEY, 10, memoryview(frame)[4:])[1]).groups
+    codes = [partition.error_code for topic in group.topics for partition in topic.partitions]
+    assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID]

@@ -7,15 +7,11 @@ import asyncio
 import gc
 import re
 from collections.abc import Iterator
-from pathlib import Path
-from random import Random
 from types import ModuleType, SimpleNamespace
 from typing import Any, Final
 
 import pytest
 
-from chronik.admin.topic_plans import TopicPlanner
-from chronik.admin.topics import TopicAdmin
 from chronik.api import (
     alter_configs,
     alter_partition_reassignments,
@@ -28,10 +24,6 @@ from chronik.api import (
     incremental_alter_configs,
 )
 from chronik.broker.requests.openings import Openings
-from chronik.clock import SystemClock
-from chronik.configs.resolver import ConfigResolver
-from chronik.ids import new_id
-from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
 from chronik.protocol.budget import Budget
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages import alter_configs as replaced
@@ -43,57 +35,9 @@ from chronik.protocol.messages import delete_topics as deleted
 from chronik.protocol.messages import describe_quorum as quorum
 from chronik.protocol.messages import elect_leaders as elected
 from chronik.protocol.messages import incremental_alter_configs as changed
-from tests.metadata.world import World, assignment
+from tests.api.refusing import KNOWN, UNKNOWN, services
 
-KNOWN: Final = "known"
-UNKNOWN: Final = "unknown"
 TIMES: Final = 3
-
-
-class Refusing:
-    """A store that refuses every command, and every read when it has no quorum."""
-
-    is_shared = True
-
-    def __init__(self, has_quorum: bool) -> None:
-        world = World(1)
-        world.accept(UpdateBrokerStatus(1, BrokerStatus.ONLINE, world.image.brokers[1].epoch))
-        world.create(KNOWN, assignment(1))
-        self.image = world.image
-        self._has_quorum = has_quorum
-
-    async def read_barrier(self) -> None:
-        if not self._has_quorum:
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-
-    async def propose(self, command: object) -> None:
-        raise KafkaError(ErrorCode.NOT_CONTROLLER)
-
-    async def quorum(self) -> None:
-        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
-
-class NoReplicas:
-    def lost(self, topic: str, index: int) -> None: ...
-
-    def by_name(self, topic: str, index: int) -> None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-
-
-def services(has_quorum: bool) -> Any:
-    store: Any = Refusing(has_quorum)
-    configs = ConfigResolver(store, 1, {})
-    planner = TopicPlanner(store, configs, SystemClock(), new_id, Random(1).randrange)
-    return SimpleNamespace(
-        store=store,
-        image=store.image,
-        configs=configs,
-        topics=TopicAdmin(store, configs, planner),
-        replicas=NoReplicas(),
-        config=SimpleNamespace(node_id=1, data_dir=Path()),
-        node_id=1,
-        clock=SystemClock(),
-    )
 
 
 def requests(name: str) -> dict[ModuleType, Any]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
 from functools import partial
@@ -23,7 +22,6 @@ from chronik.metadata.commands.groups import UpdateGroupConfig
 from chronik.metadata.commands.topics import UpdateTopicConfig
 from chronik.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from chronik.metadata.records import Topic
-from chronik.metadata.slices import Pace
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 
@@ -60,11 +58,6 @@ class Change(NamedTuple):
     name: str
     value: str | None
     operation: int = Operation.SET
-
-
-Changes = Sequence[tuple[Resource, Sequence[Change]]]
-Outcomes = Mapping[Resource, KafkaError | None]
-"""What the changes of each resource were refused with, if they were."""
 
 
 class ConfigAdmin:
@@ -135,41 +128,21 @@ class ConfigAdmin:
 
     # Changes: all of a resource or nothing
 
-    async def replace_all(self, wanted: Changes, *, validate_only: bool = False) -> Outcomes:
-        """Replaces all configs of each resource: what is not named gets its default."""
-        return await self._change_each(wanted, partial(self._replace_all, validate_only))
-
-    async def change(self, wanted: Changes, *, validate_only: bool = False) -> Outcomes:
-        """Changes some configs of each resource."""
-        return await self._change_each(wanted, partial(self._change, validate_only))
-
-    async def _change_each(
-        self, wanted: Changes, change: Callable[[Resource, Sequence[Change]], Awaitable[None]]
-    ) -> Outcomes:
-        """Refuses a resource that is named twice: nobody can say which of its changes are meant."""
-        named = Counter(resource for resource, _ in wanted)
-        outcomes: dict[Resource, KafkaError | None] = {}
-        pace = Pace()
-        for resource, changes in wanted:
-            await pace.breathe()
-            try:
-                if named[resource] > 1:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-                await with_second_look(self._store, partial(change, resource, changes))
-                outcomes[resource] = None
-            except KafkaError as error:
-                outcomes[resource] = error.without_frames()
-        return outcomes
-
-    async def _replace_all(self, validate_only: bool, resource: Resource, changes: Sequence[Change]) -> None:
+    async def replace_all(self, resource: Resource, changes: Iterable[Change], *, validate_only: bool = False) -> None:
+        """Replaces all configs of the resource: what is not named gets its default. Raises KafkaError."""
         wanted: dict[str, str] = {}
         for change in changes:
             if change.value is None or change.name in wanted:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"{change.name} must be given once and with a value")
             wanted[change.name] = change.value
-        await self._update(resource, wanted, (), is_all=True, validate_only=validate_only)
+        update = partial(self._update, resource, wanted, (), is_all=True, validate_only=validate_only)
+        await with_second_look(self._store, update)
 
-    async def _change(self, validate_only: bool, resource: Resource, changes: Sequence[Change]) -> None:
+    async def change(self, resource: Resource, changes: Sequence[Change], *, validate_only: bool = False) -> None:
+        """Changes some configs of the resource. Raises KafkaError."""
+        await with_second_look(self._store, partial(self._change, resource, changes, validate_only))
+
+    async def _change(self, resource: Resource, changes: Sequence[Change], validate_only: bool) -> None:
         wanted, delete = self._sorted(resource, changes)
         if resource.type == ResourceType.BROKER_LOGGER:
             refuse_other_nodes(self._config.node_id, resource.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from chronik.admin.second_look import look_again
 from chronik.metadata.commands.envelope import Command
@@ -28,8 +28,7 @@ Outcome = KafkaError | None
 """What a partition's change was refused with, if it was."""
 
 
-@dataclass(frozen=True, slots=True)
-class NamedPartition:
+class NamedPartition(NamedTuple):
     topic: str
     partition: int
 

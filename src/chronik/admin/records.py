@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from typing import Final
 
 from chronik.admin.partitions import NamedPartition
 from chronik.broker.replica import Replica
 from chronik.broker.replicas import Replicas
-from chronik.metadata.slices import in_pieces
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 
@@ -23,19 +21,11 @@ LowWatermark = int
 
 
 async def delete_records(
-    store: MetadataStore, replicas: Replicas, offsets: Mapping[NamedPartition, int], timeout_ms: int
-) -> dict[NamedPartition, LowWatermark | KafkaError]:
-    """Deletes what is before an offset of each partition, which this node must lead. Tells where its replicas begin."""
-    outcomes: dict[NamedPartition, LowWatermark | KafkaError] = {}
-    for some in in_pieces(list(offsets.items())):
-        deletions = (_delete(store, replicas, partition, offset, timeout_ms) for partition, offset in some)
-        outcomes.update(zip((partition for partition, _ in some), await asyncio.gather(*deletions), strict=True))
-    return outcomes
-
-
-async def _delete(
     store: MetadataStore, replicas: Replicas, partition: NamedPartition, offset: int, timeout_ms: int
-) -> LowWatermark | KafkaError:
+) -> LowWatermark:
+    """Deletes what is before an offset of a partition that this node leads, and tells where its replicas begin. Raises
+    KafkaError."""
+
     def is_alive(broker_id: int) -> bool:
         broker = store.image.brokers.get(broker_id)
         return broker is not None and not broker.fenced
@@ -57,9 +47,7 @@ async def _delete(
         async with asyncio.timeout(timeout_ms / 1000):  # the others' time: what is done here is done even in 0 ms
             return await replica.low_watermark_reaches(start, is_alive)
     except TimeoutError:
-        return KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-    except KafkaError as error:
-        return error.without_frames()
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT) from None
 
 
 def _begin_anew(lost: Replica) -> LowWatermark:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
@@ -14,7 +12,7 @@ from chronik.configs.resolver import ConfigResolver
 from chronik.metadata.commands.topics import CreatePartitions, CreateTopic, CreateTopics, DeleteTopic
 from chronik.metadata.names import OFFSETS_TOPIC, SYSTEM_TOPICS
 from chronik.metadata.records import Topic
-from chronik.metadata.slices import Pace, in_pieces, in_slices
+from chronik.metadata.slices import in_slices
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 
@@ -105,23 +103,9 @@ class TopicAdmin:
 
     # More partitions
 
-    async def enlarge(
-        self, wanted: Sequence[Enlargement], *, validate_only: bool = False
-    ) -> dict[str, KafkaError | None]:
-        """Returns what each topic was refused with, if it was. One that is named twice is refused."""
-        named = Counter(each.name for each in wanted)
-        outcomes: dict[str, KafkaError | None] = {}
-        pace = Pace()
-        for each in wanted:
-            await pace.breathe()
-            try:
-                if named[each.name] > 1:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate topic name: {each.name}")
-                await with_second_look(self._store, partial(self._enlarge, each, validate_only))
-                outcomes[each.name] = None
-            except KafkaError as error:
-                outcomes[each.name] = error.without_frames()
-        return outcomes
+    async def enlarge(self, wanted: Enlargement, *, validate_only: bool = False) -> None:
+        """Raises KafkaError."""
+        await with_second_look(self._store, partial(self._enlarge, wanted, validate_only))
 
     async def _enlarge(self, wanted: Enlargement, validate_only: bool) -> None:
         self._refuse_system_topic(wanted.name)
@@ -146,25 +130,11 @@ class TopicAdmin:
     def may_be_deleted(self) -> bool:
         return self._configs.broker_flag("delete.topic.enable")
 
-    async def delete(self, named: Sequence[TopicKey]) -> dict[TopicKey, Topic | KafkaError]:
-        """Returns each topic that is deleted, or why it is not. One that is named twice stays."""
-        outcomes: dict[TopicKey, Topic | KafkaError] = {}
-        for some in in_pieces(list(Counter(named).items())):
-            deletions = (self._delete(key, is_named_once=count == 1) for key, count in some)
-            outcomes.update(zip((key for key, _ in some), await asyncio.gather(*deletions), strict=True))
-        return outcomes
+    async def delete(self, key: TopicKey) -> Topic:
+        """Returns the topic, which is deleted. Raises KafkaError."""
+        return await with_second_look(self._store, partial(self._delete, key))
 
-    async def _delete(self, key: TopicKey, *, is_named_once: bool) -> Topic | KafkaError:
-        try:
-            if not self.may_be_deleted:
-                raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)
-            if not is_named_once:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic is named twice")
-            return await with_second_look(self._store, partial(self._delete_found, key))
-        except KafkaError as error:
-            return error.without_frames()
-
-    async def _delete_found(self, key: TopicKey) -> Topic:
+    async def _delete(self, key: TopicKey) -> Topic:
         topic = self._find(key)
         self._refuse_system_topic(topic.name)
         await self._store.propose(DeleteTopic(topic.id))

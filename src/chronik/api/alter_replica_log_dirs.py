@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Generator
+
 from chronik.admin.log_dirs import refusal_of_move
-from chronik.admin.partitions import NamedPartition
 from chronik.api.shared.context import Context, Services
+from chronik.api.shared.long_answers import Long, at_once_or_in_slices
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -13,41 +15,49 @@ from chronik.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 
+Results = dict[str, dict[int, AlterReplicaLogDirPartitionResult]]
+"""By topic and partition: of one that is named twice the last counts."""
 
-def handle(services: Services, request: AlterReplicaLogDirsRequest, context: Context) -> AlterReplicaLogDirsResponse:
+
+def handle(
+    services: Services, request: AlterReplicaLogDirsRequest, context: Context
+) -> AlterReplicaLogDirsResponse | Awaitable[Long]:
+    return at_once_or_in_slices(_answer(services, request))
+
+
+def _answer(
+    services: Services, request: AlterReplicaLogDirsRequest
+) -> Generator[None, None, AlterReplicaLogDirsResponse]:
     own_folder = str(services.config.data_dir.absolute())  # as DescribeLogDirs names it
-    outcomes: dict[str, dict[int, ErrorCode]] = {}
+    results: Results = {}
     for folder in request.dirs:
+        code = ErrorCode.LOG_DIR_NOT_FOUND
         for topic in folder.topics:
-            outcome = outcomes.setdefault(topic.name, {})
+            of_topic = results.setdefault(topic.name, {})
+            yield
             for index in topic.partitions:
                 if folder.path == own_folder:
-                    named = NamedPartition(topic.name, index)
-                    outcome[index] = refusal_of_move(services.store, services.replicas, named)
-                else:
-                    outcome[index] = ErrorCode.LOG_DIR_NOT_FOUND
-    return _response(outcomes)
+                    code = refusal_of_move(services.store, services.replicas, topic.name, index)
+                of_topic[index] = AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+                yield
+    return _response(results)
 
 
 def failure(request: AlterReplicaLogDirsRequest, code: ErrorCode) -> AlterReplicaLogDirsResponse:
     """The answer names topics, where the request names folders with topics in them."""
-    outcomes: dict[str, dict[int, ErrorCode]] = {}
+    results: Results = {}
     for folder in request.dirs:
         for topic in folder.topics:
-            outcomes.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions, code))
-    return _response(outcomes)
+            of_topic = results.setdefault(topic.name, {})
+            for index in dict.fromkeys(topic.partitions):
+                of_topic[index] = AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+    return _response(results)
 
 
-def _response(outcomes: dict[str, dict[int, ErrorCode]]) -> AlterReplicaLogDirsResponse:
+def _response(results: Results) -> AlterReplicaLogDirsResponse:
     return AlterReplicaLogDirsResponse(
         results=[
-            AlterReplicaLogDirTopicResult(
-                topic_name=name,
-                partitions=[
-                    AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
-                    for index, code in outcome.items()
-                ],
-            )
-            for name, outcome in outcomes.items()
+            AlterReplicaLogDirTopicResult(topic_name=name, partitions=list(of_topic.values()))
+            for name, of_topic in results.items()
         ]
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chronik.admin.topics import Enlargement
 from chronik.api.shared.context import Context, Services
-from chronik.protocol.failures import told
+from chronik.api.shared.many_changes import changed, named_once
 from chronik.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -14,9 +14,13 @@ from chronik.protocol.messages.create_partitions import (
 
 
 async def handle(services: Services, request: CreatePartitionsRequest, context: Context) -> CreatePartitionsResponse:
-    outcomes = await services.topics.enlarge(list(map(_wanted, request.topics)), validate_only=request.validate_only)
+    async def enlarge(topic: CreatePartitionsTopic) -> None:
+        await services.topics.enlarge(_wanted(topic), validate_only=request.validate_only)
+
+    topics = await named_once(request.topics, lambda topic: topic.name)
+    outcomes = changed(topics, enlarge, lambda name: f"Duplicate topic name: {name}")
     return CreatePartitionsResponse(
-        results=[CreatePartitionsTopicResult(name=name, **told(error)) for name, error in outcomes.items()]
+        results=[CreatePartitionsTopicResult(name=name, **outcome) async for name, outcome in outcomes]
     )
 
 

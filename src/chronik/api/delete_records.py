@@ -5,9 +5,12 @@ Answered when every replica that is alive has let go of what is before it.
 
 from __future__ import annotations
 
+import asyncio
+
 from chronik.admin.partitions import NamedPartition
 from chronik.admin.records import delete_records
 from chronik.api.shared.context import Context, Services
+from chronik.metadata.slices import Pace, in_pieces
 from chronik.protocol.errors import KafkaError
 from chronik.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -18,18 +21,26 @@ from chronik.protocol.messages.delete_records import (
 
 
 async def handle(services: Services, request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
-    offsets = {
-        NamedPartition(topic.name, partition.partition_index): partition.offset
-        for topic in request.topics
-        for partition in topic.partitions
-    }
+    offsets: dict[NamedPartition, int] = {}
+    pace = Pace()
+    for topic in request.topics:
+        for some in in_pieces(topic.partitions):
+            offsets.update((NamedPartition(topic.name, each.partition_index), each.offset) for each in some)
+            await pace.breathe()
     topics: dict[str, DeleteRecordsTopicResult] = {}
-    outcomes = await delete_records(services.store, services.replicas, offsets, request.timeout_ms)
-    for named, outcome in outcomes.items():
-        result = DeleteRecordsPartitionResult(partition_index=named.partition)
-        if isinstance(outcome, KafkaError):
-            result.error_code = outcome.code
-        else:
-            result.low_watermark = outcome
-        topics.setdefault(named.topic, DeleteRecordsTopicResult(name=named.topic)).partitions.append(result)
+    for wanted in in_pieces(offsets.items()):
+        results = await asyncio.gather(*(_delete(services, *each, request.timeout_ms) for each in wanted))
+        for (named, _), result in zip(wanted, results, strict=True):
+            topics.setdefault(named.topic, DeleteRecordsTopicResult(name=named.topic)).partitions.append(result)
     return DeleteRecordsResponse(topics=list(topics.values()))
+
+
+async def _delete(
+    services: Services, named: NamedPartition, offset: int, timeout_ms: int
+) -> DeleteRecordsPartitionResult:
+    result = DeleteRecordsPartitionResult(partition_index=named.partition)
+    try:
+        result.low_watermark = await delete_records(services.store, services.replicas, named, offset, timeout_ms)
+    except KafkaError as error:
+        result.error_code = error.code
+    return result

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Generator, Iterator
 
-from chronik.admin.log_dirs import partition_sizes
-from chronik.admin.partitions import NamedPartition
+from chronik.admin.log_dirs import partition_size
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.long_answers import Long, at_once_or_in_slices
 from chronik.protocol.errors import ErrorCode
@@ -28,18 +27,25 @@ def handle(
 def _answer(services: Services, request: DescribeLogDirsRequest) -> Generator[None, None, DescribeLogDirsResponse]:
     folder = services.config.data_dir.absolute()
     disk = shutil.disk_usage(folder)
-    wanted = None
-    if request.topics is not None:
-        wanted = [NamedPartition(topic.topic, index) for topic in request.topics for index in topic.partitions]
-    topics: dict[str, DescribeLogDirsTopic] = {}
-    for name, index, size_bytes, offset_lag in partition_sizes(services.store, services.replicas, wanted):
-        partition = DescribeLogDirsPartition(partition_index=index, partition_size=size_bytes, offset_lag=offset_lag)
-        topics.setdefault(name, DescribeLogDirsTopic(name=name)).partitions.append(partition)
+    topics: dict[str, dict[int, DescribeLogDirsPartition]] = {}
+    for name, index in _wanted(services, request):
+        if index not in topics.get(name, ()):
+            size = partition_size(services.store, services.replicas, name, index)
+            if size is not None:
+                topics.setdefault(name, {})[index] = DescribeLogDirsPartition(
+                    partition_index=index, partition_size=size.size_bytes, offset_lag=size.offset_lag
+                )
         yield
-    result = DescribeLogDirsResult(
-        log_dir=str(folder), topics=list(topics.values()), total_bytes=disk.total, usable_bytes=disk.free
-    )
+    result = DescribeLogDirsResult(log_dir=str(folder), total_bytes=disk.total, usable_bytes=disk.free)
+    for name, partitions in topics.items():
+        result.topics.append(DescribeLogDirsTopic(name=name, partitions=list(partitions.values())))
     return DescribeLogDirsResponse(results=[result])
+
+
+def _wanted(services: Services, request: DescribeLogDirsRequest) -> Iterator[tuple[str, int]]:
+    if request.topics is None:  # all that are here
+        return ((replica.topic_name, replica.index) for replica in services.replicas)
+    return ((topic.topic, index) for topic in request.topics for index in topic.partitions)
 
 
 def failure(request: DescribeLogDirsRequest, code: ErrorCode) -> DescribeLogDirsResponse:

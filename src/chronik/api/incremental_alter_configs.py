@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from chronik.admin.configs import Change, ConfigAdmin, Resource
 from chronik.api.shared.context import Context, Services
-from chronik.protocol.failures import told
+from chronik.api.shared.many_changes import changed, named_once
 from chronik.protocol.messages.alter_configs import AlterConfigsResourceResponse
 from chronik.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResource,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
@@ -15,18 +16,18 @@ from chronik.protocol.messages.incremental_alter_configs import (
 async def handle(
     services: Services, request: IncrementalAlterConfigsRequest, context: Context
 ) -> IncrementalAlterConfigsResponse:
-    wanted = [
-        (
-            Resource(resource.resource_type, resource.resource_name),
-            [Change(config.name, config.value, config.config_operation) for config in resource.configs],
-        )
-        for resource in request.resources
-    ]
     configs = ConfigAdmin(services.config, services.store, services.configs)
-    outcomes = await configs.change(wanted, validate_only=request.validate_only)
+
+    async def change(wanted: AlterConfigsResource) -> None:
+        resource = Resource(wanted.resource_type, wanted.resource_name)
+        changes = [Change(config.name, config.value, config.config_operation) for config in wanted.configs]
+        await configs.change(resource, changes, validate_only=request.validate_only)
+
+    resources = await named_once(request.resources, lambda each: (each.resource_type, each.resource_name))
+    outcomes = changed(resources, change, lambda _: "Each resource must appear at most once.")
     return IncrementalAlterConfigsResponse(
         responses=[
-            AlterConfigsResourceResponse(resource_type=kind, resource_name=name, **told(error))
-            for (kind, name), error in outcomes.items()
+            AlterConfigsResourceResponse(resource_type=kind, resource_name=name, **outcome)
+            async for (kind, name), outcome in outcomes
         ]
     )

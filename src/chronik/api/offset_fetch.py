@@ -128,15 +128,12 @@ def _answer(
         answer.topics = _all(services, committed, by_id)
     else:
         for topic in wanted.topics:
-            name = _name(services, topic, by_id)
-            code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.NONE
+            name = _name(services, topic, by_id) or ""
             answer.topics.append(
                 OffsetFetchResponseTopic(
                     name=topic.name,
                     topic_id=topic.topic_id,
-                    partitions=[
-                        _partition(index, committed.get((name or "", index)), code) for index in topic.partition_indexes
-                    ],
+                    partitions=[_asked_for(index, (name, index), committed) for index in topic.partition_indexes],
                 )
             )
     return answer
@@ -161,6 +158,11 @@ def _name(services: Services, topic: OffsetFetchRequestTopic, by_id: bool) -> st
         return topic.name
     found = services.image.topics_by_id.get(topic.topic_id)
     return None if found is None else found.name
+
+
+def _asked_for(index: int, key: TopicPartition, committed: Committed) -> OffsetFetchResponsePartition:
+    """What was not looked up had no name then, even if it has one now."""
+    return _partition(index, committed.get(key), ErrorCode.NONE if key in committed else ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 def _partition(

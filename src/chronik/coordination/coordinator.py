@@ -21,7 +21,7 @@ from chronik.metadata.delta import Delta
 from chronik.metadata.slices import in_slices
 from chronik.protocol.errors import ErrorCode
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("chronik.groups.coordinator")
 
 LOOK_SECONDS: Final = 0.5
 """How often a node looks whether it is fenced: a fraction of the shortest session that clients may have."""

@@ -39,7 +39,7 @@ from chronik.coordination.tenure import Tenure
 from chronik.errors import invariant
 from chronik.protocol.errors import ErrorCode
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("chronik.groups.hosting")
 
 AnswerT = TypeVar("AnswerT")
 P = ParamSpec("P")

@@ -45,7 +45,7 @@ from chronik.metadata.slices import in_slices
 from chronik.metadata.stores.store import Acks
 from chronik.protocol.errors import ErrorCode
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("chronik.groups.coordinator")
 
 TIME_MS_MAX: Final = 2**63 - 1
 

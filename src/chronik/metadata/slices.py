@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
+from itertools import islice
 from time import perf_counter  # uvloop's own time counts whole milliseconds, which is a slice
 from typing import Final, TypeVar
 
@@ -43,10 +44,11 @@ class Pace:
             self._began = perf_counter()
 
 
-def in_pieces(elements: Sequence[T]) -> Iterator[Sequence[T]]:
+def in_pieces(elements: Iterable[T]) -> Iterator[list[T]]:
     """Yields pieces, after each of which the caller may let others run."""
-    if len(elements) <= PIECE_ELEMENTS:
+    if isinstance(elements, list) and len(elements) <= PIECE_ELEMENTS:
         yield elements
         return
-    for first in range(0, len(elements), PIECE_ELEMENTS):
-        yield elements[first : first + PIECE_ELEMENTS]
+    left = iter(elements)
+    while some := list(islice(left, PIECE_ELEMENTS)):
+        yield some

@@ -56,7 +56,7 @@ APPLY_SLICE_SECONDS: Final = 0.005
 RESULTS_KEPT: Final = 64
 """This store never sends a command twice, so it needs no results; dropping them 64 at a time is cheaper."""
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("chronik.metadata.local_store")
 
 P = ParamSpec("P")
 T = TypeVar("T")

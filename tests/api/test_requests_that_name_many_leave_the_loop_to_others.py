@@ -1,0 +1,118 @@
+"""One request may name a quarter of a million things. Each is read, handled and answered in its turn, and between some
+hundreds of them everybody else has theirs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any, Final
+
+import pytest
+
+from chronik.api import (
+    alter_configs,
+    alter_replica_log_dirs,
+    create_partitions,
+    delete_records,
+    delete_topics,
+    describe_log_dirs,
+    incremental_alter_configs,
+)
+from chronik.api.shared import long_answers
+from chronik.metadata import slices
+from chronik.metadata.slices import PIECE_ELEMENTS
+from chronik.protocol.messages import alter_configs as replaced
+from chronik.protocol.messages import alter_replica_log_dirs as moved
+from chronik.protocol.messages import create_partitions as enlarged
+from chronik.protocol.messages import delete_records as cut
+from chronik.protocol.messages import delete_topics as deleted
+from chronik.protocol.messages import describe_log_dirs as described
+from chronik.protocol.messages import incremental_alter_configs as changed
+from tests.api.refusing import services
+
+PIECES: Final = 4
+MANY: Final = PIECES * PIECE_ELEMENTS
+
+
+class Many(list[Any]):
+    """Knows how many of its elements were taken since it was last asked."""
+
+    def __init__(self, make: Callable[[int], object]) -> None:
+        super().__init__(map(make, range(MANY)))
+        self._taken = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for element in super().__iter__():
+            self._taken += 1
+            yield element
+
+    def taken(self) -> int:
+        taken, self._taken = self._taken, 0
+        return taken
+
+
+NUMBERS: Final = Many(lambda number: number)
+TOPICS: Final = Many(lambda number: enlarged.CreatePartitionsTopic(name=f"t{number}", count=2, assignments=None))
+STATES: Final = Many(lambda number: deleted.DeleteTopicState(name=f"t{number}"))
+NAMES: Final = Many(lambda number: f"t{number}")
+PARTITIONS: Final = Many(lambda number: cut.DeleteRecordsPartition(partition_index=number, offset=0))
+REPLACED: Final = Many(lambda number: replaced.AlterConfigsResource(resource_type=2, resource_name=f"t{number}"))
+CHANGED: Final = Many(lambda number: changed.AlterConfigsResource(resource_type=2, resource_name=f"t{number}"))
+SAME: Final = Many(lambda _: replaced.AlterConfigsResource(resource_type=2, resource_name="t"))
+
+REQUESTS: Final[list[tuple[ModuleType, Any, Many]]] = [
+    (create_partitions, enlarged.CreatePartitionsRequest(topics=TOPICS), TOPICS),
+    (delete_topics, deleted.DeleteTopicsRequest(topics=STATES), STATES),
+    (delete_topics, deleted.DeleteTopicsRequest(topic_names=NAMES), NAMES),
+    (
+        delete_records,
+        cut.DeleteRecordsRequest(topics=[cut.DeleteRecordsTopic(name="t", partitions=PARTITIONS)]),
+        PARTITIONS,
+    ),
+    (alter_configs, replaced.AlterConfigsRequest(resources=REPLACED), REPLACED),
+    (alter_configs, replaced.AlterConfigsRequest(resources=SAME), SAME),
+    (incremental_alter_configs, changed.IncrementalAlterConfigsRequest(resources=CHANGED), CHANGED),
+    (
+        alter_replica_log_dirs,
+        moved.AlterReplicaLogDirsRequest(
+            dirs=[
+                moved.AlterReplicaLogDir(path="/", topics=[moved.AlterReplicaLogDirTopic(name="t", partitions=NUMBERS)])
+            ]
+        ),
+        NUMBERS,
+    ),
+    (
+        describe_log_dirs,
+        described.DescribeLogDirsRequest(topics=[described.DescribableLogDirTopic(topic="t", partitions=NUMBERS)]),
+        NUMBERS,
+    ),
+]
+
+
+@pytest.mark.parametrize(("handler", "request_", "many"), REQUESTS)
+def test_no_turn_takes_more_than_a_piece(
+    handler: Any, request_: Any, many: Many, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(long_answers, "AT_ONCE_SECONDS", 0.0)
+    monkeypatch.setattr(slices, "SLICE_SECONDS", 0.0)
+
+    async def answered() -> object:
+        answer = handler.handle(services(), request_, SimpleNamespace(version=1))
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    async def story() -> list[int]:
+        many.taken()
+        task = asyncio.ensure_future(answered())
+        by_turn = []
+        while not task.done():
+            await asyncio.sleep(0)
+            by_turn.append(many.taken())
+        task.result()
+        return by_turn
+
+    by_turn = asyncio.run(story())
+    assert sum(by_turn) == MANY
+    assert max(by_turn) <= PIECE_ELEMENTS
+    if many is not SAME:  # which is one thing, once it is read
+        assert len(by_turn) >= 2 * PIECES
