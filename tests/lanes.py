@@ -40,6 +40,7 @@ class Lanes(LoadScopeScheduling):  # type: ignore[misc] # it has no types
         return lanes().get(file) or (name if SHARED in source(file) else nodeid)
 
 
+@pytest.hookimpl(optionalhook=True)  # where pytest-xdist is
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Lanes | None:
     if config.getvalue("dist") != "loadgroup":
         return None
