@@ -75,7 +75,7 @@ def test_without_the_option_all_run(pytester: pytest.Pytester) -> None:
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_folders_that_are_left_out_are_there(folder: str) -> None:
-    assert list((HERE / folder).glob("test_*.py"))
+    assert list((HERE / folder).rglob("test_*.py"))
 
 
 def test_loopback_is_nowhere_else() -> None:

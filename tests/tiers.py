@@ -25,8 +25,9 @@ FIXTURES = frozenset(
 
 MARKS = ("slow", "xdist_group")
 
-FOLDERS = ("abuse", "cli/demo", "clients", "cluster", "faults", "folders", "levels", "testing")
-"""Everything there is about processes: their tests are not even imported."""
+FOLDERS = ("abuse", "cli/demo", "clients", "cluster", "faults", "folders", "levels", "pipeline", "testing")
+"""Everything there is about processes, or about tables, whose libraries take seconds to load: their tests are not even
+imported."""
 
 CPU_SECONDS_MAX = 2.0
 """For one quick test, on however slow a machine."""
