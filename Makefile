@@ -12,7 +12,7 @@ SEED ?= 1
 
 help:
 	@echo "make demo    three nodes, a stream, a crash; then a table, SQL, and an audit"
-	@echo "make quick   the tests that start no processes, in under a minute; fetches nothing but Python packages"
+	@echo "make quick   the tests that start no processes, but the pipeline's, in under a minute; fetches nothing but Python packages"
 	@echo "make test    every test (installs the clients it needs: PyPI, npm, Debian, Maven Central)"
 	@echo "make check   ruff, mypy --strict, and imports that run downwards"
 	@echo "make bench   throughput, latency, start time and memory, beside a bare server"
