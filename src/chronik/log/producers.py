@@ -10,7 +10,9 @@ from collections.abc import Sequence
 import msgspec
 
 from chronik.crc import crc32c
+from chronik.log.transactions import StoredTransactions, Transactions
 from chronik.protocol.batch import BatchHeader, next_sequence
+from chronik.protocol.control_records import TransactionMarker
 from chronik.protocol.errors import ErrorCode, InvalidRecord, KafkaError
 from chronik.protocol.varint import INT32_MAX
 
@@ -41,22 +43,28 @@ class Producer(msgspec.Struct, array_like=True):
     """When it last wrote, by this node's clock."""
     gapless_from: int = UNKNOWN
     """The first sequence number that is known of this epoch: from there on everything is stored, without a gap."""
+    coordinator_epoch: int = UNKNOWN
+    """Of the coordinator that ended its last transaction here."""
 
 
 class Snapshot(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     version: int
     offset: int
     producers: dict[int, Producer]
+    transactions: StoredTransactions | None = None
+    """There are none in version 1."""
 
 
-SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION = 2
+VERSIONS_READ = (1, SNAPSHOT_VERSION)
 
 
 class ProducerStates:
-    __slots__ = ("_producers",)
+    __slots__ = ("_producers", "transactions")
 
     def __init__(self) -> None:
         self._producers: dict[int, Producer] = {}
+        self.transactions = Transactions()
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -94,14 +102,20 @@ class ProducerStates:
         is_next = header.base_sequence == next_sequence(producer.batches[-1].last_sequence)
         return is_next or _find(producer, header) is not None
 
-    def update(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
-        """Notes that the batch was appended at `base_offset`."""
+    def update(
+        self, header: BatchHeader, base_offset: int, now_ms: int, marker: TransactionMarker | None = None
+    ) -> None:
+        """Notes that the batch was appended at `base_offset`. A control batch comes with its `marker`."""
         # Taken out and put back at the end, so that they stay in order of activity.
         producer = self._producers.pop(header.producer_id, None)
         if producer is None or header.producer_epoch != producer.epoch:
             producer = Producer(header.producer_epoch, [], now_ms)
         self._producers[header.producer_id] = producer
         producer.active_ms = now_ms
+        if header.is_transactional:
+            self.transactions.appended(header, base_offset, marker)
+        if marker is not None:
+            producer.coordinator_epoch = marker.coordinator_epoch
         if header.base_sequence >= 0:
             if producer.gapless_from == UNKNOWN:
                 producer.gapless_from = header.base_sequence
@@ -118,7 +132,9 @@ class ProducerStates:
             if _distance(producer, header.last_sequence) > INT32_MAX // 2:  # long before they begin anew
                 producer.gapless_from = producer.batches[0].first_sequence
         if len(self._producers) > PRODUCERS_MAX:
-            del self._producers[next(iter(self._producers))]
+            idle = next((each for each in self._producers if each not in self.transactions.open), None)
+            if idle is not None:
+                del self._producers[idle]
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forgets producers that have not written for `expiration_ms`."""
@@ -126,13 +142,14 @@ class ProducerStates:
         for producer_id, producer in self._producers.items():
             if now_ms - producer.active_ms < expiration_ms:
                 break
-            expired.append(producer_id)
+            if producer_id not in self.transactions.open:
+                expired.append(producer_id)
         for producer_id in expired:
             del self._producers[producer_id]
 
     def encode(self, offset: int) -> bytes:
         """Returns a snapshot: what is known when `offset` is due next."""
-        body = msgspec.msgpack.encode(Snapshot(SNAPSHOT_VERSION, offset, self._producers))
+        body = msgspec.msgpack.encode(Snapshot(SNAPSHOT_VERSION, offset, self._producers, self.transactions.stored()))
         crc: int = crc32c(body)
         return crc.to_bytes(_CRC_BYTES, "big") + body
 
@@ -146,10 +163,12 @@ class ProducerStates:
             snapshot = msgspec.msgpack.decode(body, type=Snapshot)
         except msgspec.MsgspecError:
             return None
-        if snapshot.version != SNAPSHOT_VERSION or snapshot.offset != offset:
+        if snapshot.version not in VERSIONS_READ or snapshot.offset != offset:
             return None
         states = cls()
         states._producers = snapshot.producers
+        if snapshot.transactions is not None:
+            states.transactions = Transactions.restored(snapshot.transactions)
         return states
 
 
