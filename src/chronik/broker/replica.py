@@ -124,7 +124,7 @@ class Replica(HeldLog):
 
     @property
     def last_stable_offset(self) -> int:
-        return self.high_watermark
+        return self.log.last_stable_offset(self.high_watermark)
 
     # Roles
 

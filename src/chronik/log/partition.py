@@ -10,7 +10,7 @@ After StorageFailed the file system takes no more writes, so no later sync can s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from chronik.errors import invariant
 from chronik.files import Buffer
@@ -21,6 +21,7 @@ from chronik.log.files import names
 from chronik.log.segment import Segment
 from chronik.log.stored import StoredLog
 from chronik.log.times import TimedBatch
+from chronik.log.transactions import AbortedTransaction
 from chronik.protocol.batch import NO_TIMESTAMP, BatchHeader, TimestampType, set_base_offset_and_epoch
 from chronik.protocol.errors import CorruptRecords, ErrorCode, KafkaError
 
@@ -111,7 +112,7 @@ class PartitionLog(StoredLog):
             self._unsynced.add_folder(self.folder)
         self._unsynced.add_file(segment.append(buffer, headers, self.config.index_interval_bytes))
         base_offset, self.log_end_offset = self.log_end_offset, end_offset
-        self._producers.appended(headers, base_offset, end_offset, len(buffer))
+        self._producers.appended(buffer, headers, base_offset, end_offset)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -140,6 +141,15 @@ class PartitionLog(StoredLog):
         """Returns where the first record with the largest timestamp of all is."""
         return times.batch_with_max(self._segments.all, self.epochs, max(start_offset, self.log_start_offset))
 
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Returns the offset below which all transactions are decided for good, and all else is committed."""
+        unstable = self._producers.states.transactions.first_unstable(high_watermark)
+        return high_watermark if unstable is None else min(unstable, high_watermark)
+
+    def aborted_between(self, start_offset: int, end_offset: int) -> Iterator[AbortedTransaction]:
+        """Yields the aborted transactions that whoever reads from `start_offset` to `end_offset` may meet."""
+        return self._producers.states.transactions.aborted.between(start_offset, end_offset)
+
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
         """Returns the largest epoch not above `epoch`, and where it ends; (-1, -1) when unknown."""
         return self.epochs.end_offset(epoch, self.log_end_offset)
@@ -156,6 +166,7 @@ class PartitionLog(StoredLog):
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         self.log_start_offset = max(self.log_start_offset, offset)
         self._marks.compacted_to(offset)
+        self._producers.states.transactions.aborted.forget_before(self.log_start_offset)
         return self.log_start_offset
 
     def apply_retention(self, now_ms: int, up_to_offset: int | None = None) -> int:

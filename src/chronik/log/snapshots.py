@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from chronik.clock import Clock
-from chronik.files import FileCache, read_file
+from chronik.files import Buffer, FileCache, read_file
 from chronik.log.epochs import EpochHistory
 from chronik.log.files import names
 from chronik.log.producers import ProducerStates
 from chronik.log.segment import Segment
 from chronik.log.sync import Unsynced
 from chronik.protocol.batch import BatchHeader
+from chronik.protocol.control_records import marker_within
 
 # How much log lies at most between two snapshots: an unclean start has to read it again.
 SNAPSHOT_INTERVAL_BYTES = 64 << 20
@@ -32,13 +33,16 @@ class ProducerMemory:
         self._offsets = names.offsets_of(present, names.SNAPSHOT) if present else []
         self._bytes_since_snapshot = 0
 
-    def appended(self, headers: Sequence[BatchHeader], offset: int, end_offset: int, size: int) -> None:
+    def appended(self, buffer: Buffer, headers: Sequence[BatchHeader], offset: int, end_offset: int) -> None:
         """Notes batches that were written from `offset` on."""
+        position = 0
         for header in headers:
             if header.producer_id >= 0:
-                self.states.update(header, offset, self._clock.now_ms())
+                marker = marker_within(buffer, position) if header.is_control else None
+                self.states.update(header, offset, self._clock.now_ms(), marker)
+            position += header.size
             offset += header.last_offset_delta + 1
-        self._bytes_since_snapshot += size
+        self._bytes_since_snapshot += position
         if self._bytes_since_snapshot >= SNAPSHOT_INTERVAL_BYTES:
             self.snapshot(end_offset)
 
@@ -71,7 +75,8 @@ class ProducerMemory:
                     self._bytes_since_snapshot += len(piece.batch)
                     header = piece.header
                     if header.has_producer_id:
-                        self.states.update(header, piece.base_offset, self._clock.now_ms())
+                        marker = marker_within(piece.batch) if header.is_control else None
+                        self.states.update(header, piece.base_offset, self._clock.now_ms(), marker)
 
     def forget(self) -> None:
         for offset in list(self._offsets):

@@ -6,9 +6,9 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
-from chronik.protocol.batch import NO_LEADER_EPOCH
+from chronik.protocol.batch import NO_LEADER_EPOCH, Bytes
 from chronik.protocol.errors import CorruptRecords
-from chronik.protocol.records import Record, encode_batch
+from chronik.protocol.records import Record, decode_batch, encode_batch
 
 _KEY = struct.Struct(">hh")  # version, type
 _MARKER_VALUE = struct.Struct(">hi")  # version, epoch of the coordinator that decided
@@ -55,6 +55,11 @@ def parse_marker(record: Record) -> TransactionMarker | None:
     if version < 0:
         raise CorruptRecords(f"a transaction marker of version {version}")
     return TransactionMarker(kind is ControlType.COMMIT, coordinator_epoch)
+
+
+def marker_within(buffer: Bytes, position: int = 0) -> TransactionMarker | None:
+    """Returns how the control batch at `position` ends a transaction, or None when it is about something else."""
+    return parse_marker(decode_batch(buffer, position)[0])
 
 
 def encode_marker_batch(
