@@ -30,6 +30,7 @@ def batch(
     producer_epoch: int = -1,
     sequence: int = -1,
     codec: int = 0,
+    transactional: bool = False,
 ) -> bytearray:
     names = keys if keys is not None else [key] * len(values)
     records = [
@@ -43,6 +44,7 @@ def batch(
             producer_epoch=producer_epoch if producer_epoch >= 0 or producer_id < 0 else 0,
             base_sequence=sequence,
             codec=codec,
+            transactional=transactional,
         )
     )
 
