@@ -13,14 +13,21 @@ from msgspec.structs import replace
 from chronik.errors import invariant
 from chronik.metadata.commands.envelope import Command, Envelope
 from chronik.metadata.delta import Delta
-from chronik.metadata.handlers import brokers, cluster, groups, partitions, topics
+from chronik.metadata.handlers import brokers, cluster, groups, partitions, topics, transactions
 from chronik.metadata.image import Image
 from chronik.metadata.records import Result
 from chronik.metadata.rejection import Rejected
 from chronik.metadata.sessions import answer_known
 from chronik.metadata.writer import ImageWriter
 
-HANDLERS: Final = cluster.HANDLERS | brokers.HANDLERS | topics.HANDLERS | partitions.HANDLERS | groups.HANDLERS
+HANDLERS: Final = (
+    cluster.HANDLERS
+    | brokers.HANDLERS
+    | topics.HANDLERS
+    | partitions.HANDLERS
+    | groups.HANDLERS
+    | transactions.HANDLERS
+)
 
 
 class Applied(NamedTuple):

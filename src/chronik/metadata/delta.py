@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from chronik.metadata.records import Broker, CommittedOffset, Group, Node, Topic
+from chronik.metadata.records import Broker, CommittedOffset, Group, Node, Topic, Transaction
 
 if TYPE_CHECKING:
     from chronik.metadata.image import Image
@@ -54,6 +54,7 @@ class Delta(msgspec.Struct, frozen=True):
     checkpoints: tuple[str, ...] = ()
     """Names of topics in which nothing but high watermarks and log starts changed."""
     features: tuple[str, ...] = ()
+    transactions: tuple[Change[Transaction], ...] = ()
 
     def __bool__(self) -> bool:
         return bool(
@@ -66,6 +67,7 @@ class Delta(msgspec.Struct, frozen=True):
             or self.group_configs
             or self.features
             or self.nodes
+            or self.transactions
         )
 
 
@@ -86,6 +88,7 @@ def difference_in_steps(old: Image, new: Image) -> Steps[Delta]:
     brokers = yield from _changes(old.brokers, new.brokers)
     nodes = yield from _changes(old.nodes, new.nodes)
     groups = yield from _changes(old.groups, new.groups)
+    transactions = yield from _changes(old.transactions, new.transactions)
     return Delta(
         index=new.applied_index,
         topics=in_order(topics),
@@ -96,6 +99,7 @@ def difference_in_steps(old: Image, new: Image) -> Steps[Delta]:
         group_configs=(yield from _changed_keys(old.group_configs, new.group_configs)),
         offsets=(yield from _groups_with_changed_offsets(old, new)),
         features=(yield from _changed_keys(old.features, new.features)),
+        transactions=tuple(transactions),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from chronik.metadata.levels import written
-from chronik.metadata.records import Broker, Partition, Result, Topic
+from chronik.metadata.records import Broker, Partition, Result, Topic, Transaction, TransactionPartition
 from chronik.metadata.sessions import Session, SessionRecord
 
 HASH_BITS: Final = 128
@@ -21,6 +21,7 @@ HASH_MASK: Final = (1 << HASH_BITS) - 1
 
 CLUSTER, PRODUCER_IDS, NODE, BROKER, BROKER_CONFIG, FEATURE = range(6)
 TOPIC, PARTITION, GROUP, OFFSET, SESSION, SESSION_RESULT, GROUP_CONFIG = range(6, 13)
+TRANSACTION, TRANSACTION_PARTITION, STAGED_OFFSET = range(13, 16)
 """The kinds of records. These numbers go into the hash, and so never change their meaning."""
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
@@ -49,6 +50,15 @@ def partition_hash(topic_id: bytes, index: int, partition: Partition) -> int:
 
 def partitions_hash(topic_id: bytes, first: int, partitions: Sequence[Partition]) -> int:
     return sum(partition_hash(topic_id, index, partition) for index, partition in enumerate(partitions, first))
+
+
+def transaction_hash(transaction: Transaction) -> int:
+    """Hashes a transaction without its partitions, which are records of their own."""
+    return record_hash(TRANSACTION, msgspec.structs.astuple(transaction)[:-1])
+
+
+def transaction_partitions_hash(transactional_id: str, partitions: Iterable[TransactionPartition]) -> int:
+    return sum(record_hash(TRANSACTION_PARTITION, transactional_id, partition) for partition in partitions)
 
 
 def session_hash(session: Session | SessionRecord) -> int:

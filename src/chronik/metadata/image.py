@@ -12,8 +12,18 @@ from typing import Final, NamedTuple
 
 from chronik.metadata.names import coordinator_partition
 from chronik.metadata.offsets import GroupOffsets, OffsetSizes, OffsetTable
-from chronik.metadata.records import Broker, CommittedOffset, Group, Node, Partition, Topic
+from chronik.metadata.records import (
+    Broker,
+    CommittedOffset,
+    Group,
+    Node,
+    Partition,
+    StagedOffset,
+    Topic,
+    Transaction,
+)
 from chronik.metadata.sessions import Session, SessionRecord
+from chronik.metadata.transactions import Staged, StagedOffsets, TransactionTable
 
 HASHES_KEPT: Final = 1024
 """Recent (index, state hash) pairs, so that nodes that are some commands apart can still be compared."""
@@ -35,6 +45,8 @@ class Image:
         self._groups: dict[str, Group] = {}
         self._group_configs: dict[str, dict[str, str]] = {}
         self._offsets = OffsetTable()
+        self._transactions = TransactionTable()
+        self._staged = StagedOffsets()
         self._sessions: dict[int, Session] = {}
         self._hashes: deque[tuple[int, int]] = deque(maxlen=HASHES_KEPT)
 
@@ -110,6 +122,35 @@ class Image:
     def groups_with_offsets_of(self, topic: str) -> list[str]:
         return self._offsets.group_ids_of(topic)
 
+    @property
+    def transactions(self) -> Mapping[str, Transaction]:
+        """What transactional ids have, with or without an open transaction."""
+        return self._transactions.by_id
+
+    def transaction_of(self, producer_id: int) -> Transaction | None:
+        """Returns the transaction whose id has this producer id now; None for others, and for earlier ones."""
+        return self._transactions.of_producer(producer_id)
+
+    def transactions_with(self, topic_id: bytes) -> list[Transaction]:
+        """Returns those that have partitions of the topic."""
+        return self._transactions.with_topic(topic_id)
+
+    @property
+    def transaction_partition_count(self) -> int:
+        return self._transactions.partition_count
+
+    def staged(self, group_id: str) -> Mapping[int, Mapping[tuple[str, int], StagedOffset]]:
+        """Returns the group's offsets in open transactions, by producer id."""
+        return self._staged.group(group_id)
+
+    def is_staged(self, group_id: str, topic: str, partition: int) -> bool:
+        """Whether an open transaction may yet change the offset that is committed."""
+        return any((topic, partition) in offsets for offsets in self._staged.group(group_id).values())
+
+    @property
+    def staged_count(self) -> int:
+        return self._staged.count
+
     def name_with_metric(self, metric: str) -> str | None:
         """Returns the topic that has this name when '.' and '_' count as the same."""
         return self._names_by_metric.get(metric)
@@ -139,6 +180,8 @@ class Image:
             groups=dict(self._groups),
             group_configs=dict(self._group_configs),
             offsets=self._offsets.freeze(),
+            transactions=dict(self._transactions.by_id),
+            staged=self._staged.copy(),
             sessions=tuple(SessionRecord.of(self._sessions[node_id]) for node_id in sorted(self._sessions)),
         )
 
@@ -163,4 +206,6 @@ class FrozenImage(NamedTuple):
     groups: Mapping[str, Group]
     group_configs: Mapping[str, Mapping[str, str]]
     offsets: Mapping[str, Mapping[str, Mapping[int, CommittedOffset]]]
+    transactions: Mapping[str, Transaction]
+    staged: list[tuple[str, int, Staged]]
     sessions: tuple[SessionRecord, ...]

@@ -5,7 +5,8 @@ proposed, and the image has the level that the cluster is at (the feature `chron
 levels it supports; an operator raises the level of the cluster once all of them support it. It is never lowered: what
 was written at a level could not be read below it. A new cluster begins at the highest level that its founder supports.
 
-This is the one place that says what came with which level. Level 1 is what 0.2.0 knows. What is added to a command or a
+This is the one place that says what came with which level. Level 1 is what 0.2.0 knows; transactions came with level 2.
+What is added to a command or a
 record later stands at its end, has a default, and is named here: it is written, and counted in the state hash, only
 where it has another value, so that nodes that do not know it read, and count, the same.
 """
@@ -25,12 +26,28 @@ FEATURE: Final = "chronik.version"
 FIRST: Final = 1
 """The level of an image that says nothing of levels."""
 
+TRANSACTIONS: Final = 2
+"""The level from which on there are transactions."""
+
 LOWEST: int = 1
-HIGHEST: int = 1
+HIGHEST: int = 2
 """What this version supports. They are read as attributes of this module, each time, so that tests can raise them."""
 
-COMMANDS: Final[dict[str, int]] = {}
-"""The commands that came after level 1, by name, each with its level."""
+COMMANDS: Final[dict[str, int]] = dict.fromkeys(
+    (
+        "InitTransaction",
+        "AddToTransaction",
+        "EndTransaction",
+        "CompleteTransaction",
+        "ExpireTransaction",
+        "StageOffsets",
+        "TransactionEntry",
+        "TransactionPartitionsEntry",
+        "StagedEntry",
+    ),
+    TRANSACTIONS,
+)
+"""The commands, and the entries of snapshots, that came after level 1, by name, each with its level."""
 
 FIELDS: Final[dict[str, dict[str, int]]] = {
     "RegisterBroker": {"listeners": 1, "levels": 1},

@@ -6,6 +6,7 @@ it was, without a copy.
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Protocol
 
 import msgspec
@@ -14,9 +15,24 @@ from chronik.listeners import PLAINTEXT
 from chronik.metadata.commands.brokers import BrokerStatus, Endpoint
 from chronik.metadata.commands.groups import GroupMember
 from chronik.metadata.commands.topics import NO_LEADER
+from chronik.metadata.commands.transactions import NO_PRODUCER, TransactionPartition
 from chronik.protocol.errors import ErrorCode
 
-__all__ = ["Broker", "CommittedOffset", "Failure", "Group", "GroupMember", "Node", "Partition", "Result", "Topic"]
+__all__ = [
+    "Broker",
+    "CommittedOffset",
+    "Failure",
+    "Group",
+    "GroupMember",
+    "Node",
+    "Partition",
+    "Result",
+    "StagedOffset",
+    "Topic",
+    "Transaction",
+    "TransactionPartition",
+    "TransactionState",
+]
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
@@ -145,6 +161,78 @@ class CommittedOffset(Record, frozen=True):
     metadata: str | None
     commit_time_ms: int
     expire_time_ms: int = -1
+
+
+class StagedOffset(Record, frozen=True):
+    """An offset that is committed, or not, with the transaction that it is part of. `index` is that of its command."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str | None
+    time_ms: int
+    index: int
+
+
+class TransactionState(IntEnum):
+    """Kafka's numbers."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether it is decided, and markers are on their way."""
+        return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+
+    @property
+    def is_at_rest(self) -> bool:
+        return self is not TransactionState.ONGOING and not self.is_prepared
+
+    @property
+    def commits(self) -> bool:
+        return self in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
+
+    @property
+    def label(self) -> str:
+        """Kafka's name of it."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
+
+class Transaction(Record, frozen=True):
+    """What a transactional id has at the moment: a producer id and epoch, and perhaps a transaction.
+
+    `last_producer_id` and `last_epoch` are what its producer had before and may still believe to have, if the answer
+    that gave it new ones was lost. `next_producer_id` takes the place of its id when the markers are written.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    state: TransactionState
+    index: int
+    """The index in the log of its coordinator's last change; while it is prepared, that of the decision."""
+    time_ms: int
+    """When that was."""
+    began_index: int = -1
+    """The index at which the transaction that is open, or was last, began."""
+    began_ms: int = -1
+    last_producer_id: int = NO_PRODUCER
+    last_epoch: int = NO_PRODUCER
+    next_producer_id: int = NO_PRODUCER
+    groups: tuple[str, ...] = ()
+    partitions: tuple[TransactionPartition, ...] = ()
+
+    @property
+    def given(self) -> tuple[int, int]:
+        """The producer id and epoch with which its producer goes on."""
+        if self.next_producer_id != NO_PRODUCER:
+            return self.next_producer_id, 0
+        return self.producer_id, self.producer_epoch
 
 
 class Failure(Record, frozen=True):

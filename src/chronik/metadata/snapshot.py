@@ -22,10 +22,23 @@ from chronik.metadata.hashing import (
     results_hash,
     session_hash,
     topic_hash,
+    transaction_hash,
+    transaction_partitions_hash,
 )
 from chronik.metadata.image import FrozenImage, Image
 from chronik.metadata.levels import level_told_by, refuse_unsupported, written
-from chronik.metadata.records import Broker, CommittedOffset, Group, Node, Partition, Record, Topic
+from chronik.metadata.records import (
+    Broker,
+    CommittedOffset,
+    Group,
+    Node,
+    Partition,
+    Record,
+    StagedOffset,
+    Topic,
+    Transaction,
+    TransactionPartition,
+)
 from chronik.metadata.sessions import SessionRecord
 from chronik.metadata.writer import ImageWriter
 
@@ -99,6 +112,23 @@ class SessionEntry(Record, frozen=True, tag=10):
     session: SessionRecord
 
 
+class TransactionEntry(Record, frozen=True, tag=12):
+    """A transactional id with its first partitions; the others of a large transaction follow."""
+
+    transaction: Transaction
+
+
+class TransactionPartitionsEntry(Record, frozen=True, tag=13):
+    transactional_id: str
+    partitions: tuple[TransactionPartition, ...]
+
+
+class StagedEntry(Record, frozen=True, tag=14):
+    group_id: str
+    producer_id: int
+    offsets: tuple[tuple[str, int, StagedOffset], ...]
+
+
 Entry = (
     Head
     | NodeEntry
@@ -110,6 +140,9 @@ Entry = (
     | GroupEntry
     | GroupConfigEntry
     | OffsetsEntry
+    | TransactionEntry
+    | TransactionPartitionsEntry
+    | StagedEntry
     | SessionEntry
 )
 
@@ -191,6 +224,12 @@ def _entries(frozen: FrozenImage) -> Iterator[Weighed]:
     for group_id, topics in frozen.offsets.items():
         for name, offsets in topics.items():
             yield from _offset_entries(group_id, name, offsets)
+    for transaction in frozen.transactions.values():
+        yield from _transaction_entries(transaction)
+    for group_id, producer_id, staged in frozen.staged:
+        items = ((name, partition, offset) for (name, partition), offset in staged.items())
+        while some := tuple(islice(items, CHUNK_RECORDS)):
+            yield StagedEntry(group_id, producer_id, some), len(some)
     yield from ((SessionEntry(session), 1 + len(session.results)) for session in frozen.sessions)
 
 
@@ -202,6 +241,18 @@ def _topic_entries(topic: Topic) -> Iterator[Weighed]:
     for first in range(0, len(topic.partitions), CHUNK_RECORDS):
         partitions = topic.partitions[first : first + CHUNK_RECORDS]
         yield PartitionsEntry(topic.id, first, partitions), len(partitions)
+
+
+def _transaction_entries(transaction: Transaction) -> Iterator[Weighed]:
+    partitions = transaction.partitions
+    weight = 1 + sum(map(len, transaction.groups)) // CHARACTERS_PER_RECORD
+    if len(partitions) <= CHUNK_RECORDS:
+        yield TransactionEntry(transaction), weight + len(partitions)
+        return
+    yield TransactionEntry(msgspec.structs.replace(transaction, partitions=())), weight
+    for first in range(0, len(partitions), CHUNK_RECORDS):
+        some = partitions[first : first + CHUNK_RECORDS]
+        yield TransactionPartitionsEntry(transaction.transactional_id, some), len(some)
 
 
 def _weight_of_configs(topic: Topic) -> int:
@@ -243,6 +294,13 @@ def _hash_of(entry: Entry) -> int:
             return record_hash(hashing.BROKER_CONFIG, broker_id, configs)
         case FeatureEntry(name, level):
             return record_hash(hashing.FEATURE, name, level)
+        case TransactionEntry(transaction):
+            partitions_of_it = transaction_partitions_hash(transaction.transactional_id, transaction.partitions)
+            return transaction_hash(transaction) + partitions_of_it
+        case TransactionPartitionsEntry(transactional_id, parts):
+            return transaction_partitions_hash(transactional_id, parts)
+        case StagedEntry(group_id, producer_id, staged):
+            return sum(record_hash(hashing.STAGED_OFFSET, group_id, producer_id, *each) for each in staged)
         case SessionEntry(session):
             return session_hash(session) + results_hash(session.node_id, session.results)
         case Head():
@@ -278,5 +336,13 @@ def _load(writer: ImageWriter, entry: Entry) -> None:
         case OffsetsEntry(group_id, topic_name, offsets):
             for partition, committed in offsets:
                 writer.put_offset(group_id, topic_name, partition, committed)
+        case TransactionEntry(transaction):
+            writer.put_transaction(transaction)
+        case TransactionPartitionsEntry(transactional_id, parts):
+            known = writer.image.transactions[transactional_id]
+            writer.put_transaction(msgspec.structs.replace(known, partitions=(*known.partitions, *parts)))
+        case StagedEntry(group_id, producer_id, staged):
+            for name, partition, offset in staged:
+                writer.put_staged(group_id, producer_id, name, partition, offset)
         case SessionEntry(session):
             writer.restore_session(session)

@@ -17,10 +17,23 @@ from chronik.metadata.hashing import (
     results_hash,
     session_hash,
     topic_hash,
+    transaction_hash,
+    transaction_partitions_hash,
 )
 from chronik.metadata.image import Image
 from chronik.metadata.names import metric_name
-from chronik.metadata.records import Broker, CommittedOffset, Group, Node, Partition, Result, Topic
+from chronik.metadata.records import (
+    Broker,
+    CommittedOffset,
+    Group,
+    Node,
+    Partition,
+    Result,
+    StagedOffset,
+    Topic,
+    Transaction,
+    TransactionPartition,
+)
 from chronik.metadata.sessions import INCARNATIONS_REMEMBERED_MAX, RESULTS_KEPT_MAX, Session, SessionRecord
 
 
@@ -39,6 +52,7 @@ class ImageWriter:
         self._offset_groups: dict[str, None] = {}
         self._checkpoints: dict[str, None] = {}
         self._features: dict[str, None] = {}
+        self._old_transactions: dict[str, Transaction | None] = {}
 
     # --- the cluster and its nodes ---
 
@@ -186,6 +200,55 @@ class ImageWriter:
         table.remove(group_id, topic, partition)
         self._offset_groups[group_id] = None
 
+    # --- transactions, and offsets in them ---
+
+    def put_transaction(self, transaction: Transaction) -> None:
+        """Partitions mostly come at the end of those that are there: only what is new is hashed."""
+        key, table = transaction.transactional_id, self.image._transactions
+        old = table.by_id.get(key)
+        self._old_transactions.setdefault(key, old)
+        self._hash_change += transaction_hash(transaction)
+        before: tuple[TransactionPartition, ...] = ()
+        if old is not None:
+            before = old.partitions
+            self._hash_change -= transaction_hash(old)
+        after = transaction.partitions
+        if after[: len(before)] == before:
+            self._hash_change += transaction_partitions_hash(key, after[len(before) :])
+        else:
+            self._hash_change += transaction_partitions_hash(key, after) - transaction_partitions_hash(key, before)
+        table.put(transaction)
+
+    def remove_transaction(self, transactional_id: str) -> None:
+        old = self.image._transactions.by_id[transactional_id]
+        self._old_transactions.setdefault(transactional_id, old)
+        self._hash_change -= transaction_hash(old) + transaction_partitions_hash(transactional_id, old.partitions)
+        self.image._transactions.remove(transactional_id)
+
+    def put_staged(self, group_id: str, producer_id: int, topic: str, partition: int, staged: StagedOffset) -> None:
+        if self.image._staged.get(group_id, producer_id, topic, partition) is not None:
+            self.remove_staged(group_id, producer_id, topic, partition)
+        self._hash_change += record_hash(hashing.STAGED_OFFSET, group_id, producer_id, topic, partition, staged)
+        self.image._staged.put(group_id, producer_id, topic, partition, staged)
+
+    def remove_staged(self, group_id: str, producer_id: int, topic: str, partition: int) -> None:
+        old = self.image._staged.get(group_id, producer_id, topic, partition)
+        self._hash_change -= record_hash(hashing.STAGED_OFFSET, group_id, producer_id, topic, partition, old)
+        self.image._staged.remove(group_id, producer_id, topic, partition)
+
+    def drop_staged_before(self, group_id: str, topic: str, partition: int, index: int) -> None:
+        """Drops what was staged for a partition before an offset was committed for it: that one stands."""
+        for producer_id, offsets in list(self.image.staged(group_id).items()):
+            staged = offsets.get((topic, partition))
+            if staged is not None and staged.index < index:
+                self.remove_staged(group_id, producer_id, topic, partition)
+
+    def drop_staged_of(self, topic: str) -> None:
+        for group_id in self.image._staged.groups_with(topic):
+            for producer_id, offsets in list(self.image.staged(group_id).items()):
+                for name, partition in [key for key in offsets if key[0] == topic]:
+                    self.remove_staged(group_id, producer_id, name, partition)
+
     # --- sessions ---
 
     def remember(self, node_id: int, incarnation: bytes, sequence: int, answered: int, result: Result) -> None:
@@ -251,6 +314,9 @@ class ImageWriter:
             offsets=tuple(self._offset_groups),
             checkpoints=tuple(self._checkpoints),
             features=tuple(self._features),
+            transactions=tuple(
+                Change(old, image._transactions.by_id.get(key)) for key, old in self._old_transactions.items()
+            ),
         )
 
 

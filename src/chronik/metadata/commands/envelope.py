@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from chronik.errors import ChronikError
-from chronik.metadata.commands import brokers, cluster, groups, partitions, topics
+from chronik.metadata.commands import brokers, cluster, groups, partitions, topics, transactions
 from chronik.metadata.commands.base import BrokerId, Id
 from chronik.metadata.levels import written
 
@@ -50,6 +50,12 @@ Command = (
     | groups.CommitOffsetBatch
     | groups.DeleteOffsets
     | groups.ExpireOffsets
+    | transactions.InitTransaction
+    | transactions.AddToTransaction
+    | transactions.EndTransaction
+    | transactions.CompleteTransaction
+    | transactions.ExpireTransaction
+    | transactions.StageOffsets
 )
 
 

@@ -37,15 +37,15 @@ GROUPS_WITH_CONFIGS_MAX: Final = 1000
 
 
 def create_consumer_group(writer: ImageWriter, command: CreateConsumerGroup, index: int) -> Result:
-    _refuse_stale_coordinator(writer.image, command.group_id, command.coordinator_epoch)
+    refuse_stale_coordinator(writer.image, command.group_id, command.coordinator_epoch)
     if command.group_id in writer.image.groups:
         raise Rejected(ErrorCode.DUPLICATE_RESOURCE, f"group {command.group_id} exists already")
-    writer.put_group(_empty_group(command.group_id, command.protocol_type, command.time_ms))
+    writer.put_group(empty_group(command.group_id, command.protocol_type, command.time_ms))
     return Result()
 
 
 def update_consumer_group(writer: ImageWriter, command: UpdateConsumerGroup, index: int) -> Result:
-    _refuse_stale_coordinator(writer.image, command.group_id, command.coordinator_epoch)
+    refuse_stale_coordinator(writer.image, command.group_id, command.coordinator_epoch)
     known = writer.image.groups.get(command.group_id)
     if known is not None and command.generation < known.generation:
         message = f"group {command.group_id} is in generation {known.generation} already"
@@ -67,12 +67,14 @@ def update_consumer_group(writer: ImageWriter, command: UpdateConsumerGroup, ind
 
 def delete_consumer_group(writer: ImageWriter, command: DeleteConsumerGroup, index: int) -> Result:
     image = writer.image
-    _refuse_stale_coordinator(image, command.group_id, command.coordinator_epoch)
+    refuse_stale_coordinator(image, command.group_id, command.coordinator_epoch)
     group = image.groups.get(command.group_id)
     if group is None:
         raise Rejected(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {command.group_id}")
     if group.members:
         raise Rejected(ErrorCode.NON_EMPTY_GROUP, f"group {command.group_id} has {len(group.members)} members")
+    if image.staged(command.group_id):
+        raise Rejected(ErrorCode.NON_EMPTY_GROUP, f"group {command.group_id} has offsets in open transactions")
     for topic, partition in list(image.offsets(command.group_id)):
         writer.remove_offset(command.group_id, topic, partition)
     writer.remove_group(command.group_id)
@@ -91,7 +93,7 @@ def update_group_config(writer: ImageWriter, command: UpdateGroupConfig, index: 
 
 
 def commit_offset(writer: ImageWriter, command: CommitOffset, index: int) -> Result:
-    failures = [Failure(item, code, message) for item, code, message in _commit(writer, command)]
+    failures = [Failure(item, code, message) for item, code, message in _commit(writer, command, index)]
     return Result(failures=tuple(failures))
 
 
@@ -99,20 +101,20 @@ def commit_offset_batch(writer: ImageWriter, command: CommitOffsetBatch, index: 
     failures: list[Failure] = []
     for item, commit in enumerate(command.commits):
         try:
-            failures += [Failure(item, code, message, part) for part, code, message in _commit(writer, commit)]
+            failures += [Failure(item, code, message, part) for part, code, message in _commit(writer, commit, index)]
         except Rejected as rejected:
             failures.append(Failure(item, rejected.code, rejected.message))
     return Result(failures=tuple(failures))
 
 
-def _commit(writer: ImageWriter, command: CommitOffset) -> list[tuple[int, ErrorCode, str]]:
+def _commit(writer: ImageWriter, command: CommitOffset, index: int) -> list[tuple[int, ErrorCode, str]]:
     """Returns the offsets that were refused, by position."""
     image = writer.image
     group_id = command.group_id
-    _refuse_stale_coordinator(image, group_id, command.coordinator_epoch)
+    refuse_stale_coordinator(image, group_id, command.coordinator_epoch)
     refused: list[tuple[int, ErrorCode, str]] = []
     for position, offset in enumerate(command.offsets):
-        if not _exists(image, offset):
+        if not partition_exists(image, offset):
             message = f"there is no partition {offset.topic}-{offset.partition}"
             refused.append((position, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message))
             continue
@@ -120,12 +122,13 @@ def _commit(writer: ImageWriter, command: CommitOffset) -> list[tuple[int, Error
             offset.offset, offset.leader_epoch, offset.metadata, command.commit_time_ms, command.expire_time_ms
         )
         writer.put_offset(group_id, offset.topic, offset.partition, committed)
+        writer.drop_staged_before(group_id, offset.topic, offset.partition, index)
     if group_id not in image.groups and len(refused) < len(command.offsets):
-        writer.put_group(_empty_group(group_id, "", command.commit_time_ms))
+        writer.put_group(empty_group(group_id, "", command.commit_time_ms))
     return refused
 
 
-def _exists(image: Image, offset: OffsetToCommit) -> bool:
+def partition_exists(image: Image, offset: OffsetToCommit) -> bool:
     """Whether the partition exists: a commit under way while its topic is deleted must not leave offsets for the next
     topic of that name."""
     topic = image.topics.get(offset.topic)
@@ -134,7 +137,7 @@ def _exists(image: Image, offset: OffsetToCommit) -> bool:
 
 def delete_offsets(writer: ImageWriter, command: DeleteOffsets, index: int) -> Result:
     image = writer.image
-    _refuse_stale_coordinator(image, command.group_id, command.coordinator_epoch)
+    refuse_stale_coordinator(image, command.group_id, command.coordinator_epoch)
     if command.group_id not in image.groups:
         raise Rejected(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {command.group_id}")
     for key in command.keys:
@@ -145,7 +148,7 @@ def delete_offsets(writer: ImageWriter, command: DeleteOffsets, index: int) -> R
 
 def expire_offsets(writer: ImageWriter, command: ExpireOffsets, index: int) -> Result:
     image = writer.image
-    _refuse_stale_coordinator(image, command.group_id, command.coordinator_epoch)
+    refuse_stale_coordinator(image, command.group_id, command.coordinator_epoch)
     expired = 0
     for seen in command.offsets:
         committed = image.offset(command.group_id, seen.topic, seen.partition)
@@ -154,12 +157,12 @@ def expire_offsets(writer: ImageWriter, command: ExpireOffsets, index: int) -> R
             expired += 1
     group = image.groups.get(command.group_id)
     unchanged = group is not None and not group.members and 0 <= command.group_time_ms == group.time_ms
-    if unchanged and not image.offsets(command.group_id):
+    if unchanged and not image.offsets(command.group_id) and not image.staged(command.group_id):
         writer.remove_group(command.group_id)
     return Result(value=expired)
 
 
-def _refuse_stale_coordinator(image: Image, group_id: str, epoch: int) -> None:
+def refuse_stale_coordinator(image: Image, group_id: str, epoch: int) -> None:
     if epoch == NO_EPOCH:
         return
     partition = image.coordinating_partition(OFFSETS_TOPIC, group_id)
@@ -167,7 +170,7 @@ def _refuse_stale_coordinator(image: Image, group_id: str, epoch: int) -> None:
         raise Rejected(ErrorCode.NOT_COORDINATOR, f"group {group_id} has another coordinator by now")
 
 
-def _empty_group(group_id: str, protocol_type: str, time_ms: int) -> Group:
+def empty_group(group_id: str, protocol_type: str, time_ms: int) -> Group:
     return Group(
         group_id=group_id,
         protocol_type=protocol_type,

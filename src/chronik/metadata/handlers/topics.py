@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from chronik.ids import ZERO_ID, format_id
 from chronik.limits import TOPIC_PARTITIONS_MAX
 from chronik.metadata.commands.topics import (
@@ -60,6 +62,10 @@ def delete_topic(writer: ImageWriter, command: DeleteTopic, index: int) -> Resul
     for group_id in writer.image.groups_with_offsets_of(topic.name):
         for partition in list(writer.image.offsets(group_id).by_topic()[topic.name]):
             writer.remove_offset(group_id, topic.name, partition)
+    writer.drop_staged_of(topic.name)
+    for transaction in writer.image.transactions_with(topic.id):
+        left = tuple(each for each in transaction.partitions if each.topic_id != topic.id)
+        writer.put_transaction(replace(transaction, partitions=left))
     writer.remove_topic(topic)
     return Result()
 

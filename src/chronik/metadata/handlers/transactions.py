@@ -1,0 +1,197 @@
+"""Transactions: what their coordinators decided, and the offsets that are committed with them.
+
+The coordinator decides; here it is only made sure that it decided upon what still is: it leads the id's partition of
+`__transaction_state`, and the record is the one that it saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, TypeVar
+
+from msgspec.structs import replace
+
+from chronik.metadata.commands.base import NO_EPOCH
+from chronik.metadata.commands.transactions import (
+    NO_PRODUCER,
+    NOT_SEEN,
+    AddToTransaction,
+    CompleteTransaction,
+    EndTransaction,
+    ExpireTransaction,
+    InitTransaction,
+    StageOffsets,
+)
+from chronik.metadata.handlers import Handlers
+from chronik.metadata.handlers.groups import empty_group, partition_exists, refuse_stale_coordinator
+from chronik.metadata.image import Image
+from chronik.metadata.names import TRANSACTIONS_TOPIC
+from chronik.metadata.records import (
+    CommittedOffset,
+    Failure,
+    Result,
+    StagedOffset,
+    Transaction,
+    TransactionPartition,
+    TransactionState,
+)
+from chronik.metadata.rejection import Rejected
+from chronik.metadata.writer import ImageWriter
+from chronik.protocol.errors import ErrorCode
+
+_PREPARED: Final = {True: TransactionState.PREPARE_COMMIT, False: TransactionState.PREPARE_ABORT}
+_COMPLETE: Final = {True: TransactionState.COMPLETE_COMMIT, False: TransactionState.COMPLETE_ABORT}
+
+T = TypeVar("T")
+FromCoordinator = InitTransaction | AddToTransaction | EndTransaction | CompleteTransaction | ExpireTransaction
+
+
+def init_transaction(writer: ImageWriter, command: InitTransaction, index: int) -> Result:
+    image = writer.image
+    _check(image, command)
+    owner = image.transaction_of(command.producer_id)
+    if owner is not None and owner.transactional_id != command.transactional_id:
+        raise Rejected(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"producer id {command.producer_id} is another's")
+    writer.put_transaction(
+        Transaction(
+            transactional_id=command.transactional_id,
+            producer_id=command.producer_id,
+            producer_epoch=command.producer_epoch,
+            timeout_ms=command.timeout_ms,
+            state=TransactionState.EMPTY,
+            index=index,
+            time_ms=command.time_ms,
+            last_producer_id=command.last_producer_id,
+            last_epoch=command.last_epoch,
+        )
+    )
+    return Result()
+
+
+def add_to_transaction(writer: ImageWriter, command: AddToTransaction, index: int) -> Result:
+    known = _seen(writer.image, command)
+    there = [partition for partition in command.partitions if _is_there(writer.image, partition)]
+    new = replace(known, state=TransactionState.ONGOING, index=index, time_ms=command.time_ms)
+    if known.state is not TransactionState.ONGOING:
+        new = replace(new, began_index=index, began_ms=command.time_ms)
+    new = replace(
+        new,
+        partitions=(*known.partitions, *_new_among(there, known.partitions)),
+        groups=(*known.groups, *_new_among(command.groups, known.groups)),
+    )
+    writer.put_transaction(new)
+    return Result()
+
+
+def end_transaction(writer: ImageWriter, command: EndTransaction, index: int) -> Result:
+    known = _seen(writer.image, command)
+    for group_id in known.groups:
+        _settle_offsets(writer, group_id, known.producer_id, commit=command.commit)
+    prepared = replace(
+        known,
+        state=_PREPARED[command.commit],
+        producer_epoch=command.producer_epoch,
+        last_producer_id=command.last_producer_id,
+        last_epoch=command.last_epoch,
+        next_producer_id=command.next_producer_id,
+        index=index,
+        time_ms=command.time_ms,
+        groups=(),
+    )
+    writer.put_transaction(prepared if prepared.partitions else _completed(prepared))
+    return Result()
+
+
+def complete_transaction(writer: ImageWriter, command: CompleteTransaction, index: int) -> Result:
+    known = _seen(writer.image, command)
+    writer.put_transaction(replace(_completed(known), index=index, time_ms=command.time_ms))
+    return Result()
+
+
+def expire_transaction(writer: ImageWriter, command: ExpireTransaction, index: int) -> Result:
+    _seen(writer.image, command)
+    writer.remove_transaction(command.transactional_id)
+    return Result()
+
+
+def stage_offsets(writer: ImageWriter, command: StageOffsets, index: int) -> Result:
+    image = writer.image
+    refuse_stale_coordinator(image, command.group_id, command.coordinator_epoch)
+    known = image.transactions.get(command.transactional_id)
+    is_open = known is not None and known.state is TransactionState.ONGOING
+    if known is None or not is_open or known.began_index != command.began_index or command.group_id not in known.groups:
+        raise Rejected(ErrorCode.INVALID_TXN_STATE, f"the transaction of {command.transactional_id} is over")
+    failures = []
+    for item, offset in enumerate(command.offsets):
+        if not partition_exists(image, offset):
+            message = f"there is no partition {offset.topic}-{offset.partition}"
+            failures.append(Failure(item, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message))
+            continue
+        staged = StagedOffset(offset.offset, offset.leader_epoch, offset.metadata, command.time_ms, index)
+        writer.put_staged(command.group_id, known.producer_id, offset.topic, offset.partition, staged)
+    return Result(failures=tuple(failures))
+
+
+def _check(image: Image, command: FromCoordinator) -> None:
+    key = command.transactional_id
+    if command.coordinator_epoch != NO_EPOCH:
+        partition = image.coordinating_partition(TRANSACTIONS_TOPIC, key)
+        if partition is None or partition.leader_epoch != command.coordinator_epoch:
+            raise Rejected(ErrorCode.NOT_COORDINATOR, f"transactional id {key} has another coordinator by now")
+    known = image.transactions.get(key)
+    if command.seen != (NOT_SEEN if known is None else known.index):
+        raise Rejected(ErrorCode.CONCURRENT_TRANSACTIONS, f"transactional id {key} has changed meanwhile")
+
+
+def _seen(image: Image, command: FromCoordinator) -> Transaction:
+    """Returns the record that the coordinator saw, which must not be gone."""
+    _check(image, command)
+    known = image.transactions.get(command.transactional_id)
+    if known is None:
+        raise Rejected(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"there is no {command.transactional_id}")
+    return known
+
+
+def _is_there(image: Image, partition: TransactionPartition) -> bool:
+    topic = image.topics_by_id.get(partition.topic_id)
+    return topic is not None and topic.has_partition(partition.index)
+
+
+def _completed(prepared: Transaction) -> Transaction:
+    producer_id, producer_epoch = prepared.given
+    return replace(
+        prepared,
+        state=_COMPLETE[prepared.state.commits],
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        next_producer_id=NO_PRODUCER,
+        partitions=(),
+    )
+
+
+def _settle_offsets(writer: ImageWriter, group_id: str, producer_id: int, *, commit: bool) -> None:
+    image = writer.image
+    staged = dict(image.staged(group_id).get(producer_id, {}))
+    for (topic, partition), each in staged.items():
+        writer.remove_staged(group_id, producer_id, topic, partition)
+        if commit:
+            committed = CommittedOffset(each.offset, each.leader_epoch, each.metadata, each.time_ms)
+            writer.put_offset(group_id, topic, partition, committed)
+            writer.drop_staged_before(group_id, topic, partition, each.index)
+    if commit and staged and group_id not in image.groups:
+        writer.put_group(empty_group(group_id, "", max(each.time_ms for each in staged.values())))
+
+
+def _new_among(wanted: Iterable[T], known: Iterable[T]) -> list[T]:
+    seen = set(known)
+    return [each for each in dict.fromkeys(wanted) if each not in seen]
+
+
+HANDLERS: Handlers = {
+    InitTransaction: init_transaction,
+    AddToTransaction: add_to_transaction,
+    EndTransaction: end_transaction,
+    CompleteTransaction: complete_transaction,
+    ExpireTransaction: expire_transaction,
+    StageOffsets: stage_offsets,
+}

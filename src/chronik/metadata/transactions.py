@@ -1,0 +1,90 @@
+"""Transactional ids, and offsets that wait for the end of their transactions: two tables of the image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from chronik.metadata.records import StagedOffset, Transaction
+
+Staged = dict[tuple[str, int], StagedOffset]
+"""By topic and partition."""
+
+
+class TransactionTable:
+    """Transactions by id, and by what else they are looked for."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[str, Transaction] = {}
+        self._by_producer: dict[int, str] = {}
+        self._with_partitions: dict[str, None] = {}
+        self.partition_count = 0
+        """Of all transactions together."""
+
+    def of_producer(self, producer_id: int) -> Transaction | None:
+        transactional_id = self._by_producer.get(producer_id)
+        return None if transactional_id is None else self.by_id[transactional_id]
+
+    def with_topic(self, topic_id: bytes) -> list[Transaction]:
+        """Returns those that have partitions of the topic; it looks at all that have any."""
+        found = (self.by_id[each] for each in self._with_partitions)
+        return [each for each in found if any(partition.topic_id == topic_id for partition in each.partitions)]
+
+    def put(self, transaction: Transaction) -> None:
+        key = transaction.transactional_id
+        self.remove(key)
+        self.by_id[key] = transaction
+        self._by_producer[transaction.producer_id] = key
+        if transaction.partitions:
+            self._with_partitions[key] = None
+            self.partition_count += len(transaction.partitions)
+
+    def remove(self, transactional_id: str) -> None:
+        old = self.by_id.pop(transactional_id, None)
+        if old is not None:
+            del self._by_producer[old.producer_id]
+            self._with_partitions.pop(transactional_id, None)
+            self.partition_count -= len(old.partitions)
+
+
+class StagedOffsets:
+    """Offsets by group and producer id."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[int, Staged]] = {}
+        self.count = 0
+
+    def group(self, group_id: str) -> Mapping[int, Mapping[tuple[str, int], StagedOffset]]:
+        return self._groups.get(group_id, {})
+
+    def groups_with(self, topic: str) -> list[str]:
+        return [
+            group_id
+            for group_id, producers in self._groups.items()
+            if any(name == topic for staged in producers.values() for name, _ in staged)
+        ]
+
+    def get(self, group_id: str, producer_id: int, topic: str, partition: int) -> StagedOffset | None:
+        return self._groups.get(group_id, {}).get(producer_id, {}).get((topic, partition))
+
+    def put(self, group_id: str, producer_id: int, topic: str, partition: int, staged: StagedOffset) -> None:
+        offsets = self._groups.setdefault(group_id, {}).setdefault(producer_id, {})
+        self.count += (topic, partition) not in offsets
+        offsets[topic, partition] = staged
+
+    def remove(self, group_id: str, producer_id: int, topic: str, partition: int) -> None:
+        producers = self._groups[group_id]
+        offsets = producers[producer_id]
+        del offsets[topic, partition]
+        self.count -= 1
+        if not offsets:
+            del producers[producer_id]
+        if not producers:
+            del self._groups[group_id]
+
+    def copy(self) -> list[tuple[str, int, Staged]]:
+        """Returns what is staged now: few at any time, since transactions are short."""
+        return [
+            (group_id, producer_id, dict(offsets))
+            for group_id, producers in self._groups.items()
+            for producer_id, offsets in producers.items()
+        ]
