@@ -19,7 +19,7 @@ FLOORS = (
     {"console"},
     {"server"},
     {"api", "replication"},
-    {"admin"},
+    {"admin", "transactions"},
     {"groups", "controller", "broker", "client"},
     {"coordination"},
     {"configs"},

@@ -2,12 +2,13 @@
 
 They are appended while the request is handled; the response waits until they are as safe as the request asks for:
 on the leader's disk (acks=1), or on that of every in-sync replica (acks=all). acks=0 gets no response; an error then
-closes the connection, since there is no other way to tell. Missing: transactions (INVALID_TXN_STATE).
+closes the connection, since there is no other way to tell.
 
 Where a topic asks for a look at the records, and that takes long, a thread takes it. The connection's next request
 waits meanwhile, so that nothing overtakes them; and afterwards it is looked again whether this node may append them.
 So it is with a gap in a producer's sequence, which is told only after a majority has confirmed that this node leads:
 one that was replaced does not have what its successor took, and librdkafka begins anew, or gives up, at such an answer.
+And so it is with the first batch of a transaction, which must be known to be open, and to have this partition.
 """
 
 from __future__ import annotations
@@ -18,21 +19,26 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, cast
 
+from chronik.api.producing import transactional
+from chronik.api.producing.answers import (
+    FIRST_VERSION_WITH_TOPIC_IDS,
+    close_on_error,
+    name_leaders,
+    record_errors,
+)
 from chronik.api.shared.admission import CONFIRM_SECONDS
 from chronik.api.shared.context import Context, Pipelined, Services
-from chronik.api.shared.leaders import partition_of, places
+from chronik.api.shared.open_transactions import confirm
 from chronik.broker.replica import Replica
 from chronik.broker.requests.incoming import BudgetOf, Incoming, IncomingRules, accept_produced
 from chronik.exchange import Disconnect
 from chronik.limits import PRODUCE_NAMES_BYTES_MAX
+from chronik.metadata.commands.transactions import TransactionPartition
 from chronik.protocol.batch import BatchHeader
 from chronik.protocol.budget import Budget
-from chronik.protocol.errors import ErrorCode, InvalidRecord, KafkaError, RecordsTooLarge
+from chronik.protocol.errors import ErrorCode, KafkaError, RecordsTooLarge
 from chronik.protocol.failures import failed
 from chronik.protocol.messages.produce import (
-    BatchIndexAndErrorMessage,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -48,7 +54,8 @@ MANY_TOPICS = 100
 """With fewer topics, their names cannot add up to many bytes."""
 
 FIRST_VERSION_WITH_LEADERS = 10
-FIRST_VERSION_WITH_TOPIC_IDS = 13
+FIRST_VERSION_WITH_ABORTABLE = 11
+FIRST_VERSION_THAT_JOINS = 12
 INTERNAL_TOPICS_CLIENT = "__admin_client"
 """With this client id Kafka's own tools say that they mean to write to internal topics."""
 
@@ -61,7 +68,12 @@ PARTITIONS_PER_TURN = 2000
 
 
 class _Unconfirmed(Exception):
-    """There is a gap in a producer's sequence, if this node still leads."""
+    """There is a gap in a producer's sequence, if this node still leads; or its transaction, to which the batch with
+    this `header` belongs, is not open here yet."""
+
+    def __init__(self, header: BatchHeader | None = None) -> None:
+        super().__init__()
+        self.header = header
 
 
 class _Entry(NamedTuple):
@@ -105,8 +117,8 @@ class _Producing:
         "_answer",
         "_at_once",
         "_context",
+        "_doubt",
         "_held",
-        "_in_doubt",
         "_left",
         "_request",
         "_response",
@@ -128,8 +140,8 @@ class _Producing:
         self._left = self._entries()
         self._held: _Entry | None = None
         self._at_once: Budget | None = None
-        self._in_doubt = False
-        """Whether it is held until it is known who leads."""
+        self._doubt: _Unconfirmed | None = None
+        """What has to be known before it is appended."""
 
     def _entries(self) -> Iterator[_Entry]:
         for topic in self._request.topic_data:
@@ -150,7 +162,7 @@ class _Producing:
                     raise RecordsTooLarge("there are others on this node")
                 entry.answers.append(self._append(entry))
             except (RecordsTooLarge, _Unconfirmed) as reason:
-                self._held, self._in_doubt = entry, isinstance(reason, _Unconfirmed)
+                self._held, self._doubt = entry, reason if isinstance(reason, _Unconfirmed) else None
                 return False
         return True
 
@@ -159,8 +171,7 @@ class _Producing:
         is_done = False
         while not is_done:
             assert self._held is not None
-            append = self._confirm_and_append if self._in_doubt else self._open_and_append
-            self._held.answers.append(await append(self._held, budget))
+            self._held.answers.append(await self._confirm_and_append(self._held, self._doubt, budget))
             is_done = self.append_at_once()
         outcome = self.outcome()
         if isinstance(outcome, Pipelined):
@@ -171,10 +182,10 @@ class _Producing:
         """Returns the answer when all is appended or refused: at once, or when what was appended is safe."""
         services, request, response, version = self._services, self._request, self._response, self._context.version
         if request.acks == NO_ACKS:
-            _close_on_error(response)
+            close_on_error(response)
             return None
         if version >= FIRST_VERSION_WITH_LEADERS:
-            _name_leaders(services, response, self._context)
+            name_leaders(services, response, self._context)
         if not self._waiting:
             return response
         return self._when_safe()
@@ -189,22 +200,47 @@ class _Producing:
         try:
             replica = self._find(entry)
             incoming = self._accept(entry, replica.rules, self._budget_at_once)
-            return self._appended(entry, replica, incoming)
+            return self._appended(entry, replica, incoming, is_certain=False)
         except RecordsTooLarge:
             raise
         except KafkaError as error:
-            if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._services.store.is_shared:
+            if self._is_doubtful(error):
                 raise _Unconfirmed from error
             return self._refused(entry, error)
 
-    async def _confirm_and_append(self, entry: _Entry, budget: Budget) -> PartitionProduceResponse:
-        try:
-            await self._services.store.read_barrier(CONFIRM_SECONDS)
-        except KafkaError:
-            return self._refused(entry, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        return await self._open_and_append(entry, budget)
+    def _is_doubtful(self, error: KafkaError) -> bool:
+        """Whether the next leader might see it otherwise."""
+        return error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._services.store.is_shared
 
-    async def _open_and_append(self, entry: _Entry, budget: Budget) -> PartitionProduceResponse:
+    async def _confirm_and_append(
+        self, entry: _Entry, doubt: _Unconfirmed | None, budget: Budget
+    ) -> PartitionProduceResponse:
+        try:
+            if doubt is not None:
+                await self._confirm(doubt.header)
+        except KafkaError as error:
+            return self._refused(entry, error)
+        return await self._open_and_append(entry, doubt, budget)
+
+    async def _confirm(self, header: BatchHeader | None) -> None:
+        """Raises KafkaError."""
+        services, transactional_id = self._services, self._request.transactional_id
+        if header is None:
+            try:
+                await services.store.read_barrier(CONFIRM_SECONDS)
+            except KafkaError:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER) from None
+        elif transactional_id is not None and self._context.version >= FIRST_VERSION_THAT_JOINS:
+            by_id = self._context.version >= FIRST_VERSION_WITH_TOPIC_IDS
+            partitions = transactional.partitions_of(self._request, services.image, by_id=by_id)
+            await transactional.join(services, transactional_id, header, partitions)
+        else:
+            await confirm(services)
+
+    async def _open_and_append(
+        self, entry: _Entry, cleared: _Unconfirmed | None, budget: Budget
+    ) -> PartitionProduceResponse:
+        """`cleared` is what was in doubt, and is certain now."""
         try:
             replica = self._find(entry)
             epoch, rules = replica.leader_epoch, replica.rules
@@ -213,8 +249,12 @@ class _Producing:
             )
             if self._find(entry) is not replica or (replica.leader_epoch, replica.rules) != (epoch, rules):
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "The partition has changed while it was opened")
-            return self._appended(entry, replica, incoming)
+            return self._appended(entry, replica, incoming, is_certain=cleared is not None)
+        except _Unconfirmed as doubt:
+            return await self._confirm_and_append(entry, doubt, budget)
         except KafkaError as error:
+            if self._is_doubtful(error) and cleared is not None and cleared.header is not None:
+                return await self._confirm_and_append(entry, _Unconfirmed(), budget)
             return self._refused(entry, error)
 
     def _find(self, entry: _Entry) -> Replica:
@@ -237,10 +277,30 @@ class _Producing:
         view = memoryview(records) if records is not None else None
         return accept_produced(view, rules, self._context.version, self._services.clock.now_ms(), budget)
 
-    def _appended(self, entry: _Entry, replica: Replica, incoming: Incoming) -> PartitionProduceResponse:
+    def _check_transaction(self, replica: Replica, header: BatchHeader, *, is_certain: bool) -> None:
+        """Raises KafkaError, or _Unconfirmed. What it sees is true until the loop is given up."""
+        if transactional.is_under_way(replica.log.producers, header):
+            return
+        partition = TransactionPartition(replica.topic_id, replica.index)
+        transaction = self._services.image.transaction_of(header.producer_id)
+        refusal = transactional.refusal_of_batch(transaction, header, partition)
+        if refusal is None:
+            return
+        if not is_certain:
+            raise _Unconfirmed(header)
+        if refusal is ErrorCode.TRANSACTION_ABORTABLE and self._context.version < FIRST_VERSION_WITH_ABORTABLE:
+            refusal = ErrorCode.INVALID_TXN_STATE
+        raise KafkaError(refusal, f"{replica} is not part of an open transaction of producer {header.producer_id}")
+
+    def _appended(
+        self, entry: _Entry, replica: Replica, incoming: Incoming, *, is_certain: bool
+    ) -> PartitionProduceResponse:
         refused, index = self._services.refused_batches, entry.partition.index
+        header = incoming.headers[0]
         if refused:
-            refused.check(_key(entry.topic), index, incoming.headers[0], replica.log.producers)
+            refused.check(_key(entry.topic), index, header, replica.log.producers)
+        if header.is_transactional:
+            self._check_transaction(replica, header, is_certain=is_certain)
         info = replica.append(incoming)
         # What is written need not be held until it is synced: the records are most of the request's memory.
         entry.partition.records = None
@@ -307,7 +367,7 @@ class _Producing:
                 appended.fail(ErrorCode.REQUEST_TIMED_OUT)
         version = self._context.version
         if version >= FIRST_VERSION_WITH_LEADERS and any(each.answer.error_code for each in self._waiting):
-            _name_leaders(self._services, self._response, self._context)
+            name_leaders(self._services, self._response, self._context)
         answer.set_result(self._response)
 
     def _refused(self, entry: _Entry, error: KafkaError) -> PartitionProduceResponse:
@@ -317,7 +377,7 @@ class _Producing:
             index=partition.index,
             error_code=error.code,
             base_offset=NO_OFFSET,
-            record_errors=_record_errors(error),
+            record_errors=record_errors(error),
             error_message=error.message,
         )
 
@@ -332,27 +392,6 @@ def _check_names(request: ProduceRequest) -> None:
         raise Disconnect(f"a produce with topic names of more than {PRODUCE_NAMES_BYTES_MAX} characters")
 
 
-def _name_leaders(services: Services, response: ProduceResponse, context: Context) -> None:
-    if services.is_fenced():
-        return  # it believes what it last heard: perhaps that it leads itself
-    leaders = set()
-    for topic in response.responses:
-        key = topic.topic_id if context.version >= FIRST_VERSION_WITH_TOPIC_IDS else topic.name
-        for answer in topic.partition_responses:
-            if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                partition = partition_of(services, key, answer.index)
-                if partition is not None:
-                    answer.current_leader = LeaderIdAndEpoch(
-                        leader_id=partition.leader, leader_epoch=partition.leader_epoch
-                    )
-                    leaders.add(partition.leader)
-    if leaders:
-        response.node_endpoints = [
-            NodeEndpoint(node_id=broker.id, host=place.host, port=place.port, rack=broker.rack)
-            for broker, place in places(services.image.brokers, leaders, context.listener)
-        ]
-
-
 def failure(request: ProduceRequest, code: ErrorCode) -> ProduceResponse:
     """Whoever wants no answer gets none, and has no other way to learn of it than that the connection ends."""
     if request.acks == NO_ACKS and request.topic_data:
@@ -362,19 +401,3 @@ def failure(request: ProduceRequest, code: ErrorCode) -> ProduceResponse:
 
 def _key(topic: TopicProduceData) -> str | bytes:
     return topic.name or topic.topic_id
-
-
-def _record_errors(error: KafkaError) -> list[BatchIndexAndErrorMessage]:
-    """Names the records that are to blame, so that a client can send the others again. Why is told once for all."""
-    indexes = error.indexes if isinstance(error, InvalidRecord) else ()
-    return [BatchIndexAndErrorMessage(batch_index=index) for index in indexes]
-
-
-def _close_on_error(response: ProduceResponse) -> None:
-    for topic in response.responses:
-        for partition in topic.partition_responses:
-            if partition.error_code != ErrorCode.NONE:
-                raise Disconnect(
-                    f"a produce without acks failed: {ErrorCode(partition.error_code).name} "
-                    f"for partition {partition.index} of {topic.name}"
-                )

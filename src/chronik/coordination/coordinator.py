@@ -45,7 +45,7 @@ class Coordinator(Generic[MachineT]):
         self._topic = topic
         self._on_fatal = on_fatal
         self._proposals = Proposals(store)
-        self._custody = Custody(kind, clock, self._proposals, owns, is_fenced, self._fail)
+        self._custody = Custody(kind, clock, self._proposals, owns, is_fenced, self._fail, self.act)
         self._terms_changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -62,6 +62,10 @@ class Coordinator(Generic[MachineT]):
     def jobs(self) -> list[Coroutine[None, None, None]]:
         """Returns what runs until it is closed, the proposals first. A kind of machine may add jobs of its own."""
         return [self._proposals.run(), self._follow_terms(), self._look_forever()]
+
+    def act(self, machine: MachineT, what: object) -> None:
+        """Does what a machine says with `Act`; only some kinds of machines do."""
+        raise NotImplementedError(f"a {self._kind.name} has nothing to do but {what}")
 
     async def close(self) -> None:
         """Answers everybody who waits, and finishes what was proposed."""

@@ -20,6 +20,7 @@ from typing import Concatenate, Generic, ParamSpec, TypeVar
 from chronik.clock import Clock
 from chronik.coordination.alarms import Alarms
 from chronik.coordination.machine import (
+    Act,
     Dropped,
     Event,
     Forget,
@@ -54,8 +55,10 @@ class Custody(Generic[MachineT]):
         owns: Callable[[str], Tenure | None],
         is_fenced: Callable[[], bool],
         on_fatal: Callable[[BaseException], None],
+        act: Callable[[MachineT, object], None],
     ) -> None:
         self._kind = kind
+        self._act = act
         self._clock = clock
         self._proposals = proposals
         self._owns = owns
@@ -219,6 +222,8 @@ class Custody(Generic[MachineT]):
                 self._unsettled[machine.key, machine.epoch] += 1
                 command = instruction.what.as_command(machine.epoch, self._clock.now_ms())
                 self._proposals.submit(machine.key, command, partial(self._stored, machine, instruction.ticket))
+            case Act():
+                self._act(machine, instruction.what)
             case Forget():
                 if self._machines.get(machine.key) is machine:
                     del self._machines[machine.key]

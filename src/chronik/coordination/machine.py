@@ -73,7 +73,13 @@ class Forget(msgspec.Struct, frozen=True):
     """The machine is dead: drop it from memory."""
 
 
-Instruction = Store | Reply | Forget
+class Act(msgspec.Struct, frozen=True):
+    """Something is to be done that only this kind of machine knows of; its coordinator does it (`Coordinator.act`)."""
+
+    what: object
+
+
+Instruction = Store | Reply | Forget | Act
 
 
 class Machine(Protocol):

@@ -65,6 +65,26 @@ class _Single:
         self.when_done(outcome if isinstance(outcome, ErrorCode) else None)
 
 
+@dataclass(slots=True)
+class _Itemised:
+    keys: frozenset[str]
+    command: Command
+    items: int
+    waiter: asyncio.Future[list[ErrorCode]]
+    acks: Acks = Acks.ALL
+
+    def as_command(self) -> Command:
+        return self.command
+
+    def finish(self, outcome: Result | ErrorCode) -> None:
+        errors = [outcome if isinstance(outcome, ErrorCode) else ErrorCode.NONE] * self.items
+        if isinstance(outcome, Result):
+            for failure in outcome.failures:
+                errors[failure.item] = told_as(failure.code)
+        if not self.waiter.done():
+            self.waiter.set_result(errors)
+
+
 class Proposals:
     def __init__(self, store: ImageStore) -> None:
         self._store = store
@@ -80,6 +100,12 @@ class Proposals:
         waiter: asyncio.Future[ErrorCode | None] = asyncio.get_running_loop().create_future()
         self.submit(key, command, lambda error: None if waiter.done() else waiter.set_result(error))
         return await waiter
+
+    async def outcomes(self, key: str, command: Command, items: int) -> list[ErrorCode]:
+        """Returns an error code for each item of a command whose items may fail one by one."""
+        entry = _Itemised(frozenset((key,)), command, items, asyncio.get_running_loop().create_future())
+        self.put(entry)
+        return await entry.waiter
 
     def put(self, entry: Entry) -> None:
         self._queue.append(entry)

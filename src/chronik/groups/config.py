@@ -39,6 +39,9 @@ OFFSETS_BYTES_MAX: Final = 512 << 20
 OFFSETS_METADATA_BYTES_MAX: Final = 64 << 20
 """The part of it that clients wrote beside their offsets. Most write nothing, and some a few dozen characters."""
 
+STAGED_OFFSETS_MAX: Final = 500_000
+"""Offsets that wait for their transactions, of all groups, some 300 bytes each on every node."""
+
 STATIC_ROUND_DELAY_MS_MIN: Final = 1_000
 """The pause between two rounds in which no static member came, whatever rebalance timeout (0 is legal) they chose."""
 

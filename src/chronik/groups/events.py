@@ -32,6 +32,8 @@ class CommitAsked(Question, frozen=True):
     generation: int
     member_id: str
     group_instance_id: str | None
+    is_transactional: bool = False
+    """Whether they are committed with a transaction, of which older clients do not say which member's it is."""
 
 
 class DeletionAsked(Question, frozen=True):

@@ -24,6 +24,7 @@ from chronik.groups.config import (
     GROUP_OFFSETS_BYTES_MAX,
     OFFSETS_BYTES_MAX,
     OFFSETS_METADATA_BYTES_MAX,
+    STAGED_OFFSETS_MAX,
     GroupConfig,
 )
 from chronik.groups.events import CommitAsked, OffsetsStored
@@ -38,6 +39,7 @@ from chronik.metadata.commands.groups import (
     ExpireOffsets,
     OffsetToCommit,
 )
+from chronik.metadata.commands.transactions import StageOffsets
 from chronik.metadata.image import Image
 from chronik.metadata.offsets import OFFSET_BYTES, OffsetSizes
 from chronik.metadata.records import CommittedOffset, Group, Result
@@ -101,13 +103,50 @@ class Offsets:
         outcomes = iter([error for waiter in waiters for error in await waiter])
         return [error or next(outcomes) for error in errors]
 
+    async def stage(
+        self,
+        group_id: str,
+        transactional_id: str,
+        began_index: int,
+        offsets: Sequence[OffsetToCommit],
+        generation: int = NO_GENERATION,
+        member_id: str = UNKNOWN_MEMBER,
+        group_instance_id: str | None = None,
+    ) -> list[ErrorCode]:
+        """Returns when the offsets are stored beside the transaction, which began at `began_index` of the log, with an
+        error code for each. They are committed when, and if, the transaction is."""
+        tenure = self._custody.claim(group_id)
+        if isinstance(tenure, ErrorCode):
+            return [tenure] * len(offsets)
+        refusal = await self._refusal(
+            group_id, tenure, generation, member_id, group_instance_id, is_transactional=True
+        ) or refusal_of_growth(self._store.image, group_id, offsets)
+        if not refusal and self._store.image.staged_count + len(offsets) > STAGED_OFFSETS_MAX:
+            refusal = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if refusal:
+            return [refusal] * len(offsets)
+        errors = [refusal_of_offset(offset, self._config) for offset in offsets]
+        accepted = tuple(offset for offset, error in zip(offsets, errors, strict=True) if error is ErrorCode.NONE)
+        command = StageOffsets(group_id, transactional_id, began_index, accepted, self._clock.now_ms(), tenure.epoch)
+        outcomes = iter(await self._proposals.outcomes(group_id, command, len(accepted)))
+        return [error or next(outcomes) for error in errors]
+
     async def _refusal(
-        self, group_id: str, tenure: Tenure, generation: int, member_id: str, group_instance_id: str | None
+        self,
+        group_id: str,
+        tenure: Tenure,
+        generation: int,
+        member_id: str,
+        group_instance_id: str | None,
+        *,
+        is_transactional: bool = False,
     ) -> ErrorCode | None:
         custody = self._custody
         group = custody.get(group_id, tenure)
         if group is not None:
-            return await custody.ask(group, ErrorCode, CommitAsked, generation, member_id, group_instance_id)
+            return await custody.ask(
+                group, ErrorCode, CommitAsked, generation, member_id, group_instance_id, is_transactional
+            )
         if generation >= 0:
             return ErrorCode.GROUP_ID_NOT_FOUND
         # The commit creates a group without members.

@@ -15,6 +15,8 @@ from chronik.metadata.commands.brokers import Endpoint
 from chronik.metadata.stores.local_store import LocalStore
 from chronik.node.data_folder import DataFolder
 from chronik.node.standing import Job, registered_as
+from chronik.transactions.messages import Nowhere
+from chronik.transactions.parts import TransactionParts
 
 logger = logging.getLogger("chronik.node")
 
@@ -23,6 +25,7 @@ class Alone:
     is_fenced: Final = False
     may_be_replaced: Final = False
     is_up_to_date: Final = True
+    elsewhere: Final = Nowhere()
 
     def __init__(
         self, config: NodeConfig, folder: DataFolder, clock: Clock, on_fatal: Callable[[BaseException], None]
@@ -51,6 +54,9 @@ class Alone:
 
     def keep_in_sync(self, replicas: Replicas, configs: ConfigResolver) -> None:
         """Does nothing: there is no other node."""
+
+    def serve_transactions(self, parts: TransactionParts) -> None:
+        """Does nothing: nobody asks."""
 
     async def bind(self) -> None:
         """Does nothing: it has no port but the clients'."""

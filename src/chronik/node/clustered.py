@@ -29,6 +29,8 @@ from chronik.raft.events import Status
 from chronik.raft.membership import UNBOUND, Member, Membership
 from chronik.raft.roles import Role
 from chronik.replication.replication import Replication
+from chronik.transactions.calls import TransactionCalls
+from chronik.transactions.parts import TransactionParts
 
 logger = logging.getLogger("chronik.node")
 
@@ -60,6 +62,7 @@ class Clustered:
             self._raft_addresses,
             on_fatal,
         )
+        self.elsewhere: Final = TransactionCalls(self._transport.calls)
         self.driver: Final = RaftDriver(
             DriverSettings(
                 node_id=config.node_id,
@@ -146,6 +149,9 @@ class Clustered:
             self._clock,
             lambda: self.broker_epoch,
         )
+
+    def serve_transactions(self, parts: TransactionParts) -> None:
+        self.elsewhere.serve(parts.appender, parts.joining)
 
     async def bind(self) -> None:
         await self._transport.bind()

@@ -33,7 +33,7 @@ from chronik.ids import new_id
 from chronik.log.synced import SyncedOffsets
 from chronik.metadata.commands.brokers import Endpoint
 from chronik.metadata.commands.cluster import AllocateProducerIds
-from chronik.metadata.names import OFFSETS_TOPIC
+from chronik.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from chronik.metadata.stores.store import Acks
 from chronik.node.alone import Alone
 from chronik.node.data_folder import SYNCED_OFFSETS_FILE, DataFolder
@@ -42,6 +42,8 @@ from chronik.node.identity import Mode
 from chronik.node.standing import Standing
 from chronik.server.connection import ListenerLimits
 from chronik.server.listener import Listener
+from chronik.transactions.config import TransactionConfig
+from chronik.transactions.parts import TransactionParts, transaction_parts
 
 logger = logging.getLogger("chronik.node")
 
@@ -121,6 +123,7 @@ class Node:
         # First those who only wait are answered, or stopping would take as long as the longest of them waits.
         self._undo.append(parts.listener.stop)
         self._undo.append(parts.services.groups.close)
+        self._undo.append(parts.services.transactions.close)
         self._undo.append(_later(parts.services.replicas.stop_waiting))
         self._undo.append(parts.standing.leave)
         await parts.listener.serve()
@@ -158,6 +161,9 @@ class Node:
             deletions_of=lambda: folder.was_of_cluster if config.peers else None,
         )
         standing.keep_in_sync(replicas, configs)
+        producer_ids = ProducerIds(lambda count: _allocate_producer_ids(standing, config.node_id, count))
+        transaction_coordinators = Coordinators(store, config.node_id, TRANSACTIONS_TOPIC)
+        transactions = self._transactions(standing, configs, replicas, transaction_coordinators, producer_ids)
         planner = TopicPlanner(store, configs, self._clock, new_id, random.randrange)
         services = Services(
             config=config,
@@ -167,9 +173,12 @@ class Node:
             topics=TopicAdmin(store, configs, planner),
             replicas=replicas,
             groups=self._groups(standing, configs, coordinators),
+            transactions=transactions.coordinator,
+            joining=transactions.joining,
             fetch_sessions=FetchSessions(configs.broker_int("max.incremental.fetch.session.cache.slots")),
-            producer_ids=ProducerIds(lambda count: _allocate_producer_ids(standing, config.node_id, count)),
+            producer_ids=producer_ids,
             coordinators=coordinators,
+            transaction_coordinators=transaction_coordinators,
             is_fenced=lambda: standing.is_fenced,
             may_be_replaced=lambda: standing.may_be_replaced,
             controller_id=lambda: standing.controller_id,
@@ -198,6 +207,29 @@ class Node:
             is_fenced=lambda: standing.is_fenced,
         )
 
+    def _transactions(
+        self,
+        standing: Standing,
+        configs: ConfigResolver,
+        replicas: Replicas,
+        coordinators: Coordinators,
+        producer_ids: ProducerIds,
+    ) -> TransactionParts:
+        parts = transaction_parts(
+            self._config.node_id,
+            standing.store,
+            replicas,
+            self._clock,
+            coordinators,
+            _transaction_config(configs),
+            producer_ids.next,
+            standing.elsewhere,
+            is_fenced=lambda: standing.is_fenced,
+            on_fatal=self._fail,
+        )
+        standing.serve_transactions(parts)
+        return parts
+
     async def _open(self, parts: _Parts) -> None:
         """Takes the ports, and reads what is on disk."""
         store, replicas = parts.services.store, parts.services.replicas
@@ -217,11 +249,12 @@ class Node:
 
     async def _join(self, parts: _Parts) -> None:
         """Takes the node's place among the others, and begins its jobs."""
-        groups, replicas, standing = parts.services.groups, parts.services.replicas, parts.standing
+        replicas, standing = parts.services.replicas, parts.standing
         await standing.join(_endpoints(self._config, parts.services.bound))
-        await groups.start()
-        self._undo.append(groups.close)
-        parts.services.store.subscribe(groups.follow)
+        for coordinator in (parts.services.groups, parts.services.transactions):
+            await coordinator.start()
+            self._undo.append(coordinator.close)
+            parts.services.store.subscribe(coordinator.follow)
         if standing.is_up_to_date:
             replicas.begin()
         self._supervise([*parts.housekeeping.tasks(), *standing.jobs(replicas.begin)])
@@ -343,4 +376,12 @@ def _group_config(configs: ConfigResolver) -> GroupConfig:
                 "offsets.retention.check.interval.ms",
             )
         }
+    )
+
+
+def _transaction_config(configs: ConfigResolver) -> TransactionConfig:
+    return TransactionConfig(
+        timeout_ms_max=configs.broker_int("transaction.max.timeout.ms"),
+        expiration_ms=configs.broker_int("transactional.id.expiration.ms"),
+        expiration_check_interval_ms=configs.broker_int("transaction.remove.expired.transaction.cleanup.interval.ms"),
     )

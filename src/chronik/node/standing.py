@@ -12,6 +12,8 @@ from chronik.listeners import PLAINTEXT
 from chronik.metadata import levels
 from chronik.metadata.commands.brokers import Endpoint, RegisterBroker
 from chronik.metadata.stores.store import MetadataStore
+from chronik.transactions.messages import Elsewhere
+from chronik.transactions.parts import TransactionParts
 
 Job = Callable[[], Awaitable[None]]
 
@@ -63,6 +65,13 @@ class Standing(Protocol):
 
     def keep_in_sync(self, replicas: Replicas, configs: ConfigResolver) -> None:
         """Called before anything starts: sees to it that this node's partitions are kept as other nodes have them."""
+
+    @property
+    def elsewhere(self) -> Elsewhere:
+        """The other nodes, as far as transactions concern them."""
+
+    def serve_transactions(self, parts: TransactionParts) -> None:
+        """Called before anything starts: answers other nodes."""
 
     async def bind(self) -> None:
         """Takes the ports it needs. Raises OSError."""

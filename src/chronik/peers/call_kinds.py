@@ -16,3 +16,5 @@ class CallKind(IntEnum):
     JOIN = 18  # is there a cluster, and may this disk be part of it?
     FETCH = 19  # from a follower to the leader of its partitions: which records come next?
     WAKE = 20  # from a follower: answer my waiting fetch with what there is
+    MARKERS = 21  # from a transaction's coordinator to the leader of its partitions: this is decided
+    JOIN_TRANSACTION = 22  # to a transaction's coordinator: this partition, or group, is part of it

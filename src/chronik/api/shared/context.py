@@ -23,6 +23,8 @@ from chronik.groups.coordinator import GroupCoordinator
 from chronik.metadata.image import Image
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.schema import Response
+from chronik.transactions.coordinator import TransactionCoordinator
+from chronik.transactions.joining import Joining
 
 
 @dataclass(slots=True)
@@ -34,9 +36,12 @@ class Services:
     topics: TopicAdmin
     replicas: Replicas
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    joining: Joining
     fetch_sessions: FetchSessions
     producer_ids: ProducerIds
     coordinators: Coordinators
+    transaction_coordinators: Coordinators
     is_fenced: Callable[[], bool]
     """Whether others may believe that this broker is gone: then it serves no data and no groups."""
     may_be_replaced: Callable[[], bool]

@@ -130,8 +130,6 @@ def _check_batch(header: BatchHeader, rules: IncomingRules) -> None:
             ErrorCode.MESSAGE_TOO_LARGE,
             f"A batch of {header.size} bytes, where {rules.max_message_bytes} are accepted (max.message.bytes)",
         )
-    if header.is_transactional:
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "Chronik has no transactions yet")
 
 
 def _check_records(header: BatchHeader, opened: Opened | None, rules: IncomingRules, now_ms: int) -> None:

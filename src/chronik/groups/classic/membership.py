@@ -36,13 +36,15 @@ def _refusal_of_commit(group: GroupCore, event: CommitAsked) -> ErrorCode | None
     if event.generation < 0 and group.state is GroupState.EMPTY:
         return None  # an admin tool, or a consumer that assigns its partitions itself
     if event.generation < 0 and event.member_id == UNKNOWN_MEMBER and event.group_instance_id is None:
+        if event.is_transactional:
+            return None
         return ErrorCode.UNKNOWN_MEMBER_ID  # the same, but the group belongs to its members now
     refusal = group.roster.refusal(event.member_id, event.group_instance_id)
     if refusal is not None:
         return refusal
     if event.generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
-    if group.state is GroupState.COMPLETING_REBALANCE:
+    if group.state is GroupState.COMPLETING_REBALANCE and not event.is_transactional:
         return ErrorCode.REBALANCE_IN_PROGRESS  # it owns nothing yet; members that still prepare own what they had
     return None
 

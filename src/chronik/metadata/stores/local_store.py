@@ -157,6 +157,9 @@ class LocalStore:
     async def read_barrier(self, seconds: float = BARRIER_SECONDS) -> None:
         """Returns at once: what was answered was applied here first."""
 
+    async def wait_applied(self, index: int, seconds: float = BARRIER_SECONDS) -> None:
+        """Returns at once: there is nowhere else."""
+
     async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> Result:
         """Ignores `acks`: with one disk and one image nothing is gained by an earlier answer."""
         self._refuse_new_work()

@@ -150,6 +150,14 @@ class RaftStore:
                 raise StoreClosed(str(error)) from error
             await self._leader_news.since(heard, min(LEADERLESS_SECONDS, deadline - loop.time()))
 
+    async def wait_applied(self, index: int, seconds: float = BARRIER_SECONDS) -> None:
+        try:
+            await self._driver.wait_applied(index, seconds)
+        except OutcomeUnknown as error:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"What is at {index} has not come: {error}") from error
+        except DriverStopped as error:
+            raise StoreClosed(str(error)) from error
+
     def _leaderless_until(self) -> float:
         """Returns until when it is worth waiting for a leader."""
         since = self._leaderless_since

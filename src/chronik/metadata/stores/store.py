@@ -62,6 +62,9 @@ class MetadataStore(Protocol):
 
         Raises KafkaError when that is not known in time, StoreClosed when the node stops."""
 
+    async def wait_applied(self, index: int, seconds: float = BARRIER_SECONDS) -> None:
+        """Returns when `image` holds what was applied elsewhere at `index`. Raises as `read_barrier` does."""
+
     async def start(self) -> None: ...
 
     async def close(self) -> None: ...

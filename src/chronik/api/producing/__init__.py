@@ -1,0 +1,1 @@
+"""What Produce is made of."""

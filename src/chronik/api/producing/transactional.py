@@ -1,0 +1,64 @@
+"""Whether a batch may be appended as part of a transaction (KIP-890): none that is not known to be open may begin in a
+partition, or it would never end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from chronik.api.shared.context import Services
+from chronik.log.producers import ProducerStates
+from chronik.metadata.commands.transactions import TransactionPartition
+from chronik.metadata.image import Image
+from chronik.metadata.records import Transaction, TransactionState
+from chronik.protocol.batch import BatchHeader
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.produce import ProduceRequest
+
+
+def is_under_way(producers: ProducerStates, header: BatchHeader) -> bool:
+    """Whether the batch goes on with a transaction that is open in this very log, or is stored in it already. Raises
+    KafkaError for one that is out of order."""
+    producer = producers.get(header.producer_id)
+    if producer is None:
+        return False
+    is_open = header.producer_id in producers.transactions.open and producer.epoch == header.producer_epoch
+    return is_open or producers.check((header,)) is not None
+
+
+def refusal_of_batch(
+    transaction: Transaction | None, header: BatchHeader, partition: TransactionPartition
+) -> ErrorCode | None:
+    """Returns why a batch must not begin a transaction in the partition's log; None when it may."""
+    if transaction is None:
+        return ErrorCode.TRANSACTION_ABORTABLE
+    if header.producer_epoch < transaction.producer_epoch:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    is_open = transaction.state is TransactionState.ONGOING and header.producer_epoch == transaction.producer_epoch
+    return None if is_open and partition in transaction.partitions else ErrorCode.TRANSACTION_ABORTABLE
+
+
+async def join(
+    services: Services, transactional_id: str, header: BatchHeader, partitions: Sequence[TransactionPartition]
+) -> None:
+    """Adds partitions to the transaction, for a producer that does not do so itself. Raises KafkaError."""
+    error = await services.joining.join(transactional_id, header.producer_id, header.producer_epoch, partitions)
+    match error:
+        case ErrorCode.NONE:
+            return
+        case ErrorCode.PRODUCER_FENCED:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
+        case ErrorCode.NOT_COORDINATOR | ErrorCode.COORDINATOR_NOT_AVAILABLE | ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"The partition is not part of the transaction: {error}")
+        case _:
+            raise KafkaError(error)
+
+
+def partitions_of(request: ProduceRequest, image: Image, *, by_id: bool) -> list[TransactionPartition]:
+    """Returns all that the request has records for: they are part of the same transaction."""
+    found = []
+    for each in request.topic_data:
+        topic = image.topics_by_id.get(each.topic_id) if by_id else image.topics.get(each.name)
+        if topic is not None:
+            indexes = (partition.index for partition in each.partition_data)
+            found += [TransactionPartition(topic.id, index) for index in indexes if topic.has_partition(index)]
+    return found

@@ -1,0 +1,234 @@
+"""The transaction coordinator of a node: what the handlers of Kafka's transaction APIs call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
+from typing import Final, Protocol
+
+from chronik.clock import Clock
+from chronik.coordination.coordinator import Coordinator
+from chronik.coordination.proposals import ImageStore
+from chronik.coordination.tenure import ALONE, Tenure
+from chronik.metadata.commands.transactions import NO_PRODUCER, ExpireTransaction, TransactionPartition
+from chronik.metadata.names import TRANSACTIONS_TOPIC
+from chronik.metadata.records import Transaction, TransactionState
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.transactions.config import PARTITIONS_MAX, TRANSACTIONAL_IDS_MAX, TransactionConfig
+from chronik.transactions.events import AddAsked, EndAsked, Given, InitAsked, MarkersWritten
+from chronik.transactions.machine import TransactionMachine, WriteMarkers
+
+
+class SendsMarkers(Protocol):
+    async def send(self, transaction: Transaction, coordinator_epoch: int, goes_on: Callable[[], bool]) -> None:
+        """Returns when all partitions have their marker, or `goes_on` says no."""
+
+
+class StoredTransactions:
+    """The transactional ids of the image."""
+
+    name: Final = "transaction"
+
+    def __init__(self, store: ImageStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    @property
+    def stored(self) -> Collection[str]:
+        return self._store.image.transactions
+
+    def load(self, key: str, epoch: int, now_ms: int) -> TransactionMachine | None:
+        """An open transaction has the rest of its time: others see when it began."""
+        stored = self._store.image.transactions.get(key)
+        if stored is None:
+            return None
+        deadline_ms = None
+        if stored.state is TransactionState.ONGOING:
+            left_ms = stored.began_ms + stored.timeout_ms - self._clock.now_ms()
+            deadline_ms = now_ms + min(max(left_ms, 0), stored.timeout_ms)
+        return self.make(key, epoch, now_ms, deadline_ms)
+
+    def make(self, key: str, epoch: int, now_ms: int, deadline_ms: int | None = None) -> TransactionMachine:
+        return TransactionMachine(key, epoch, lambda: self._store.image.transactions.get(key), now_ms, deadline_ms)
+
+    def acts_by_itself(self, key: str) -> bool:
+        """Whether a transaction is open, which may have to be aborted, or markers have to be written."""
+        stored = self._store.image.transactions.get(key)
+        return stored is not None and not stored.state.is_at_rest
+
+
+class TransactionCoordinator(Coordinator[TransactionMachine]):
+    def __init__(
+        self,
+        store: ImageStore,
+        clock: Clock,
+        new_producer_id: Callable[[], Awaitable[int]],
+        markers: SendsMarkers,
+        config: TransactionConfig | None = None,
+        on_fatal: Callable[[BaseException], None] | None = None,
+        owns: Callable[[str], Tenure | None] = lambda key: ALONE,
+        is_fenced: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._new_producer_id = new_producer_id
+        self._markers = markers
+        self._config = config or TransactionConfig()
+        self._transactions = StoredTransactions(store, clock)
+        self._sending: set[asyncio.Task[None]] = set()
+        super().__init__(self._transactions, TRANSACTIONS_TOPIC, store, clock, owns, is_fenced, on_fatal)
+
+    def jobs(self) -> list[Coroutine[None, None, None]]:
+        return [*super().jobs(), self._expire_forever()]
+
+    async def close(self) -> None:
+        for task in self._sending:
+            task.cancel()
+        await super().close()
+
+    # --- what producers ask ---
+
+    async def init(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        producer_id: int = NO_PRODUCER,
+        producer_epoch: int = NO_PRODUCER,
+    ) -> Given:
+        if not 0 < timeout_ms <= self._config.timeout_ms_max:
+            return Given(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        image = self._store.image
+        if transactional_id not in image.transactions and len(image.transactions) >= TRANSACTIONAL_IDS_MAX:
+            return Given(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+        async def ask(fresh: int) -> Given:
+            machine = self._find(transactional_id, may_be_new=True)
+            if isinstance(machine, ErrorCode):
+                return Given(machine)
+            return await self._custody.ask(
+                machine, Given, InitAsked, timeout_ms, producer_id, producer_epoch, fresh_producer_id=fresh
+            )
+
+        return await self._with_producer_id(ask)
+
+    async def add(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TransactionPartition] = (),
+        groups: Sequence[str] = (),
+    ) -> ErrorCode:
+        machine = self._find(transactional_id)
+        if isinstance(machine, ErrorCode):
+            return machine
+        if partitions and self._store.image.transaction_partition_count + len(partitions) > PARTITIONS_MAX:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        given = await self._custody.ask(
+            machine, Given, AddAsked, producer_id, producer_epoch, tuple(partitions), tuple(groups)
+        )
+        return given.error
+
+    async def end(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, *, commit: bool, bump: bool
+    ) -> Given:
+        async def ask(fresh: int) -> Given:
+            machine = self._find(transactional_id)
+            if isinstance(machine, ErrorCode):
+                return Given(machine)
+            return await self._custody.ask(
+                machine, Given, EndAsked, producer_id, producer_epoch, commit, bump, fresh_producer_id=fresh
+            )
+
+        return await self._with_producer_id(ask)
+
+    async def _with_producer_id(self, ask: Callable[[int], Awaitable[Given]]) -> Given:
+        """Gets a producer id that nobody has had when one is needed, which is seldom."""
+        given = await ask(NO_PRODUCER)
+        if not given.needs_producer_id:
+            return given
+        try:
+            fresh = await self._new_producer_id()
+        except KafkaError:
+            return Given(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # without a quorum: producers just ask again
+        return await ask(fresh)
+
+    def _find(self, transactional_id: str, *, may_be_new: bool = False) -> TransactionMachine | ErrorCode:
+        if not transactional_id:
+            return ErrorCode.INVALID_REQUEST
+        tenure = self._custody.claim(transactional_id)
+        if isinstance(tenure, ErrorCode):
+            return tenure
+        machine = self._custody.get(transactional_id, tenure)
+        if machine is None and may_be_new:
+            machine = self._transactions.make(transactional_id, tenure.epoch, self._custody.now_ms())
+            self._custody.add(machine)
+        return machine or ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+    # --- what others ask ---
+
+    def verify(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[TransactionPartition]
+    ) -> dict[TransactionPartition, ErrorCode]:
+        """Says which partitions are part of the producer's open transaction."""
+        transaction = self.describe(transactional_id)
+        if isinstance(transaction, ErrorCode):
+            is_missing = transaction is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+            refusal = ErrorCode.INVALID_PRODUCER_ID_MAPPING if is_missing else transaction
+            return dict.fromkeys(partitions, refusal)
+        if producer_id != transaction.producer_id:
+            return dict.fromkeys(partitions, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if producer_epoch != transaction.producer_epoch:
+            return dict.fromkeys(partitions, ErrorCode.PRODUCER_FENCED)
+        if transaction.state.is_prepared:
+            return dict.fromkeys(partitions, ErrorCode.CONCURRENT_TRANSACTIONS)
+        open_ones = set(transaction.partitions)
+        return {each: ErrorCode.NONE if each in open_ones else ErrorCode.TRANSACTION_ABORTABLE for each in partitions}
+
+    def describe(self, transactional_id: str) -> Transaction | ErrorCode:
+        tenure = self._custody.claim(transactional_id)
+        if isinstance(tenure, ErrorCode):
+            return tenure
+        return self._store.image.transactions.get(transactional_id) or ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+    def list_in_steps(self) -> Iterator[Transaction | None]:
+        """Yields the transactions that this node coordinates; None for others, so that the caller may pause there."""
+        for transactional_id in list(self._store.image.transactions):
+            found = self.describe(transactional_id)
+            yield None if isinstance(found, ErrorCode) else found
+
+    # --- what machines want done ---
+
+    def act(self, machine: TransactionMachine, what: object) -> None:
+        assert isinstance(what, WriteMarkers)
+        task = asyncio.get_running_loop().create_task(self._send_markers(machine, what.transaction))
+        self._sending.add(task)
+        task.add_done_callback(self._sent)
+
+    async def _send_markers(self, machine: TransactionMachine, transaction: Transaction) -> None:
+        await self._markers.send(transaction, machine.epoch, lambda: self._custody.holds(machine))
+        if self._custody.holds(machine):
+            self._custody.feed(machine, MarkersWritten(self._custody.now_ms(), transaction.index))
+
+    def _sent(self, task: asyncio.Task[None]) -> None:
+        self._sending.discard(task)
+        self._task_ended(task)
+
+    # --- expiry ---
+
+    async def _expire_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.expiration_check_interval_ms / 1000)
+            await self.expire()
+
+    async def expire(self) -> None:
+        """Goes through all ids once, and forgets those that nobody has used for long."""
+        for transactional_id in list(self._store.image.transactions):
+            await asyncio.sleep(0)
+            tenure = self._custody.claim(transactional_id)
+            stored = self._store.image.transactions.get(transactional_id)
+            if isinstance(tenure, ErrorCode) or stored is None or not stored.state.is_at_rest:
+                continue
+            if self._clock.now_ms() - stored.time_ms >= self._config.expiration_ms:
+                command = ExpireTransaction(transactional_id, stored.index, tenure.epoch)
+                await self._proposals.outcome(transactional_id, command)

@@ -1,0 +1,78 @@
+"""The side of partitions' leaders: markers are appended for decisions that the image holds, and for no others.
+
+A leader's image may be behind the coordinator's or ahead of it. So a marker names the index of its decision: it waits
+until the image has come so far, and if the image has gone on since then, all markers of that decision were written. The
+look and the append are one turn of the loop: no record of the next transaction can come between them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from chronik.broker.replicas import Replicas
+from chronik.clock import Clock
+from chronik.metadata.commands.transactions import TransactionPartition
+from chronik.metadata.stores.store import MetadataStore, StoreClosed
+from chronik.protocol.control_records import TransactionMarker
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.transactions.messages import Markers, MarkersAppended
+
+APPLIED_SECONDS: Final = 5.0
+"""How long a marker waits for the image. Then its coordinator sends it again."""
+
+COMMITTED_SECONDS: Final = 10.0
+"""How long it waits until every in-sync replica has it; a replica that does not come on leaves them in that time."""
+
+
+class MarkerAppender:
+    def __init__(self, store: MetadataStore, replicas: Replicas, clock: Clock, is_fenced: Callable[[], bool]) -> None:
+        self._store = store
+        self._replicas = replicas
+        self._clock = clock
+        self._is_fenced = is_fenced
+
+    async def serve(self, peer: int, markers: Markers) -> MarkersAppended:
+        return MarkersAppended(tuple(await self.append(markers)))
+
+    async def append(self, markers: Markers) -> list[ErrorCode]:
+        """Returns when they are committed, or why not, for each partition."""
+        try:
+            await self._store.wait_applied(markers.index, APPLIED_SECONDS)
+        except (KafkaError, StoreClosed):
+            return [ErrorCode.REQUEST_TIMED_OUT] * len(markers.partitions)
+        appended = [self._append(markers, partition) for partition in markers.partitions]
+        waiting = [each for each in appended if isinstance(each, asyncio.Future)]
+        if waiting:
+            await asyncio.wait(waiting, timeout=COMMITTED_SECONDS)
+        return [_outcome(each) for each in appended]
+
+    def _append(self, markers: Markers, partition: TransactionPartition) -> ErrorCode | asyncio.Future[ErrorCode]:
+        transaction = self._store.image.transaction_of(markers.producer_id)
+        is_due = transaction is not None and transaction.state.is_prepared and transaction.index == markers.index
+        if transaction is None or not is_due or partition not in transaction.partitions:
+            return ErrorCode.NONE
+        if self._is_fenced():
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        try:
+            replica = self._replicas.by_id(partition.topic_id, partition.index)
+            if not replica.has_enough_replicas:
+                return ErrorCode.NOT_ENOUGH_REPLICAS
+            marker = TransactionMarker(committed=markers.commit, coordinator_epoch=max(markers.coordinator_epoch, 0))
+            end_offset = replica.append_marker(
+                markers.producer_id, markers.producer_epoch, marker, self._clock.now_ms()
+            )
+        except KafkaError as error:
+            return error.code
+        if replica.is_committed(end_offset):
+            return ErrorCode.NONE
+        committed: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        replica.commits.add(end_offset, lambda code: None if committed.done() else committed.set_result(code))
+        return committed
+
+
+def _outcome(appended: ErrorCode | asyncio.Future[ErrorCode]) -> ErrorCode:
+    if isinstance(appended, ErrorCode):
+        return appended
+    return appended.result() if appended.done() else ErrorCode.REQUEST_TIMED_OUT
