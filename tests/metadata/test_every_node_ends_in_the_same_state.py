@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chronik.metadata.apply import apply
-from chronik.metadata.commands import brokers, cluster, groups, partitions, topics
+from chronik.metadata.commands import brokers, cluster, groups, partitions, topics, transactions
 from chronik.metadata.delta import difference
 from chronik.metadata.image import Image
 from chronik.metadata.snapshot import decode_snapshot
@@ -37,6 +37,11 @@ ISR_MEMBERS = st.lists(st.builds(partitions.IsrMember, BROKERS, st.just(-1)), ma
 ISR_CHANGES = st.builds(partitions.IsrChange, IDS, SMALL, EPOCHS, EPOCHS, ISR_MEMBERS)
 TARGETS = st.lists(BROKERS, min_size=1, max_size=3, unique=True).map(tuple)
 REASSIGNMENTS = st.builds(partitions.Reassignment, IDS, SMALL, st.none() | TARGETS)
+TRANSACTIONAL_IDS = st.sampled_from(["t1", "t2"])
+INDEXES = st.integers(-1, 30)
+PRODUCER_IDS = st.integers(0, 3)
+IN_TRANSACTION = st.lists(st.builds(transactions.TransactionPartition, IDS, SMALL), max_size=3).map(tuple)
+GROUPS_IN_TRANSACTION = st.lists(GROUPS, max_size=2).map(tuple)
 STABLE_OR_EMPTY = st.sampled_from(["Stable", "Empty"])
 
 COMMANDS: st.SearchStrategy[Any] = st.one_of(
@@ -100,6 +105,22 @@ COMMANDS: st.SearchStrategy[Any] = st.one_of(
         st.lists(st.builds(groups.ExpiredOffset, TOPICS, SMALL, SMALL), max_size=3).map(tuple),
         st.integers(-1, 3),
     ),
+    st.builds(transactions.InitTransaction, TRANSACTIONAL_IDS, INDEXES, PRODUCER_IDS, SMALL, st.just(1), SMALL),
+    st.builds(
+        transactions.AddToTransaction, TRANSACTIONAL_IDS, INDEXES, IN_TRANSACTION, GROUPS_IN_TRANSACTION, SMALL
+    ),
+    st.builds(
+        transactions.EndTransaction,
+        TRANSACTIONAL_IDS,
+        INDEXES,
+        st.booleans(),
+        SMALL,
+        SMALL,
+        next_producer_id=st.integers(-1, 3),
+    ),
+    st.builds(transactions.CompleteTransaction, TRANSACTIONAL_IDS, INDEXES, SMALL),
+    st.builds(transactions.ExpireTransaction, TRANSACTIONAL_IDS, INDEXES),
+    st.builds(transactions.StageOffsets, GROUPS, TRANSACTIONAL_IDS, INDEXES, OFFSETS.map(tuple), SMALL),
 )
 
 

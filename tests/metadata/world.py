@@ -94,6 +94,8 @@ def records_of(image: Image) -> tuple[object, ...]:
         dict(image.groups),
         dict(image.group_configs),
         {group_id: dict(image.offsets(group_id)) for group_id in image.groups_with_offsets()},
+        dict(image.transactions),
+        image._staged.copy(),
     )
 
 

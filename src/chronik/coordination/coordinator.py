@@ -103,6 +103,10 @@ class Coordinator(Generic[MachineT]):
         if changes_terms(delta, self._topic):
             self._terms_changed.set()
 
+    def look_again(self) -> None:
+        """Takes up, in slices, what acts by itself and is not in hand."""
+        self._terms_changed.set()
+
     def look(self) -> None:
         """Looks whether this node is fenced, which the image does not tell."""
         custody = self._custody

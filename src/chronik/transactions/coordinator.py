@@ -8,15 +8,21 @@ from typing import Final, Protocol
 
 from chronik.clock import Clock
 from chronik.coordination.coordinator import Coordinator
+from chronik.coordination.machine import TimePassed
 from chronik.coordination.proposals import ImageStore
 from chronik.coordination.tenure import ALONE, Tenure
 from chronik.metadata.commands.transactions import NO_PRODUCER, ExpireTransaction, TransactionPartition
+from chronik.metadata.delta import Delta
 from chronik.metadata.names import TRANSACTIONS_TOPIC
 from chronik.metadata.records import Transaction, TransactionState
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.transactions.config import PARTITIONS_MAX, TRANSACTIONAL_IDS_MAX, TransactionConfig
 from chronik.transactions.events import AddAsked, EndAsked, Given, InitAsked, MarkersWritten
 from chronik.transactions.machine import TransactionMachine, WriteMarkers
+
+
+CHANGES_AT_ONCE_MAX: Final = 10
+"""Transactions that one command changes, at most, but for a topic's deletion: with more, all are looked through."""
 
 
 class SendsMarkers(Protocol):
@@ -196,6 +202,31 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
         for transactional_id in list(self._store.image.transactions):
             found = self.describe(transactional_id)
             yield None if isinstance(found, ErrorCode) else found
+
+    # --- what the image tells ---
+
+    def follow(self, delta: Delta) -> None:
+        """Also sees to transactions that changed by a command whose outcome was not known in time: something in them
+        may have become due, and nobody may ever ask for them."""
+        super().follow(delta)
+        if len(delta.transactions) > CHANGES_AT_ONCE_MAX:
+            self.look_again()
+            return
+        for change in delta.transactions:
+            if change.new is not None and not change.new.state.is_at_rest:
+                self._see_to(change.new.transactional_id)
+
+    def _see_to(self, transactional_id: str) -> None:
+        machine = self._custody.in_hand(transactional_id)
+        if machine is not None:
+            if machine.is_idle:
+                self._custody.feed(machine, TimePassed(self._custody.now_ms()))
+            return
+        tenure = self._custody.claim(transactional_id)
+        if not isinstance(tenure, ErrorCode):
+            self._custody.get(transactional_id, tenure)
+        elif tenure is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            self._custody.has_left_some = True
 
     # --- what machines want done ---
 

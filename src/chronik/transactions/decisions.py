@@ -18,7 +18,6 @@ from chronik.metadata.commands.transactions import (
     CompleteTransaction,
     EndTransaction,
     InitTransaction,
-    TransactionPartition,
 )
 from chronik.metadata.records import Transaction, TransactionState
 from chronik.protocol.errors import ErrorCode
@@ -144,20 +143,15 @@ def _add(asked: AddAsked, transaction: Transaction | None) -> Outcome:
     done = Given(ErrorCode.NONE, transaction.producer_id, transaction.producer_epoch)
     partitions, groups = asked.partitions, asked.groups
     if transaction.state is TransactionState.ONGOING:
-        partitions = tuple(set(partitions).difference(transaction.partitions))
-        groups = tuple(set(groups).difference(transaction.groups))
+        known = set(transaction.partitions)
+        partitions = tuple(each for each in partitions if each not in known)
+        groups = tuple(each for each in groups if each not in transaction.groups)
         if not partitions and not groups:
             return done
     if len(transaction.partitions) + len(partitions) > PARTITIONS_PER_TRANSACTION_MAX:
         return Given(ErrorCode.INVALID_REQUEST)
-    change = AddToTransaction(
-        transaction.transactional_id, transaction.index, tuple(sorted(partitions, key=_order)), groups, UNTOLD_MS
-    )
+    change = AddToTransaction(transaction.transactional_id, transaction.index, partitions, groups, UNTOLD_MS)
     return Write(change, done)
-
-
-def _order(partition: TransactionPartition) -> tuple[bytes, int]:
-    return partition.topic_id, partition.index
 
 
 def _refusal(asked: AddAsked | EndAsked, transaction: Transaction | None) -> ErrorCode | None:

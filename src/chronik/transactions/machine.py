@@ -58,6 +58,8 @@ class TransactionMachine:
         self.epoch = epoch
         self._look = look
         self._deadline_ms = deadline_ms
+        self._deadline_of = -1
+        """The transaction that has this deadline, by the index at which it began."""
         self._retry_at_ms: int | None = now_ms
         """When to look again whether there is something to do: at first at once."""
         self._queue: deque[Asked] = deque()
@@ -112,11 +114,6 @@ class TransactionMachine:
     def _stored(self, event: Stored) -> list[Instruction]:
         write, asked = self._settle(event.ticket)
         self._retry_at_ms = None
-        transaction = self._look()
-        if transaction is None or transaction.state is not TransactionState.ONGOING:
-            self._deadline_ms = None
-        elif self._deadline_ms is None:
-            self._deadline_ms = event.now_ms + transaction.timeout_ms
         if asked is None or write.answer is None:
             return []
         self._queue.popleft()
@@ -156,6 +153,7 @@ class TransactionMachine:
         done: list[Instruction] = []
         while self._under_way is None:
             transaction = self._look()
+            self._note_deadline(transaction, now_ms)
             if transaction is not None:
                 done += self._own_step(transaction, now_ms)
             if self._under_way is not None or not self._queue:
@@ -172,6 +170,15 @@ class TransactionMachine:
         if self.is_idle and self._is_at_rest():
             done += self._end(ErrorCode.NONE)  # the image holds all there is to know
         return done
+
+    def _note_deadline(self, transaction: Transaction | None, now_ms: int) -> None:
+        """Whatever made a transaction begin: it may be a command whose outcome was not known in time."""
+        if transaction is None or transaction.state is not TransactionState.ONGOING:
+            self._deadline_ms = None
+        elif self._deadline_of != transaction.began_index:
+            if self._deadline_of >= 0 or self._deadline_ms is None:
+                self._deadline_ms = now_ms + transaction.timeout_ms
+            self._deadline_of = transaction.began_index
 
     def _own_step(self, transaction: Transaction, now_ms: int) -> list[Instruction]:
         """What it does by itself: it aborts what takes too long, and carries out what is decided."""

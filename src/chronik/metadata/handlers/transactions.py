@@ -47,11 +47,10 @@ FromCoordinator = InitTransaction | AddToTransaction | EndTransaction | Complete
 
 
 def init_transaction(writer: ImageWriter, command: InitTransaction, index: int) -> Result:
-    image = writer.image
-    _check(image, command)
-    owner = image.transaction_of(command.producer_id)
-    if owner is not None and owner.transactional_id != command.transactional_id:
-        raise Rejected(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"producer id {command.producer_id} is another's")
+    known = _check(writer.image, command)
+    if known is not None:
+        _refuse_unless(known.state.is_at_rest, known)
+    _refuse_if_taken(writer.image, command.producer_id, command.transactional_id)
     writer.put_transaction(
         Transaction(
             transactional_id=command.transactional_id,
@@ -70,6 +69,7 @@ def init_transaction(writer: ImageWriter, command: InitTransaction, index: int) 
 
 def add_to_transaction(writer: ImageWriter, command: AddToTransaction, index: int) -> Result:
     known = _seen(writer.image, command)
+    _refuse_unless(not known.state.is_prepared, known)
     there = [partition for partition in command.partitions if _is_there(writer.image, partition)]
     new = replace(known, state=TransactionState.ONGOING, index=index, time_ms=command.time_ms)
     if known.state is not TransactionState.ONGOING:
@@ -85,6 +85,9 @@ def add_to_transaction(writer: ImageWriter, command: AddToTransaction, index: in
 
 def end_transaction(writer: ImageWriter, command: EndTransaction, index: int) -> Result:
     known = _seen(writer.image, command)
+    _refuse_unless(not known.state.is_prepared, known)
+    if command.next_producer_id != NO_PRODUCER:
+        _refuse_if_taken(writer.image, command.next_producer_id, command.transactional_id)
     for group_id in known.groups:
         _settle_offsets(writer, group_id, known.producer_id, commit=command.commit)
     prepared = replace(
@@ -104,12 +107,14 @@ def end_transaction(writer: ImageWriter, command: EndTransaction, index: int) ->
 
 def complete_transaction(writer: ImageWriter, command: CompleteTransaction, index: int) -> Result:
     known = _seen(writer.image, command)
+    _refuse_unless(known.state.is_prepared, known)
     writer.put_transaction(replace(_completed(known), index=index, time_ms=command.time_ms))
     return Result()
 
 
 def expire_transaction(writer: ImageWriter, command: ExpireTransaction, index: int) -> Result:
-    _seen(writer.image, command)
+    known = _seen(writer.image, command)
+    _refuse_unless(known.state.is_at_rest, known)
     writer.remove_transaction(command.transactional_id)
     return Result()
 
@@ -132,7 +137,8 @@ def stage_offsets(writer: ImageWriter, command: StageOffsets, index: int) -> Res
     return Result(failures=tuple(failures))
 
 
-def _check(image: Image, command: FromCoordinator) -> None:
+def _check(image: Image, command: FromCoordinator) -> Transaction | None:
+    """Returns the record, which is the one that the coordinator saw; None when there is none."""
     key = command.transactional_id
     if command.coordinator_epoch != NO_EPOCH:
         partition = image.coordinating_partition(TRANSACTIONS_TOPIC, key)
@@ -141,15 +147,25 @@ def _check(image: Image, command: FromCoordinator) -> None:
     known = image.transactions.get(key)
     if command.seen != (NOT_SEEN if known is None else known.index):
         raise Rejected(ErrorCode.CONCURRENT_TRANSACTIONS, f"transactional id {key} has changed meanwhile")
+    return known
 
 
 def _seen(image: Image, command: FromCoordinator) -> Transaction:
-    """Returns the record that the coordinator saw, which must not be gone."""
-    _check(image, command)
-    known = image.transactions.get(command.transactional_id)
+    known = _check(image, command)
     if known is None:
         raise Rejected(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"there is no {command.transactional_id}")
     return known
+
+
+def _refuse_unless(is_allowed: bool, known: Transaction) -> None:
+    if not is_allowed:
+        raise Rejected(ErrorCode.INVALID_TXN_STATE, f"{known.transactional_id} is in state {known.state.label}")
+
+
+def _refuse_if_taken(image: Image, producer_id: int, transactional_id: str) -> None:
+    owner = image.transaction_of(producer_id)
+    if owner is not None and owner.transactional_id != transactional_id:
+        raise Rejected(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"producer id {producer_id} is another's")
 
 
 def _is_there(image: Image, partition: TransactionPartition) -> bool:

@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import pytest
+
+from chronik.metadata.commands.groups import CommitOffset, DeleteConsumerGroup, ExpireOffsets, OffsetToCommit
+from chronik.metadata.commands.topics import DeleteTopic
+from chronik.metadata.commands.transactions import (
+    NOT_SEEN,
+    AddToTransaction,
+    CompleteTransaction,
+    EndTransaction,
+    ExpireTransaction,
+    InitTransaction,
+    StageOffsets,
+    TransactionPartition,
+)
+from chronik.metadata.delta import difference
+from chronik.metadata.image import Image
+from chronik.metadata.names import TRANSACTIONS_TOPIC, coordinator_partition
+from chronik.metadata.records import CommittedOffset, Transaction, TransactionState
+from chronik.metadata.snapshot import decode_snapshot
+from chronik.protocol.errors import ErrorCode
+
+from .world import World, assignment, recomputed, records_of
+
+ID = "pay"
+PRODUCER = 7
+
+
+class Shop(World):
+    """A cluster with topics `orders` and `bills` of two partitions each, and one transactional id."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        for name in ("orders", "bills"):
+            self.create(name, assignment(1), assignment(1))
+        self.accept(InitTransaction(ID, NOT_SEEN, PRODUCER, 0, 60_000, 10))
+
+    @property
+    def now(self) -> Transaction:
+        return self.image.transactions[ID]
+
+    def part(self, topic: str, index: int = 0) -> TransactionPartition:
+        return TransactionPartition(self.image.topics[topic].id, index)
+
+    def add(self, *partitions: TransactionPartition, groups: tuple[str, ...] = (), time: int = 20) -> None:
+        self.accept(AddToTransaction(ID, self.now.index, partitions, groups, time))
+
+    def stage(self, offset: int, *, group: str = "g", time: int = 30) -> None:
+        wanted = (OffsetToCommit("orders", 0, offset),)
+        self.accept(StageOffsets(group, ID, self.now.began_index, wanted, time))
+
+    def end(self, *, commit: bool, epoch: int = 0, next_producer_id: int = -1) -> None:
+        self.accept(EndTransaction(ID, self.now.index, commit, epoch, 40, next_producer_id=next_producer_id))
+
+
+def test_a_transaction_begins_with_what_is_added_first() -> None:
+    world = Shop()
+    assert world.now.state is TransactionState.EMPTY
+    world.add(world.part("orders"), world.part("orders"), groups=("g",))
+    assert world.now.state is TransactionState.ONGOING
+    assert world.now.partitions == (world.part("orders"),)
+    assert (world.now.began_index, world.now.began_ms) == (world.image.applied_index, 20)
+    began_index = world.now.began_index
+    world.add(world.part("bills"), world.part("orders"), groups=("h", "g"), time=25)
+    assert world.now.partitions == (world.part("orders"), world.part("bills"))
+    assert world.now.groups == ("g", "h")
+    assert (world.now.began_index, world.now.index) == (began_index, world.image.applied_index)
+    assert world.image.transaction_of(PRODUCER) == world.now
+    assert world.image.transaction_partition_count == 2
+
+
+def test_partitions_that_are_gone_are_left_out() -> None:
+    world = Shop()
+    world.add(world.part("orders"), world.part("orders", 2), TransactionPartition(b"?" * 16, 0))
+    assert world.now.partitions == (world.part("orders"),)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_decision_and_its_offsets_are_one_command(commit: bool) -> None:
+    world = Shop()
+    world.add(world.part("bills"), groups=("g",))
+    world.stage(5)
+    assert world.image.is_staged("g", "orders", 0)
+    assert world.image.offset("g", "orders", 0) is None
+    world.end(commit=commit)
+    assert world.now.state is (TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT)
+    assert world.now.index == world.image.applied_index
+    assert not world.image.staged("g")
+    assert world.image.staged_count == 0
+    expected = CommittedOffset(5, -1, None, 30) if commit else None
+    assert world.image.offset("g", "orders", 0) == expected
+    assert ("g" in world.image.groups) is commit
+
+
+def test_markers_end_it_and_an_id_whose_epochs_are_used_up_is_changed() -> None:
+    world = Shop()
+    world.add(world.part("bills"))
+    world.end(commit=True, epoch=32767, next_producer_id=99)
+    assert (world.now.producer_id, world.now.producer_epoch, world.now.given) == (PRODUCER, 32767, (99, 0))
+    world.accept(CompleteTransaction(ID, world.now.index, 50))
+    assert world.now.state is TransactionState.COMPLETE_COMMIT
+    assert (world.now.producer_id, world.now.producer_epoch, world.now.partitions) == (99, 0, ())
+    assert world.image.transaction_of(PRODUCER) is None
+    assert world.image.transaction_of(99) == world.now
+
+
+def test_without_partitions_there_is_nothing_to_wait_for() -> None:
+    world = Shop()
+    world.add(groups=("g",))
+    world.stage(5)
+    world.end(commit=True)
+    assert world.now.state is TransactionState.COMPLETE_COMMIT
+
+
+def test_a_command_that_was_long_under_way_changes_nothing() -> None:
+    world = Shop()
+    seen = world.now.index
+    world.add(world.part("bills"))
+    late = [
+        InitTransaction(ID, seen, 8, 0, 1, 1),
+        AddToTransaction(ID, seen, (world.part("orders"),), (), 1),
+        EndTransaction(ID, seen, True, 0, 1),
+        CompleteTransaction(ID, seen, 1),
+        ExpireTransaction(ID, seen),
+        InitTransaction(ID, NOT_SEEN, 8, 0, 1, 1),
+    ]
+    for command in late:
+        assert world.refuse(command)[0] is ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+def test_what_is_decided_is_carried_out_before_anything_else() -> None:
+    world = Shop()
+    world.add(world.part("bills"))
+    for early in (CompleteTransaction(ID, world.now.index, 1), ExpireTransaction(ID, world.now.index)):
+        assert world.refuse(early)[0] is ErrorCode.INVALID_TXN_STATE
+    assert world.refuse(InitTransaction(ID, world.now.index, PRODUCER, 1, 1, 1))[0] is ErrorCode.INVALID_TXN_STATE
+    world.end(commit=True)
+    for command in (
+        InitTransaction(ID, world.now.index, PRODUCER, 1, 1, 1),
+        AddToTransaction(ID, world.now.index, (), (), 1),
+        EndTransaction(ID, world.now.index, False, 0, 1),
+        ExpireTransaction(ID, world.now.index),
+    ):
+        assert world.refuse(command)[0] is ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_coordinator_that_was_replaced_decides_nothing() -> None:
+    world = Shop()
+    world.create(TRANSACTIONS_TOPIC, *[assignment(1)] * 4)
+    epoch = world.partition(TRANSACTIONS_TOPIC, coordinator_partition(ID, 4)).leader_epoch
+    stale = AddToTransaction(ID, world.now.index, (), ("g",), 1, epoch + 1)
+    assert world.refuse(stale)[0] is ErrorCode.NOT_COORDINATOR
+    world.accept(AddToTransaction(ID, world.now.index, (), ("g",), 1, epoch))
+
+
+def test_two_ids_never_share_a_producer_id() -> None:
+    world = Shop()
+    assert world.refuse(InitTransaction("other", NOT_SEEN, PRODUCER, 0, 1, 1))[0] is (
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    )
+    world.accept(InitTransaction("other", NOT_SEEN, 8, 0, 1, 1))
+    world.add(world.part("bills"))
+    stolen = EndTransaction(ID, world.now.index, True, 0, 1, next_producer_id=8)
+    assert world.refuse(stolen)[0] is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+# --- offsets ---
+
+
+def test_offsets_wait_only_for_the_very_transaction_they_were_sent_in() -> None:
+    world = Shop()
+    offsets = (OffsetToCommit("orders", 0, 5),)
+    assert world.refuse(StageOffsets("g", ID, -1, offsets, 1))[0] is ErrorCode.INVALID_TXN_STATE
+    world.add(world.part("bills"), groups=("g",))
+    first = world.now.began_index
+    assert world.refuse(StageOffsets("h", ID, first, offsets, 1))[0] is ErrorCode.INVALID_TXN_STATE
+    world.end(commit=False)
+    world.accept(CompleteTransaction(ID, world.now.index, 50))
+    world.add(groups=("g",))
+    assert world.refuse(StageOffsets("g", ID, first, offsets, 1))[0] is ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_later_commit_stands_whatever_becomes_of_the_transaction() -> None:
+    world = Shop()
+    world.add(groups=("g",))
+    world.stage(5)
+    world.accept(CommitOffset("g", (OffsetToCommit("orders", 0, 9),), 35))
+    assert not world.image.is_staged("g", "orders", 0)
+    world.end(commit=True)
+    committed = world.image.offset("g", "orders", 0)
+    assert committed is not None
+    assert committed.offset == 9
+
+
+def test_of_two_transactions_the_offset_that_was_sent_last_stands() -> None:
+    world = Shop()
+    world.accept(InitTransaction("other", NOT_SEEN, 8, 0, 1, 1))
+    world.accept(AddToTransaction("other", world.image.transactions["other"].index, (), ("g",), 1))
+    world.add(groups=("g",))
+    world.stage(5)
+    other = world.image.transactions["other"]
+    world.accept(StageOffsets("g", "other", other.began_index, (OffsetToCommit("orders", 0, 6),), 1))
+    world.accept(EndTransaction("other", other.index, True, 0, 1))
+    assert not world.image.staged("g")
+    world.end(commit=True)
+    committed = world.image.offset("g", "orders", 0)
+    assert committed is not None
+    assert committed.offset == 6
+
+
+def test_a_group_with_offsets_in_open_transactions_stays() -> None:
+    world = Shop()
+    world.accept(CommitOffset("g", (OffsetToCommit("orders", 1, 9),), 35))
+    world.add(groups=("g",))
+    world.stage(5)
+    assert world.refuse(DeleteConsumerGroup("g"))[0] is ErrorCode.NON_EMPTY_GROUP
+    time_ms = world.image.groups["g"].time_ms
+    world.accept(ExpireOffsets("g", (), time_ms))
+    assert "g" in world.image.groups
+
+
+# --- topics ---
+
+
+def test_a_deleted_topic_leaves_transactions_and_the_next_of_its_name_is_another() -> None:
+    world = Shop()
+    world.add(world.part("orders"), world.part("bills"), world.part("orders", 1), groups=("g",))
+    world.stage(5)
+    index = world.now.index
+    world.accept(DeleteTopic(world.image.topics["orders"].id))
+    world.create("orders", assignment(1), assignment(1))
+    assert world.now.partitions == (world.part("bills"),)
+    assert world.now.index == index
+    assert not world.image.staged("g")
+    assert not world.image.transactions_with(world.image.topics["orders"].id)
+    world.end(commit=True)
+    assert world.image.offset("g", "orders", 0) is None
+
+
+# --- as a whole ---
+
+
+def test_snapshots_hold_transactions_and_what_waits_for_them() -> None:
+    world = Shop()
+    world.accept(InitTransaction("other", NOT_SEEN, 8, 3, 1, 1))
+    world.create("wide", *[assignment(1)] * 2_500)
+    world.add(*(world.part("wide", index) for index in range(2_500)), groups=("g",))
+    world.stage(5)
+    copy = decode_snapshot(recomputed(world.image))
+    assert records_of(copy) == records_of(world.image)
+    assert copy.state_hash == world.image.state_hash
+    assert copy.transaction_of(8) == world.image.transactions["other"]
+    assert not difference(copy, world.image)
+    changes = difference(Image(), world.image).transactions
+    assert [change.new and change.new.transactional_id for change in changes] == ["other", ID]
+    for image in (copy, world.image):
+        assert image.transaction_partition_count == 2_500
+        assert image.is_staged("g", "orders", 0)
+
+
+def test_an_id_that_is_expired_is_gone() -> None:
+    world = Shop()
+    world.accept(ExpireTransaction(ID, world.now.index))
+    assert not world.image.transactions
+    assert world.image.transaction_of(PRODUCER) is None
+    assert world.delta.transactions[0].deleted
