@@ -106,9 +106,7 @@ COMMANDS: st.SearchStrategy[Any] = st.one_of(
         st.integers(-1, 3),
     ),
     st.builds(transactions.InitTransaction, TRANSACTIONAL_IDS, INDEXES, PRODUCER_IDS, SMALL, st.just(1), SMALL),
-    st.builds(
-        transactions.AddToTransaction, TRANSACTIONAL_IDS, INDEXES, IN_TRANSACTION, GROUPS_IN_TRANSACTION, SMALL
-    ),
+    st.builds(transactions.AddToTransaction, TRANSACTIONAL_IDS, INDEXES, IN_TRANSACTION, GROUPS_IN_TRANSACTION, SMALL),
     st.builds(
         transactions.EndTransaction,
         TRANSACTIONAL_IDS,

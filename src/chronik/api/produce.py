@@ -22,6 +22,8 @@ from typing import NamedTuple, cast
 from chronik.api.producing import transactional
 from chronik.api.producing.answers import (
     FIRST_VERSION_WITH_TOPIC_IDS,
+    MANY_TOPICS,
+    check_names,
     close_on_error,
     name_leaders,
     record_errors,
@@ -32,7 +34,6 @@ from chronik.api.shared.open_transactions import confirm
 from chronik.broker.replica import Replica
 from chronik.broker.requests.incoming import BudgetOf, Incoming, IncomingRules, accept_produced
 from chronik.exchange import Disconnect
-from chronik.limits import PRODUCE_NAMES_BYTES_MAX
 from chronik.metadata.commands.transactions import TransactionPartition
 from chronik.protocol.batch import BatchHeader
 from chronik.protocol.budget import Budget
@@ -50,9 +51,6 @@ from chronik.protocol.schema import Response
 
 NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
 NO_OFFSET = -1
-MANY_TOPICS = 100
-"""With fewer topics, their names cannot add up to many bytes."""
-
 FIRST_VERSION_WITH_LEADERS = 10
 FIRST_VERSION_WITH_ABORTABLE = 11
 FIRST_VERSION_THAT_JOINS = 12
@@ -104,7 +102,7 @@ def handle(
     if request.acks not in (NO_ACKS, LEADER_ACKS, ALL_ACKS):
         return failure(request, ErrorCode.INVALID_REQUIRED_ACKS)
     if len(request.topic_data) > MANY_TOPICS:
-        _check_names(request)
+        check_names(request)
     producing = _Producing(services, request, context)
     return producing.outcome() if producing.append_at_once() else producing.append_by_and_by()
 
@@ -384,12 +382,6 @@ class _Producing:
 
 def _records_bytes(request: ProduceRequest) -> int:
     return sum(len(each.records or b"") for topic in request.topic_data for each in topic.partition_data)
-
-
-def _check_names(request: ProduceRequest) -> None:
-    """Raises Disconnect for names that are no topics' names: the answer would be as large as the request."""
-    if sum(len(topic.name) for topic in request.topic_data) > PRODUCE_NAMES_BYTES_MAX:
-        raise Disconnect(f"a produce with topic names of more than {PRODUCE_NAMES_BYTES_MAX} characters")
 
 
 def failure(request: ProduceRequest, code: ErrorCode) -> ProduceResponse:

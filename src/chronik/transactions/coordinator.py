@@ -20,7 +20,6 @@ from chronik.transactions.config import PARTITIONS_MAX, TRANSACTIONAL_IDS_MAX, T
 from chronik.transactions.events import AddAsked, EndAsked, Given, InitAsked, MarkersWritten
 from chronik.transactions.machine import TransactionMachine, WriteMarkers
 
-
 CHANGES_AT_ONCE_MAX: Final = 10
 """Transactions that one command changes, at most, but for a topic's deletion: with more, all are looked through."""
 

@@ -5,15 +5,25 @@ from __future__ import annotations
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.leaders import partition_of, places
 from chronik.exchange import Disconnect
+from chronik.limits import PRODUCE_NAMES_BYTES_MAX
 from chronik.protocol.errors import ErrorCode, InvalidRecord, KafkaError
 from chronik.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
+    ProduceRequest,
     ProduceResponse,
 )
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
+MANY_TOPICS = 100
+"""With fewer topics, their names cannot add up to many bytes."""
+
+
+def check_names(request: ProduceRequest) -> None:
+    """Raises Disconnect for names that are no topics' names: the answer would be as large as the request."""
+    if sum(len(topic.name) for topic in request.topic_data) > PRODUCE_NAMES_BYTES_MAX:
+        raise Disconnect(f"a produce with topic names of more than {PRODUCE_NAMES_BYTES_MAX} characters")
 
 
 def name_leaders(services: Services, response: ProduceResponse, context: Context) -> None:
