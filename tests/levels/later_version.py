@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-LOWEST, HIGHEST = 2, 3
+LOWEST, HIGHEST = 2, 4
 
 
 def main() -> int:

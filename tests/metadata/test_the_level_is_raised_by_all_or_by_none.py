@@ -22,6 +22,12 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 from tests.metadata.world import World, recomputed, some_id
 
 
+@pytest.fixture(autouse=True)
+def first_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if this were the version that knows the first level alone."""
+    monkeypatch.setattr(levels, "HIGHEST", levels.FIRST)
+
+
 @pytest.fixture
 def two_levels(monkeypatch: pytest.MonkeyPatch) -> None:
     """A version that supports level 2, too."""

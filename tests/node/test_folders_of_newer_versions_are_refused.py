@@ -23,8 +23,8 @@ from chronik.wal.log import WriteAheadLog
 from tests.metadata.world import LIFE
 from tests.node.test_the_wrong_start_costs_nothing import snapshot
 
-NEWER = 2
-SENTENCE = r"is at chronik\.version 2, and this version of Chronik supports 1 at most: start the node with the newer"
+NEWER = 3
+SENTENCE = r"is at chronik\.version 3, and this version of Chronik supports 2 at most: start the node with the newer"
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from chronik.console.source import Metric, Sample
 from chronik.metadata.commands.brokers import BrokerStatus
 from chronik.metadata.image import Image
 from chronik.metadata.levels import level_of
-from chronik.metadata.records import Broker, CommittedOffset
+from chronik.metadata.records import Broker, CommittedOffset, TransactionState
 
 
 def hash_text(state_hash: int) -> str:
@@ -87,6 +87,19 @@ def image_metrics(image: Image) -> Iterator[Metric]:
     )
     yield gauge("chronik_topics", "Topics in this node's image.", len(image.topics))
     yield gauge("chronik_groups", "Consumer groups in this node's image.", len(image.groups))
+    yield from _transaction_metrics(image)
+
+
+def _transaction_metrics(image: Image) -> Iterator[Metric]:
+    unfinished = list(image.unfinished_transactions())
+    began = [each.began_ms for each in unfinished if each.state is TransactionState.ONGOING]
+    yield gauge("chronik_transactional_ids", "Transactional ids in this node's image.", len(image.transactions))
+    yield gauge("chronik_open_transactions", "Of those, the ones with an open transaction.", len(began))
+    marked = len(unfinished) - len(began)
+    yield gauge("chronik_decided_transactions", "Of those, the ones whose markers are on their way.", marked)
+    oldest = min(began) / 1000 if began else 0
+    told = "When the oldest open transaction began, in seconds since 1970; 0 when none is open."
+    yield gauge("chronik_oldest_open_transaction_began_seconds", told, oldest)
 
 
 def api_metrics(counts: Iterable[tuple[str, int, int]]) -> Iterator[Metric]:

@@ -135,6 +135,10 @@ class Image:
         """Returns those that have partitions of the topic."""
         return self._transactions.with_topic(topic_id)
 
+    def unfinished_transactions(self) -> Iterator[Transaction]:
+        """Yields those that are open, or have markers on their way."""
+        return self._transactions.unfinished()
+
     @property
     def transaction_partition_count(self) -> int:
         return self._transactions.partition_count

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from chronik.metadata.records import StagedOffset, Transaction
 
@@ -16,7 +16,7 @@ class TransactionTable:
     def __init__(self) -> None:
         self.by_id: dict[str, Transaction] = {}
         self._by_producer: dict[int, str] = {}
-        self._with_partitions: dict[str, None] = {}
+        self._unfinished: dict[str, None] = {}
         self.partition_count = 0
         """Of all transactions together."""
 
@@ -26,23 +26,28 @@ class TransactionTable:
 
     def with_topic(self, topic_id: bytes) -> list[Transaction]:
         """Returns those that have partitions of the topic; it looks at all that have any."""
-        found = (self.by_id[each] for each in self._with_partitions)
-        return [each for each in found if any(partition.topic_id == topic_id for partition in each.partitions)]
+        return [
+            each for each in self.unfinished() if any(partition.topic_id == topic_id for partition in each.partitions)
+        ]
+
+    def unfinished(self) -> Iterator[Transaction]:
+        """Yields those that are open, or have markers on their way."""
+        return (self.by_id[each] for each in self._unfinished)
 
     def put(self, transaction: Transaction) -> None:
         key = transaction.transactional_id
         self.remove(key)
         self.by_id[key] = transaction
         self._by_producer[transaction.producer_id] = key
-        if transaction.partitions:
-            self._with_partitions[key] = None
-            self.partition_count += len(transaction.partitions)
+        self.partition_count += len(transaction.partitions)
+        if not transaction.state.is_at_rest:
+            self._unfinished[key] = None
 
     def remove(self, transactional_id: str) -> None:
         old = self.by_id.pop(transactional_id, None)
         if old is not None:
             del self._by_producer[old.producer_id]
-            self._with_partitions.pop(transactional_id, None)
+            self._unfinished.pop(transactional_id, None)
             self.partition_count -= len(old.partitions)
 
 
