@@ -7,6 +7,7 @@ take a late record for one of an open transaction.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
@@ -20,7 +21,12 @@ from chronik.protocol.errors import ErrorCode
 from chronik.transactions.marker_appending import APPLIED_SECONDS, COMMITTED_SECONDS, MarkerAppender
 from chronik.transactions.messages import Elsewhere, Markers, Unreachable
 
+logger = logging.getLogger("chronik.transactions")
+
 CALL_SECONDS: Final = APPLIED_SECONDS + COMMITTED_SECONDS + 1.0
+TOLD_AFTER_SECONDS: Final = 5.0
+"""When it is told that markers are still missing, once: until they are written, nothing behind them is stable."""
+
 PAUSE_SECONDS_MIN: Final = 0.02
 PAUSE_SECONDS_MAX: Final = 1.0
 """Between two attempts: leaders change in fractions of a second, and replicas that are missing may be away for long."""
@@ -36,7 +42,7 @@ class MarkerSender:
     async def send(self, transaction: Transaction, coordinator_epoch: int, goes_on: Callable[[], bool]) -> None:
         """Returns when all partitions have their marker, or it is no longer for this coordinator to see to that."""
         left = set(transaction.partitions)
-        pause = PAUSE_SECONDS_MIN
+        pause, waited = PAUSE_SECONDS_MIN, 0.0
         while goes_on():
             now = self._store.image.transactions.get(transaction.transactional_id)
             if now is None or now.index != transaction.index:
@@ -50,7 +56,11 @@ class MarkerSender:
                 left.difference_update(done)
             if not left:
                 return
+            if waited < TOLD_AFTER_SECONDS <= waited + pause:
+                told = "the transaction of %r is decided, and %d of its partitions cannot be told so yet"
+                logger.warning(told, transaction.transactional_id, len(left))
             await asyncio.sleep(pause)
+            waited += pause
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
 
     async def _send_to(
