@@ -13,6 +13,7 @@ from chronik.configs.known import _OF_LISTENER
 from chronik.console.http import names_this_machine
 from chronik.listeners import _PLACE
 from chronik.metadata.names import name_fault
+from chronik.patterns import Pattern
 from chronik.shown import escaped, escaped_lines
 
 LETTERS = 50_000
@@ -26,6 +27,7 @@ PATTERNS: dict[str, Callable[[str], object]] = {
     "hosts": names_this_machine,
     "addresses": _PLACE.fullmatch,
     "topics": name_fault,
+    "what strangers look for": Pattern(r"((a+)+|(.-?)*|(a|aa)*)+[!x]").matches,
     "a line": escaped,
     "lines": escaped_lines,
 }

@@ -88,6 +88,7 @@ NOT_REPEATED = {
     "AlterPartitionReassignmentsResponse": {"allow_replication_factor_change"},
     "CreatableTopicResult": {"num_partitions", "replication_factor", "configs"},
     "DescribeQuorumResponse": {"topics"},
+    "EndTxnResponse": {"producer_id", "producer_epoch"},
     "EpochEndOffset": {"leader_epoch"},
     "FetchResponse": {"session_id"},
     "InitProducerIdResponse": {"producer_id", "producer_epoch"},

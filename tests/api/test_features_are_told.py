@@ -1,10 +1,11 @@
-"""ApiVersions tells the one feature of Kafka's that holds here, so that tools know what they talk to, and our own,
-which UpdateFeatures raises when every broker supports it."""
+"""ApiVersions tells the features of Kafka's that hold here, so that tools know what they talk to, and our own, which
+UpdateFeatures raises when every broker supports it."""
 
 from __future__ import annotations
 
 import pytest
 
+from chronik.admin.features import features_of
 from chronik.metadata import levels
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.api_versions import (
@@ -20,8 +21,10 @@ from chronik.protocol.messages.update_features import (
     UpdateFeaturesResponse,
 )
 from chronik.testing import Broker
+from tests.api.transacting import Node
 from tests.raw import RawClient
 
+METADATA, TRANSACTIONS, OWN = "metadata.version", "transaction.version", "chronik.version"
 KAFKA_4_3 = 30
 """The level of metadata.version that Kafka 4.3.1 reports."""
 
@@ -32,17 +35,30 @@ def asked(client: RawClient, version: int) -> ApiVersionsResponse:
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_metadata_version_and_our_own_are_the_only_features(client: RawClient, version: int) -> None:
+def test_metadata_and_transactions_and_our_own_are_the_only_features(client: RawClient, version: int) -> None:
     answer = asked(client, version)
-    kafkas, own = "metadata.version", "chronik.version"
+    levels_of = {METADATA: (KAFKA_4_3, KAFKA_4_3), TRANSACTIONS: (0, 2), OWN: (levels.LOWEST, levels.HIGHEST)}
     assert answer.supported_features == [
-        SupportedFeatureKey(name=kafkas, min_version=KAFKA_4_3, max_version=KAFKA_4_3),
-        SupportedFeatureKey(name=own, min_version=levels.LOWEST, max_version=levels.HIGHEST),
+        SupportedFeatureKey(name=name, min_version=low, max_version=high)
+        for name, (low, high) in levels_of.items()
+        if low > 0 or version >= 4
     ]
     assert answer.finalized_features == [
-        FinalizedFeatureKey(name=kafkas, min_version_level=KAFKA_4_3, max_version_level=KAFKA_4_3),
-        FinalizedFeatureKey(name=own, min_version_level=levels.HIGHEST, max_version_level=levels.HIGHEST),
+        FinalizedFeatureKey(name=name, min_version_level=high, max_version_level=high)
+        for name, (_, high) in levels_of.items()
     ]
+
+
+def test_a_cluster_that_is_not_upgraded_yet_does_not_say_that_it_has_transactions() -> None:
+    node = Node(level=1)
+    request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+    answer = node.ask(request, 4, ApiVersionsResponse)
+    assert TRANSACTIONS in [feature.name for feature in answer.supported_features]
+    assert [(feature.name, feature.max_version_level) for feature in answer.finalized_features] == [
+        (METADATA, KAFKA_4_3),
+        (OWN, 1),
+    ]
+    assert features_of(node.world.image)[TRANSACTIONS].level == 0
 
 
 def test_the_epoch_of_features_grows_with_the_metadata(client: RawClient, chronik_broker: Broker) -> None:
@@ -54,8 +70,9 @@ def test_the_epoch_of_features_grows_with_the_metadata(client: RawClient, chroni
 
 @pytest.mark.parametrize("version", [3, 4])
 def test_features_that_may_be_switched_off_are_not_told_before_version_4(client: RawClient, version: int) -> None:
-    """Clients of version 3 give up on a lowest version of 0: KAFKA-17492. There are none here, in any version."""
-    assert all(feature.min_version > 0 for feature in asked(client, version).supported_features)
+    """Clients of version 3 give up on a lowest version of 0: KAFKA-17492."""
+    may_be_off = [feature.name for feature in asked(client, version).supported_features if feature.min_version == 0]
+    assert may_be_off == ([TRANSACTIONS] if version >= 4 else [])
 
 
 # UpdateFeatures
@@ -80,9 +97,10 @@ def updated(
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_a_level_that_is_reached_already_is_no_error(client: RawClient, version: int) -> None:
-    answer = updated(client, ("chronik.version", levels.HIGHEST), ("metadata.version", KAFKA_4_3), version=version)
+    reached = (OWN, levels.HIGHEST), (METADATA, KAFKA_4_3), (TRANSACTIONS, 2)
+    answer = updated(client, *reached, version=version)
     assert (answer.error_code, answer.error_message) == (ErrorCode.NONE, None)
-    told = [UpdatableFeatureResult(feature=name) for name in ("chronik.version", "metadata.version")]
+    told = [UpdatableFeatureResult(feature=name) for name, _ in reached]
     assert answer.results == (told if version < 2 else [])
 
 
@@ -112,7 +130,10 @@ def test_a_level_that_a_broker_does_not_support_is_refused(
         (("chronik.version", levels.HIGHEST + 1), SAFE_DOWNGRADE, "Can't downgrade to a newer version."),
         (("chronik.version", levels.HIGHEST), 9, "does not support the given upgrade type"),
         (("metadata.version", 29), UPGRADE, "Brokers support 30 and no other."),
-        (("transaction.version", 2), UPGRADE, "No broker supports this feature."),
+        (("transaction.version", 1), SAFE_DOWNGRADE, "is never changed alone"),
+        (("transaction.version", 0), UNSAFE_DOWNGRADE, "is never changed alone"),
+        (("transaction.version", 3), UPGRADE, "is never changed alone"),
+        (("group.version", 1), UPGRADE, "No broker supports this feature."),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_a_sentence(

@@ -54,9 +54,8 @@ def test_who_may_answer_follows_from_whom_it_is_asked_of() -> None:
         Asked.METADATA: [False, False, True],
         Asked.LEADER: [True, True, True],
         Asked.COORDINATOR: [True, False, False],
-        Asked.GROUP_STATE: [True, True, True],
+        Asked.COORDINATOR_STATE: [True, True, True],
         Asked.OFFSETS: [False, True, True],
-        Asked.PRODUCER_IDS: [True, False, False],
     }
 
 

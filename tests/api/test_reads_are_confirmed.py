@@ -172,7 +172,7 @@ def test_who_coordinates_a_group_is_told_when_it_is_confirmed() -> None:
     assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-RESTING_ON_WHO_LEADS = [api for api in APIS.values() if api.asked in (Asked.LEADER, Asked.GROUP_STATE)]
+RESTING_ON_WHO_LEADS = [api for api in APIS.values() if api.asked in (Asked.LEADER, Asked.COORDINATOR_STATE)]
 
 
 @pytest.mark.parametrize("api", RESTING_ON_WHO_LEADS, ids=lambda api: api.name)

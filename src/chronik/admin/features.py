@@ -18,13 +18,18 @@ KAFKAS_LEVEL: Final = 30
 """Kafka's 4.3-IV0, whose messages are spoken here, and from which tools take the release that a node is like. The one
 level that is supported: metadata is kept in Chronik's own commands, which have levels of their own."""
 
+TRANSACTIONS_FEATURE: Final = "transaction.version"
+TRANSACTIONS_LEVEL: Final = 2
+"""Kafka's transactions v2, KIP-890. It follows from Chronik's own level: a cluster has them from the level on at which
+it has transactions, and none before."""
+
 
 class Feature(NamedTuple):
     lowest: int
     highest: int
     """What this node supports."""
     level: int
-    """That of the cluster."""
+    """That of the cluster; 0 for what it does not have."""
 
 
 class UpgradeType(IntEnum):
@@ -39,9 +44,11 @@ class Update(NamedTuple):
 
 
 def features_of(image: Image) -> dict[str, Feature]:
+    own = levels.level_of(image.features)
     return {
         KAFKAS_FEATURE: Feature(KAFKAS_LEVEL, KAFKAS_LEVEL, KAFKAS_LEVEL),
-        levels.FEATURE: Feature(levels.LOWEST, levels.HIGHEST, levels.level_of(image.features)),
+        TRANSACTIONS_FEATURE: Feature(0, TRANSACTIONS_LEVEL, TRANSACTIONS_LEVEL if own >= levels.TRANSACTIONS else 0),
+        levels.FEATURE: Feature(levels.LOWEST, levels.HIGHEST, own),
     }
 
 
@@ -65,6 +72,8 @@ def _fault(image: Image, name: str, update: Update) -> str | None:
         return "No broker supports this feature."
     if name == KAFKAS_FEATURE:
         return None if update.level == KAFKAS_LEVEL else f"Brokers support {KAFKAS_LEVEL} and no other."
+    if name == TRANSACTIONS_FEATURE:
+        return _fault_of_transactions(image, update)
     if update.level > levels.level_of(image.features) and update.upgrade_type != UpgradeType.UPGRADE:
         return "Can't downgrade to a newer version."
     fault = levels.why_not_raised(image.features, image.brokers, update.level)
@@ -73,3 +82,12 @@ def _fault(image: Image, name: str, update: Update) -> str | None:
     if fault is None and update.level > levels.HIGHEST:
         return f"The node that was asked supports {levels.HIGHEST} at most."
     return fault
+
+
+def _fault_of_transactions(image: Image, update: Update) -> str | None:
+    current = features_of(image)[TRANSACTIONS_FEATURE].level
+    if update.level == current:
+        return None
+    if current == 0:
+        return f"It comes with {levels.FEATURE} {levels.TRANSACTIONS}: chronik cluster upgrade."
+    return f"It is at {current} with {levels.FEATURE} {levels.level_of(image.features)}, and is never changed alone."

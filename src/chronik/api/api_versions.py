@@ -1,7 +1,8 @@
 """ApiVersions: what this node speaks, as declared by the messages themselves, and what it can do.
 
-Of Kafka's features only `metadata.version` is told, and Chronik's own beside it. The others switch on what is not built
-here: transactions of version 2, new kinds of groups, eligible leader replicas.
+Of Kafka's features `metadata.version` and `transaction.version` are told, and Chronik's own beside them. The others
+switch on what is not built here: new kinds of groups, eligible leader replicas. Java's producers use transactions v2
+where `transaction.version` is 2.
 
 A version that is not spoken here is answered in version 0 with UNSUPPORTED_VERSION and the same list, so that the
 client can choose again; the router does that before a handler is asked.
@@ -23,6 +24,9 @@ from chronik.protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 
+FIRST_VERSION_WITH_LOWEST_0 = 4
+"""Clients of version 3 cannot read that a feature may be at 0: KAFKA-17492."""
+
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -34,12 +38,14 @@ def handle(services: Services, request: ApiVersionsRequest, context: Context) ->
         context.peer.software = f"{request.client_software_name} {request.client_software_version}"
     response = failure(request, ErrorCode.NONE)
     for name, feature in features_of(services.image).items():
-        response.supported_features.append(
-            SupportedFeatureKey(name=name, min_version=feature.lowest, max_version=feature.highest)
-        )
-        response.finalized_features.append(
-            FinalizedFeatureKey(name=name, min_version_level=feature.level, max_version_level=feature.level)
-        )
+        if feature.lowest > 0 or context.version >= FIRST_VERSION_WITH_LOWEST_0:
+            response.supported_features.append(
+                SupportedFeatureKey(name=name, min_version=feature.lowest, max_version=feature.highest)
+            )
+        if feature.level > 0:
+            response.finalized_features.append(
+                FinalizedFeatureKey(name=name, min_version_level=feature.level, max_version_level=feature.level)
+            )
     response.finalized_features_epoch = services.image.applied_index
     return response
 

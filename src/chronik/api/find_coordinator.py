@@ -1,7 +1,6 @@
-"""FindCoordinator: who coordinates a group.
+"""FindCoordinator: who coordinates a group, or a transactional id.
 
-Missing: transaction coordinators and share groups. Transactions are refused with an error that every client gives up
-on at once: librdkafka would look for a coordinator again and again after any other.
+Missing: share groups.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from enum import IntEnum
 
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.long_answers import Long, at_once_or_in_slices
+from chronik.api.shared.transactions import REFUSED, why_refused
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -42,11 +42,15 @@ def _answer(
 
 
 def _find(services: Services, key: str, key_type: int, listener: str) -> Coordinator:
+    if key_type not in (KeyType.GROUP, KeyType.TRANSACTION):
+        return _failed(key, ErrorCode.INVALID_REQUEST, "Chronik coordinates consumer groups and transactions only")
+    coordinators = services.coordinators
     if key_type == KeyType.TRANSACTION:
-        return _failed(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Chronik has no transactions, so far")
-    if key_type != KeyType.GROUP:
-        return _failed(key, ErrorCode.INVALID_REQUEST, "Chronik coordinates consumer groups only, so far")
-    broker = services.image.brokers.get(services.coordinators.node_of(key))
+        why = why_refused(services.image)
+        if why is not None:
+            return _failed(key, REFUSED, why)
+        coordinators = services.transaction_coordinators
+    broker = services.image.brokers.get(coordinators.node_of(key))
     place = broker.place(listener) if broker is not None else None
     if broker is None or place is None or broker.fenced or services.is_gone(broker.id):
         return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE.message)

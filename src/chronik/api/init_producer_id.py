@@ -1,30 +1,53 @@
-"""InitProducerId: gives an idempotent producer an id.
-
-Missing: transactional ids, which are refused as FindCoordinator refuses them.
-"""
+"""InitProducerId: gives an idempotent producer an id; a transactional one the id of its name, with an epoch that fences
+all producers that had the name before."""
 
 from __future__ import annotations
 
 import logging
 
 from chronik.api.shared.context import Context, Services
+from chronik.api.shared.transactions import FirstVersions, refusal
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.failures import failed
 from chronik.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 logger = logging.getLogger("chronik.api")
 
-NO_EPOCH = -1
+NONE = -1
+FIRST_VERSIONS = FirstVersions(fenced=4, abortable=5)
 
 
 async def handle(services: Services, request: InitProducerIdRequest, context: Context) -> InitProducerIdResponse:
+    if (request.producer_id == NONE) != (request.producer_epoch == NONE):
+        return failed(InitProducerIdResponse, request, ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
-        return failed(InitProducerIdResponse, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return await _of_transactional_id(services, request, request.transactional_id, context.version)
     # As in Kafka, a producer without a transactional id gets a fresh id even when it names the one it had: nothing
     # would stop a second client from naming it too.
     try:
+        if services.is_fenced():
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the node is fenced")
         return InitProducerIdResponse(producer_id=await services.producer_ids.next(), producer_epoch=0)
     except KafkaError as error:
-        # Without a quorum. Any node will do, and an id that nobody was told is no loss: producers just ask again.
+        # Without a quorum. Any node will do, and an id that nobody was told is no loss: producers just ask again, where
+        # any other error makes some give up.
         logger.info("no producer id for %s: %s", context.client_id, error)
         return failed(InitProducerIdResponse, request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+
+async def _of_transactional_id(
+    services: Services, request: InitProducerIdRequest, transactional_id: str, version: int
+) -> InitProducerIdResponse:
+    refused = refusal(services.image, transactional_id)
+    if refused is None and services.is_fenced():
+        refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if refused is not None:
+        return failed(InitProducerIdResponse, request, refused)
+    given = await services.transactions.init(
+        transactional_id, request.transaction_timeout_ms, request.producer_id, request.producer_epoch
+    )
+    return InitProducerIdResponse(
+        error_code=FIRST_VERSIONS.told(given.error, version),
+        producer_id=given.producer_id,
+        producer_epoch=given.producer_epoch,
+    )

@@ -5,6 +5,9 @@ Up to version 7 for one group, from 8 on for many; null topics ask for all. Vers
 Every node holds all offsets, and none answers before a majority has confirmed that it knows of every commit (see
 `admission`), so a node that does not coordinate the group answers too. Kafka's brokers send such a client away, and
 some take that badly: they never read on, or go on as if nothing were committed.
+
+From version 7 on a client may want stable offsets only. Those that an open transaction may replace are then
+UNSTABLE_OFFSET_COMMIT, and the client asks again.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import Final
 
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.long_answers import Elements, Long, at_once_or_in_slices
-from chronik.groups.offsets import all_committed
+from chronik.groups.offsets import UNSTABLE, all_committed
 from chronik.groups.requests import TopicPartition
 from chronik.metadata.commands.base import NO_EPOCH
 from chronik.metadata.records import CommittedOffset
@@ -46,11 +49,11 @@ async def handle(services: Services, request: OffsetFetchRequest, context: Conte
     version = context.version
     if version >= FIRST_VERSION_WITH_MANY_GROUPS:
         wanted = _each_once(request.groups, version)
-        results = await _fetch(services, wanted, version)
+        results = await _fetch(services, wanted, request, version)
         answer = at_once_or_in_slices(_for_many_groups(services, wanted, results, version))
         return answer if isinstance(answer, OffsetFetchResponse) else await answer
     wanted = _each_once([OffsetFetchRequestGroup(group_id=request.group_id, topics=request.topics)], version)
-    (result,) = await _fetch(services, wanted, version)
+    (result,) = await _fetch(services, wanted, request, version)
     response = OffsetFetchResponse(topics=_answer(services, wanted[0], result, by_id=False).topics)
     return Long(response) if len(result) > OFFSETS_ENCODED_AT_ONCE_MAX else response
 
@@ -84,14 +87,17 @@ def _topics_once(topics: list[OffsetFetchRequestTopic], by_id: bool) -> list[Off
     ]
 
 
-async def _fetch(services: Services, wanted: Sequence[OffsetFetchRequestGroup], version: int) -> list[Committed]:
+async def _fetch(
+    services: Services, wanted: Sequence[OffsetFetchRequestGroup], request: OffsetFetchRequest, version: int
+) -> list[Committed]:
     """Reads the image, whoever coordinates the groups: a majority has confirmed that it is fresh."""
     by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
     pace = Pace()
     results = []
     for group in wanted:
         keys = _keys(services, group, by_id)
-        results.append(await in_slices(all_committed(services.image, group.group_id, keys)))
+        found = all_committed(services.image, group.group_id, keys, stable=request.require_stable)
+        results.append(await in_slices(found))
         await pace.breathe()
     return results
 
@@ -168,6 +174,8 @@ def _asked_for(index: int, key: TopicPartition, committed: Committed) -> OffsetF
 def _partition(
     index: int, committed: CommittedOffset | None, code: ErrorCode = ErrorCode.NONE
 ) -> OffsetFetchResponsePartition:
+    if committed is UNSTABLE:
+        code = ErrorCode.UNSTABLE_OFFSET_COMMIT
     offset = NOTHING if committed is None else committed
     return OffsetFetchResponsePartition(
         partition_index=index,

@@ -19,6 +19,7 @@ COMMANDS = {
     "metadata": "show what one node knows: brokers, topics, leaders, in-sync replicas",
     "topics": "create, list, describe, alter and delete topics",
     "groups": "list, describe, delete and rewind consumer groups",
+    "transactions": "list and describe transactions, find those that hang and abort them",
     "produce": "write lines from stdin to a topic",
     "consume": "write the records of a topic to stdout",
     "pipeline": "turn topics into tables and query them, on Spark",

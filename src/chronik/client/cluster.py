@@ -23,6 +23,9 @@ T = TypeVar("T")
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 
+GROUP, TRANSACTION = 0, 1
+"""What can be coordinated, as FindCoordinator numbers it."""
+
 BACKOFF_SECONDS_MIN: Final = 0.02
 BACKOFF_SECONDS_MAX: Final = 1.0
 
@@ -45,7 +48,7 @@ class Cluster:
         self._brokers: dict[int, Address] = {}
         self._controller_id = -1
         self._topics: dict[str, MetadataResponseTopic] = {}
-        self._coordinators: dict[str, Address] = {}
+        self._coordinators: dict[tuple[str, int], tuple[int, Address]] = {}
         self._reached = False
 
     def __enter__(self) -> Cluster:
@@ -116,8 +119,11 @@ class Cluster:
 
     def brokers(self) -> list[Connection]:
         """Returns all that the cluster lists now."""
+        return list(self.brokers_by_id().values())
+
+    def brokers_by_id(self) -> dict[int, Connection]:
         self.metadata([])
-        return [self._connection(address) for _, address in sorted(self._brokers.items())]
+        return {broker_id: self._connection(address) for broker_id, address in sorted(self._brokers.items())}
 
     def controller(self) -> Connection:
         """Returns the broker that creates topics; where all brokers forward to it, whichever they name."""
@@ -125,11 +131,22 @@ class Cluster:
         return self.broker(self._controller_id) if self._controller_id in self._brokers else self.any_broker()
 
     def coordinator(self, group: str) -> Connection:
-        if group not in self._coordinators:
-            found = self.any_broker().request(FindCoordinatorRequest(key=group), FindCoordinatorResponse)
-            raise_for(found.error_code, f"group {group}", found.error_message)
-            self._coordinators[group] = Address(found.host, found.port)
-        return self._connection(self._coordinators[group])
+        _, address = self._coordinator(group, GROUP)
+        return self._connection(address)
+
+    def transaction_coordinator(self, transactional_id: str) -> tuple[int, Connection]:
+        """Returns it with its node id."""
+        node_id, address = self._coordinator(transactional_id, TRANSACTION)
+        return node_id, self._connection(address)
+
+    def _coordinator(self, key: str, key_type: int) -> tuple[int, Address]:
+        if (key, key_type) not in self._coordinators:
+            request = FindCoordinatorRequest(key=key, key_type=key_type)
+            found = self.any_broker().request(request, FindCoordinatorResponse)
+            about = "group" if key_type == GROUP else "transactional id"
+            raise_for(found.error_code, f"{about} {key}", found.error_message)
+            self._coordinators[key, key_type] = found.node_id, Address(found.host, found.port)
+        return self._coordinators[key, key_type]
 
     def _connection(self, address: Address) -> Connection:
         connection = self._connections.get(address)

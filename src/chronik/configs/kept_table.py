@@ -194,16 +194,13 @@ add.partitions.to.txn.retry.backoff.max.ms            int      fixed    0..     
 add.partitions.to.txn.retry.backoff.ms                int      fixed    1..        20
 producer.id.expiration.check.interval.ms              int      internal 1..        600000
 transaction.abort.timed.out.transaction.cleanup.interval.ms int      fixed    1..        10000
-transaction.max.timeout.ms                            int      fixed    1..        900000
 transaction.partition.verification.enable             boolean  cluster  -          true
-transaction.remove.expired.transaction.cleanup.interval.ms int      fixed    1..        3600000
 transaction.state.log.load.buffer.size                int      fixed    1..        5242880
 transaction.state.log.min.isr                         int      fixed    1..        2
 transaction.state.log.num.partitions                  int      fixed    1..        50
 transaction.state.log.replication.factor              short    fixed    1..        3
 transaction.state.log.segment.bytes                   int      fixed    1..        104857600
 transaction.two.phase.commit.enable                   boolean  fixed    -          false
-transactional.id.expiration.ms                        int      fixed    1..        604800000
 
 # Controllers and the metadata log
 broker.heartbeat.interval.ms                          int      fixed    -          2000

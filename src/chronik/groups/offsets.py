@@ -53,6 +53,9 @@ TIME_MS_MAX: Final = 2**63 - 1
 
 READ_PER_STEP: Final = 100
 
+UNSTABLE: Final = CommittedOffset(-1, NO_EPOCH, None, commit_time_ms=-1)
+"""Stands in the place of an offset that an open transaction may replace, told by its identity."""
+
 EXPIRED_PER_COMMAND_MAX: Final = 10_000
 """Offsets that one command expires: with names of any length it fits into the log, and takes at most some 50 ms."""
 
@@ -296,15 +299,17 @@ def commands_of_commit(
 
 
 def all_committed(
-    image: Image, group_id: str, wanted: Iterable[TopicPartition] | None
+    image: Image, group_id: str, wanted: Iterable[TopicPartition] | None, *, stable: bool = False
 ) -> Generator[None, None, dict[TopicPartition, CommittedOffset | None]]:
     """Returns what a group has committed for the wanted partitions; for all when that is None. It works in steps: there
-    may be a million."""
+    may be a million. If only what is `stable` will do, it is UNSTABLE where an open transaction may replace it."""
     keys = iter(list(image.offsets(group_id)) if wanted is None else wanted)
     found: dict[TopicPartition, CommittedOffset | None] = {}
     while some := list(islice(keys, READ_PER_STEP)):
         offsets = image.offsets(group_id)
         found.update((key, offsets.get(key)) for key in some)
+        if stable and image.staged(group_id):  # in the same turn: once the transaction is decided, they are others
+            found.update((key, UNSTABLE) for key in some if image.is_staged(group_id, *key))
         yield
     return found
 

@@ -30,13 +30,11 @@ class Asked(Enum):
     LEADER = auto()
     """The leader of a partition."""
     COORDINATOR = auto()
-    """The coordinator of a group, which changes it."""
-    GROUP_STATE = auto()
-    """The coordinator of a group, which only reports its state."""
+    """The coordinator of a group or of a transactional id, which changes it."""
+    COORDINATOR_STATE = auto()
+    """The coordinator of a group or of a transactional id, which only reports its state."""
     OFFSETS = auto()
     """In Kafka the coordinator of a group, here any node: all of them have all offsets."""
-    PRODUCER_IDS = auto()
-    """Any node, which hands out ids from the block that it was given."""
 
 
 class Api(NamedTuple):
@@ -92,20 +90,26 @@ _APIS: Final = (
     _api("Metadata", Asked.METADATA, "Describe Topic, Create Topic, Create Cluster"),
     _api("OffsetCommit", Asked.COORDINATOR, "Read Group, Read Topic"),
     _api("OffsetFetch", Asked.OFFSETS, "Describe Group, Describe Topic"),
-    _api("FindCoordinator", Asked.GROUP_STATE, "Describe Group, Describe TransactionalId"),
+    _api("FindCoordinator", Asked.COORDINATOR_STATE, "Describe Group, Describe TransactionalId"),
     _api("JoinGroup", Asked.COORDINATOR, "Read Group"),
     _api("Heartbeat", Asked.COORDINATOR, "Read Group"),
     _api("LeaveGroup", Asked.COORDINATOR, "Read Group"),
     _api("SyncGroup", Asked.COORDINATOR, "Read Group"),
-    _api("DescribeGroups", Asked.GROUP_STATE, "Describe Group"),
-    _api("ListGroups", Asked.GROUP_STATE, "Describe Cluster, Describe Group"),
+    _api("DescribeGroups", Asked.COORDINATOR_STATE, "Describe Group"),
+    _api("ListGroups", Asked.COORDINATOR_STATE, "Describe Cluster, Describe Group"),
     _api("SaslHandshake", Asked.NODE, ""),
     _api("ApiVersions", Asked.NODE, ""),
     _api("CreateTopics", Asked.NODE, "Create Cluster, Create Topic, DescribeConfigs Topic"),
     _api("DeleteTopics", Asked.NODE, "Delete Topic, Describe Topic"),
     _api("DeleteRecords", Asked.LEADER, "Delete Topic"),
-    _api("InitProducerId", Asked.PRODUCER_IDS, "Write TransactionalId, IdempotentWrite Cluster, Write Topic"),
+    # It may be asked of any node, or of the coordinator of a transactional id.
+    _api("InitProducerId", Asked.NODE, "Write TransactionalId, IdempotentWrite Cluster, Write Topic"),
     _api("OffsetForLeaderEpoch", Asked.LEADER, "Describe Topic, ClusterAction Cluster"),
+    _api("AddPartitionsToTxn", Asked.COORDINATOR, "Write TransactionalId, Write Topic, ClusterAction Cluster"),
+    _api("AddOffsetsToTxn", Asked.COORDINATOR, "Write TransactionalId, Read Group"),
+    _api("EndTxn", Asked.COORDINATOR, "Write TransactionalId"),
+    _api("WriteTxnMarkers", Asked.LEADER, "Alter Cluster, ClusterAction Cluster"),
+    _api("TxnOffsetCommit", Asked.COORDINATOR, "Write TransactionalId, Read Group, Read Topic"),
     _api("DescribeAcls", Asked.NODE, "Describe Cluster"),
     _api("CreateAcls", Asked.NODE, "Alter Cluster"),
     _api("DeleteAcls", Asked.NODE, "Alter Cluster"),
@@ -126,6 +130,8 @@ _APIS: Final = (
     _api("DescribeQuorum", Asked.NODE, "Describe Cluster"),
     _api("UpdateFeatures", Asked.NODE, "Alter Cluster"),
     _api("DescribeCluster", Asked.METADATA, "Describe Cluster"),
+    _api("DescribeTransactions", Asked.COORDINATOR_STATE, "Describe TransactionalId, Describe Topic"),
+    _api("ListTransactions", Asked.COORDINATOR_STATE, "Describe TransactionalId"),
     _api("ListConfigResources", Asked.METADATA, "DescribeConfigs Cluster"),
     _api("DescribeTopicPartitions", Asked.METADATA, "Describe Topic"),
 )

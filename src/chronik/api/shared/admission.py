@@ -16,9 +16,7 @@ from chronik.protocol.errors import ErrorCode
 _WHEN_FENCED: Final = {
     Asked.LEADER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     Asked.COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    Asked.GROUP_STATE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    # Any node will do, so there is nothing to look for: producers just ask again, where the other makes some give up.
-    Asked.PRODUCER_IDS: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    Asked.COORDINATOR_STATE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
 
 FENCED: Final = {api.key: _WHEN_FENCED[api.asked] for api in APIS.values() if api.asked in _WHEN_FENCED}
@@ -27,7 +25,7 @@ if a majority confirms that it knows of every commit."""
 
 _WHEN_UNCONFIRMED: Final = {
     Asked.LEADER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    Asked.GROUP_STATE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    Asked.COORDINATOR_STATE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     # Every node tells offsets. Of all that could be said, this alone has every client ask again.
     Asked.OFFSETS: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 }

@@ -1,0 +1,108 @@
+"""AddPartitionsToTxn: notes which partitions a transaction will write to.
+
+All partitions of a transaction are added, or none: if one does not exist, the others are OPERATION_NOT_ATTEMPTED. From
+version 4 on, which Kafka's brokers use among each other, a request has many transactions, each for itself, and may ask
+only whether the partitions are in them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.long_answers import once
+from chronik.api.shared.transactions import FirstVersions, refusal
+from chronik.metadata.commands.transactions import TransactionPartition
+from chronik.metadata.slices import Pace, in_pieces
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+
+FIRST_VERSIONS = FirstVersions(fenced=2, abortable=5)
+FIRST_VERSION_WITH_MANY_TRANSACTIONS = 4
+
+Named = tuple[str, int]
+
+
+async def handle(
+    services: Services, request: AddPartitionsToTxnRequest, context: Context
+) -> AddPartitionsToTxnResponse:
+    version = context.version
+    if version < FIRST_VERSION_WITH_MANY_TRANSACTIONS:
+        only = AddPartitionsToTxnTransaction(
+            transactional_id=request.transactional_id,
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
+            topics=request.topics,
+        )
+        return AddPartitionsToTxnResponse(results_by_topic=await _results(services, only, version))
+    response = AddPartitionsToTxnResponse()
+    for some in in_pieces(once(request.transactions, lambda each: each.transactional_id)):
+        results = await asyncio.gather(*(_results(services, each, version) for each in some))
+        response.results_by_transaction += [
+            AddPartitionsToTxnResult(transactional_id=each.transactional_id, topic_results=topics)
+            for each, topics in zip(some, results, strict=True)
+        ]
+    return response
+
+
+async def _results(
+    services: Services, transaction: AddPartitionsToTxnTransaction, version: int
+) -> list[AddPartitionsToTxnTopicResult]:
+    named, pace = dict[Named, None](), Pace()
+    for topic in transaction.topics:
+        for some in in_pieces(topic.partitions):
+            named.update(((topic.name, index), None) for index in some)
+            await pace.breathe()
+    topics: dict[str, AddPartitionsToTxnTopicResult] = {}
+    for some_codes in in_pieces((await _codes(services, transaction, list(named))).items()):
+        for (name, index), code in some_codes:
+            result = topics.setdefault(name, AddPartitionsToTxnTopicResult(name=name))
+            told = FIRST_VERSIONS.told(code, version)
+            result.results_by_partition.append(
+                AddPartitionsToTxnPartitionResult(partition_index=index, error_code=told)
+            )
+        await pace.breathe()
+    return list(topics.values())
+
+
+async def _codes(
+    services: Services, transaction: AddPartitionsToTxnTransaction, named: list[Named]
+) -> dict[Named, ErrorCode]:
+    refused = refusal(services.image, transaction.transactional_id)
+    if refused is not None:
+        return dict.fromkeys(named, refused)
+    found, missing = await _found(services, named)
+    if missing:
+        return {each: missing.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in named}
+    who = transaction.transactional_id, transaction.producer_id, transaction.producer_epoch
+    if transaction.verify_only:
+        verified = services.transactions.verify(*who, list(found.values()))
+        return {each: verified[partition] for each, partition in found.items()}
+    return dict.fromkeys(named, await services.transactions.add(*who, list(found.values())))
+
+
+async def _found(
+    services: Services, named: list[Named]
+) -> tuple[dict[Named, TransactionPartition], dict[Named, ErrorCode]]:
+    """Returns the partitions that there are, and why the others cannot be part of a transaction."""
+    found: dict[Named, TransactionPartition] = {}
+    missing: dict[Named, ErrorCode] = {}
+    pace = Pace()
+    for some in in_pieces(named):
+        for name, index in some:
+            topic = services.image.topics.get(name)
+            if topic is None or not topic.has_partition(index):
+                missing[name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif topic.internal:
+                missing[name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            else:
+                found[name, index] = TransactionPartition(topic.id, index)
+        await pace.breathe()
+    return found, missing

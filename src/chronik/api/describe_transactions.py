@@ -1,0 +1,69 @@
+"""DescribeTransactions: state, producer and partitions of transactional ids. A group shows as its partition of the
+offsets' topic, as in Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Generator
+
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.long_answers import Elements, Long, at_once_or_in_slices
+from chronik.metadata.image import Image
+from chronik.metadata.names import OFFSETS_TOPIC, coordinator_partition
+from chronik.metadata.records import Transaction
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.describe_transactions import (
+    DescribedTransaction,
+    DescribedTransactionTopic,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+
+
+def handle(
+    services: Services, request: DescribeTransactionsRequest, context: Context
+) -> DescribeTransactionsResponse | Awaitable[Long]:
+    return at_once_or_in_slices(_answer(services, request, context.version))
+
+
+def _answer(
+    services: Services, request: DescribeTransactionsRequest, version: int
+) -> Generator[None, None, DescribeTransactionsResponse]:
+    states = Elements(DescribeTransactionsResponse, version)
+    for transactional_id in dict.fromkeys(request.transactional_ids):
+        found = services.transactions.describe(transactional_id) if transactional_id else ErrorCode.INVALID_REQUEST
+        try:
+            if isinstance(found, ErrorCode):
+                raise KafkaError(found)
+            states.add(_described(services.image, found))
+        except KafkaError as error:
+            states.refuse(DescribedTransaction(transactional_id=transactional_id, error_code=error.code))
+        yield
+    return DescribeTransactionsResponse(transaction_states=states.as_array_of(DescribedTransaction))
+
+
+def _described(image: Image, transaction: Transaction) -> DescribedTransaction:
+    return DescribedTransaction(
+        transactional_id=transaction.transactional_id,
+        transaction_state=transaction.state.label,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_start_time_ms=transaction.began_ms,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        topics=[
+            DescribedTransactionTopic(topic=name, partitions=indexes)
+            for name, indexes in _partitions(image, transaction).items()
+        ],
+    )
+
+
+def _partitions(image: Image, transaction: Transaction) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for partition in transaction.partitions:
+        topic = image.topics_by_id.get(partition.topic_id)
+        if topic is not None:
+            found.setdefault(topic.name, []).append(partition.index)
+    offsets = image.topics.get(OFFSETS_TOPIC)
+    if offsets is not None and transaction.groups:
+        indexes = {coordinator_partition(group_id, len(offsets.partitions)) for group_id in transaction.groups}
+        found[OFFSETS_TOPIC] = sorted(indexes)
+    return found

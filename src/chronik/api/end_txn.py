@@ -1,0 +1,31 @@
+"""EndTxn: commits or aborts a transaction. It is answered when that is decided; markers follow by themselves.
+
+From version 5 on the producer gets the epoch of its next transaction with the answer.
+"""
+
+from __future__ import annotations
+
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.transactions import FirstVersions, refusal
+from chronik.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+
+FIRST_VERSIONS = FirstVersions(fenced=2, abortable=4)
+FIRST_VERSION_OF_TRANSACTIONS_V2 = 5
+
+
+async def handle(services: Services, request: EndTxnRequest, context: Context) -> EndTxnResponse:
+    refused = refusal(services.image, request.transactional_id)
+    if refused is not None:
+        return EndTxnResponse(error_code=refused)
+    given = await services.transactions.end(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        commit=request.committed,
+        bump=context.version >= FIRST_VERSION_OF_TRANSACTIONS_V2,
+    )
+    return EndTxnResponse(
+        error_code=FIRST_VERSIONS.told(given.error, context.version),
+        producer_id=given.producer_id,
+        producer_epoch=given.producer_epoch,
+    )

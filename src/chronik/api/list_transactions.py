@@ -1,0 +1,64 @@
+"""ListTransactions: the transactional ids that this node coordinates, filtered by state, producer, age and name."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator
+
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.long_answers import Long, at_once_or_in_slices
+from chronik.metadata.records import Transaction, TransactionState
+from chronik.patterns import Pattern, PatternError
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.list_transactions import (
+    ListedTransaction,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+
+KNOWN_STATES = {*(state.label for state in TransactionState), "Dead", "PrepareEpochFence"}
+"""The last two are states of Kafka's that nothing is ever in here."""
+
+
+def handle(
+    services: Services, request: ListTransactionsRequest, context: Context
+) -> ListTransactionsResponse | Awaitable[Long]:
+    try:
+        pattern = Pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
+    except PatternError:
+        return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+    return at_once_or_in_slices(_answer(services, request, pattern))
+
+
+def _answer(
+    services: Services, request: ListTransactionsRequest, pattern: Pattern | None
+) -> Generator[None, None, ListTransactionsResponse]:
+    listed = []
+    is_wanted = _filter(request, services.clock.now_ms())
+    for each in services.transactions.list_in_steps():
+        if each is not None and is_wanted(each):
+            if pattern is not None and not (yield from pattern.match_in_steps(each.transactional_id)):
+                continue
+            listed.append(
+                ListedTransaction(
+                    transactional_id=each.transactional_id,
+                    producer_id=each.producer_id,
+                    transaction_state=each.state.label,
+                )
+            )
+        yield
+    unknown = [name for name in dict.fromkeys(request.state_filters) if name not in KNOWN_STATES]
+    return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=listed)
+
+
+def _filter(request: ListTransactionsRequest, now_ms: int) -> Callable[[Transaction], bool]:
+    states, producer_ids = set(request.state_filters), set(request.producer_id_filters)
+    age_ms = request.duration_filter
+
+    def is_wanted(transaction: Transaction) -> bool:
+        if states and transaction.state.label not in states:
+            return False
+        if producer_ids and transaction.producer_id not in producer_ids:
+            return False
+        return age_ms < 0 or (not transaction.state.is_at_rest and now_ms - transaction.began_ms > age_ms)
+
+    return is_wanted

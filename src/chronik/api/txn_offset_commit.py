@@ -1,0 +1,102 @@
+"""TxnOffsetCommit: positions of a group that count when the transaction commits. The group's coordinator keeps them
+until then.
+
+A fenced producer is told INVALID_PRODUCER_EPOCH in every version, as by Kafka.
+"""
+
+from __future__ import annotations
+
+from chronik.api.shared.commits import list_offsets_topic, offsets_of_known
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.open_transactions import open_with_group
+from chronik.api.shared.transactions import FirstVersions, refusal
+from chronik.metadata.commands.groups import OffsetToCommit
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.failures import failed
+from chronik.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from chronik.protocol.schema import LAST_VERSION
+
+FIRST_VERSIONS = FirstVersions(fenced=LAST_VERSION, abortable=4)
+FIRST_VERSION_WITH_LOADING = 2
+"""Older Java clients crash when a coordinator is loading: KAFKA-7296."""
+FIRST_VERSION_OF_TRANSACTIONS_V2 = 5
+
+ELSEWHERE = (
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+)
+"""What the transaction's coordinator may say, and is no reason to look for another coordinator of the group."""
+
+
+async def handle(services: Services, request: TxnOffsetCommitRequest, context: Context) -> TxnOffsetCommitResponse:
+    refused = refusal(services.image, request.transactional_id)
+    if refused is None and not request.group_id:
+        refused = ErrorCode.INVALID_GROUP_ID
+    if refused is not None:
+        return failed(TxnOffsetCommitResponse, request, refused)
+    topics = [(services.image.topics.get(topic.name), topic.partitions) for topic in request.topics]
+    known = await offsets_of_known(topics)
+    try:
+        codes = await _stage(services, request, list(known.values()), context.version)
+    except KafkaError as error:
+        codes = [error.code] * len(known)
+    await list_offsets_topic(services, codes)
+    return _response(request, {key: _told(code, context.version) for key, code in zip(known, codes, strict=True)})
+
+
+async def _stage(
+    services: Services, request: TxnOffsetCommitRequest, offsets: list[OffsetToCommit], version: int
+) -> list[ErrorCode]:
+    """Raises KafkaError."""
+    who = request.transactional_id, request.producer_id, request.producer_epoch
+    if version >= FIRST_VERSION_OF_TRANSACTIONS_V2:
+        code = await services.joining.join(*who, groups=(request.group_id,))
+        if code is not ErrorCode.NONE:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if code in ELSEWHERE else code)
+    transaction = await open_with_group(services, *who, request.group_id)
+    return await services.groups.offsets.stage(
+        request.group_id,
+        request.transactional_id,
+        transaction.began_index,
+        offsets,
+        request.generation_id,
+        request.member_id,
+        request.group_instance_id,
+    )
+
+
+def _told(code: ErrorCode, version: int) -> ErrorCode:
+    if code is ErrorCode.GROUP_ID_NOT_FOUND:
+        return ErrorCode.ILLEGAL_GENERATION
+    if code is ErrorCode.NOT_ENOUGH_REPLICAS:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < FIRST_VERSION_WITH_LOADING:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if code is ErrorCode.INVALID_TXN_STATE and version >= FIRST_VERSIONS.abortable:
+        return ErrorCode.TRANSACTION_ABORTABLE  # a client that knows it can go on; with the other it cannot
+    return FIRST_VERSIONS.told(code, version)
+
+
+def _response(request: TxnOffsetCommitRequest, codes: dict[tuple[str, int], ErrorCode]) -> TxnOffsetCommitResponse:
+    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=partition.partition_index,
+                        error_code=codes.get((topic.name, partition.partition_index), missing),
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

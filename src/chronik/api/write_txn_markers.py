@@ -1,0 +1,59 @@
+"""WriteTxnMarkers: aborts hanging transactions, for Kafka's tool, which sends it to the leaders of their partitions.
+
+Coordinators write their markers otherwise. Whatever comes by this way is a client's: it commits nothing
+(CLUSTER_AUTHORIZATION_FAILED: in Kafka, too, that is for brokers), and aborts nothing that a coordinator knows as open
+(INVALID_TXN_STATE).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from chronik.admin.hanging import abort_hanging
+from chronik.admin.partitions import NamedPartition
+from chronik.api.shared.context import Context, Services
+from chronik.metadata.slices import in_pieces
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+
+async def handle(services: Services, request: WriteTxnMarkersRequest, context: Context) -> WriteTxnMarkersResponse:
+    response = WriteTxnMarkersResponse()
+    for marker in request.markers:
+        result = WritableTxnMarkerResult(producer_id=marker.producer_id)
+        response.markers.append(result)
+        for topic in marker.topics:
+            answer = WritableTxnMarkerTopicResult(name=topic.name)
+            result.topics.append(answer)
+            for some in in_pieces(topic.partition_indexes):
+                answer.partitions += await asyncio.gather(*(_end(services, marker, topic.name, each) for each in some))
+    return response
+
+
+async def _end(
+    services: Services, marker: WritableTxnMarker, topic: str, index: int
+) -> WritableTxnMarkerPartitionResult:
+    result = WritableTxnMarkerPartitionResult(partition_index=index)
+    if marker.transaction_result:
+        result.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return result
+    try:
+        await abort_hanging(
+            services.store,
+            services.replicas,
+            NamedPartition(topic, index),
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.coordinator_epoch,
+            services.clock.now_ms(),
+        )
+    except KafkaError as error:
+        result.error_code = error.code
+    return result

@@ -1,0 +1,20 @@
+"""AddOffsetsToTxn: a group whose offsets a transaction is about to commit.
+
+Version 2 knows PRODUCER_FENCED, 4 TRANSACTION_ABORTABLE.
+"""
+
+from __future__ import annotations
+
+from chronik.protocol.schema import Request, Response, int16, int32, int64, string
+
+
+class AddOffsetsToTxnRequest(Request, api_key=25, versions="0-4", flexible="3+"):
+    transactional_id: str = string("0+")
+    producer_id: int = int64("0+", default=-1)
+    producer_epoch: int = int16("0+", default=-1)
+    group_id: str = string("0+")
+
+
+class AddOffsetsToTxnResponse(Response, api_key=25, versions="0-4", flexible="3+"):
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")

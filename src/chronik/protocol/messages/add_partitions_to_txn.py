@@ -1,0 +1,58 @@
+"""AddPartitionsToTxn: partitions that a transaction is about to write to.
+
+Version 2 knows PRODUCER_FENCED. Up to 3 it comes from producers; 4, for brokers, names many transactions at once and
+may ask only whether their partitions are in them; 5 knows TRANSACTION_ABORTABLE.
+"""
+
+from __future__ import annotations
+
+from chronik.protocol.schema import Request, Response, Struct, array, boolean, int16, int32, int64, mirror, string
+
+
+class AddPartitionsToTxnTopic(Struct):
+    name: str = string("0+")
+    partitions: list[int] = array(int32, "0+")
+
+
+class AddPartitionsToTxnTransaction(Struct):
+    transactional_id: str = string("4+")
+    producer_id: int = int64("4+", default=-1)
+    producer_epoch: int = int16("4+", default=-1)
+    verify_only: bool = boolean("4+")
+    topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic, "4+")
+
+
+class AddPartitionsToTxnRequest(Request, api_key=24, versions="0-5", flexible="3+"):
+    transactions: list[AddPartitionsToTxnTransaction] = array(AddPartitionsToTxnTransaction, "4+")
+    transactional_id: str = string("0-3")
+    producer_id: int = int64("0-3", default=-1)
+    producer_epoch: int = int16("0-3", default=-1)
+    topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic, "0-3")
+
+
+class AddPartitionsToTxnPartitionResult(Struct):
+    partition_index: int = mirror("partitions", int32("0+"))
+    error_code: int = int16("0+")
+
+
+class AddPartitionsToTxnTopicResult(Struct):
+    name: str = mirror("name", string("0+"))
+    results_by_partition: list[AddPartitionsToTxnPartitionResult] = mirror(
+        "partitions", array(AddPartitionsToTxnPartitionResult, "0+")
+    )
+
+
+class AddPartitionsToTxnResult(Struct):
+    transactional_id: str = mirror("transactional_id", string("4+"))
+    topic_results: list[AddPartitionsToTxnTopicResult] = mirror("topics", array(AddPartitionsToTxnTopicResult, "4+"))
+
+
+class AddPartitionsToTxnResponse(Response, api_key=24, versions="0-5", flexible="3+"):
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("4+")
+    results_by_transaction: list[AddPartitionsToTxnResult] = mirror(
+        "transactions", array(AddPartitionsToTxnResult, "4+")
+    )
+    results_by_topic: list[AddPartitionsToTxnTopicResult] = mirror(
+        "topics", array(AddPartitionsToTxnTopicResult, "0-3")
+    )

@@ -1,0 +1,30 @@
+"""DescribeTransactions: the state of transactional ids, and the partitions of their open transactions."""
+
+from __future__ import annotations
+
+from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, int64, mirror, string
+
+
+class DescribeTransactionsRequest(Request, api_key=65, versions="0", flexible="0+"):
+    transactional_ids: list[str] = array(string, "0+")
+
+
+class DescribedTransactionTopic(Struct):
+    topic: str = string("0+")
+    partitions: list[int] = array(int32, "0+")
+
+
+class DescribedTransaction(Struct):
+    error_code: int = int16("0+")
+    transactional_id: str = mirror("transactional_ids", string("0+"))
+    transaction_state: str = string("0+")
+    transaction_timeout_ms: int = int32("0+")
+    transaction_start_time_ms: int = int64("0+")
+    producer_id: int = int64("0+")
+    producer_epoch: int = int16("0+")
+    topics: list[DescribedTransactionTopic] = array(DescribedTransactionTopic, "0+")
+
+
+class DescribeTransactionsResponse(Response, api_key=65, versions="0", flexible="0+"):
+    throttle_time_ms: int = int32("0+")
+    transaction_states: list[DescribedTransaction] = mirror("transactional_ids", array(DescribedTransaction, "0+"))

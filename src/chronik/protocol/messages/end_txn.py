@@ -1,0 +1,23 @@
+"""EndTxn: commits or aborts a transaction.
+
+Version 2 knows PRODUCER_FENCED, 4 TRANSACTION_ABORTABLE. From 5 on (transactions v2) the answer has the epoch, and if
+those of its id are used up the id, of the producer's next transaction.
+"""
+
+from __future__ import annotations
+
+from chronik.protocol.schema import Request, Response, boolean, int16, int32, int64, string
+
+
+class EndTxnRequest(Request, api_key=26, versions="0-5", flexible="3+"):
+    transactional_id: str = string("0+")
+    producer_id: int = int64("0+", default=-1)
+    producer_epoch: int = int16("0+", default=-1)
+    committed: bool = boolean("0+")
+
+
+class EndTxnResponse(Response, api_key=26, versions="0-5", flexible="3+"):
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    producer_id: int = int64("5+", default=-1, ignorable=True)
+    producer_epoch: int = int16("5+", default=-1, ignorable=True)

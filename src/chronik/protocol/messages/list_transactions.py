@@ -1,0 +1,28 @@
+"""ListTransactions: the transactional ids of a broker, with their states.
+
+Filtered by state and producer id; version 1 also by age, 2 by a regular expression.
+"""
+
+from __future__ import annotations
+
+from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, int64, string
+
+
+class ListTransactionsRequest(Request, api_key=66, versions="0-2", flexible="0+"):
+    state_filters: list[str] = array(string, "0+")
+    producer_id_filters: list[int] = array(int64, "0+")
+    duration_filter: int = int64("1+", default=-1)
+    transactional_id_pattern: str | None = string("2+", nullable="2+", default=None)
+
+
+class ListedTransaction(Struct):
+    transactional_id: str = string("0+")
+    producer_id: int = int64("0+")
+    transaction_state: str = string("0+")
+
+
+class ListTransactionsResponse(Response, api_key=66, versions="0-2", flexible="0+"):
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    unknown_state_filters: list[str] = array(string, "0+")
+    transaction_states: list[ListedTransaction] = array(ListedTransaction, "0+")

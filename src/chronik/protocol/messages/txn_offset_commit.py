@@ -1,0 +1,49 @@
+"""TxnOffsetCommit: a group's positions, committed with a transaction.
+
+Version 2 has leader epochs, 3 the member that commits, 4 knows TRANSACTION_ABORTABLE, 5 (transactions v2) adds the
+group to the transaction, too.
+"""
+
+from __future__ import annotations
+
+from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, int64, mirror, string
+
+
+class TxnOffsetCommitRequestPartition(Struct):
+    partition_index: int = int32("0+")
+    committed_offset: int = int64("0+")
+    committed_leader_epoch: int = int32("2+", default=-1, ignorable=True)
+    committed_metadata: str | None = string("0+", nullable="0+")
+
+
+class TxnOffsetCommitRequestTopic(Struct):
+    name: str = string("0+")
+    partitions: list[TxnOffsetCommitRequestPartition] = array(TxnOffsetCommitRequestPartition, "0+")
+
+
+class TxnOffsetCommitRequest(Request, api_key=28, versions="0-5", flexible="3+"):
+    transactional_id: str = string("0+")
+    group_id: str = string("0+")
+    producer_id: int = int64("0+", default=-1)
+    producer_epoch: int = int16("0+", default=-1)
+    generation_id: int = int32("3+", default=-1)
+    member_id: str = string("3+")
+    group_instance_id: str | None = string("3+", nullable="3+", default=None)
+    topics: list[TxnOffsetCommitRequestTopic] = array(TxnOffsetCommitRequestTopic, "0+")
+
+
+class TxnOffsetCommitResponsePartition(Struct):
+    partition_index: int = mirror("partition_index", int32("0+"))
+    error_code: int = int16("0+")
+
+
+class TxnOffsetCommitResponseTopic(Struct):
+    name: str = mirror("name", string("0+"))
+    partitions: list[TxnOffsetCommitResponsePartition] = mirror(
+        "partitions", array(TxnOffsetCommitResponsePartition, "0+")
+    )
+
+
+class TxnOffsetCommitResponse(Response, api_key=28, versions="0-5", flexible="3+"):
+    throttle_time_ms: int = int32("0+")
+    topics: list[TxnOffsetCommitResponseTopic] = mirror("topics", array(TxnOffsetCommitResponseTopic, "0+"))

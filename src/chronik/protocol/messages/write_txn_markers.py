@@ -1,0 +1,48 @@
+"""WriteTxnMarkers: control records that end transactions in partitions. A result of true is a commit.
+
+In Kafka it comes from coordinators, and from the tool that aborts hanging transactions. Version 2 says of which version
+of transactions a marker is.
+"""
+
+from __future__ import annotations
+
+from chronik.protocol.schema import Request, Response, Struct, array, boolean, int8, int16, int32, int64, mirror, string
+
+
+class WritableTxnMarkerTopic(Struct):
+    name: str = string("0+")
+    partition_indexes: list[int] = array(int32, "0+")
+
+
+class WritableTxnMarker(Struct):
+    producer_id: int = int64("0+", default=-1)
+    producer_epoch: int = int16("0+", default=-1)
+    transaction_result: bool = boolean("0+")
+    topics: list[WritableTxnMarkerTopic] = array(WritableTxnMarkerTopic, "0+")
+    coordinator_epoch: int = int32("0+", default=-1)
+    transaction_version: int = int8("2+", ignorable=True)
+
+
+class WriteTxnMarkersRequest(Request, api_key=27, versions="0-2", flexible="1+"):
+    markers: list[WritableTxnMarker] = array(WritableTxnMarker, "0+")
+
+
+class WritableTxnMarkerPartitionResult(Struct):
+    partition_index: int = mirror("partition_indexes", int32("0+"))
+    error_code: int = int16("0+")
+
+
+class WritableTxnMarkerTopicResult(Struct):
+    name: str = mirror("name", string("0+"))
+    partitions: list[WritableTxnMarkerPartitionResult] = mirror(
+        "partition_indexes", array(WritableTxnMarkerPartitionResult, "0+")
+    )
+
+
+class WritableTxnMarkerResult(Struct):
+    producer_id: int = mirror("producer_id", int64("0+", default=-1))
+    topics: list[WritableTxnMarkerTopicResult] = mirror("topics", array(WritableTxnMarkerTopicResult, "0+"))
+
+
+class WriteTxnMarkersResponse(Response, api_key=27, versions="0-2", flexible="1+"):
+    markers: list[WritableTxnMarkerResult] = mirror("markers", array(WritableTxnMarkerResult, "0+"))

@@ -1,0 +1,133 @@
+"""The parts of a node that coordinates transactions as told, for handlers that are called directly."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any, TypeVar, cast
+
+from chronik.api.routing.handlers import HANDLERS
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.long_answers import Long
+from chronik.clock import ManualClock
+from chronik.exchange import Peer
+from chronik.metadata import levels
+from chronik.metadata.commands.groups import OffsetToCommit
+from chronik.metadata.commands.topics import CreateTopic
+from chronik.metadata.commands.transactions import NOT_SEEN, AddToTransaction, InitTransaction, TransactionPartition
+from chronik.metadata.records import Transaction
+from chronik.protocol.codec import decode_response, encode_response
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.schema import Request, Response
+from chronik.transactions.events import Given
+from tests.metadata.world import World, assignment, some_id
+
+R = TypeVar("R", bound=Response)
+
+
+class Coordinator:
+    """Answers what it is told to, and remembers what it was asked."""
+
+    def __init__(self, code: ErrorCode = ErrorCode.NONE) -> None:
+        self.code = code
+        self.given = Given(code, 7, 3) if code is ErrorCode.NONE else Given(code)
+        self.asked: list[tuple[object, ...]] = []
+        self.known: list[Transaction] = []
+
+    async def init(self, *asked: object) -> Given:
+        self.asked.append(("init", *asked))
+        return self.given
+
+    async def add(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TransactionPartition] = (),
+        groups: Sequence[str] = (),
+    ) -> ErrorCode:
+        self.asked.append(("add", transactional_id, producer_id, producer_epoch, *partitions, *groups))
+        return self.code
+
+    join = add
+
+    async def end(self, *asked: object, commit: bool, bump: bool) -> Given:
+        self.asked.append(("end", *asked, commit, bump))
+        return self.given
+
+    def verify(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[TransactionPartition]
+    ) -> dict[TransactionPartition, ErrorCode]:
+        self.asked.append(("verify", transactional_id, producer_id, producer_epoch))
+        return {each: self.code if each.index else ErrorCode.NONE for each in partitions}
+
+    def describe(self, transactional_id: str) -> Transaction | ErrorCode:
+        found = (each for each in self.known if each.transactional_id == transactional_id)
+        return next(found, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+
+    def list_in_steps(self) -> Iterator[Transaction | None]:
+        for each in self.known:
+            yield None
+            yield each
+
+    async def stage(self, *asked: Any) -> list[ErrorCode]:
+        offsets: list[OffsetToCommit] = asked[3]
+        self.asked.append(("stage", *asked))
+        return [self.code] * len(offsets)
+
+
+class Node:
+    """Node 1, with the topics `orders`, of three partitions, and `__consumer_offsets`, of one."""
+
+    def __init__(self, code: ErrorCode = ErrorCode.NONE, *, level: int = levels.TRANSACTIONS) -> None:
+        self.world = World(1)
+        if level > levels.FIRST:
+            self.world.image._features[levels.FEATURE] = level
+        self.world.create("orders", *[assignment(1)] * 3)
+        self.world.accept(CreateTopic(some_id(9), "__consumer_offsets", (assignment(1),), {}, 0, internal=True))
+        self.transactions = Coordinator(code)
+        self.clock = ManualClock()
+        self.is_fenced = False
+        image = self.world.image
+        self.services = SimpleNamespace(
+            image=image,
+            store=SimpleNamespace(image=image, is_shared=False),
+            clock=self.clock,
+            transactions=self.transactions,
+            joining=self.transactions,
+            groups=SimpleNamespace(offsets=SimpleNamespace(stage=self.transactions.stage)),
+            coordinators=SimpleNamespace(node_of=lambda _: 1, stands_alone=False),
+            transaction_coordinators=SimpleNamespace(node_of=lambda _: 1, stands_alone=False),
+            is_fenced=lambda: self.is_fenced,
+            is_gone=lambda _: False,
+            producer_ids=SimpleNamespace(next=self._next_id),
+        )
+
+    async def _next_id(self) -> int:
+        return 100
+
+    def begin(self, *groups: str) -> Transaction:
+        """The transactional id `t` has producer 7, in epoch 2, and an open transaction with these groups."""
+        self.world.accept(InitTransaction("t", NOT_SEEN, 7, 2, 60_000, 0))
+        seen = self.world.image.transactions["t"].index
+        self.world.accept(AddToTransaction("t", seen, (), groups, 0))
+        return self.world.image.transactions["t"]
+
+    def partition(self, index: int, topic: str = "orders") -> TransactionPartition:
+        return TransactionPartition(self.world.image.topics[topic].id, index)
+
+    def ask(self, request: Request, version: int, kind: type[R]) -> R:
+        """Through the bytes of that version."""
+        key = request.__schema__.api_key
+        context = Context(version, "test", Peer("127.0.0.1", 1, 1))
+
+        async def answered() -> Response:
+            outcome: Any = HANDLERS[key].handle(cast(Services, self.services), request, context)
+            answer = outcome if isinstance(outcome, Response) else await outcome
+            return answer.response if isinstance(answer, Long) else answer
+
+        frame = b"".join(encode_response(1, version, asyncio.run(answered())))
+        _, response = decode_response(key, version, memoryview(frame)[4:])
+        assert isinstance(response, kind)
+        return response
