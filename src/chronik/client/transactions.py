@@ -22,6 +22,7 @@ from chronik.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
 )
+from chronik.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from chronik.protocol.messages.list_transactions import (
     ListedTransaction,
     ListTransactionsRequest,
@@ -39,6 +40,9 @@ NO_TRANSACTION: Final = -1
 """In place of the offset at which a producer's transaction began."""
 
 PARTITIONS_PER_REQUEST: Final = 500
+
+TIMEOUT_MS: Final = 60_000
+"""How long a transaction may take, as clients have it by default."""
 
 
 class Listed(NamedTuple):
@@ -92,6 +96,20 @@ def describe_transaction(cluster: Cluster, transactional_id: str) -> Described:
         (found,) = coordinator.request(request, DescribeTransactionsResponse).transaction_states
         raise_for(found.error_code, f"transactional id {transactional_id}")
         return Described(node_id, found)
+
+    return cluster.retrying(ask)
+
+
+def init_producer(cluster: Cluster, transactional_id: str, timeout_ms: int = TIMEOUT_MS) -> tuple[int, int]:
+    """Takes over a transactional id, as a producer does that begins: others are fenced, and what is open is aborted.
+    Returns producer id and epoch."""
+
+    def ask() -> tuple[int, int]:
+        _, coordinator = cluster.transaction_coordinator(transactional_id)
+        request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
+        given = coordinator.request(request, InitProducerIdResponse)
+        raise_for(given.error_code, f"transactional id {transactional_id}")
+        return given.producer_id, given.producer_epoch
 
     return cluster.retrying(ask)
 

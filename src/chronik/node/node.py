@@ -43,6 +43,7 @@ from chronik.node.standing import Standing
 from chronik.server.connection import ListenerLimits
 from chronik.server.listener import Listener
 from chronik.transactions.config import TransactionConfig
+from chronik.transactions.coordinator import TransactionCoordinator
 from chronik.transactions.parts import TransactionParts, transaction_parts
 
 logger = logging.getLogger("chronik.node")
@@ -78,6 +79,7 @@ class Node:
         self._tasks: list[asyncio.Task[None]] = []
         self._undo: list[Callable[[], Awaitable[None]]] = []
         self.router: Router | None = None
+        self.transactions: TransactionCoordinator | None = None
 
     async def start(self) -> Address:
         """Returns the address of the main Kafka port when requests are answered.
@@ -118,6 +120,7 @@ class Node:
         folder.open()
         parts = self._parts(folder)
         self.router = parts.router
+        self.transactions = parts.services.transactions
         await self._open(parts)
         await self._join(parts)
         # First those who only wait are answered, or stopping would take as long as the longest of them waits.

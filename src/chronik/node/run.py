@@ -27,7 +27,7 @@ EXIT_OK, EXIT_FAILED, EXIT_REFUSED = 0, 1, 2
 THREAD_SWITCH_SECONDS = 0.0005
 """How long a sync thread waits for a busy loop to let it go on; Python's default of 5 ms would be felt in every ack."""
 
-Ready = Callable[[Address], None]
+Ready = Callable[[Node, Address], None]
 
 
 def run(
@@ -60,7 +60,7 @@ async def _serve(node: Node, ready: Ready | None) -> int:
         except NotImplementedError:  # Windows
             signal.signal(number, lambda *_: loop.call_soon_threadsafe(stopping.set))
     if ready is not None:
-        ready(address)
+        ready(node, address)
     await import_the_rest()
     # When everything is loaded that stays to the end.
     keep_collections_short()

@@ -17,6 +17,7 @@ from chronik.client.admin import NewTopic, create_topics
 from chronik.client.cluster import Cluster
 from chronik.client.consumer import read_all
 from chronik.client.records import ConsumedRecord
+from chronik.client.transactions import init_producer
 from chronik.config import load_config
 from chronik.listeners import LISTENERS
 from chronik.protocol.apis import APIS
@@ -219,6 +220,24 @@ class Broker:
             raise ValueError(f"a delay of {seconds} s")
         self._ask("delay", api=_checked_api(api), seconds=seconds, times=_checked_times(times))
         self._faulty = True
+
+    def fence(self, transactional_id: str) -> None:
+        """Does what a second producer with this id does: the first one is fenced, and its transaction aborted."""
+        with self.cluster() as cluster:
+            init_producer(cluster, transactional_id)
+
+    def time_out(self, transactional_id: str) -> None:
+        """Aborts the open transaction of this id as if `transaction.timeout.ms` were over. Raises BrokerFailed when
+        none is open."""
+        outcome = self._ask("time_out", transactional_id=transactional_id)
+        if outcome != ErrorCode.NONE.name:
+            raise BrokerFailed(f"the transaction of {transactional_id!r} cannot time out: {outcome}")
+
+    def move_coordinator(self, times: int | None = 1) -> None:
+        """Answers the next `times` requests of each kind for a transaction's coordinator with NOT_COORDINATOR: clients
+        look for it anew, as after its node was replaced. None: all, until `clear_faults`."""
+        for api in ("InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn"):
+            self.fail(api, ErrorCode.NOT_COORDINATOR.name, times)
 
     def clear_faults(self) -> None:
         self._ask("clear_faults")

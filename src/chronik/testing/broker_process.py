@@ -16,6 +16,7 @@ import threading
 from typing import IO, Any
 
 from chronik.config import Address, load_config
+from chronik.node.node import Node
 from chronik.node.run import run
 from chronik.protocol.errors import ErrorCode
 from chronik.testing.faults import Faults
@@ -32,8 +33,10 @@ class Control:
         self._answers = answers
         self._faults = faults
         self._seen = seen
+        self._node: Node | None = None
 
-    def ready(self, address: Address) -> None:
+    def ready(self, node: Node, address: Address) -> None:
+        self._node = node
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._read, args=(loop,), name="control", daemon=True).start()
         self._say({"ready": address.port})
@@ -57,6 +60,10 @@ class Control:
                 self._faults.delay(message["api"], message["seconds"], message["times"])
             case "clear_faults":
                 self._faults.clear()
+            case "time_out":
+                assert self._node is not None
+                assert self._node.transactions is not None
+                return self._node.transactions.time_out(message["transactional_id"]).name
             case "last_requests":
                 return self._seen.last(message["count"])
         return None

@@ -17,7 +17,7 @@ from chronik.metadata.names import TRANSACTIONS_TOPIC
 from chronik.metadata.records import Transaction, TransactionState
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.transactions.config import PARTITIONS_MAX, TRANSACTIONAL_IDS_MAX, TransactionConfig
-from chronik.transactions.events import AddAsked, EndAsked, Given, InitAsked, MarkersWritten
+from chronik.transactions.events import AddAsked, EndAsked, Given, InitAsked, MarkersWritten, TimeIsUp
 from chronik.transactions.machine import TransactionMachine, WriteMarkers
 
 CHANGES_AT_ONCE_MAX: Final = 10
@@ -201,6 +201,19 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
         for transactional_id in list(self._store.image.transactions):
             found = self.describe(transactional_id)
             yield None if isinstance(found, ErrorCode) else found
+
+    def time_out(self, transactional_id: str) -> ErrorCode:
+        """Ends an open transaction as if it had taken too long."""
+        transaction = self.describe(transactional_id)
+        if isinstance(transaction, ErrorCode):
+            return transaction
+        machine = self._find(transactional_id)
+        if isinstance(machine, ErrorCode):
+            return machine
+        if transaction.state is not TransactionState.ONGOING:
+            return ErrorCode.INVALID_TXN_STATE
+        self._custody.feed(machine, TimeIsUp(self._custody.now_ms()))
+        return ErrorCode.NONE
 
     # --- what the image tells ---
 

@@ -50,4 +50,8 @@ class MarkersWritten(Event, frozen=True):
     index: int
 
 
+class TimeIsUp(Event, frozen=True):
+    """The open transaction is to end as if it had taken too long: tests of clients need not wait for it."""
+
+
 Asked = InitAsked | AddAsked | EndAsked

@@ -30,7 +30,7 @@ from chronik.metadata.records import Transaction, TransactionState
 from chronik.protocol.errors import ErrorCode
 from chronik.transactions.config import RETRY_MS, WAIT_MS_MAX
 from chronik.transactions.decisions import Wait, Write, complete, decide, fence
-from chronik.transactions.events import AddAsked, Asked, EndAsked, Given, InitAsked, MarkersWritten
+from chronik.transactions.events import AddAsked, Asked, EndAsked, Given, InitAsked, MarkersWritten, TimeIsUp
 
 QUESTION_BYTES = 500
 """Roughly what one that waits takes, besides the partitions in it."""
@@ -101,6 +101,8 @@ class TransactionMachine:
                 done += self._store_failed(event)
             case MarkersWritten():
                 self._marked = event.index
+            case TimeIsUp():
+                self._deadline_ms = event.now_ms
             case TakenOver():
                 return self._end(ErrorCode.NOT_COORDINATOR)
             case Dropped():
