@@ -1,0 +1,157 @@
+"""KIP-890: no record begins a transaction in a partition unless its coordinator will end it there."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
+from chronik.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from chronik.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from chronik.protocol.messages.produce import ProduceResponse
+from chronik.protocol.records import Record, encode_batch
+from chronik.testing import Broker
+from tests.api import talk
+from tests.raw import RawClient
+
+OK = ErrorCode.NONE
+V1, V1_NEWER, V2 = 9, 11, 12
+"""Versions of Produce: of clients that add partitions themselves, and of those that leave it to the broker."""
+
+_numbers = itertools.count()
+
+
+class Transacting:
+    """A producer that does what the test says, and keeps its sequence numbers."""
+
+    def __init__(self, client: RawClient, topic: str) -> None:
+        self.client = client
+        self.topic = topic
+        self.id = f"tx-{topic}"
+        request = InitProducerIdRequest(transactional_id=self.id, transaction_timeout_ms=60_000)
+        given = client.ask(request, 4, InitProducerIdResponse)
+        assert given.error_code == OK
+        self.producer_id, self.epoch = given.producer_id, given.producer_epoch
+        self.sequences: dict[int, int] = {}
+
+    def add(self, *partitions: int) -> ErrorCode:
+        topics = [AddPartitionsToTxnTopic(name=self.topic, partitions=list(partitions))]
+        request = AddPartitionsToTxnRequest(
+            transactional_id=self.id, producer_id=self.producer_id, producer_epoch=self.epoch, topics=topics
+        )
+        (result,) = self.client.ask(request, 3, AddPartitionsToTxnResponse).results_by_topic
+        (code,) = {each.error_code for each in result.results_by_partition}
+        return ErrorCode(code)
+
+    def write(self, version: int, partition: int = 0, *, epoch: int | None = None, again: bool = False) -> ErrorCode:
+        epoch = self.epoch if epoch is None else epoch
+        sequence = self.sequences.get(partition, 0) - again
+        records = encode_batch(
+            [Record(0, 1, None, b"value")],
+            producer_id=self.producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            transactional=True,
+        )
+        request = talk.produce_request(self.topic, records, partition)
+        request.transactional_id = self.id
+        answer = self.client.ask(request, version, ProduceResponse).responses[0].partition_responses[0]
+        if answer.error_code == OK:
+            self.sequences[partition] = sequence + 1
+        return ErrorCode(answer.error_code)
+
+    def end(self, *, commit: bool = True, version: int = 4) -> ErrorCode:
+        request = EndTxnRequest(
+            transactional_id=self.id, producer_id=self.producer_id, producer_epoch=self.epoch, committed=commit
+        )
+        answer = self.client.ask(request, version, EndTxnResponse)
+        if version >= 5 and answer.error_code == OK:
+            self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+            self.sequences.clear()
+        return ErrorCode(answer.error_code)
+
+
+@pytest.fixture
+def producer(chronik_broker: Broker, client: RawClient) -> Transacting:
+    topic = f"hanging-{next(_numbers)}"
+    chronik_broker.create_topic(topic, partitions=2)
+    return Transacting(client, topic)
+
+
+@pytest.mark.parametrize(
+    ("version", "refusal"), [(V1, ErrorCode.INVALID_TXN_STATE), (V1_NEWER, ErrorCode.TRANSACTION_ABORTABLE)]
+)
+def test_a_record_of_no_open_transaction_is_refused(producer: Transacting, version: int, refusal: ErrorCode) -> None:
+    assert producer.write(version) is refusal
+    assert producer.add(0) is OK
+    assert producer.write(version) is OK
+    assert producer.write(version, 1) is refusal, "this partition is not part of it"
+    assert producer.end() is OK
+    assert producer.write(version) is refusal
+    assert producer.add(1) is OK, "once the markers of the first are written"
+    assert producer.write(version) is refusal
+    assert producer.write(version, 1) is OK
+
+
+def test_what_is_sent_again_is_answered_as_before_even_if_its_transaction_is_over(producer: Transacting) -> None:
+    producer.add(0)
+    assert producer.write(V1) is OK
+    assert producer.write(V1, again=True) is OK
+    producer.end()
+    assert producer.write(V1, again=True) is OK
+
+
+def test_the_records_of_a_producer_that_was_fenced_are_refused(producer: Transacting) -> None:
+    producer.add(0, 1)
+    assert producer.write(V1) is OK
+    second = Transacting(producer.client, producer.topic)
+    assert (second.producer_id, second.epoch) == (producer.producer_id, producer.epoch + 2)
+    for partition in (0, 1):
+        assert producer.write(V1_NEWER, partition) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert producer.end() is ErrorCode.PRODUCER_FENCED
+    assert second.add(0) is OK
+    assert second.write(V1) is OK
+
+
+def test_of_v2_records_make_their_partitions_part_of_the_transaction(producer: Transacting) -> None:
+    for _ in range(3):
+        epoch = producer.epoch
+        for partition in (0, 1, 0):
+            assert producer.write(V2, partition) is OK
+        assert producer.end(version=5) is OK
+        assert producer.epoch == epoch + 1
+
+
+def test_of_v2_nothing_late_gets_into_the_next_transaction(producer: Transacting) -> None:
+    assert producer.write(V2) is OK
+    late = producer.epoch
+    producer.end(version=5)
+    assert producer.write(V2, 1) is OK
+    for partition in (0, 1):
+        assert producer.write(V2, partition, epoch=late) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert producer.end(version=5) is OK
+
+
+def test_of_v2_the_first_record_of_an_epoch_begins_at_zero(producer: Transacting) -> None:
+    producer.write(V2)
+    producer.end(version=5)
+    producer.sequences[0] = 5
+    assert producer.write(V2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    producer.sequences[0] = 0
+    assert producer.write(V2) is OK
+
+
+def test_a_record_outside_of_its_producers_transaction_is_refused(producer: Transacting) -> None:
+    producer.add(0)
+    producer.write(V1)
+    records = encode_batch(
+        [Record(0, 1, None, b"v")], producer_id=producer.producer_id, producer_epoch=producer.epoch, base_sequence=1
+    )
+    answer = talk.produce(producer.client, producer.topic, records)
+    assert answer.error_code == ErrorCode.INVALID_TXN_STATE
