@@ -14,7 +14,7 @@ from chronik.console.connection import HttpLimits
 from chronik.console.listener import HttpListener
 from chronik.console.source import Metric, Sample
 
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 60.0
 
 
 class FakeSource:

@@ -7,8 +7,8 @@ those configurations in which the operation has taken effect. When none is left,
 operation that just returned is the one that nothing explains. Keys are objects of their own and judged one by one.
 
 What keeps the set small, each without changing the verdict:
-- An operation that answers as recorded and leaves the state as it is takes effect at once: any later place in a legal
-  order can be moved to this one.
+- A read takes effect as soon as it answers as recorded: any later place in a legal order can be moved to this one. (Not
+  so a write that happens to change nothing: later it might.)
 - An operation of unknown outcome takes effect only where it changes the state: elsewhere it may as well never happen.
 - Of those with the same input only the first is tried: from its call on, each can stand for any other.
 - Of configurations that differ only in the unknown ones that took effect, the supersets are dropped: who has more left
@@ -45,6 +45,8 @@ class Model(Generic[StateT, InputT, OutputT]):
 
     initial: StateT
     apply: Callable[[StateT, InputT], tuple[StateT, OutputT]]
+    only_reads: Callable[[InputT], bool] = lambda _: False
+    """Whether the input never changes the object."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,7 @@ class _Search(Generic[StateT, InputT, OutputT]):
         return reached
 
     def _followers(self, configuration: _Configuration[StateT]) -> Iterator[_Configuration[StateT]]:
-        """Where one more operation has changed the state. Those that do not change it have taken effect already."""
+        """Where one more operation has taken effect. Reads that answer as recorded have done so already."""
         state, ahead, spent = configuration
         for number in self._pending - ahead:
             operation = self._operations[number]
@@ -166,12 +168,14 @@ class _Search(Generic[StateT, InputT, OutputT]):
 
     def _settled(self, configuration: _Configuration[StateT]) -> _Configuration[StateT]:
         state, ahead, _ = configuration
-        at_once = [number for number in self._pending - ahead if self._changes_nothing(state, number)]
+        at_once = [number for number in self._pending - ahead if self._is_read_of(state, number)]
         return configuration._replace(ahead=ahead.union(at_once)) if at_once else configuration
 
-    def _changes_nothing(self, state: StateT, number: int) -> bool:
+    def _is_read_of(self, state: StateT, number: int) -> bool:
         operation = self._operations[number]
-        return self._model.apply(state, operation.input) == (state, operation.output)
+        return (
+            self._model.only_reads(operation.input) and self._model.apply(state, operation.input)[1] == operation.output
+        )
 
     def _unexplained(self, number: int, before: Iterable[_Configuration[StateT]]) -> Violation[StateT, InputT, OutputT]:
         operation = self._operations[number]

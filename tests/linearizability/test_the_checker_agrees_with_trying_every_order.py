@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import chain, combinations, permutations
 
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 
 from tests.linearizability.checker import check
@@ -73,9 +73,19 @@ def operations(draw: st.DrawFn) -> TopicOperation:
     return TopicOperation(0, "a", action, called, returned, draw(st.sampled_from(outputs_of(action))))
 
 
+A_WRITE_THAT_CHANGES_NOTHING_AT_FIRST = [
+    TopicOperation(0, "a", Get(), 1, 1, 2),
+    TopicOperation(0, "a", Set(1), 0, 0, Answer.DONE),
+    TopicOperation(0, "a", Set(2), 0, 0, Answer.DONE),
+    TopicOperation(0, "a", Create(2), 0),
+]
+"""Create, Set(1), Set(2), Get. After Create, Set(2) would change nothing, and must not be taken as done."""
+
+
 @pytest.mark.slow
 @settings(max_examples=count(1000, 50_000), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(operations(), max_size=OPERATIONS_MAX))
+@example(A_WRITE_THAT_CHANGES_NOTHING_AT_FIRST)
 def test_the_verdict_is_that_of_trying_every_order(history: list[TopicOperation]) -> None:
     legal = is_legal(history)
     event("legal" if legal else "illegal")

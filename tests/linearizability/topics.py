@@ -73,4 +73,4 @@ def apply(state: State, action: Action) -> tuple[State, Output]:
             return state, state
 
 
-TOPICS: Model[State, Action, Output] = Model(None, apply)
+TOPICS: Model[State, Action, Output] = Model(None, apply, only_reads=lambda action: isinstance(action, Look | Get))
