@@ -1,4 +1,7 @@
-"""DescribeProducers: what a partition's leader knows of the producers that wrote to it, and of their transactions."""
+"""DescribeProducers: what a partition's log tells of the producers that wrote to it, and of their transactions.
+
+Followers answer, too, as in Kafka, whose tool may be told which broker to ask.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,7 @@ from collections.abc import Awaitable, Generator
 
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.long_answers import Long, at_once_or_in_slices
-from chronik.limits import ANSWER_BYTES_MAX
-from chronik.log.producers import Producer
+from chronik.log.producers import PRODUCERS_MAX, Producer
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.failures import told
 from chronik.protocol.messages.describe_producers import (
@@ -20,8 +22,9 @@ from chronik.protocol.messages.describe_producers import (
 
 NONE = -1
 
-PRODUCER_BYTES = 37
-"""What one takes in an answer."""
+TOLD_MAX = 2 * PRODUCERS_MAX
+"""Producers in one answer, of 37 bytes each, and four times as much while it is made. One partition always fits, unless
+it has very many open transactions; for what does not fit, clients ask again."""
 
 
 def handle(
@@ -34,7 +37,7 @@ def _answer_all(
     services: Services, request: DescribeProducersRequest
 ) -> Generator[None, None, DescribeProducersResponse]:
     topics: dict[str, dict[int, PartitionResponse]] = {}
-    room = ANSWER_BYTES_MAX // PRODUCER_BYTES
+    room = TOLD_MAX
     for topic in request.topics:
         answers = topics.setdefault(topic.name, {})
         for index in topic.partition_indexes:
@@ -50,7 +53,7 @@ def _answer_all(
 def _answer(services: Services, topic: str, index: int, room: int) -> Generator[None, None, PartitionResponse]:
     answer = PartitionResponse(partition_index=index)
     try:
-        producers = services.replicas.by_name(topic, index).log.producers
+        producers = services.replicas.held(topic, index).log.producers
         if len(producers) > room:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The answer would be too long: ask for less at a time")
     except KafkaError as error:
