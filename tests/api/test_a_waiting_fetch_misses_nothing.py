@@ -7,97 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Coroutine
-from types import SimpleNamespace
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from chronik.api import fetch
 from chronik.api.fetch import _Fetching
-from chronik.api.routing.router import Router
-from chronik.api.shared.context import Services
 from chronik.broker.replica import Replica
-from chronik.broker.requests.fetch_sessions import FetchSessions
 from chronik.broker.requests.purgatory import RecordsArrived
-from chronik.config import NodeConfig
-from chronik.exchange import Outbox, Peer, Pending
 from chronik.log.partition import PartitionLog
 from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
 from chronik.metadata.commands.partitions import SetPartitionLeader
 from chronik.metadata.commands.topics import DeleteTopic
-from chronik.protocol.codec import RequestHeader, decode_response, encode_request
 from chronik.protocol.errors import ErrorCode
-from chronik.protocol.messages.fetch import FetchResponse, PartitionData
 from tests.api import talk
-from tests.replication.rig import FOLLOWER, OTHER, TOPIC_ID, PlayedFollower, Rig
-
-VERSION = 12
-PATIENCE_SECONDS = 0.5
-
-
-class Leader:
-    """A node that leads, with records that are written and not committed: one word of a follower commits them."""
-
-    def __init__(self, rig: Rig) -> None:
-        self.rig = rig
-        self.router = Router(
-            cast(
-                Services,
-                SimpleNamespace(
-                    config=NodeConfig(),
-                    clock=rig.clock,
-                    store=rig.store,
-                    image=rig.store.image,
-                    configs=rig.configs,
-                    replicas=rig.replicas,
-                    fetch_sessions=FetchSessions(),
-                    is_fenced=lambda: False,
-                    may_be_replaced=lambda: False,
-                    outbox=Outbox(),
-                ),
-            ),
-            rig.loop.failures.append,
-        )
-
-    async def write(self, *values: bytes) -> None:
-        for value in values:
-            self.rig.append(value)
-        replica = self.rig.replica()
-        await replica.syncs.all_synced()
-        await PlayedFollower(self.rig, OTHER).fetch(self.rig.at(len(values), last_epoch=0))
-        await PlayedFollower(self.rig, FOLLOWER).fetch(self.rig.at(0))
-        assert replica.high_watermark == 0
-
-    def commit(self, offset: int = 1) -> None:
-        """Within this turn of the loop."""
-        follower = self.rig.server._sessions[FOLLOWER]
-        self.rig.replica().follower_fetched(FOLLOWER, offset, 0, follower)
-        assert self.rig.replica().high_watermark == offset
-
-    def fetch(self, min_bytes: int = 1) -> Pending:
-        """It has looked, and found nothing; not a turn of the loop has passed since."""
-        request = talk.fetch_request(("topic", 0, 0), min_bytes=min_bytes, max_wait_ms=int(PATIENCE_SECONDS * 1000))
-        frame = bytearray(encode_request(RequestHeader(1, VERSION, 7, "test"), request)[4:])
-        pending = self.router.dispatch(frame, Peer("test", 0, 1))
-        assert isinstance(pending, Pending)
-        return pending
-
-
-async def response_of(pending: Pending) -> FetchResponse:
-    frame = b"".join(await pending.response or ())
-    _, response = decode_response(1, VERSION, memoryview(frame)[4:])
-    assert isinstance(response, FetchResponse)
-    return response
-
-
-async def answered(pending: Pending) -> PartitionData:
-    return (await response_of(pending)).responses[0].partitions[0]
-
-
-def tell(story: Callable[[Leader], Coroutine[Any, Any, None]]) -> None:
-    Rig().run(lambda rig: story(Leader(rig)))
-
+from tests.api.leading import PATIENCE_SECONDS, Leader, answered, response_of, tell
+from tests.replication.rig import FOLLOWER, OTHER, TOPIC_ID, Rig
 
 # Between the look and the next turn
 

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
+import pytest
+
 from chronik.broker.flusher import Flushable, Flusher
 from chronik.broker.recent import RecentRoom
 from chronik.broker.replica import Replica
@@ -18,8 +20,9 @@ from chronik.log.config import LogConfig
 from chronik.log.partition import PartitionLog
 from chronik.log.synced import SyncedOffsets
 from chronik.metadata.records import Partition, Topic
-from chronik.protocol.batch import validate_produced
-from chronik.protocol.errors import ErrorCode
+from chronik.protocol.batch import iter_batches, validate_produced
+from chronik.protocol.control_records import TransactionMarker, marker_within
+from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.records import Record, encode_batch
 from tests.files.twin import TwinFiles
 
@@ -188,3 +191,49 @@ def test_a_batch_that_was_sent_again_is_answered_when_it_is_durable() -> None:
     ticket.run()
     replica.syncs.complete_sync(ticket)
     assert told == [1, 1]
+
+
+# Transactions
+
+
+def transactional(replica: Replica, producer_id: int) -> int:
+    buffer = bytearray(
+        encode_batch(
+            [Record(0, -1, b"k", b"v")], producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True
+        )
+    )
+    return replica.append(Incoming(buffer, validate_produced(buffer))).base_offset
+
+
+def test_a_marker_is_written_by_the_leader_whatever_the_topics_rules_say() -> None:
+    replica = leader(IncomingRules(max_message_bytes=1, compacted=True))
+    produce(replica)
+    assert replica.append_marker(7, 2, TransactionMarker(committed=True, coordinator_epoch=5), 1000) == 2
+    (header,) = [header for _, header in iter_batches(replica.log.read(1, 1000, 2))]
+    assert (header.is_control, header.is_transactional, header.max_timestamp) == (True, True, 1000)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 2, -1)
+    assert marker_within(replica.log.read(1, 1000, 2)) == TransactionMarker(committed=True, coordinator_epoch=5)
+
+
+def test_nobody_else_writes_markers() -> None:
+    replica = leader()
+    replica.assume(Partition(replicas=(1, 2, 3), isr=(1, 2), leader=2, leader_epoch=1), 0.0)
+    with pytest.raises(KafkaError) as refused:
+        replica.append_marker(7, 2, TransactionMarker(committed=True, coordinator_epoch=5), 1000)
+    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert replica.log.log_end_offset == 0
+
+
+def test_the_last_stable_offset_moves_when_the_high_watermark_does() -> None:
+    replica = leader()
+    produce(replica)
+    first = transactional(replica, 1)
+    end = replica.append_marker(1, 0, TransactionMarker(committed=False, coordinator_epoch=0), 0)
+    sync(replica)
+    told = []
+    for offset in range(end + 1):
+        replica.follower_fetched(2, offset, 0, Life())
+        told.append((replica.high_watermark, replica.last_stable_offset))
+    assert first == 1
+    assert told == [(0, 0), (1, 1), (2, 1), (3, 3)]
+    assert [each[:2] for each in replica.log.aborted_in(replica.log.read(0, 1000, end), 0)] == [(1, first)]

@@ -4,43 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.log.appends import AppendOrigin
-from chronik.log.config import DAY_MS, LogConfig
-from chronik.log.producers import Snapshot
-from chronik.log.transactions import AbortedTransaction
-from chronik.protocol.batch import parse_header
-from chronik.protocol.control_records import TransactionMarker, encode_marker_batch
+from chronik.log import producers, snapshots
+from chronik.log.config import DAY_MS
+from chronik.log.producers import ProducerStates
+from chronik.log.transactions import ENDED_MAX, Transactions
 
+from .transactional import SMALL, Writer, committed_values, copied
 from .world import NOW_MS, World, batch
-
-SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100, file_delete_delay_ms=0)
-END = 1 << 40
-
-
-class Writer:
-    """Transactional producers of one log."""
-
-    def __init__(self, config: LogConfig = SMALL) -> None:
-        self.world = World(config=config)
-        self._sequences: dict[int, int] = {}
-
-    def write(self, producer_id: int, *values: bytes) -> int:
-        sequence = self._sequences.get(producer_id, 0)
-        self._sequences[producer_id] = sequence + len(values)
-        data = batch(*values, producer_id=producer_id, producer_epoch=0, sequence=sequence, transactional=True)
-        return self.world.append(data).base_offset
-
-    def end(self, producer_id: int, *, commit: bool, epoch: int = 0) -> int:
-        marker = TransactionMarker(commit, coordinator_epoch=3)
-        data = bytearray(encode_marker_batch(marker, timestamp=NOW_MS, producer_id=producer_id, producer_epoch=epoch))
-        header = parse_header(data)
-        return self.world.log.append(data, [header], 0, origin=AppendOrigin.COORDINATOR).base_offset
-
-    def stable(self, high_watermark: int = END) -> int:
-        return self.world.log.last_stable_offset(min(high_watermark, self.world.log.log_end_offset))
-
-    def aborted(self, start: int = 0, end: int = END) -> list[AbortedTransaction]:
-        return list(self.world.log.aborted_between(start, end))
 
 
 def test_the_last_stable_offset_is_where_the_first_open_transaction_began() -> None:
@@ -65,6 +35,31 @@ def test_a_transaction_is_open_until_its_marker_is_committed() -> None:
     assert writer.stable(high_watermark=marker + 1) == marker + 1
 
 
+def test_one_that_lies_within_another_makes_no_difference() -> None:
+    writer = Writer()
+    outer = writer.write(1, b"a")
+    writer.write(2, b"b")
+    inner_marker = writer.end(2, commit=True)
+    outer_marker = writer.end(1, commit=True)
+    assert writer.stable(inner_marker) == outer
+    assert writer.stable(inner_marker + 1) == outer
+    assert writer.stable(outer_marker) == outer
+    assert writer.stable(outer_marker + 1) == outer_marker + 1
+
+
+def test_of_a_million_that_nobody_asks_about_only_some_are_remembered() -> None:
+    transactions = Transactions()
+    for offset in range(0, 6 * ENDED_MAX, 2):
+        transactions.wrote(1, offset)
+        transactions.ended(1, offset + 1, committed=True)
+    assert len(transactions.stored().ended) == ENDED_MAX
+    end = 6 * ENDED_MAX
+    assert transactions.first_unstable(1) == 0  # nothing is known to be decided that is not
+    assert transactions.first_unstable(end - 100) == end - 100
+    assert transactions.first_unstable(end) is None
+    assert not transactions.are_in_doubt
+
+
 def test_the_aborted_are_told_to_whoever_may_meet_them() -> None:
     writer = Writer()
     for producer in (1, 2, 3):
@@ -82,6 +77,25 @@ def test_the_aborted_are_told_to_whoever_may_meet_them() -> None:
     assert writer.aborted(11) == []
 
 
+def test_the_aborted_are_told_in_the_order_in_which_they_began_however_many_there_are() -> None:
+    transactions = Transactions()
+    transactions.wrote(1, 0)  # and stays open, while the other producer has many
+    firsts = range(1, 6001, 2)
+    for first in firsts:
+        transactions.wrote(2, first)
+        transactions.ended(2, first + 1, committed=False)
+    transactions.ended(1, 6001, committed=False)
+
+    def told(start: int, end: int) -> list[tuple[int, int]]:
+        return [each[:2] for each in transactions.aborted.between(start, end)]
+
+    assert told(0, 9000) == [(1, 0), *((2, first) for first in firsts)]
+    assert told(0, 3) == [(1, 0), (2, 1)]
+    assert told(5000, 5002) == [(1, 0), (2, 4999), (2, 5001)]
+    assert told(6001, 6002) == [(1, 0)]
+    assert told(6002, 9000) == []
+
+
 def test_a_marker_for_a_producer_that_wrote_nothing_here_changes_nothing() -> None:
     writer = Writer()
     writer.end(5, commit=False)
@@ -89,7 +103,7 @@ def test_a_marker_for_a_producer_that_wrote_nothing_here_changes_nothing() -> No
     writer.end(1, commit=False)
     writer.end(1, commit=False)  # told twice
     assert writer.aborted() == [(1, 1)]
-    assert writer.stable() == writer.world.log.log_end_offset
+    assert writer.stable() == writer.log.log_end_offset
 
 
 @pytest.mark.parametrize("is_closed", [True, False])
@@ -99,34 +113,61 @@ def test_what_is_known_survives_a_restart(is_closed: bool) -> None:
         writer.write(1, b"%d" % number)
         writer.end(1, commit=number % 3 == 0)
     left_open = writer.write(2, b"open")
-    unsafe = writer.write(1, b"ended")
+    writer.write(1, b"ended")
     marker = writer.end(1, commit=True)
     writer.end(2, commit=True)
     reopened = writer.write(2, b"open again")
-
-    def known() -> tuple[object, ...]:
-        """As the high watermark rises, which it never takes back."""
-        return writer.aborted(), writer.stable(marker), writer.stable(marker + 1), writer.stable()
-
-    if is_closed:
-        writer.world.close()
-    else:
-        writer.world.log.sync()
-    writer.world = writer.world.reopened()
-    assert known()[1:] == (left_open, left_open, reopened)
+    if not is_closed:
+        writer.log.sync()
+    writer.restart(closes=is_closed)
+    # As the high watermark rises, which it never takes back:
+    assert [writer.stable(at) for at in (marker, marker + 1, marker + 2)] == [left_open, left_open, reopened]
     assert len(writer.aborted()) == 20
-    assert unsafe < marker
+
+
+def test_without_snapshots_all_is_found_in_the_log() -> None:
+    writer = Writer()
+    for number in range(30):
+        writer.write(number % 4, b"%d" % number)
+        writer.end(number % 3, commit=number % 5 == 0)
+    known = writer.aborted(), writer.stable()
+    writer.restart_without_snapshots()
+    assert (writer.aborted(), writer.stable()) == known
+    assert known[0]
 
 
 def test_truncation_opens_what_a_cut_off_marker_had_ended() -> None:
     writer = Writer()
     first = writer.write(1, b"a")
     marker = writer.end(1, commit=False)
-    writer.world.log.sync()
-    writer.world.log.truncate_to(marker)
+    writer.log.sync()
+    writer.log.truncate_to(marker)
     assert (writer.stable(), writer.aborted()) == (first, [])
     writer.end(1, commit=False)
     assert writer.aborted() == [(1, first)]
+
+
+def test_truncation_goes_back_to_what_a_snapshot_knew() -> None:
+    """At each point of a log of several segments: it tells what one tells that never had more."""
+    steps = 40
+
+    def written(count: int) -> Writer:
+        writer = Writer()
+        for number in range(count):
+            if number % 3 < 2:
+                writer.write(number % 4, b"%d" % number)
+            else:
+                writer.end(number % 4, commit=number % 2 == 0)
+        writer.log.sync()
+        return writer
+
+    full = written(steps)
+    assert full.log.segment_count > 3
+    for count in range(steps - 1, 0, -1):
+        full.log.truncate_to(count)
+        less = written(count)
+        assert (full.stable(), full.aborted()) == (less.stable(), less.aborted())
+        assert full.log.producers.transactions.open == less.log.producers.transactions.open
 
 
 def test_what_was_aborted_before_the_logs_start_is_forgotten() -> None:
@@ -135,8 +176,60 @@ def test_what_was_aborted_before_the_logs_start_is_forgotten() -> None:
     marker = writer.end(1, commit=False)
     second = writer.write(1, b"b")
     writer.end(1, commit=False)
-    writer.world.log.delete_records_before(marker + 1)
+    writer.log.delete_records_before(marker + 1)
     assert writer.aborted() == [(1, second)]
+    writer.world.settle()
+    writer.restart()
+    assert writer.aborted() == [(1, second)]
+
+
+def test_records_of_an_open_transaction_may_be_deleted() -> None:
+    """As in Kafka: what is left of it is still undecided."""
+    writer = Writer()
+    writer.write(1, b"a")
+    writer.world.append(batch(b"plain"))
+    start = writer.write(1, b"b")
+    writer.log.delete_records_before(start)
+    assert writer.stable() == start
+    marker = writer.end(1, commit=False)
+    assert writer.stable() == marker + 1
+    assert committed_values(writer.log, marker + 1) == []
+
+
+def test_what_segments_knew_is_kept_when_they_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Snapshots are not taken with every segment while much was aborted."""
+    monkeypatch.setattr(snapshots, "LOG_PER_ABORTED", 1000)
+    writer = Writer()
+    writer.write(1, b"a")
+    writer.end(1, commit=False)
+    writer.write(9, b"its only one")
+    for number in range(40):
+        writer.write(1, b"%d" % number)
+        writer.end(1, commit=number % 2 == 0)
+    assert not [path for path in writer.world.twin.paths() if path.endswith(".snapshot")]
+    first = writer.write(2, b"open")
+    writer.log.delete_records_before(first - 10)
+    writer.world.settle()
+    writer.restart()
+    assert writer.log.producers.get(9) is not None
+    assert writer.stable() == writer.log.log_start_offset  # of an open one nothing is left but that it is open
+    writer.end(9, commit=True)
+    assert writer.stable() == first
+
+
+def test_snapshots_become_rare_as_more_is_aborted() -> None:
+    writer = Writer()
+    sizes = []
+    for number in range(400):
+        writer.write(1, b"%d" % number)
+        writer.end(1, commit=False)
+        files = writer.world.twin
+        paths = [path for path in files.paths() if path.endswith(".snapshot")]
+        if paths and (not sizes or max(paths) != sizes[-1][0]):
+            sizes.append((max(paths), files.size(max(paths))))
+    written = sum(size for _, size in sizes)
+    assert len(sizes) > 3
+    assert written < writer.log.size
 
 
 def test_who_has_a_transaction_open_is_remembered_however_long_it_takes() -> None:
@@ -144,11 +237,59 @@ def test_who_has_a_transaction_open_is_remembered_however_long_it_takes() -> Non
     writer.write(1, b"a")
     writer.write(2, b"b")
     writer.end(2, commit=True)
-    states = writer.world.log.producers
+    states = writer.log.producers
     states.expire(NOW_MS + 100 * DAY_MS, DAY_MS)
     assert states.get(1) is not None
     assert states.get(2) is None
 
 
+def test_who_has_a_transaction_open_is_remembered_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producers, "PRODUCERS_MAX", 10)
+    monkeypatch.setattr(producers, "EVICTION_LOOKS", 3)
+    writer = Writer()
+    for producer in range(20):
+        writer.write(producer, b"open")
+    assert len(writer.log.producers) == 20
+    for producer in range(100, 160):
+        writer.write(producer, b"not", plain=True)
+    known = [producer_id for producer_id, _ in writer.log.producers.items()]
+    assert set(range(20)) <= set(known)
+    assert len(known) < 30
+    for producer in range(20):
+        writer.end(producer, commit=True)
+    for producer in range(200, 230):
+        writer.write(producer, b"not", plain=True)
+    assert len(writer.log.producers) < 30
+
+
+def test_a_replica_that_fetched_everything_gives_the_same_answers() -> None:
+    writer = Writer()
+    for number in range(60):
+        writer.write(number % 5, b"%d" % number)
+        if number == 20:
+            for producer in range(5):
+                writer.end(producer, commit=producer == 0)
+            start = writer.stable()
+        if number % 4 == 3:
+            writer.end(number % 5, commit=number % 8 == 3)
+    writer.log.delete_records_before(start)
+    follower = copied(writer.log, World(config=SMALL))
+    end = writer.log.log_end_offset
+    for high_watermark in range(start, end + 1):
+        assert follower.last_stable_offset(high_watermark) == writer.stable(high_watermark)
+    assert writer.stable() < end
+    assert committed_values(follower, end) == committed_values(writer.log, end)
+    assert [each[:3] for each in follower.producers.transactions.aborted.between(0, end)] == [
+        each[:3] for each in writer.log.producers.transactions.aborted.between(0, end)
+    ]
+
+
 def test_snapshots_of_before_are_still_read() -> None:
-    assert Snapshot.__struct_fields__[:3] == ("version", "offset", "producers")
+    """One of version 0.2.0: version, offset, producers."""
+    data = "11d3fe6493010381079402919503050002cf0000018bcfe56802cf0000018bcfe5680003"
+    states = ProducerStates.decode(bytes.fromhex(data), offset=3)
+    assert states is not None
+    producer = states.get(7)
+    assert producer is not None
+    assert (producer.epoch, producer.batches[-1].last_sequence, producer.coordinator_epoch) == (2, 5, -1)
+    assert not states.transactions.are_in_doubt

@@ -59,6 +59,7 @@ EXPECTED = {
     "DescribeQuorum": (55, 0, 2, 0),
     "UpdateFeatures": (57, 0, 2, 0),
     "DescribeCluster": (60, 0, 2, 0),
+    "DescribeProducers": (61, 0, 0, 0),
     "DescribeTransactions": (65, 0, 0, 0),
     "ListTransactions": (66, 0, 2, 0),
     "ListConfigResources": (74, 0, 1, 0),

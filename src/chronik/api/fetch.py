@@ -2,7 +2,8 @@
 
 Answers at once when there is enough to say, and otherwise when there is, or when the client's patience ends. Sessions
 (7 and newer) keep what a client wants between requests.
-Missing: read_committed has nothing to hide yet, and fetches of followers are refused here.
+Whoever reads only what was committed (`isolation_level` 1) gets records up to the last stable offset, waits for that,
+and is told which transactions among them were aborted. Missing: fetches of followers are refused here.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ FIRST_VERSION_WITH_SESSIONS = 7
 SHARES_OF_ROOM = 4
 PARTITIONS_LOOKED_AT_AT_ONCE = 2_000
 FIRST_VERSION_WITH_NOT_AVAILABLE = 11
+READ_COMMITTED = 1
 
 
 def handle(services: Services, request: FetchRequest, context: Context) -> FetchResponse | Awaitable[FetchResponse]:
@@ -126,6 +128,7 @@ class _Fetching:
         self._request = request
         self._hurry = context.hurry
         self._version = context.version
+        self._committed_only = request.isolation_level == READ_COMMITTED
         self._listener = context.listener
         self._wanted = wanted
         self._session = session
@@ -141,7 +144,7 @@ class _Fetching:
         """Looks at very many partitions in slices. If there is something to say (records, or errors of partitions that
         a client made up), that is the answer; if not, all are looked at again in the turn in which listening begins."""
         self._max_bytes = self._bytes_allowed()
-        found = Answer([], [], 0, False)
+        found = self._nothing_yet()
         for some in in_pieces(self._wanted):
             look(self._services, some, self._max_bytes, self._version, found)
             await asyncio.sleep(0)
@@ -163,7 +166,10 @@ class _Fetching:
 
     def look(self) -> Answer:
         self._max_bytes = self._bytes_allowed()
-        return look(self._services, self._wanted, self._max_bytes, self._version, Answer([], [], 0, False))
+        return look(self._services, self._wanted, self._max_bytes, self._version, self._nothing_yet())
+
+    def _nothing_yet(self) -> Answer:
+        return Answer([], [], 0, False, self._committed_only)
 
     def _bytes_allowed(self) -> int:
         services = self._services
@@ -175,7 +181,7 @@ class _Fetching:
         try:
             await self._services.store.read_barrier(CONFIRM_SECONDS)
         except KafkaError:
-            return self.response(lost(self._wanted, Answer([], [], 0, False)))
+            return self.response(lost(self._wanted, self._nothing_yet()))
         answer = self.look()
         return self.response(answer) if self.is_enough(answer) else await self.in_time(answer)
 
@@ -199,7 +205,12 @@ class _Fetching:
 
     def _listen(self, answer: Answer) -> None:
         self._arrived = RecordsArrived(
-            answer.replicas, self._missing(answer), self._patience, self._look_again, self._hurry
+            answer.replicas,
+            self._missing(answer),
+            self._patience,
+            self._look_again,
+            self._hurry,
+            committed_only=self._committed_only,
         )
 
     def _look_again(self) -> None:

@@ -1,6 +1,7 @@
 """ListOffsets: the earliest offset, the next one, that of the newest record, or the first at a time.
 
-Nothing is tiered here: the earliest local offset is the earliest, and there is no latest tiered one.
+Whoever reads only what was committed (`isolation_level` 1) is told of nothing from the last stable offset on. Nothing
+is tiered here: the earliest local offset is the earliest, and there is no latest tiered one.
 Version 0 answers a list of offsets, newest first, as it did when segments were all a broker could tell.
 """
 
@@ -34,6 +35,7 @@ EARLIEST_PENDING_UPLOAD = -6
 
 FIRST_VERSION_OF = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 UNKNOWN = -1
+READ_COMMITTED = 1
 FIRST_VERSION_WITH_NOT_AVAILABLE = 5
 
 _Found = tuple[int, int, int]
@@ -49,7 +51,8 @@ def handle(
 ) -> ListOffsetsResponse | Coroutine[None, None, ListOffsetsResponse | Long]:
     """Takes everybody for a consumer: no replica asks here, and kafka-python 3.0.11 calls itself replica 0."""
     wanted = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
-    listing = _Listing(services, context.version, wanted)
+    committed_only = request.isolation_level == READ_COMMITTED
+    listing = _Listing(services, context.version, wanted, committed_only=committed_only)
     if len(wanted) <= AT_ONCE_MAX and not any(_is_by_time(partition) for _, partition in wanted):
         return _response(request, [listing.by_name(topic, partition) for topic, partition in wanted])
     return listing.by_and_by(request, wanted)
@@ -76,8 +79,16 @@ def _is_by_time(wanted: ListOffsetsPartition) -> bool:
 class _Listing:
     """One request, while its partitions are looked for."""
 
-    def __init__(self, services: Services, version: int, wanted: list[tuple[str, ListOffsetsPartition]]) -> None:
+    def __init__(
+        self,
+        services: Services,
+        version: int,
+        wanted: list[tuple[str, ListOffsetsPartition]],
+        *,
+        committed_only: bool,
+    ) -> None:
         self._services = services
+        self._committed_only = committed_only
         self._version = version
         self._named = Counter((topic, partition.partition_index) for topic, partition in wanted)
         self._at_once = Budget.on_loop()
@@ -98,7 +109,8 @@ class _Listing:
     def by_name(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
         try:
             replica = self._find(topic, wanted)
-            return self._answer(replica, wanted, _named(replica, wanted.timestamp))
+            end_offset = replica.readable_end(committed_only=self._committed_only)
+            return self._answer(replica, wanted, _named(replica, wanted.timestamp, end_offset))
         except KafkaError as error:
             return _failed(wanted, error.code)
 
@@ -142,7 +154,7 @@ class _Listing:
                 return NOWHERE
             found = await self._record_of(timed)
             start_offset = timed.end_offset
-        return NOWHERE if found.offset >= replica.high_watermark else found
+        return NOWHERE if found.offset >= replica.readable_end(committed_only=self._committed_only) else found
 
     async def _record_of(self, timed: TimedBatch) -> TimedOffset | None:
         try:
@@ -158,10 +170,10 @@ def _batch_of(replica: Replica, timestamp: int, start_offset: int) -> TimedBatch
     return replica.log.batch_for_timestamp(timestamp, start_offset)
 
 
-def _named(replica: Replica, timestamp: int) -> _Found:
+def _named(replica: Replica, timestamp: int, end_offset: int) -> _Found:
     log = replica.log
     if timestamp == LATEST:
-        return replica.last_stable_offset, UNKNOWN, replica.leader_epoch
+        return end_offset, UNKNOWN, replica.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return log.log_start_offset, UNKNOWN, log.epochs.range_at(log.log_start_offset)[0]
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):

@@ -99,6 +99,17 @@ class HeldLog:
         """Whether the topic was deleted, or this node no longer holds it."""
         return self.syncs.is_abandoned
 
+    # What is readable
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where those stop who read only what was committed."""
+        return self.log.last_stable_offset(self.high_watermark)
+
+    def readable_end(self, *, committed_only: bool) -> int:
+        """Returns the offset up to which consumers read: all that is committed, or only where all is decided."""
+        return self.last_stable_offset if committed_only else self.high_watermark
+
     # What is durable
 
     def is_durable(self, offset: int) -> bool:

@@ -16,16 +16,17 @@ from chronik.broker.held_log import HeldLog
 from chronik.broker.in_sync import Follower, FollowerLife, InSync
 from chronik.broker.promises import Promises
 from chronik.broker.recent import RecentBatches, RecentRoom
-from chronik.broker.requests.incoming import Incoming, IncomingRules
+from chronik.broker.requests.incoming import Incoming, IncomingRules, marker_batch
 from chronik.broker.requests.purgatory import RecordsArrived
 from chronik.errors import InvariantBroken
 from chronik.files import Buffer
-from chronik.log.appends import AppendInfo
+from chronik.log.appends import AppendInfo, AppendOrigin
 from chronik.log.partition import PartitionLog
 from chronik.log.synced import SyncedOffsets
 from chronik.metadata.commands.topics import NO_LEADER
 from chronik.metadata.records import Partition, Topic
 from chronik.news import News
+from chronik.protocol.control_records import TransactionMarker
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 ANY_EPOCH = -1
@@ -122,10 +123,6 @@ class Replica(HeldLog):
             return 0
         return max(0, max(self._told_high_watermark, written_down) - self.log.log_end_offset)
 
-    @property
-    def last_stable_offset(self) -> int:
-        return self.log.last_stable_offset(self.high_watermark)
-
     # Roles
 
     @property
@@ -215,8 +212,8 @@ class Replica(HeldLog):
         """After an election it may be behind what consumers have seen, until it reaches where the epoch began."""
         return self.leading is not None and self.high_watermark >= self.leading.epoch_start_offset
 
-    def append(self, incoming: Incoming) -> AppendInfo:
-        info = self.log.append(incoming.buffer, incoming.headers, self.leader_epoch)
+    def append(self, incoming: Incoming, origin: AppendOrigin = AppendOrigin.CLIENT) -> AppendInfo:
+        info = self.log.append(incoming.buffer, incoming.headers, self.leader_epoch, origin=origin)
         if not info.duplicate:
             self._bytes_appended += len(incoming.buffer)
             self._marks.append((info.last_offset + 1, self._bytes_appended))
@@ -227,12 +224,22 @@ class Replica(HeldLog):
                 reader.appended()
         return info
 
-    def read(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> memoryview:
+    def append_marker(self, producer_id: int, producer_epoch: int, marker: TransactionMarker, now_ms: int) -> int:
+        """Writes how the producer's transaction ended; returns the offset after it, which is to be committed.
+
+        Raises NOT_LEADER_OR_FOLLOWER, INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED."""
+        if self.leading is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        incoming = marker_batch(producer_id, producer_epoch, marker, now_ms)
+        return self.append(incoming, AppendOrigin.COORDINATOR).last_offset + 1
+
+    def read(self, offset: int, max_bytes: int, *, min_one_batch: bool, committed_only: bool = False) -> memoryview:
         log = self.log
         if not log.log_start_offset <= offset <= log.log_end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         # Between the high watermark and the log's end there is nothing to see yet, but the offset is not wrong.
-        return log.read(offset, max_bytes, self.high_watermark, min_one_batch=min_one_batch)
+        up_to_offset = self.readable_end(committed_only=committed_only)
+        return log.read(offset, max_bytes, up_to_offset, min_one_batch=min_one_batch)
 
     async def delete_records_before(self, offset: int) -> int:
         """Moves the start of the log; returns it when it is durable."""
@@ -338,7 +345,7 @@ class Replica(HeldLog):
     def _commit(self, high_watermark: int) -> None:
         if high_watermark <= self.high_watermark:
             return
-        self.high_watermark = high_watermark
+        high_watermark_before, self.high_watermark = self.high_watermark, high_watermark
         self._recent.drop_below(high_watermark)
         if self.commits:
             enough = self.has_enough_replicas
@@ -350,9 +357,22 @@ class Replica(HeldLog):
             self._bytes_readable = self._marks.popleft()[1]
         # What an earlier leader wrote has no marks, but it exists: those who wait have to look.
         arrived = self._bytes_readable - before or UNCOUNTED_BYTES
-        for watcher in list(self.watchers):
-            watcher.arrived(arrived)
+        if self.watchers:
+            stable = arrived
+            if self.log.producers.transactions.are_in_doubt:
+                stable = self._stable_arrived(high_watermark_before, arrived)
+            for watcher in list(self.watchers):
+                watcher.arrived(stable if watcher.committed_only else arrived)
         self._tell_readers()
+
+    def _stable_arrived(self, high_watermark_before: int, arrived: int) -> int:
+        """Returns how many bytes more are decided. A marker, which is short, may decide all that was written while its
+        transaction was open."""
+        before, now = self.log.last_stable_offset(high_watermark_before), self.last_stable_offset
+        if now == before:
+            return 0
+        is_all = before == high_watermark_before and now == self.high_watermark
+        return arrived if is_all else UNCOUNTED_BYTES
 
     def _tell_readers(self, *, is_urgent: bool = False) -> None:
         for reader in self.readers:

@@ -109,6 +109,15 @@ class Replicas:
         replica.refuse_if_lost()
         return replica
 
+    def held(self, topic: str, index: int) -> Replica:
+        """Returns an open replica, whoever leads it. Raises as `by_name` does."""
+        replica = self.get(topic, index)
+        if replica is None:
+            raise self._not_here(self._store.image.topics.get(topic), index)
+        replica.open()
+        replica.refuse_if_lost()
+        return replica
+
     def by_id(self, topic_id: bytes, index: int) -> Replica:
         """Returns an open replica that this node leads. Raises UNKNOWN_TOPIC_ID or as `by_name` does."""
         if self._behind:

@@ -4,6 +4,9 @@ A `Compaction` is planned by the thread that owns the log and then touches nothi
 through files of its own and writes new ones beside them, so `steps` may be run in slices on an event loop (a step
 handles one batch) or `run` in a thread. The owner then exchanges the segments (`PartitionLog.complete_compaction`).
 
+Only what is below the last stable offset is compacted. Records of aborted transactions go. A marker goes once a round
+has met no batch of its transaction any more, and `delete.retention.ms` have passed since then.
+
 Where whole batches disappear, an empty one (as Kafka also leaves behind) covers their offsets: batches of a segment
 always continue each other, so that a damaged base offset is noticed in compacted logs too, and a reader gets on.
 """
@@ -15,28 +18,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from chronik.files import FileCache, FileSystem
+from chronik.log.aborted import Aborted
+from chronik.log.cleaned import Cleaned, CleanedSegment
 from chronik.log.config import LogConfig
 from chronik.log.epochs import EpochHistory
 from chronik.log.files import names
-from chronik.log.files.index import SegmentIndex
+from chronik.log.leftovers import Leftovers
 from chronik.log.producers import ProducerStates
-from chronik.log.segment import NO_TIMESTAMP, Piece, Segment
-from chronik.protocol.batch import (
-    MAGIC,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
-    BatchHeader,
-    parse_header,
-    seal,
-)
+from chronik.log.segment import Piece, Segment
+from chronik.protocol.batch import BatchHeader
 from chronik.protocol.budget import Budget
-from chronik.protocol.rewrite import retain
+from chronik.protocol.control_records import marker_within
+from chronik.protocol.rewrite import retain, with_delete_horizon
 from chronik.protocol.skim import NO_KEY, open_within, skim
 from chronik.protocol.varint import INT32_MAX
-
-# Cleaned batches are written in pieces of this size.
-WRITE_BYTES = 1 << 20
 
 # Longer keys are remembered by a 128-bit digest, as Kafka does with all of them.
 KEY_BYTES_MAX = 16
@@ -48,14 +43,6 @@ KEY_COST_BYTES = 200
 OPEN_FILES_MAX = 4
 
 
-@dataclass(slots=True)
-class Cleaned:
-    """Segments, and the one that will take their place."""
-
-    sources: list[Segment]
-    segment: Segment
-
-
 @dataclass(slots=True, eq=False)
 class Compaction:
     files: FileSystem
@@ -64,6 +51,12 @@ class Compaction:
     epochs: EpochHistory
     producer_ends: dict[int, int]
     """The last offset of each producer: its batch stays, if need be empty, so that its sequence is not forgotten."""
+    marker_epochs: dict[int, int]
+    """The epoch of each producer that has written nothing in it: the marker that began the epoch stays."""
+    aborted: Aborted
+    markers_end: int
+    """Only markers below this offset may go. It is known durably that the log is compacted up to here: a snapshot of
+    producers in which a transaction is open is not used if the marker that ends it may be gone."""
     clean: list[Segment]
     dirty: list[Segment]
     now_ms: int
@@ -71,8 +64,14 @@ class Compaction:
     compacted_offset: int
     """All below this offset is compacted: before the run as things are, afterwards once the segments are exchanged."""
     results: list[Cleaned] = field(default_factory=list)
+    cleaned_end: int = 0
+    aborted_left: Aborted | None = None
+    """The aborted transactions that ended below `cleaned_end`, without those of which nothing is left. None when the
+    log is damaged, so that not all of it was seen."""
     _last_offsets: dict[bytes, int] = field(default_factory=dict)
     _cache: FileCache = field(init=False)
+    _leftovers: Leftovers = field(init=False)
+    _is_damaged: bool = False
     _tombstones_end: int = field(init=False)
     """Tombstones below this offset have done their work: a durable round has removed all that they delete. Those above
     stay even if their time is over, or a power cut could take them and leave the records."""
@@ -96,13 +95,18 @@ class Compaction:
         """Handles one batch per step. Raises StorageFailed; FileNotFoundError when a segment was deleted meanwhile."""
         try:
             sources = list(self.clean)
+            self._leftovers = Leftovers(self.aborted, self.compacted_offset)
             for segment in self.dirty:
                 sources.append(segment)
                 yield from self._map_keys(segment)
                 if self._is_map_full:
                     break
+            self._leftovers = Leftovers(self.aborted, sources[0].base_offset)
             for group in self._groups(sources):
                 yield from self._clean_group(group)
+            self.cleaned_end = sources[-1].end_offset
+            if not self._is_damaged:
+                self.aborted_left = self._leftovers.aborted_before(self.cleaned_end)
         finally:
             self._cache.close()
 
@@ -121,7 +125,7 @@ class Compaction:
         for piece in self._walk(segment):
             if piece.next_offset <= self.compacted_offset:
                 continue
-            if piece.batch is not None and not piece.header.is_control:
+            if piece.batch is not None and not piece.header.is_control and not self._is_aborted(piece.header):
                 self._map_batch(piece.batch)
             if self._is_map_full:
                 return
@@ -138,6 +142,9 @@ class Compaction:
                 if len(last_offsets) >= keys_max:
                     self.compacted_offset = offset + 1
                     return
+
+    def _is_aborted(self, header: BatchHeader) -> bool:
+        return header.is_transactional and self._leftovers.is_aborted(header)
 
     def _is_latest(self, offset: int, key: memoryview | None) -> bool:
         return key is not None and offset >= self._last_offsets.get(_short(key), -1)
@@ -161,7 +168,7 @@ class Compaction:
             yield group
 
     def _clean_group(self, group: list[Segment]) -> Iterator[None]:
-        output = _Output(self._cache, self.folder, group[0].base_offset, self.epochs, self.config)
+        output = CleanedSegment(self._cache, self.folder, group[0].base_offset, self.epochs, self.config)
         changed = len(group) > 1
         for segment in group:
             for piece in self._walk(segment):
@@ -181,13 +188,18 @@ class Compaction:
     def _leave(self, damaged: list[Segment]) -> None:
         """Leaves damaged segments as they are, and also whatever deletes records that may be in them: damaged records
         are not for us to drop."""
+        self._is_damaged = True
         self._tombstones_end = min(self._tombstones_end, damaged[0].base_offset)
+        self.markers_end = min(self.markers_end, damaged[0].base_offset)
 
     def _clean_batch(self, piece: Piece) -> memoryview | bytes | None:
         """Returns the same object when nothing changes, as after the end of the map."""
         assert piece.batch is not None
         header = piece.header
-        if header.is_control or header.base_offset >= self.compacted_offset:
+        if header.is_control:
+            return self._clean_control(piece.batch, header)
+        is_aborted = self._is_aborted(header)
+        if header.base_offset >= self.compacted_offset:
             return piece.batch
         horizon = header.delete_horizon_ms
         expired_end = self._tombstones_end if horizon is not None and self.now_ms > horizon else 0
@@ -195,6 +207,8 @@ class Compaction:
         def keep(offset: int, key: memoryview | None, is_tombstone: bool) -> bool:
             if offset >= self.compacted_offset:
                 return True
+            if is_aborted:
+                return False
             return self._is_latest(offset, key) and not (is_tombstone and offset < expired_end)
 
         kept = retain(
@@ -208,76 +222,21 @@ class Compaction:
         assert not isinstance(kept, bytearray)
         return kept
 
+    def _clean_control(self, batch: memoryview, header: BatchHeader) -> memoryview | bytes | None:
+        if marker_within(batch) is None or not self._leftovers.is_last(header):
+            return batch
+        if header.base_offset >= self.compacted_offset:
+            return batch
+        if self.marker_epochs.get(header.producer_id) == header.producer_epoch:
+            return batch
+        horizon = header.delete_horizon_ms
+        if horizon is None:
+            return with_delete_horizon(batch, 0, self.now_ms + self.config.delete_retention_ms)
+        return None if self.now_ms > horizon and header.base_offset < self.markers_end else batch
+
     def _walk(self, segment: Segment) -> Iterator[Piece]:
         own = Segment.existing(self._cache, self.folder, segment.base_offset, segment.end_offset)
         return own.walk(0, own.base_offset, self.epochs)
-
-
-class _Output:
-    """The segment that is being written, under a name that recovery throws away."""
-
-    def __init__(
-        self, cache: FileCache, folder: str, base_offset: int, epochs: EpochHistory, config: LogConfig
-    ) -> None:
-        log_name = names.offset_name(base_offset, names.LOG)
-        self._cache = cache
-        self._epochs = epochs
-        self._interval = config.index_interval_bytes
-        self._segment = Segment(cache, folder, base_offset, log_name=log_name + names.CLEANED)
-        self._segment.index = SegmentIndex(cache, self._segment.index.path + names.CLEANED, base_offset, is_new=True)
-        self._buffer = bytearray()
-        self._headers: list[BatchHeader] = []
-        self._next_offset = base_offset
-        self._remove_files()
-
-    def add(self, piece: Piece, kept: memoryview | bytes | None) -> None:
-        if kept is None:
-            return
-        if piece.base_offset > self._next_offset:
-            self._cover(piece.base_offset)
-        self._put(kept)
-
-    def finish(self, end_offset: int) -> Segment:
-        """Returns the segment, durable except for its name."""
-        if end_offset > self._next_offset:
-            self._cover(end_offset)
-        self._flush()
-        self._segment.seal()
-        self._segment.file.fdatasync()
-        self._forget()
-        return self._segment
-
-    def discard(self) -> None:
-        self._forget()
-        self._remove_files()
-
-    def _cover(self, end_offset: int) -> None:
-        """Adds empty batches for the offsets up to `end_offset`, of which no record is left: one for each leader epoch.
-        A follower's log may end at any batch, and its leader has to know of the epoch of that batch."""
-        while self._next_offset < end_offset:
-            epoch, epoch_end = self._epochs.range_at(self._next_offset)
-            self._put(seal(_empty_header(self._next_offset, min(end_offset, epoch_end), epoch), b""))
-
-    def _put(self, batch: memoryview | bytes) -> None:
-        header = parse_header(batch)
-        self._buffer += batch
-        self._headers.append(header)
-        self._next_offset = header.next_offset
-        if len(self._buffer) >= WRITE_BYTES:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._headers:
-            self._segment.append(self._buffer, self._headers, self._interval)
-            self._buffer, self._headers = bytearray(), []
-
-    def _forget(self) -> None:
-        self._cache.forget(self._segment.log_path)
-        self._cache.forget(self._segment.index.path)
-
-    def _remove_files(self) -> None:
-        self._cache.files.remove(self._segment.log_path)
-        self._cache.files.remove(self._segment.index.path)
 
 
 def plan_compaction(
@@ -288,10 +247,11 @@ def plan_compaction(
     producers: ProducerStates,
     segments: Sequence[Segment],
     dirty_offset: int,
+    markers_end: int,
     now_ms: int,
     truncations: int,
 ) -> Compaction | None:
-    """`segments` are the closed ones below the high watermark. Returns None when compaction is not worthwhile yet."""
+    """Returns None when it is not worthwhile yet. `segments` are the closed ones below the last stable offset."""
     cleanable: list[Segment] = []
     for segment in segments:
         segment.check_index(epochs)
@@ -307,29 +267,28 @@ def plan_compaction(
     is_overdue = 0 <= dirty[0].max_timestamp < now_ms - config.max_compaction_lag_ms
     if dirty_bytes < config.min_cleanable_dirty_ratio * total_bytes and not is_overdue:
         return None
-    ends = {
-        producer_id: producer.batches[-1].last_offset for producer_id, producer in producers.items() if producer.batches
-    }
-    return Compaction(files, folder, config, epochs.copy(), ends, clean, dirty, now_ms, truncations, dirty_offset)
+    ends, marker_epochs = {}, {}
+    for producer_id, producer in producers.items():
+        if producer.batches:
+            ends[producer_id] = producer.batches[-1].last_offset
+        else:
+            marker_epochs[producer_id] = producer.epoch
+    return Compaction(
+        files,
+        folder,
+        config,
+        epochs.copy(),
+        ends,
+        marker_epochs,
+        producers.transactions.aborted.copy(),
+        markers_end,
+        clean,
+        dirty,
+        now_ms,
+        truncations,
+        dirty_offset,
+    )
 
 
 def _short(key: memoryview) -> bytes:
     return bytes(key) if len(key) < KEY_BYTES_MAX else hashlib.blake2b(key, digest_size=KEY_BYTES_MAX).digest()
-
-
-def _empty_header(base_offset: int, end_offset: int, epoch: int) -> BatchHeader:
-    return BatchHeader(
-        base_offset=base_offset,
-        batch_length=0,
-        partition_leader_epoch=epoch,
-        magic=MAGIC,
-        crc=0,
-        attributes=0,
-        last_offset_delta=end_offset - base_offset - 1,
-        base_timestamp=NO_TIMESTAMP,
-        max_timestamp=NO_TIMESTAMP,
-        producer_id=NO_PRODUCER_ID,
-        producer_epoch=NO_PRODUCER_EPOCH,
-        base_sequence=NO_SEQUENCE,
-        record_count=0,
-    )

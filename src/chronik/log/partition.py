@@ -10,19 +10,20 @@ After StorageFailed the file system takes no more writes, so no later sync can s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from chronik.errors import invariant
 from chronik.files import Buffer
 from chronik.log import retention, times
+from chronik.log.aborted import AbortedTransaction
 from chronik.log.appends import AppendInfo, AppendOrigin, check_replicated
 from chronik.log.compaction import Compaction, plan_compaction
 from chronik.log.files import names
 from chronik.log.segment import Segment
 from chronik.log.stored import StoredLog
 from chronik.log.times import TimedBatch
-from chronik.log.transactions import AbortedTransaction
-from chronik.protocol.batch import NO_TIMESTAMP, BatchHeader, TimestampType, set_base_offset_and_epoch
+from chronik.protocol.batch import NO_TIMESTAMP, BatchHeader, TimestampType, iter_batches, set_base_offset_and_epoch
+from chronik.protocol.control_records import marker_within
 from chronik.protocol.errors import CorruptRecords, ErrorCode, KafkaError
 
 WritableBuffer = bytearray | memoryview
@@ -45,7 +46,8 @@ class PartitionLog(StoredLog):
 
         `headers` are those of the batches in `buffer`, one after the other, validated. Raises KafkaError, and then
         nothing was written: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, FENCED_LEADER_EPOCH,
-        RECORD_LIST_TOO_LARGE. A retry of a batch that is already there is answered with the offsets it has.
+        INVALID_TXN_STATE, RECORD_LIST_TOO_LARGE; for markers TRANSACTION_COORDINATOR_FENCED. A retry of a batch that is
+        already there is answered with the offsets it has.
         """
         if leader_epoch < self.epochs.latest_epoch:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
@@ -60,6 +62,8 @@ class PartitionLog(StoredLog):
                 return AppendInfo(
                     sent.base_offset, sent.last_offset, NO_TIMESTAMP, self.log_start_offset, duplicate=True
                 )
+        else:
+            self._check_control(buffer, headers)
         base_offset = offset = self.log_end_offset
         position = 0
         for header in headers:
@@ -72,6 +76,14 @@ class PartitionLog(StoredLog):
         stamped = headers[-1].timestamp_type is TimestampType.LOG_APPEND_TIME
         append_time = headers[-1].max_timestamp if stamped else NO_TIMESTAMP
         return AppendInfo(base_offset, offset - 1, append_time, self.log_start_offset)
+
+    def _check_control(self, buffer: Buffer, headers: Sequence[BatchHeader]) -> None:
+        position = 0
+        for header in headers:
+            marker = marker_within(buffer, position) if header.is_control else None
+            if marker is not None:
+                self.producers.check_marker(header, marker)
+            position += header.size
 
     def append_as_follower(self, buffer: Buffer) -> AppendInfo | None:
         """Writes batches as the leader sent them, if they are whole, undamaged and continue the log.
@@ -93,7 +105,7 @@ class PartitionLog(StoredLog):
         invariant(active.size > 0, "an empty segment is never closed")
         active.seal()
         self._segments.release_room()
-        self._producers.snapshot(self.log_end_offset)
+        self._producers.snapshot_if_due(self.log_end_offset)
         return self._segments.start(self.log_end_offset)
 
     def _write(self, buffer: Buffer, headers: Sequence[BatchHeader], end_offset: int) -> None:
@@ -142,13 +154,32 @@ class PartitionLog(StoredLog):
         return times.batch_with_max(self._segments.all, self.epochs, max(start_offset, self.log_start_offset))
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Returns the offset below which all transactions are decided for good, and all else is committed."""
-        unstable = self._producers.states.transactions.first_unstable(high_watermark)
-        return high_watermark if unstable is None else min(unstable, high_watermark)
+        """Returns the offset below which all transactions are decided for good, and all else is committed.
 
-    def aborted_between(self, start_offset: int, end_offset: int) -> Iterator[AbortedTransaction]:
-        """Yields the aborted transactions that whoever reads from `start_offset` to `end_offset` may meet."""
-        return self._producers.states.transactions.aborted.between(start_offset, end_offset)
+        It moves only when the high watermark or the log's start does, and never back."""
+        transactions = self.producers.transactions
+        unstable = transactions.first_unstable(high_watermark) if transactions.are_in_doubt else None
+        if unstable is None or unstable >= high_watermark:
+            return high_watermark
+        return max(unstable, self.log_start_offset)  # of one that began before, the first records were deleted
+
+    @property
+    def has_aborted(self) -> bool:
+        """Whether any transaction was aborted in it."""
+        return len(self.producers.transactions.aborted) > 0
+
+    def aborted_in(self, records: Buffer, start_offset: int) -> list[AbortedTransaction]:
+        """Returns the aborted transactions that whoever reads these batches from `start_offset` on may meet.
+
+        Compaction may have taken all of one, and with it the marker, while a snapshot still knows of it. Clients would
+        leave out what its producer wrote later, for lack of the marker."""
+        markers, end_offset = set(), 0
+        for _, header in iter_batches(records):
+            end_offset = header.next_offset
+            if header.is_control:
+                markers.add(header.base_offset)
+        met = self.producers.transactions.aborted.between(start_offset, end_offset)
+        return [each for each in met if each.marker_offset >= end_offset or each.marker_offset in markers]
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
         """Returns the largest epoch not above `epoch`, and where it ends; (-1, -1) when unknown."""
@@ -165,8 +196,11 @@ class PartitionLog(StoredLog):
         if offset > self.log_end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         self.log_start_offset = max(self.log_start_offset, offset)
+        number = self._segments.number_of(offset)
+        if number:  # what is known from the segments that go must be kept
+            self._producers.snapshot_from(self._segments.all[number].base_offset, self.log_end_offset)
         self._marks.compacted_to(offset)
-        self._producers.states.transactions.aborted.forget_before(self.log_start_offset)
+        self.producers.transactions.aborted.forget_before(self.log_start_offset)
         return self.log_start_offset
 
     def apply_retention(self, now_ms: int, up_to_offset: int | None = None) -> int:
@@ -191,11 +225,13 @@ class PartitionLog(StoredLog):
     def begin_compaction(self, now_ms: int, up_to_offset: int | None = None) -> Compaction | None:
         """Returns a compaction to be run elsewhere, and then completed; None when there is not enough to do.
 
-        `up_to_offset` is the high watermark: only what is below it, synced and in closed segments is compacted.
+        `up_to_offset` is the high watermark: only what is below it, synced, in closed segments and of no transaction
+        that is not decided is compacted.
         """
         if not self.config.compacts or self._segments.swaps:
             return None
-        limit = self.synced_offset if up_to_offset is None else min(up_to_offset, self.synced_offset)
+        high_watermark = self.synced_offset if up_to_offset is None else up_to_offset
+        limit = min(self.last_stable_offset(high_watermark), self.synced_offset)
         return plan_compaction(
             self._files,
             self.folder,
@@ -204,6 +240,7 @@ class PartitionLog(StoredLog):
             self._producers.states,
             [segment for segment in self._segments.all[:-1] if segment.end_offset <= limit],
             self._marks.compacted_offset,
+            self._marks.compacted_stored,
             now_ms,
             self._truncations,
         )
@@ -215,6 +252,10 @@ class PartitionLog(StoredLog):
             compaction.discard()
             return False
         self._marks.compacted_to(compaction.compacted_offset)
+        if compaction.aborted_left is not None:
+            aborted = self.producers.transactions.aborted
+            aborted.replace_before(compaction.cleaned_end, compaction.aborted_left)
+            aborted.forget_before(self.log_start_offset)
         return True
 
     # -- truncating ---------------------------------------------------------------------------------------------------
@@ -236,7 +277,7 @@ class PartitionLog(StoredLog):
         self._files.sync_folder(self.folder)
         self.log_end_offset = end_offset
         self._truncate_beside_the_segments(end_offset)
-        self._producers.reload(self._segments.all, self.epochs, end_offset)
+        self._reload_producers()
         return end_offset
 
     def truncate_fully_and_start_at(self, offset: int) -> None:

@@ -22,6 +22,9 @@ BATCHES_KEPT = 5
 # Kafka sets no limit but expiry; a client that keeps asking for new producer ids must not fill the memory (~1 kB each).
 PRODUCERS_MAX = 100_000
 
+# Those with open transactions are never forgotten. If they are many, one that may be is looked for bit by bit.
+EVICTION_LOOKS = 100
+
 UNKNOWN = -1
 
 _CRC_BYTES = 4
@@ -78,8 +81,9 @@ class ProducerStates:
     def check(self, headers: Sequence[BatchHeader]) -> SentBatch | None:
         """Returns what was stored, when the batch is a retry of it; None when it is new and in order.
 
-        Raises INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, and INVALID_RECORD for idempotent batches that do
-        not come alone: clients send one per partition and request, and nobody can say what half a duplicate means.
+        Raises INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE for what is outside of the
+        producer's open transaction, and INVALID_RECORD for idempotent batches that do not come alone: clients send one
+        per partition and request, and nobody can say what half a duplicate means.
         """
         header = headers[0]
         if len(headers) > 1:
@@ -92,15 +96,34 @@ class ProducerStates:
         duplicate = _find(producer, header)
         if duplicate is None:
             _check_order(header, producer)
+            if self.transactions.open and not header.is_transactional and header.producer_id in self.transactions.open:
+                raise KafkaError(
+                    ErrorCode.INVALID_TXN_STATE,
+                    f"Producer {header.producer_id} has a transaction open here, and sent a batch outside of it",
+                )
         return duplicate
+
+    def check_marker(self, header: BatchHeader, marker: TransactionMarker) -> None:
+        """Raises INVALID_PRODUCER_EPOCH when a later epoch has written here, and TRANSACTION_COORDINATOR_FENCED when a
+        later coordinator has ended a transaction of this producer."""
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            return
+        if header.producer_epoch < producer.epoch:
+            raise _fenced(header, producer)
+        if marker.coordinator_epoch < producer.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"Coordinator epoch {producer.coordinator_epoch} has ended a transaction here, so "
+                f"{marker.coordinator_epoch} is fenced",
+            )
 
     def continues(self, header: BatchHeader) -> bool:
         """Whether the batch is stored, or is known to be the next of its producer."""
         producer = self._producers.get(header.producer_id)
-        if producer is None or header.producer_epoch != producer.epoch or not producer.batches:
+        if producer is None or header.producer_epoch != producer.epoch:
             return False
-        is_next = header.base_sequence == next_sequence(producer.batches[-1].last_sequence)
-        return is_next or _find(producer, header) is not None
+        return header.base_sequence == _due(producer) or _find(producer, header) is not None
 
     def update(
         self, header: BatchHeader, base_offset: int, now_ms: int, marker: TransactionMarker | None = None
@@ -109,13 +132,15 @@ class ProducerStates:
         # Taken out and put back at the end, so that they stay in order of activity.
         producer = self._producers.pop(header.producer_id, None)
         if producer is None or header.producer_epoch != producer.epoch:
-            producer = Producer(header.producer_epoch, [], now_ms)
+            coordinator_epoch = UNKNOWN if producer is None else producer.coordinator_epoch
+            producer = Producer(header.producer_epoch, [], now_ms, coordinator_epoch=coordinator_epoch)
         self._producers[header.producer_id] = producer
         producer.active_ms = now_ms
-        if header.is_transactional:
-            self.transactions.appended(header, base_offset, marker)
         if marker is not None:
             producer.coordinator_epoch = marker.coordinator_epoch
+            self.transactions.ended(header.producer_id, base_offset, committed=marker.committed)
+        elif header.is_transactional and not header.is_control:
+            self.transactions.wrote(header.producer_id, base_offset)
         if header.base_sequence >= 0:
             if producer.gapless_from == UNKNOWN:
                 producer.gapless_from = header.base_sequence
@@ -132,9 +157,18 @@ class ProducerStates:
             if _distance(producer, header.last_sequence) > INT32_MAX // 2:  # long before they begin anew
                 producer.gapless_from = producer.batches[0].first_sequence
         if len(self._producers) > PRODUCERS_MAX:
-            idle = next((each for each in self._producers if each not in self.transactions.open), None)
-            if idle is not None:
-                del self._producers[idle]
+            self._evict()
+
+    def _evict(self) -> None:
+        """Forgets those that have been idle longest. Whoever has a transaction open goes to the queue's end instead, so
+        that the next look begins after it."""
+        for _ in range(EVICTION_LOOKS):
+            if len(self._producers) <= PRODUCERS_MAX:
+                return
+            producer_id = next(iter(self._producers))
+            producer = self._producers.pop(producer_id)
+            if producer_id in self.transactions.open:
+                self._producers[producer_id] = producer
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forgets producers that have not written for `expiration_ms`."""
@@ -201,18 +235,22 @@ def _distance(producer: Producer, sequence: int) -> int:
     return sequence - producer.gapless_from & INT32_MAX
 
 
+def _fenced(header: BatchHeader, producer: Producer) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"Producer {header.producer_id} is at epoch {producer.epoch}, so epoch {header.producer_epoch} is fenced",
+    )
+
+
+def _due(producer: Producer) -> int:
+    """Returns the sequence number that comes next in its epoch, which a marker may have begun."""
+    return next_sequence(producer.batches[-1].last_sequence) if producer.batches else 0
+
+
 def _check_order(header: BatchHeader, producer: Producer) -> None:
     if header.producer_epoch < producer.epoch:
-        raise KafkaError(
-            ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"Producer {header.producer_id} is at epoch {producer.epoch}, so epoch {header.producer_epoch} is fenced",
-        )
-    if header.producer_epoch > producer.epoch:
-        expected = 0  # a new epoch counts afresh
-    elif producer.batches:
-        expected = next_sequence(producer.batches[-1].last_sequence)
-    else:
-        return
+        raise _fenced(header, producer)
+    expected = 0 if header.producer_epoch > producer.epoch else _due(producer)  # a new epoch counts afresh
     if header.base_sequence != expected:
         raise KafkaError(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from chronik.clock import Clock
 from chronik.files import Buffer, FileCache, read_file
+from chronik.log.aborted import ROW_BYTES
 from chronik.log.epochs import EpochHistory
 from chronik.log.files import names
 from chronik.log.producers import ProducerStates
@@ -16,6 +17,10 @@ from chronik.protocol.control_records import marker_within
 
 # How much log lies at most between two snapshots: an unclean start has to read it again.
 SNAPSHOT_INTERVAL_BYTES = 64 << 20
+
+# A snapshot holds all that was aborted. It is taken when so many times as much was written since the last one: what a
+# partition has had of aborted transactions is not written again with each small segment.
+LOG_PER_ABORTED = 2
 
 # The newest one may be torn after a power cut, or too new after a truncation.
 SNAPSHOTS_KEPT = 2
@@ -44,7 +49,18 @@ class ProducerMemory:
             offset += header.last_offset_delta + 1
         self._bytes_since_snapshot += position
         if self._bytes_since_snapshot >= SNAPSHOT_INTERVAL_BYTES:
-            self.snapshot(end_offset)
+            self.snapshot_if_due(end_offset)
+
+    def snapshot_if_due(self, offset: int) -> None:
+        aborted_bytes = len(self.states.transactions.aborted) * ROW_BYTES
+        if self._bytes_since_snapshot >= aborted_bytes * LOG_PER_ABORTED:
+            self.snapshot(offset)
+
+    def snapshot_from(self, offset: int, log_end_offset: int) -> None:
+        """Sees to it that there is a snapshot from `offset` or later: the log before it is about to go."""
+        if self._offsets and self._offsets[-1] >= offset:
+            return
+        self.snapshot(log_end_offset)
 
     def snapshot(self, offset: int) -> None:
         """Stores what is known when `offset` is due. The next sync makes it durable; a torn one is noticed."""
@@ -61,11 +77,17 @@ class ProducerMemory:
         for old in self._offsets[:-SNAPSHOTS_KEPT]:
             self._remove(old)
 
-    def reload(self, segments: Iterable[Segment], epochs: EpochHistory, log_end_offset: int) -> None:
-        """Finds what was known at the log's end: from the newest snapshot, and the batches that came after it."""
+    def reload(
+        self, segments: Iterable[Segment], epochs: EpochHistory, log_end_offset: int, compacted_offset: int
+    ) -> None:
+        """Finds what was known at the log's end: from the newest snapshot, and the batches that came after it.
+
+        Below `compacted_offset` markers may be gone. A snapshot from before it in which transactions are open is
+        useless: nothing would ever end them.
+        """
         for offset in [offset for offset in self._offsets if offset > log_end_offset]:
             self._remove(offset)
-        self.states, snapshot_offset = self._newest()
+        self.states, snapshot_offset = self._newest(compacted_offset)
         self._bytes_since_snapshot = 0
         for segment in segments:
             if segment.end_offset <= snapshot_offset or not segment.size:
@@ -83,11 +105,11 @@ class ProducerMemory:
             self._remove(offset)
         self.states = ProducerStates()
 
-    def _newest(self) -> tuple[ProducerStates, int]:
+    def _newest(self, compacted_offset: int) -> tuple[ProducerStates, int]:
         while self._offsets:
             offset = self._offsets[-1]
             states = ProducerStates.decode(read_file(self._cache.files, self._path(offset)) or b"", offset)
-            if states is not None:
+            if states is not None and (offset >= compacted_offset or not states.transactions.open):
                 return states, offset
             self._remove(offset)
         return ProducerStates(), 0

@@ -100,8 +100,14 @@ class StoredLog:
         log = cls(files, cache, folder, config, clock, lower_recovery_point, recovered)
         if recovered.names:
             log._marks.load(log.log_start_offset, log.log_end_offset)
-            log._producers.reload(log._segments.all, log.epochs, log.log_end_offset)
+            log._reload_producers()
         return log
+
+    def _reload_producers(self) -> None:
+        """Finds out again what is known of producers and their transactions, now that the log ends where it does."""
+        compacted_offset = self._marks.compacted_offset  # what is deleted counts as compacted
+        self._producers.reload(self._segments.all, self.epochs, self.log_end_offset, compacted_offset)
+        self.producers.transactions.aborted.forget_before(self.log_start_offset)
 
     @property
     def is_lost(self) -> bool:

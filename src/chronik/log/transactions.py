@@ -5,23 +5,16 @@ Pure. It is told of the log's batches in their order, so every replica that hold
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections import deque
+from typing import Final
 
 import msgspec
 
-from chronik.protocol.batch import BatchHeader
-from chronik.protocol.control_records import TransactionMarker
+from chronik.log.aborted import Aborted, AbortedTransaction
 
-
-class AbortedTransaction(NamedTuple):
-    """Whoever reads only what was committed leaves out this producer's records from `first_offset` on, up to its next
-    marker."""
-
-    producer_id: int
-    first_offset: int
+ENDED_MAX: Final = 1000
+"""So many markers may wait, each on its own, to be committed. Only while more of them do, or while nobody asks, are the
+oldest taken together, which never tells too much."""
 
 
 class Ended(msgspec.Struct, array_like=True, frozen=True):
@@ -32,61 +25,11 @@ class Ended(msgspec.Struct, array_like=True, frozen=True):
 
 
 class StoredTransactions(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """How they are kept in a snapshot. What was aborted are the columns of `Aborted`, as bytes of this machine."""
+    """How they are kept in a snapshot. What was aborted are the columns of `Aborted`."""
 
     open: dict[int, int]
     ended: list[Ended]
     aborted: list[bytes]
-
-
-class Aborted:
-    """Transactions that were aborted, in the order of their markers, in columns: there may be a million."""
-
-    __slots__ = ("_firsts", "_markers", "_producers", "_stable_ends")
-
-    def __init__(self) -> None:
-        self._producers = array("q")
-        self._firsts = array("q")
-        self._markers = array("q")
-        self._stable_ends = array("q")
-        """Where the first transaction began that was still open after that marker, or what followed the marker: all
-        that are aborted later began there or behind it."""
-
-    def __len__(self) -> int:
-        return len(self._markers)
-
-    def add(self, producer_id: int, ended: Ended, stable_end: int) -> None:
-        self._producers.append(producer_id)
-        self._firsts.append(ended.first_offset)
-        self._markers.append(ended.marker_offset)
-        self._stable_ends.append(stable_end)
-
-    def between(self, start_offset: int, end_offset: int) -> Iterator[AbortedTransaction]:
-        """Yields those that have, or may have, records from `start_offset` on and before `end_offset`."""
-        for number in range(bisect_left(self._markers, start_offset), len(self._markers)):
-            if self._firsts[number] < end_offset:
-                yield AbortedTransaction(self._producers[number], self._firsts[number])
-            if self._stable_ends[number] >= end_offset:
-                return
-
-    def forget_before(self, offset: int) -> None:
-        """The log begins at `offset` now."""
-        gone = bisect_left(self._markers, offset)
-        for column in self._columns():
-            del column[:gone]
-
-    def encode(self) -> list[bytes]:
-        return [column.tobytes() for column in self._columns()]
-
-    @classmethod
-    def decode(cls, columns: list[bytes]) -> Aborted:
-        aborted = cls()
-        for column, data in zip(aborted._columns(), columns, strict=True):
-            column.frombytes(data)
-        return aborted
-
-    def _columns(self) -> tuple[array[int], ...]:
-        return self._producers, self._firsts, self._markers, self._stable_ends
 
 
 class Transactions:
@@ -95,40 +38,54 @@ class Transactions:
     def __init__(self) -> None:
         self.open: dict[int, int] = {}
         """The first offset of each producer's transaction, oldest first."""
-        self._ended: list[Ended] = []
+        self._ended: deque[Ended] = deque()
         """Those whose markers may not be committed yet. If a marker is lost with its leader, what the next leader tells
-        must not go back; so nothing is told of a decision before its marker is safe."""
+        must not go back; so nothing is told of a decision before its marker is safe. Both offsets ascend: one that
+        began after another and ended before it makes no difference, and is left out."""
         self.aborted = Aborted()
 
-    def appended(self, header: BatchHeader, base_offset: int, marker: TransactionMarker | None) -> None:
-        """Notes a batch of a transaction, or the marker that ends one."""
-        if marker is None:
-            self.open.setdefault(header.producer_id, base_offset)
-            return
-        first_offset = self.open.pop(header.producer_id, None)
+    @property
+    def are_in_doubt(self) -> bool:
+        """Whether there may be one that is not decided for all."""
+        return bool(self.open or self._ended)
+
+    def wrote(self, producer_id: int, base_offset: int) -> None:
+        """Notes a batch of a transaction."""
+        self.open.setdefault(producer_id, base_offset)
+
+    def ended(self, producer_id: int, marker_offset: int, *, committed: bool) -> None:
+        """Notes the marker that ends one. Nothing of it need have been written here, and a marker may come twice."""
+        first_offset = self.open.pop(producer_id, None)
         if first_offset is None:
-            return  # nothing of it was written here, or it was told twice
-        ended = Ended(first_offset, base_offset)
-        self._ended.append(ended)
-        if not marker.committed:
-            self.aborted.add(header.producer_id, ended, next(iter(self.open.values()), base_offset + 1))
+            return
+        if not committed:
+            stable_end = next(iter(self.open.values()), marker_offset + 1)
+            self.aborted.add(AbortedTransaction(producer_id, first_offset, marker_offset, stable_end))
+        ended = self._ended
+        while ended and ended[-1].first_offset > first_offset:
+            ended.pop()
+        ended.append(Ended(first_offset, marker_offset))
+        if len(ended) > ENDED_MAX:
+            oldest = ended.popleft()
+            ended[0] = Ended(oldest.first_offset, ended[0].marker_offset)
 
     def first_unstable(self, high_watermark: int) -> int | None:
         """Returns where the first transaction began that is not decided for all; None when there is none."""
-        if not self.open and not self._ended:
-            return None
-        self._ended = [ended for ended in self._ended if ended.marker_offset >= high_watermark]
-        began = [ended.first_offset for ended in self._ended]
-        began.extend(first for first in (next(iter(self.open.values()), None),) if first is not None)
-        return min(began, default=None)
+        ended = self._ended
+        while ended and ended[0].marker_offset < high_watermark:
+            ended.popleft()
+        first_open = next(iter(self.open.values()), None)
+        if not ended:
+            return first_open
+        return ended[0].first_offset if first_open is None else min(ended[0].first_offset, first_open)
 
     def stored(self) -> StoredTransactions:
-        return StoredTransactions(self.open, self._ended, self.aborted.encode())
+        return StoredTransactions(self.open, list(self._ended), self.aborted.encode())
 
     @classmethod
     def restored(cls, stored: StoredTransactions) -> Transactions:
         transactions = cls()
         transactions.open = stored.open
-        transactions._ended = stored.ended
+        transactions._ended = deque(stored.ended)
         transactions.aborted = Aborted.decode(stored.aborted)
         return transactions

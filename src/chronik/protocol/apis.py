@@ -130,6 +130,7 @@ _APIS: Final = (
     _api("DescribeQuorum", Asked.NODE, "Describe Cluster"),
     _api("UpdateFeatures", Asked.NODE, "Alter Cluster"),
     _api("DescribeCluster", Asked.METADATA, "Describe Cluster"),
+    _api("DescribeProducers", Asked.LEADER, "Read Topic"),
     _api("DescribeTransactions", Asked.COORDINATOR_STATE, "Describe TransactionalId, Describe Topic"),
     _api("ListTransactions", Asked.COORDINATOR_STATE, "Describe TransactionalId"),
     _api("ListConfigResources", Asked.METADATA, "DescribeConfigs Cluster"),

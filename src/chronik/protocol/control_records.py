@@ -58,8 +58,10 @@ def parse_marker(record: Record) -> TransactionMarker | None:
 
 
 def marker_within(buffer: Bytes, position: int = 0) -> TransactionMarker | None:
-    """Returns how the control batch at `position` ends a transaction, or None when it is about something else."""
-    return parse_marker(decode_batch(buffer, position)[0])
+    """Returns how the control batch at `position` ends a transaction, or None when it is about something else, or
+    compaction has left nothing in it. Raises CorruptRecords."""
+    records = decode_batch(buffer, position)
+    return parse_marker(records[0]) if records else None
 
 
 def encode_marker_batch(

@@ -91,6 +91,12 @@ def retain(
     return _thinned(header, body, choice, delete_horizon_ms, level) if choice.kept_count else _empty(header)
 
 
+def with_delete_horizon(buffer: Bytes, position: int, delete_horizon_ms: int) -> bytes:
+    """Returns the same batch, marked with the time from which on it may be removed. Raises CorruptRecords."""
+    header, body = open_within(buffer, position)
+    return _thinned(header, body, _choose(header, body, lambda *_: True), delete_horizon_ms, None)
+
+
 class _Choice(NamedTuple):
     kept: bytearray
     """One for each record that stays, zero for each that goes: millions of records must not cost much."""

@@ -11,7 +11,7 @@ from chronik.broker.replica import Replica
 from chronik.broker.requests.fetch_sessions import FetchPartition
 from chronik.protocol.batch import end_offset
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.protocol.messages.fetch import EpochEndOffset, LeaderIdAndEpoch, PartitionData
+from chronik.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, LeaderIdAndEpoch, PartitionData
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_ENDPOINTS = 16
@@ -31,6 +31,8 @@ class Answer:
     records_bytes: int
     urgent: bool
     """There is something to say besides records: an error, a divergence."""
+    committed_only: bool = False
+    """Whether only records of transactions that were committed are read, and those outside of any (read_committed)."""
 
     @property
     def is_doubtful(self) -> bool:
@@ -42,7 +44,7 @@ class Answer:
 def is_cut_off(answer: Answer) -> bool:
     """Says whether more can be read after what was found, which ends at a segment's end or a limit: why wait then?"""
     return any(
-        data.records and end_offset(_plain(data)) < replica.high_watermark
+        data.records and end_offset(_plain(data)) < replica.readable_end(committed_only=answer.committed_only)
         for (_, data), replica in zip(answer.partitions, answer.replicas, strict=True)
     )
 
@@ -64,7 +66,7 @@ def look(services: Services, wanted: Iterable[FetchPartition], max_bytes: int, v
     for partition in wanted:
         try:
             replica = _find(services, partition, version)
-            data = _read(replica, partition, budget, answer.records_bytes == 0)
+            data = _read(replica, partition, budget, answer)
             answer.replicas.append(replica)
         except KafkaError as error:
             data = nothing(partition.partition, error.code)
@@ -100,7 +102,7 @@ def _find(services: Services, partition: FetchPartition, version: int) -> Replic
     return services.replicas.by_name(partition.topic, partition.partition)
 
 
-def _read(replica: Replica, wanted: FetchPartition, budget: int, is_first: bool) -> PartitionData:
+def _read(replica: Replica, wanted: FetchPartition, budget: int, answer: Answer) -> PartitionData:
     replica.check_epoch(wanted.current_leader_epoch)
     if not replica.knows_high_watermark:
         # What earlier leaders have told may be more. It is known in a moment, and until then nothing is told.
@@ -111,6 +113,7 @@ def _read(replica: Replica, wanted: FetchPartition, budget: int, is_first: bool)
         high_watermark=replica.high_watermark,
         last_stable_offset=replica.last_stable_offset,
         log_start_offset=log.log_start_offset,
+        aborted_transactions=[] if answer.committed_only else None,
         records=b"",
     )
     if wanted.last_fetched_epoch >= 0:
@@ -121,9 +124,16 @@ def _read(replica: Replica, wanted: FetchPartition, budget: int, is_first: bool)
             data.diverging_epoch = EpochEndOffset(*diverging)
             return data
     # A batch larger than every limit is still sent when it is the first, or its consumer would be stuck forever.
-    size = min(wanted.max_bytes, budget)
+    size, is_first = min(wanted.max_bytes, budget), answer.records_bytes == 0
     if size > 0 or is_first:
-        data.records = replica.read(wanted.fetch_offset, max(size, 0), min_one_batch=is_first)
+        data.records = replica.read(
+            wanted.fetch_offset, max(size, 0), min_one_batch=is_first, committed_only=answer.committed_only
+        )
+        if answer.committed_only and data.records and log.has_aborted:
+            data.aborted_transactions = [
+                AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+                for each in log.aborted_in(data.records, wanted.fetch_offset)
+            ]
     return data
 
 
@@ -134,5 +144,6 @@ def nothing(partition: int, code: ErrorCode) -> PartitionData:
         high_watermark=NOTHING_KNOWN,
         last_stable_offset=NOTHING_KNOWN,
         log_start_offset=NOTHING_KNOWN,
+        aborted_transactions=None,
         records=b"",
     )

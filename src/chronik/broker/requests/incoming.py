@@ -23,6 +23,7 @@ from chronik.protocol.batch import (
 )
 from chronik.protocol.budget import Budget
 from chronik.protocol.compression import Codec
+from chronik.protocol.control_records import TransactionMarker, encode_marker_batch
 from chronik.protocol.errors import ErrorCode, InvalidRecord, KafkaError
 from chronik.protocol.message_set import convert_up
 from chronik.protocol.rewrite import oldest_timestamp, recompress, validate_records
@@ -63,6 +64,14 @@ class Incoming:
     buffer: WritableBytes
     headers: list[BatchHeader]
     log_append_time_ms: int = -1
+
+
+def marker_batch(producer_id: int, producer_epoch: int, marker: TransactionMarker, now_ms: int) -> Incoming:
+    """Returns what ends a producer's transaction. No client sends it, so no topic's rules hold for it."""
+    batch = bytearray(
+        encode_marker_batch(marker, timestamp=now_ms, producer_id=producer_id, producer_epoch=producer_epoch)
+    )
+    return Incoming(batch, [parse_header(batch)])
 
 
 def accept_produced(

@@ -17,9 +17,19 @@ class RecordsArrived:
     """Makes a fetch look again: when at least `bytes_missing` new bytes can be read, when one of its partitions goes
     away, when other requests wait for it and must not, or when its time is up.
 
-    It listens as soon as it is created: created in the same turn in which the fetch has looked, it misses nothing."""
+    It listens as soon as it is created: created in the same turn in which the fetch has looked, it misses nothing. With
+    `committed_only` bytes count when the transactions that they belong to are decided."""
 
-    __slots__ = ("_bytes_missing", "_hurry", "_listens", "_look_again", "_loop", "_replicas", "_timer")
+    __slots__ = (
+        "_bytes_missing",
+        "_hurry",
+        "_listens",
+        "_look_again",
+        "_loop",
+        "_replicas",
+        "_timer",
+        "committed_only",
+    )
 
     def __init__(
         self,
@@ -28,7 +38,10 @@ class RecordsArrived:
         timeout_seconds: float,
         look_again: Callable[[], None],
         hurry: Hurry,
+        *,
+        committed_only: bool = False,
     ) -> None:
+        self.committed_only = committed_only
         self._loop = asyncio.get_running_loop()
         self._bytes_missing = bytes_missing
         self._look_again = look_again

@@ -58,6 +58,11 @@ class OffsetMarks:
         self.compacted_offset = log_start_offset
         self._compacted = compacted
 
+    @property
+    def compacted_stored(self) -> int:
+        """How far the log is known to be compacted whatever happens."""
+        return max(self._compacted.stored or 0, self.start.stored or 0)
+
     def load(self, log_start_offset: int, log_end_offset: int) -> None:
         self.compacted_offset = max(log_start_offset, min(self._compacted.load() or 0, log_end_offset))
 

@@ -1,0 +1,77 @@
+"""DescribeProducers: what a partition's log tells of the producers that wrote to it, and of their transactions.
+
+Followers answer, too, as in Kafka, whose tool may be told which broker to ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Generator
+
+from chronik.api.shared.context import Context, Services
+from chronik.api.shared.long_answers import Long, at_once_or_in_slices
+from chronik.log.producers import PRODUCERS_MAX, Producer
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.failures import told
+from chronik.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+NONE = -1
+
+TOLD_MAX = 2 * PRODUCERS_MAX
+"""Producers in one answer, of 37 bytes each, and four times as much while it is made. One partition always fits, unless
+it has very many open transactions; for what does not fit, clients ask again."""
+
+
+def handle(
+    services: Services, request: DescribeProducersRequest, context: Context
+) -> DescribeProducersResponse | Awaitable[Long]:
+    return at_once_or_in_slices(_answer_all(services, request))
+
+
+def _answer_all(
+    services: Services, request: DescribeProducersRequest
+) -> Generator[None, None, DescribeProducersResponse]:
+    topics: dict[str, dict[int, PartitionResponse]] = {}
+    room = TOLD_MAX
+    for topic in request.topics:
+        answers = topics.setdefault(topic.name, {})
+        for index in topic.partition_indexes:
+            if index not in answers:
+                answer = answers[index] = yield from _answer(services, topic.name, index, room)
+                room -= len(answer.active_producers)
+                yield
+    return DescribeProducersResponse(
+        topics=[TopicResponse(name=name, partitions=list(answers.values())) for name, answers in topics.items()]
+    )
+
+
+def _answer(services: Services, topic: str, index: int, room: int) -> Generator[None, None, PartitionResponse]:
+    answer = PartitionResponse(partition_index=index)
+    try:
+        producers = services.replicas.held(topic, index).log.producers
+        if len(producers) > room:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "The answer would be too long: ask for less at a time")
+    except KafkaError as error:
+        return PartitionResponse(partition_index=index, **told(error))
+    open_since = producers.transactions.open
+    for producer_id, producer in producers.items():
+        answer.active_producers.append(_described(producer_id, producer, open_since.get(producer_id, NONE)))
+        yield
+    return answer
+
+
+def _described(producer_id: int, producer: Producer, open_since: int) -> ProducerState:
+    last = producer.batches[-1] if producer.batches else None
+    return ProducerState(
+        producer_id=producer_id,
+        producer_epoch=producer.epoch,
+        last_sequence=NONE if last is None else last.last_sequence,
+        last_timestamp=producer.active_ms if last is None else last.timestamp_ms,
+        coordinator_epoch=producer.coordinator_epoch,
+        current_txn_start_offset=open_since,
+    )

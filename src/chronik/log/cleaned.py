@@ -1,0 +1,117 @@
+"""The segment that a compaction writes, and what it will take the place of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chronik.files import FileCache
+from chronik.log.config import LogConfig
+from chronik.log.epochs import EpochHistory
+from chronik.log.files import names
+from chronik.log.files.index import SegmentIndex
+from chronik.log.segment import NO_TIMESTAMP, Piece, Segment
+from chronik.protocol.batch import (
+    MAGIC,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    BatchHeader,
+    parse_header,
+    seal,
+)
+
+# Cleaned batches are written in pieces of this size.
+WRITE_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class Cleaned:
+    """Segments, and the one that will take their place."""
+
+    sources: list[Segment]
+    segment: Segment
+
+
+class CleanedSegment:
+    """A segment while it is being written, under a name that recovery throws away."""
+
+    def __init__(
+        self, cache: FileCache, folder: str, base_offset: int, epochs: EpochHistory, config: LogConfig
+    ) -> None:
+        log_name = names.offset_name(base_offset, names.LOG)
+        self._cache = cache
+        self._epochs = epochs
+        self._interval = config.index_interval_bytes
+        self._segment = Segment(cache, folder, base_offset, log_name=log_name + names.CLEANED)
+        self._segment.index = SegmentIndex(cache, self._segment.index.path + names.CLEANED, base_offset, is_new=True)
+        self._buffer = bytearray()
+        self._headers: list[BatchHeader] = []
+        self._next_offset = base_offset
+        self._remove_files()
+
+    def add(self, piece: Piece, kept: memoryview | bytes | None) -> None:
+        if kept is None:
+            return
+        if piece.base_offset > self._next_offset:
+            self._cover(piece.base_offset)
+        self._put(kept)
+
+    def finish(self, end_offset: int) -> Segment:
+        """Returns the segment, durable except for its name."""
+        if end_offset > self._next_offset:
+            self._cover(end_offset)
+        self._flush()
+        self._segment.seal()
+        self._segment.file.fdatasync()
+        self._forget()
+        return self._segment
+
+    def discard(self) -> None:
+        self._forget()
+        self._remove_files()
+
+    def _cover(self, end_offset: int) -> None:
+        """Adds empty batches for the offsets up to `end_offset`, of which no record is left: one for each leader epoch.
+        A follower's log may end at any batch, and its leader has to know of the epoch of that batch."""
+        while self._next_offset < end_offset:
+            epoch, epoch_end = self._epochs.range_at(self._next_offset)
+            self._put(seal(_empty_header(self._next_offset, min(end_offset, epoch_end), epoch), b""))
+
+    def _put(self, batch: memoryview | bytes) -> None:
+        header = parse_header(batch)
+        self._buffer += batch
+        self._headers.append(header)
+        self._next_offset = header.next_offset
+        if len(self._buffer) >= WRITE_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._headers:
+            self._segment.append(self._buffer, self._headers, self._interval)
+            self._buffer, self._headers = bytearray(), []
+
+    def _forget(self) -> None:
+        self._cache.forget(self._segment.log_path)
+        self._cache.forget(self._segment.index.path)
+
+    def _remove_files(self) -> None:
+        self._cache.files.remove(self._segment.log_path)
+        self._cache.files.remove(self._segment.index.path)
+
+
+def _empty_header(base_offset: int, end_offset: int, epoch: int) -> BatchHeader:
+    return BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        partition_leader_epoch=epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=0,
+        last_offset_delta=end_offset - base_offset - 1,
+        base_timestamp=NO_TIMESTAMP,
+        max_timestamp=NO_TIMESTAMP,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
+        base_sequence=NO_SEQUENCE,
+        record_count=0,
+    )

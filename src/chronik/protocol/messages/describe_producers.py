@@ -1,0 +1,40 @@
+"""DescribeProducers: who has written to a partition with sequence numbers, and whose transactions are open in it."""
+
+from __future__ import annotations
+
+from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, int64, mirror, string
+
+
+class TopicRequest(Struct):
+    name: str = string("0+")
+    partition_indexes: list[int] = array(int32, "0+")
+
+
+class DescribeProducersRequest(Request, api_key=61, versions="0", flexible="0+"):
+    topics: list[TopicRequest] = array(TopicRequest, "0+")
+
+
+class ProducerState(Struct):
+    producer_id: int = int64("0+")
+    producer_epoch: int = int32("0+")
+    last_sequence: int = int32("0+", default=-1)
+    last_timestamp: int = int64("0+", default=-1)
+    coordinator_epoch: int = int32("0+")
+    current_txn_start_offset: int = int64("0+", default=-1)
+
+
+class PartitionResponse(Struct):
+    partition_index: int = mirror("partition_indexes", int32("0+"))
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+", default=None)
+    active_producers: list[ProducerState] = array(ProducerState, "0+")
+
+
+class TopicResponse(Struct):
+    name: str = mirror("name", string("0+"))
+    partitions: list[PartitionResponse] = mirror("partition_indexes", array(PartitionResponse, "0+"))
+
+
+class DescribeProducersResponse(Response, api_key=61, versions="0", flexible="0+"):
+    throttle_time_ms: int = int32("0+")
+    topics: list[TopicResponse] = mirror("topics", array(TopicResponse, "0+"))

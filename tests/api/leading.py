@@ -1,0 +1,136 @@
+"""A node that leads a partition, on virtual time: followers move on when the test says so, and clients fetch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any, TypeVar, cast
+
+from chronik.api.routing.router import Router
+from chronik.api.shared.context import Services
+from chronik.broker.requests.fetch_sessions import FetchSessions
+from chronik.broker.requests.incoming import Incoming
+from chronik.broker.requests.openings import Openings
+from chronik.config import NodeConfig
+from chronik.exchange import Outbox, Peer, Pending
+from chronik.protocol.batch import validate_produced
+from chronik.protocol.codec import RequestHeader, decode_response, encode_request
+from chronik.protocol.control_records import TransactionMarker
+from chronik.protocol.messages.fetch import FetchResponse, PartitionData
+from chronik.protocol.records import Record, encode_batch
+from chronik.protocol.schema import Request, Response
+from tests.api import talk
+from tests.replication.rig import FOLLOWER, OTHER, PlayedFollower, Rig
+
+VERSION = 12
+PATIENCE_SECONDS = 0.5
+
+R = TypeVar("R", bound=Response)
+
+
+class Leader:
+    """A node that leads, with records that are written and not committed: one word of a follower commits them."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self._sequences: dict[int, int] = {}
+        self.router = Router(
+            cast(
+                Services,
+                SimpleNamespace(
+                    config=NodeConfig(),
+                    clock=rig.clock,
+                    store=rig.store,
+                    image=rig.store.image,
+                    configs=rig.configs,
+                    replicas=rig.replicas,
+                    fetch_sessions=FetchSessions(),
+                    is_fenced=lambda: False,
+                    may_be_replaced=lambda: False,
+                    outbox=Outbox(),
+                    openings=Openings(),
+                ),
+            ),
+            rig.loop.failures.append,
+        )
+
+    async def write(self, *values: bytes) -> None:
+        for value in values:
+            self.rig.append(value)
+        await self._followers_begin(len(values))
+
+    async def _followers_begin(self, offset: int) -> None:
+        replica = self.rig.replica()
+        await replica.syncs.all_synced()
+        await PlayedFollower(self.rig, OTHER).fetch(self.rig.at(offset, last_epoch=0))
+        await PlayedFollower(self.rig, FOLLOWER).fetch(self.rig.at(0))
+        assert replica.high_watermark == 0
+
+    def commit(self, offset: int = 1) -> None:
+        """Within this turn of the loop."""
+        follower = self.rig.server._sessions[FOLLOWER]
+        self.rig.replica().follower_fetched(FOLLOWER, offset, 0, follower)
+        assert self.rig.replica().high_watermark == offset
+
+    async def commit_all(self) -> int:
+        """Both followers have everything. Returns the high watermark."""
+        replica = self.rig.replica()
+        if not self.rig.server._sessions:
+            await self._followers_begin(replica.log.log_end_offset)
+        await replica.syncs.all_synced()
+        for node in (OTHER, FOLLOWER):
+            session = self.rig.server._sessions[node]
+            replica.follower_fetched(node, replica.log.log_end_offset, 0, session)
+        assert replica.high_watermark == replica.log.log_end_offset
+        return replica.high_watermark
+
+    def produce(self, producer_id: int, *values: bytes, timestamp: int = 0) -> int:
+        """Writes records of a transaction. Returns their first offset."""
+        sequence = self._sequences.get(producer_id, 0)
+        self._sequences[producer_id] = sequence + len(values)
+        records = [Record(number, timestamp + number, None, value) for number, value in enumerate(values)]
+        batch = bytearray(
+            encode_batch(records, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=True)
+        )
+        return self.rig.replica().append(Incoming(batch, validate_produced(batch))).base_offset
+
+    def end(self, producer_id: int, *, commit: bool, epoch: int = 0, now_ms: int = 0) -> int:
+        """Ends a transaction. Returns the offset of its marker."""
+        marker = TransactionMarker(commit, coordinator_epoch=3)
+        return self.rig.replica().append_marker(producer_id, epoch, marker, now_ms) - 1
+
+    def fetch(self, min_bytes: int = 1, *, isolation_level: int = 0, offset: int = 0) -> Pending:
+        """It has looked, and found nothing; not a turn of the loop has passed since."""
+        request = talk.fetch_request(
+            ("topic", 0, offset), min_bytes=min_bytes, max_wait_ms=int(PATIENCE_SECONDS * 1000)
+        )
+        request.isolation_level = isolation_level
+        pending = self._dispatch(request, VERSION)
+        assert isinstance(pending, Pending)
+        return pending
+
+    async def ask(self, request: Request, version: int, kind: type[R]) -> R:
+        pending = self._dispatch(request, version)
+        frame = b"".join((await pending.response if isinstance(pending, Pending) else pending) or ())
+        _, response = decode_response(request.__schema__.api_key, version, memoryview(frame)[4:])
+        assert isinstance(response, kind)
+        return response
+
+    def _dispatch(self, request: Request, version: int) -> Any:
+        header = RequestHeader(request.__schema__.api_key, version, 7, "test")
+        return self.router.dispatch(bytearray(encode_request(header, request)[4:]), Peer("test", 0, 1))
+
+
+async def response_of(pending: Pending) -> FetchResponse:
+    frame = b"".join(await pending.response or ())
+    _, response = decode_response(1, VERSION, memoryview(frame)[4:])
+    assert isinstance(response, FetchResponse)
+    return response
+
+
+async def answered(pending: Pending) -> PartitionData:
+    return (await response_of(pending)).responses[0].partitions[0]
+
+
+def tell(story: Callable[[Leader], Coroutine[Any, Any, None]]) -> None:
+    Rig().run(lambda rig: story(Leader(rig)))
