@@ -29,7 +29,7 @@ FLOORS = (
     {"log", "wal"},
     {"protocol"},
     {"files"},
-    {"config", "exchange", "limits", "logs"},
+    {"config", "exchange", "limits", "logs", "patterns"},
     {"listeners"},
     {"clock", "crc", "errors", "ids", "log_levels", "news", "shown"},
 )

@@ -98,5 +98,5 @@ def test_what_would_take_too_much_is_refused() -> None:
 
 
 def test_a_long_text_leaves_turns_to_others() -> None:
-    steps = Pattern("(a|b|.c){300}").match_in_steps("ab" * 200)
+    steps = Pattern("(a|b|.c){100,}").match_in_steps("ab" * 200)
     assert len(list(steps)) > 10

@@ -15,9 +15,17 @@ from chronik.groups.offsets import READ_PER_STEP, UNSTABLE, all_committed
 from chronik.metadata.commands.groups import OffsetToCommit
 from chronik.metadata.commands.transactions import NOT_SEEN, AddToTransaction, EndTransaction, InitTransaction
 from chronik.metadata.commands.transactions import StageOffsets as Stage
+from chronik.protocol.codec import decode_response, encode_response
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
-from tests.api.test_offsets_are_fetched_from_any_node import COMMITTED, Barrier, request_of, services_of, told
+from tests.api.test_offsets_are_fetched_from_any_node import (
+    COMMITTED,
+    FETCH_KEY,
+    Barrier,
+    request_of,
+    services_of,
+    told,
+)
 from tests.groups.driving import commit_offsets, run
 from tests.groups.shared_image import SharedImage, nodes
 
@@ -46,7 +54,8 @@ def end(shared: SharedImage, *, commit: bool) -> None:
 
 async def fetched(services: Services, request: OffsetFetchRequest, version: int) -> list[tuple[int, int, int]]:
     answer = await offset_fetch.handle(services, request, cast(Any, type("Context", (), {"version": version})))
-    response = answer.response if isinstance(answer, Long) else answer
+    frame = b"".join(encode_response(1, version, answer.response if isinstance(answer, Long) else answer))
+    _, response = decode_response(FETCH_KEY, version, memoryview(frame)[4:])
     assert isinstance(response, OffsetFetchResponse)
     return told(response)
 
