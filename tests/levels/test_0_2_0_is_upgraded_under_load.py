@@ -67,7 +67,8 @@ class UpgradedCluster(Cluster):
 @pytest.fixture
 def cluster(sources: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[UpgradedCluster]:
     monkeypatch.setattr(UpgradedCluster, "first", sources)
-    with UpgradedCluster(3, metadata_snapshot_entries=60, metadata_kept_bytes=0) as cluster:
+    cluster = UpgradedCluster(3, metadata_snapshot_entries=60, metadata_kept_bytes=0)
+    with cluster:
         yield cluster
 
 

@@ -56,7 +56,7 @@ class Shop(World):
 
 def test_a_transaction_begins_with_what_is_added_first() -> None:
     world = Shop()
-    assert world.now.state is TransactionState.EMPTY
+    assert not world.now.partitions
     world.add(world.part("orders"), world.part("orders"), groups=("g",))
     assert world.now.state is TransactionState.ONGOING
     assert world.now.partitions == (world.part("orders"),)
@@ -132,8 +132,8 @@ def test_a_command_that_was_long_under_way_changes_nothing() -> None:
 def test_what_is_decided_is_carried_out_before_anything_else() -> None:
     world = Shop()
     world.add(world.part("bills"))
-    for early in (CompleteTransaction(ID, world.now.index, 1), ExpireTransaction(ID, world.now.index)):
-        assert world.refuse(early)[0] is ErrorCode.INVALID_TXN_STATE
+    assert world.refuse(CompleteTransaction(ID, world.now.index, 1))[0] is ErrorCode.INVALID_TXN_STATE
+    assert world.refuse(ExpireTransaction(ID, world.now.index))[0] is ErrorCode.INVALID_TXN_STATE
     assert world.refuse(InitTransaction(ID, world.now.index, PRODUCER, 1, 1, 1))[0] is ErrorCode.INVALID_TXN_STATE
     world.end(commit=True)
     for command in (

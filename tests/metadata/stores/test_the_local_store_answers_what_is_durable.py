@@ -13,6 +13,7 @@ import pytest
 
 from chronik.errors import DataDamaged, InvariantBroken, StorageFailed
 from chronik.files import FileSystem, RealFiles
+from chronik.metadata import levels
 from chronik.metadata.commands.brokers import RegisterBroker
 from chronik.metadata.commands.cluster import AddNode, RemoveNode, SetFeatureLevel
 from chronik.metadata.commands.envelope import COMMAND_BYTES_MAX
@@ -25,6 +26,12 @@ from chronik.metadata.stores.store import MetadataStore, StoreClosed
 from chronik.protocol.errors import ErrorCode, KafkaError
 from tests.files.twin import TwinFiles
 from tests.metadata.world import assignment, recomputed, records_of, some_id
+
+
+@pytest.fixture(autouse=True)
+def first_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store at the first level writes nothing of it: so what it writes is what the test proposes."""
+    monkeypatch.setattr(levels, "HIGHEST", levels.FIRST)
 
 
 class Inline(Executor):

@@ -17,7 +17,7 @@ from chronik.protocol.messages.txn_offset_commit import TxnOffsetCommitRequestPa
 
 logger = logging.getLogger("chronik.api")
 
-Partitions = Sequence[OffsetCommitRequestPartition] | Sequence[TxnOffsetCommitRequestPartition]
+Partitions = Sequence[OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition]
 
 
 async def offsets_of_known(topics: Iterable[tuple[Topic | None, Partitions]]) -> dict[tuple[str, int], OffsetToCommit]:
