@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from chronik.metadata.commands.envelope import Command
 from chronik.metadata.commands.groups import CommitOffset, DeleteConsumerGroup, ExpireOffsets, OffsetToCommit
 from chronik.metadata.commands.topics import DeleteTopic
 from chronik.metadata.commands.transactions import (
@@ -59,11 +60,11 @@ def test_a_transaction_begins_with_what_is_added_first() -> None:
     assert not world.now.partitions
     world.add(world.part("orders"), world.part("orders"), groups=("g",))
     assert world.now.state is TransactionState.ONGOING
-    assert world.now.partitions == (world.part("orders"),)
+    assert list(world.now.partitions) == [world.part("orders")]
     assert (world.now.began_index, world.now.began_ms) == (world.image.applied_index, 20)
     began_index = world.now.began_index
     world.add(world.part("bills"), world.part("orders"), groups=("h", "g"), time=25)
-    assert world.now.partitions == (world.part("orders"), world.part("bills"))
+    assert list(world.now.partitions) == [world.part("orders"), world.part("bills")]
     assert world.now.groups == ("g", "h")
     assert (world.now.began_index, world.now.index) == (began_index, world.image.applied_index)
     assert world.image.transaction_of(PRODUCER) == world.now
@@ -117,7 +118,7 @@ def test_a_command_that_was_long_under_way_changes_nothing() -> None:
     world = Shop()
     seen = world.now.index
     world.add(world.part("bills"))
-    late = [
+    late: list[Command] = [
         InitTransaction(ID, seen, 8, 0, 1, 1),
         AddToTransaction(ID, seen, (world.part("orders"),), (), 1),
         EndTransaction(ID, seen, True, 0, 1),
