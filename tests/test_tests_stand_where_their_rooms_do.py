@@ -29,6 +29,7 @@ HELPERS = {
 }
 TESTED_AROUND = {
     "api/fetching": "parts of Fetch, by its tests",
+    "api/producing": "parts of Produce, by its tests",
     "api/routing": "by requests, in tests/api",
     "api/shared": "by the APIs that share it",
     "metadata/commands": "by what they do, in tests/metadata",

@@ -219,7 +219,7 @@ def test_what_segments_knew_is_kept_when_they_go(monkeypatch: pytest.MonkeyPatch
 
 def test_snapshots_become_rare_as_more_is_aborted() -> None:
     writer = Writer()
-    sizes: list[int] = []
+    sizes: list[tuple[str, int]] = []
     for number in range(400):
         writer.write(1, b"%d" % number)
         writer.end(1, commit=False)
