@@ -11,6 +11,7 @@ from typing import Any, Final
 import pytest
 
 from chronik.api import (
+    add_partitions_to_txn,
     alter_configs,
     alter_replica_log_dirs,
     create_partitions,
@@ -18,10 +19,12 @@ from chronik.api import (
     delete_topics,
     describe_log_dirs,
     incremental_alter_configs,
+    write_txn_markers,
 )
 from chronik.api.shared import long_answers
 from chronik.metadata import slices
 from chronik.metadata.slices import PIECE_ELEMENTS
+from chronik.protocol.messages import add_partitions_to_txn as added
 from chronik.protocol.messages import alter_configs as replaced
 from chronik.protocol.messages import alter_replica_log_dirs as moved
 from chronik.protocol.messages import create_partitions as enlarged
@@ -29,6 +32,7 @@ from chronik.protocol.messages import delete_records as cut
 from chronik.protocol.messages import delete_topics as deleted
 from chronik.protocol.messages import describe_log_dirs as described
 from chronik.protocol.messages import incremental_alter_configs as changed
+from chronik.protocol.messages import write_txn_markers as marked
 from tests.api.refusing import services
 
 PIECES: Final = 4
@@ -85,6 +89,22 @@ REQUESTS: Final[list[tuple[ModuleType, Any, Many]]] = [
     (
         describe_log_dirs,
         described.DescribeLogDirsRequest(topics=[described.DescribableLogDirTopic(topic="t", partitions=NUMBERS)]),
+        NUMBERS,
+    ),
+    (
+        add_partitions_to_txn,
+        added.AddPartitionsToTxnRequest(
+            transactional_id="x", topics=[added.AddPartitionsToTxnTopic(name="t", partitions=NUMBERS)]
+        ),
+        NUMBERS,
+    ),
+    (
+        write_txn_markers,
+        marked.WriteTxnMarkersRequest(
+            markers=[
+                marked.WritableTxnMarker(topics=[marked.WritableTxnMarkerTopic(name="t", partition_indexes=NUMBERS)])
+            ]
+        ),
         NUMBERS,
     ),
 ]

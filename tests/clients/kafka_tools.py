@@ -19,6 +19,7 @@ MAINS: Final = {
     "kafka-features": f"{_PACKAGE}.FeatureCommand",
     "kafka-log-dirs": f"{_PACKAGE}.LogDirsCommand",
     "kafka-metadata-quorum": f"{_PACKAGE}.MetadataQuorumCommand",
+    "kafka-transactions": f"{_PACKAGE}.TransactionsCommand",
 }
 
 

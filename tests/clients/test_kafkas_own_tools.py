@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+from chronik.metadata.levels import HIGHEST
+
 from .kafka_tools import ToolFailed, run_tool
 
 MINUTE_MS = 60_000
@@ -13,7 +15,11 @@ MINUTE_MS = 60_000
 
 def test_features_are_described(bootstrap: str) -> None:
     lines = run_tool("kafka-features", bootstrap, "describe").strip().splitlines()
-    expected = [("chronik.version", "1", "1", "1"), ("metadata.version", "4.3-IV0", "4.3-IV0", "4.3-IV0")]
+    expected = [
+        ("chronik.version", "1", str(HIGHEST), str(HIGHEST)),
+        ("metadata.version", "4.3-IV0", "4.3-IV0", "4.3-IV0"),
+        ("transaction.version", "0", "2", "2"),
+    ]
     for line, (name, lowest, highest, level) in zip(lines, expected, strict=True):
         feature, epoch = line.split("Epoch:")
         told = [name, "SupportedMinVersion:", lowest, "SupportedMaxVersion:", highest, "FinalizedVersionLevel:", level]
@@ -23,10 +29,18 @@ def test_features_are_described(bootstrap: str) -> None:
 
 def test_a_feature_is_upgraded_as_far_as_brokers_support_it(bootstrap: str) -> None:
     upgrade = ("upgrade", "--feature")
-    assert "chronik.version was upgraded to 1" in run_tool("kafka-features", bootstrap, *upgrade, "chronik.version=1")
+    for reached in (f"chronik.version={HIGHEST}", "transaction.version=2"):
+        told = run_tool("kafka-features", bootstrap, *upgrade, reached)
+        assert f"{reached.replace('=', ' was upgraded to ')}" in told
     with pytest.raises(ToolFailed) as refused:
-        run_tool("kafka-features", bootstrap, *upgrade, "chronik.version=2")
-    assert "Invalid update version 2 for feature chronik.version. Not all brokers support it" in str(refused.value)
+        run_tool("kafka-features", bootstrap, *upgrade, f"chronik.version={HIGHEST + 1}")
+    told = f"Invalid update version {HIGHEST + 1} for feature chronik.version. Not all brokers support it"
+    assert told in str(refused.value)
+
+
+def test_transactions_are_not_switched_off_by_themselves(bootstrap: str) -> None:
+    with pytest.raises(ToolFailed, match="is never changed alone"):
+        run_tool("kafka-features", bootstrap, "downgrade", "--feature", "transaction.version=1")
 
 
 def test_there_are_no_quotas_and_credentials_to_describe(bootstrap: str) -> None:

@@ -1,0 +1,18 @@
+"""A node that takes records of transactions that nobody knows, as a program: brokers before KIP-890 did, and what they
+took hung."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> int:
+    from chronik.api.producing import transactional
+    from chronik.testing import broker_process
+
+    transactional.refusal_of_batch = lambda transaction, header, partition: None
+    return broker_process.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
