@@ -146,6 +146,28 @@ def test_what_is_decided_is_carried_out_before_anything_else() -> None:
         assert world.refuse(command)[0] is ErrorCode.INVALID_TXN_STATE
 
 
+@pytest.mark.parametrize("next_producer_id", [-1, 99])
+def test_what_comes_next_may_complete_what_has_its_markers(next_producer_id: int) -> None:
+    given = next_producer_id if next_producer_id > 0 else PRODUCER
+    for follows in range(3):
+        world = Shop()
+        world.add(world.part("bills"), groups=("g",))
+        world.end(commit=True, epoch=1, next_producer_id=next_producer_id)
+        index = world.now.index
+        commands: list[Command] = [
+            InitTransaction(ID, index, given, 7, 1, 1, is_marked=True),
+            AddToTransaction(ID, index, (world.part("orders"),), (), 50, is_marked=True),
+            EndTransaction(ID, index, False, 7, 50, is_marked=True),
+        ]
+        world.accept(commands[follows])
+        states = [TransactionState.EMPTY, TransactionState.ONGOING, TransactionState.COMPLETE_ABORT]
+        assert world.now.state is states[follows]
+        assert world.now.producer_id == given
+        assert list(world.now.partitions) == ([world.part("orders")] if follows == 1 else [])
+        assert world.now.groups == ()
+        assert recomputed(world.image)
+
+
 def test_a_coordinator_that_was_replaced_decides_nothing() -> None:
     world = Shop()
     world.create(TRANSACTIONS_TOPIC, *[assignment(1)] * 4)

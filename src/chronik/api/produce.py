@@ -28,6 +28,7 @@ from chronik.api.producing.answers import (
     name_leaders,
     record_errors,
 )
+from chronik.api.producing.transactional import First
 from chronik.api.shared.admission import CONFIRM_SECONDS
 from chronik.api.shared.context import Context, Pipelined, Services
 from chronik.api.shared.open_transactions import confirm
@@ -66,12 +67,12 @@ PARTITIONS_PER_TURN = 2000
 
 
 class _Unconfirmed(Exception):
-    """There is a gap in a producer's sequence, if this node still leads; or its transaction, to which the batch with
-    this `header` belongs, is not open here yet."""
+    """There is a gap in a producer's sequence, if this node still leads; or it is not known whether the transaction is
+    open that this batch would begin here."""
 
-    def __init__(self, header: BatchHeader | None = None) -> None:
+    def __init__(self, first: First | None = None) -> None:
         super().__init__()
-        self.header = header
+        self.first = first
 
 
 class _Entry(NamedTuple):
@@ -215,15 +216,15 @@ class _Producing:
     ) -> PartitionProduceResponse:
         try:
             if doubt is not None:
-                await self._confirm(doubt.header)
+                await self._confirm(doubt.first)
         except KafkaError as error:
             return self._refused(entry, error)
         return await self._open_and_append(entry, doubt, budget)
 
-    async def _confirm(self, header: BatchHeader | None) -> None:
+    async def _confirm(self, first: First | None) -> None:
         """Raises KafkaError."""
         services, transactional_id = self._services, self._request.transactional_id
-        if header is None:
+        if first is None:
             try:
                 await services.store.read_barrier(CONFIRM_SECONDS)
             except KafkaError:
@@ -231,9 +232,9 @@ class _Producing:
         elif transactional_id is not None and self._context.version >= FIRST_VERSION_THAT_JOINS:
             by_id = self._context.version >= FIRST_VERSION_WITH_TOPIC_IDS
             partitions = transactional.partitions_of(self._request, services.image, by_id=by_id)
-            await transactional.join(services, transactional_id, header, partitions)
+            await transactional.join(services, transactional_id, first.header, partitions)
         else:
-            await confirm(services)
+            await confirm(services, lambda: first.refusal(services.image) is None)
 
     async def _open_and_append(
         self, entry: _Entry, cleared: _Unconfirmed | None, budget: Budget
@@ -251,7 +252,7 @@ class _Producing:
         except _Unconfirmed as doubt:
             return await self._confirm_and_append(entry, doubt, budget)
         except KafkaError as error:
-            if self._is_doubtful(error) and cleared is not None and cleared.header is not None:
+            if self._is_doubtful(error) and cleared is not None and cleared.first is not None:
                 return await self._confirm_and_append(entry, _Unconfirmed(), budget)
             return self._refused(entry, error)
 
@@ -279,13 +280,12 @@ class _Producing:
         """Raises KafkaError, or _Unconfirmed. What it sees is true until the loop is given up."""
         if transactional.is_under_way(replica.log.producers, header):
             return
-        partition = TransactionPartition(replica.topic_id, replica.index)
-        transaction = self._services.image.transaction_of(header.producer_id)
-        refusal = transactional.refusal_of_batch(transaction, header, partition)
+        first = First(header, TransactionPartition(replica.topic_id, replica.index))
+        refusal = first.refusal(self._services.image)
         if refusal is None:
             return
         if not is_certain:
-            raise _Unconfirmed(header)
+            raise _Unconfirmed(first)
         if refusal is ErrorCode.TRANSACTION_ABORTABLE and self._context.version < FIRST_VERSION_WITH_ABORTABLE:
             refusal = ErrorCode.INVALID_TXN_STATE
         raise KafkaError(refusal, f"{replica} is not part of an open transaction of producer {header.producer_id}")

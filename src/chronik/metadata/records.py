@@ -227,6 +227,19 @@ class Transaction(Record, frozen=True):
     groups: tuple[str, ...] = ()
     partitions: tuple[TransactionPartition, ...] = ()
 
+    def completed(self) -> Transaction:
+        """As it is when all markers are written."""
+        producer_id, producer_epoch = self.given
+        state = TransactionState.COMPLETE_COMMIT if self.state.commits else TransactionState.COMPLETE_ABORT
+        return msgspec.structs.replace(
+            self,
+            state=state,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            next_producer_id=NO_PRODUCER,
+            partitions=(),
+        )
+
     @property
     def given(self) -> tuple[int, int]:
         """The producer id and epoch with which its producer goes on."""

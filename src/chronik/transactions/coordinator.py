@@ -15,6 +15,7 @@ from chronik.metadata.commands.transactions import NO_PRODUCER, ExpireTransactio
 from chronik.metadata.delta import Delta
 from chronik.metadata.names import TRANSACTIONS_TOPIC
 from chronik.metadata.records import Transaction, TransactionState
+from chronik.news import News
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.transactions.config import PARTITIONS_MAX, TRANSACTIONAL_IDS_MAX, TransactionConfig
 from chronik.transactions.events import AddAsked, EndAsked, Given, InitAsked, MarkersWritten, TimeIsUp
@@ -81,6 +82,8 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
         self._config = config or TransactionConfig()
         self._transactions = StoredTransactions(store, clock)
         self._sending: set[asyncio.Task[None]] = set()
+        self.changes: Final = News()
+        """Of all transactions in the image, whoever coordinates them."""
         super().__init__(self._transactions, TRANSACTIONS_TOPIC, store, clock, owns, is_fenced, on_fatal)
 
     def jobs(self) -> list[Coroutine[None, None, None]]:
@@ -221,6 +224,8 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
         """Also sees to transactions that changed by a command whose outcome was not known in time: something in them
         may have become due, and nobody may ever ask for them."""
         super().follow(delta)
+        if delta.transactions:
+            self.changes.tell()
         if len(delta.transactions) > CHANGES_AT_ONCE_MAX:
             self.look_again()
             return

@@ -38,6 +38,12 @@ class Write(NamedTuple):
     change: Change
     answer: Given | None
 
+    def after_markers(self) -> Write:
+        """Completes the last transaction, all of whose markers are written, with the same command."""
+        if isinstance(self.change, CompleteTransaction):
+            return self
+        return self._replace(change=replace(self.change, is_marked=True))
+
     def as_command(self, epoch: int, time_ms: int) -> Command:
         return replace(self.change, coordinator_epoch=epoch, time_ms=time_ms)
 

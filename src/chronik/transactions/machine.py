@@ -161,11 +161,12 @@ class TransactionMachine:
             if self._under_way is not None or not self._queue:
                 break
             asked = self._queue[0]
-            outcome = decide(asked, transaction)
+            is_marked = transaction is not None and self._has_its_markers(transaction)
+            outcome = decide(asked, transaction.completed() if transaction is not None and is_marked else transaction)
             if isinstance(outcome, Wait):
                 break
             if isinstance(outcome, Write):
-                done.append(self._store(outcome, asked))
+                done.append(self._store(outcome.after_markers() if is_marked else outcome, asked))
             else:
                 self._queue.popleft()
                 done.append(Reply(asked.waiter, outcome))
@@ -191,12 +192,16 @@ class TransactionMachine:
             if self._deadline_ms is not None and self._deadline_ms <= now_ms:
                 return [self._store(Write(fence(transaction), None), None)]
         elif transaction.state.is_prepared:
-            if self._marked == transaction.index:
-                return [self._store(Write(complete(transaction), None), None)]
+            if self._has_its_markers(transaction):
+                # What somebody waits for says so along with it.
+                return [] if self._queue else [self._store(Write(complete(transaction), None), None)]
             if self._marking != transaction.index:
                 self._marking = transaction.index
                 return [Act(WriteMarkers(transaction))]
         return []
+
+    def _has_its_markers(self, transaction: Transaction) -> bool:
+        return transaction.state.is_prepared and self._marked == transaction.index
 
     def _is_at_rest(self) -> bool:
         transaction = self._look()

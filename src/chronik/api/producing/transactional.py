@@ -4,12 +4,13 @@ partition, or it would never end."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from chronik.api.shared.context import Services
 from chronik.log.producers import ProducerStates
 from chronik.metadata.commands.transactions import TransactionPartition
 from chronik.metadata.image import Image
-from chronik.metadata.records import Transaction, TransactionState
+from chronik.metadata.records import TransactionState
 from chronik.protocol.batch import BatchHeader
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.produce import ProduceRequest
@@ -25,16 +26,22 @@ def is_under_way(producers: ProducerStates, header: BatchHeader) -> bool:
     return is_open or producers.check((header,)) is not None
 
 
-def refusal_of_batch(
-    transaction: Transaction | None, header: BatchHeader, partition: TransactionPartition
-) -> ErrorCode | None:
-    """Returns why a batch must not begin a transaction in the partition's log; None when it may."""
-    if transaction is None:
-        return ErrorCode.TRANSACTION_ABORTABLE
-    if header.producer_epoch < transaction.producer_epoch:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    is_open = transaction.state is TransactionState.ONGOING and header.producer_epoch == transaction.producer_epoch
-    return None if is_open and partition in transaction.partitions else ErrorCode.TRANSACTION_ABORTABLE
+class First(NamedTuple):
+    """A batch that would begin a transaction in a partition."""
+
+    header: BatchHeader
+    partition: TransactionPartition
+
+    def refusal(self, image: Image) -> ErrorCode | None:
+        """Returns why it must not; None when the transaction is open, and the partition part of it."""
+        transaction = image.transaction_of(self.header.producer_id)
+        if transaction is None:
+            return ErrorCode.TRANSACTION_ABORTABLE
+        if self.header.producer_epoch < transaction.producer_epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        is_open = transaction.state is TransactionState.ONGOING
+        is_open = is_open and self.header.producer_epoch == transaction.producer_epoch
+        return None if is_open and self.partition in transaction.partitions else ErrorCode.TRANSACTION_ABORTABLE
 
 
 async def join(

@@ -1,7 +1,8 @@
 """Commands of transactions and the offsets that are committed with them.
 
 All but `StageOffsets` come from the transaction's coordinator. They name the record that it decided upon by the index
-of its last change (`seen`): a command that was long under way, and comes after others, changes nothing.
+of its last change (`seen`): a command that was long under way, and comes after others, changes nothing. `is_marked`
+says that all markers of the last transaction are written, so that it need not be completed by a command of its own.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class InitTransaction(Base, frozen=True, tag=40):
     last_producer_id: ProducerId = NO_PRODUCER
     last_epoch: ProducerEpoch = NO_PRODUCER
     coordinator_epoch: Epoch = NO_EPOCH
+    is_marked: bool = False
 
 
 class AddToTransaction(Base, frozen=True, tag=41):
@@ -54,6 +56,7 @@ class AddToTransaction(Base, frozen=True, tag=41):
     groups: tuple[str, ...]
     time_ms: TimeMs
     coordinator_epoch: Epoch = NO_EPOCH
+    is_marked: bool = False
 
 
 class EndTransaction(Base, frozen=True, tag=42):
@@ -70,6 +73,7 @@ class EndTransaction(Base, frozen=True, tag=42):
     last_epoch: ProducerEpoch = NO_PRODUCER
     next_producer_id: ProducerId = NO_PRODUCER
     coordinator_epoch: Epoch = NO_EPOCH
+    is_marked: bool = False
 
 
 class CompleteTransaction(Base, frozen=True, tag=43):

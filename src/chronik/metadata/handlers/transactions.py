@@ -40,7 +40,6 @@ from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
 
 _PREPARED: Final = {True: TransactionState.PREPARE_COMMIT, False: TransactionState.PREPARE_ABORT}
-_COMPLETE: Final = {True: TransactionState.COMPLETE_COMMIT, False: TransactionState.COMPLETE_ABORT}
 
 T = TypeVar("T")
 FromCoordinator = InitTransaction | AddToTransaction | EndTransaction | CompleteTransaction | ExpireTransaction
@@ -49,6 +48,7 @@ FromCoordinator = InitTransaction | AddToTransaction | EndTransaction | Complete
 def init_transaction(writer: ImageWriter, command: InitTransaction, index: int) -> Result:
     known = _check(writer.image, command)
     if known is not None:
+        known = _marked(known, command)
         _refuse_unless(known.state.is_at_rest, known)
     _refuse_if_taken(writer.image, command.producer_id, command.transactional_id)
     writer.put_transaction(
@@ -68,7 +68,7 @@ def init_transaction(writer: ImageWriter, command: InitTransaction, index: int) 
 
 
 def add_to_transaction(writer: ImageWriter, command: AddToTransaction, index: int) -> Result:
-    known = _seen(writer.image, command)
+    known = _marked(_seen(writer.image, command), command)
     _refuse_unless(not known.state.is_prepared, known)
     there = [partition for partition in command.partitions if _is_there(writer.image, partition)]
     new = replace(known, state=TransactionState.ONGOING, index=index, time_ms=command.time_ms)
@@ -84,7 +84,7 @@ def add_to_transaction(writer: ImageWriter, command: AddToTransaction, index: in
 
 
 def end_transaction(writer: ImageWriter, command: EndTransaction, index: int) -> Result:
-    known = _seen(writer.image, command)
+    known = _marked(_seen(writer.image, command), command)
     _refuse_unless(not known.state.is_prepared, known)
     if command.next_producer_id != NO_PRODUCER:
         _refuse_if_taken(writer.image, command.next_producer_id, command.transactional_id)
@@ -101,14 +101,14 @@ def end_transaction(writer: ImageWriter, command: EndTransaction, index: int) ->
         time_ms=command.time_ms,
         groups=(),
     )
-    writer.put_transaction(prepared if prepared.partitions else _completed(prepared))
+    writer.put_transaction(prepared if prepared.partitions else prepared.completed())
     return Result()
 
 
 def complete_transaction(writer: ImageWriter, command: CompleteTransaction, index: int) -> Result:
     known = _seen(writer.image, command)
     _refuse_unless(known.state.is_prepared, known)
-    writer.put_transaction(replace(_completed(known), index=index, time_ms=command.time_ms))
+    writer.put_transaction(replace(known.completed(), index=index, time_ms=command.time_ms))
     return Result()
 
 
@@ -157,6 +157,10 @@ def _seen(image: Image, command: FromCoordinator) -> Transaction:
     return known
 
 
+def _marked(known: Transaction, command: InitTransaction | AddToTransaction | EndTransaction) -> Transaction:
+    return known.completed() if command.is_marked and known.state.is_prepared else known
+
+
 def _refuse_unless(is_allowed: bool, known: Transaction) -> None:
     if not is_allowed:
         raise Rejected(ErrorCode.INVALID_TXN_STATE, f"{known.transactional_id} is in state {known.state.label}")
@@ -171,18 +175,6 @@ def _refuse_if_taken(image: Image, producer_id: int, transactional_id: str) -> N
 def _is_there(image: Image, partition: TransactionPartition) -> bool:
     topic = image.topics_by_id.get(partition.topic_id)
     return topic is not None and topic.has_partition(partition.index)
-
-
-def _completed(prepared: Transaction) -> Transaction:
-    producer_id, producer_epoch = prepared.given
-    return replace(
-        prepared,
-        state=_COMPLETE[prepared.state.commits],
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        next_producer_id=NO_PRODUCER,
-        partitions=(),
-    )
 
 
 def _settle_offsets(writer: ImageWriter, group_id: str, producer_id: int, *, commit: bool) -> None:
