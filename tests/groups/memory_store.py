@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
+from chronik.metadata import levels
 from chronik.metadata.apply import apply
 from chronik.metadata.commands.brokers import RegisterBroker
 from chronik.metadata.commands.envelope import Command, Envelope, decode_command, encode_command
@@ -17,7 +18,7 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 LIFE = b"the life of node"
 PARTITIONS = (PartitionAssignment((1,), (1,), 1),) * 100
 BROKER_AND_TOPICS: tuple[Command, ...] = (
-    RegisterBroker(1, "host", 9092, None, bytes(16), bytes(16)),
+    RegisterBroker(1, "host", 9092, None, bytes(16), bytes(16), levels=(1, levels.HIGHEST)),
     CreateTopic(b"t" * 16, "t", PARTITIONS, {}, 0),
     CreateTopic(b"o" * 16, "other", PARTITIONS, {}, 0),
 )

@@ -14,4 +14,6 @@ def test_every_kind_of_call_keeps_its_number() -> None:
         "JOIN": 18,
         "FETCH": 19,
         "WAKE": 20,
+        "MARKERS": 21,
+        "JOIN_TRANSACTION": 22,
     }

@@ -138,12 +138,6 @@ def test_messages_of_the_old_formats_become_batches(magic: int) -> None:
     assert refusal(sent, version=3) is ErrorCode.INVALID_RECORD
 
 
-def test_transactional_batches_are_refused_with_a_clear_error() -> None:
-    records = [Record(0, NOW_MS, b"k", b"v")]
-    sent = bytearray(encode_batch(records, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True))
-    assert refusal(sent) is ErrorCode.INVALID_TXN_STATE
-
-
 def test_what_was_sent_can_be_looked_at_again() -> None:
     """It may have to wait, after it was accepted, until it is known who leads."""
     rules = IncomingRules(max_message_bytes=1_000_000, log_append_time=True)
