@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from chronik.log import producers, snapshots
@@ -168,6 +170,23 @@ def test_truncation_goes_back_to_what_a_snapshot_knew() -> None:
         less = written(count)
         assert (full.stable(), full.aborted()) == (less.stable(), less.aborted())
         assert full.log.producers.transactions.open == less.log.producers.transactions.open
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_snapshot_of_what_was_cut_off_does_not_come_back(seed: int) -> None:
+    """After a power cut, when the log has got as far again with other batches."""
+    writer = Writer(replace(SMALL, segment_bytes=10_000))
+    writer.write(1, b"stays")
+    writer.world.sync()
+    writer.write(2, b"cut off", b"cut off")
+    writer.log.roll()  # with a snapshot
+    writer.world.sync()
+    writer.log.truncate_to(1)
+    first = writer.write(3, b"another", b"another", b"another")
+    writer.world.sync()
+    writer.world = writer.world.reopened(writer.world.twin.crash(seed))
+    assert writer.log.log_end_offset == first + 3
+    assert writer.log.producers.transactions.open == {1: 0, 3: first}
 
 
 def test_what_was_aborted_before_the_logs_start_is_forgotten() -> None:

@@ -118,4 +118,5 @@ def copied(log: PartitionLog, world: World, max_bytes: int = 500) -> PartitionLo
         if first < world.log.log_end_offset:
             world.log.truncate_fully_and_start_at(first)
         world.log.append_as_follower(records)
+    world.log.delete_records_before(log.log_start_offset)
     return world.log

@@ -11,17 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords
 
-from chronik.protocol.batch import TimestampType, parse_header, seal, validate_produced
+from chronik.protocol.batch import TimestampType, iter_batches, parse_header, seal, validate_produced
 from chronik.protocol.compression import Codec
 from chronik.protocol.control_records import (
     ControlType,
     TransactionMarker,
     control_type,
     encode_marker_batch,
+    marker_within,
     parse_marker,
 )
 from chronik.protocol.errors import CorruptRecords
 from chronik.protocol.records import Record, decode_batch, encode_batch, iter_records
+from chronik.protocol.rewrite import retain, with_delete_horizon
 
 CODECS = list(Codec)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -158,6 +160,28 @@ def test_a_transaction_marker_comes_back(committed: bool) -> None:
     assert parse_marker(record) == marker
     (theirs,) = MemoryRecords(batch).next_batch()
     assert (theirs.commit, theirs.abort) == (committed, not committed)
+
+
+def test_a_marker_is_found_however_its_batch_is_written() -> None:
+    marker = TransactionMarker(True, 12)
+    plain = encode_marker_batch(marker, timestamp=99, producer_id=7, producer_epoch=2)
+    (record,) = decode_batch(plain)
+    longer = record._replace(headers=(("h", b"v"),))
+    written = [
+        plain,
+        encode_batch([record], codec=Codec.ZSTD, control=True, transactional=True),
+        encode_batch([longer], control=True, transactional=True),
+        with_delete_horizon(plain, 0, 1_700_000_000_000),
+    ]
+    buffer = b"".join(written)
+    positions = [position for position, _ in iter_batches(buffer)]
+    assert [marker_within(buffer, position) for position in positions] == [marker] * 4
+    assert parse_header(written[-1]).delete_horizon_ms == 1_700_000_000_000
+    assert decode_batch(written[-1]) == [record]
+    emptied = retain(plain, 0, lambda *_: False, keep_empty=True)
+    other = encode_batch([record._replace(key=b"\x00\x00\x00\x02")], control=True)
+    assert emptied is not None
+    assert [marker_within(bytes(emptied) + plain), marker_within(other)] == [None, None]
 
 
 def test_other_control_records_are_no_markers_and_broken_ones_are_corrupt() -> None:

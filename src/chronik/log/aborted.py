@@ -62,7 +62,11 @@ class Aborted:
             if self._stable_ends[end - 1] >= end_offset:
                 break
         found.sort()
-        return [AbortedTransaction._make(column[number] for column in self._columns()) for _, number in found]
+        producers, markers, stable_ends = self._producers, self._markers, self._stable_ends
+        return [
+            AbortedTransaction(producers[number], first, markers[number], stable_ends[number])
+            for first, number in found
+        ]
 
     def forget_before(self, offset: int) -> None:
         """Forgets those that ended before `offset`, where the log begins now."""

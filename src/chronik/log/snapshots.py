@@ -85,8 +85,11 @@ class ProducerMemory:
         Below `compacted_offset` markers may be gone. A snapshot from before it in which transactions are open is
         useless: nothing would ever end them.
         """
-        for offset in [offset for offset in self._offsets if offset > log_end_offset]:
+        too_new = [offset for offset in self._offsets if offset > log_end_offset]
+        for offset in too_new:
             self._remove(offset)
+        if too_new:  # a power cut must not bring them back when the log has got as far again, with other batches
+            self._cache.files.sync_folder(self._folder)
         self.states, snapshot_offset = self._newest(compacted_offset)
         self._bytes_since_snapshot = 0
         for segment in segments:

@@ -6,13 +6,19 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
-from chronik.protocol.batch import NO_LEADER_EPOCH, Bytes
+from chronik.protocol.batch import HEADER_BYTES, NO_LEADER_EPOCH, Bytes, parse_header
 from chronik.protocol.errors import CorruptRecords
 from chronik.protocol.records import Record, decode_batch, encode_batch
 
 _KEY = struct.Struct(">hh")  # version, type
 _MARKER_VALUE = struct.Struct(">hi")  # version, epoch of the coordinator that decided
 _VERSION = 0
+
+# A marker as it is nearly always written, uncompressed and without headers: what is around key and value is the same in
+# all of them. Every marker is looked at when it is appended, and to decode its batch takes four times as long.
+_MARKER_RECORD = struct.Struct(">5shhshis")
+_MARKER_FRAME = (b"\x20\0\0\0\x08", b"\x0c", b"\0")
+_MARKER_BYTES = HEADER_BYTES + _MARKER_RECORD.size
 
 
 class ControlType(IntEnum):
@@ -27,6 +33,7 @@ class ControlType(IntEnum):
 
 
 _CONTROL_NUMBERS = frozenset(ControlType)
+_ENDS = (ControlType.ABORT, ControlType.COMMIT)
 
 
 class TransactionMarker(NamedTuple):
@@ -47,7 +54,7 @@ def control_type(record: Record) -> ControlType:
 def parse_marker(record: Record) -> TransactionMarker | None:
     """Returns how a transaction ended, or None when the control record is about something else."""
     kind = control_type(record)
-    if kind not in (ControlType.ABORT, ControlType.COMMIT):
+    if kind not in _ENDS:
         return None
     if record.value is None or len(record.value) < _MARKER_VALUE.size:
         raise CorruptRecords("a transaction marker without the coordinator's epoch")
@@ -60,6 +67,12 @@ def parse_marker(record: Record) -> TransactionMarker | None:
 def marker_within(buffer: Bytes, position: int = 0) -> TransactionMarker | None:
     """Returns how the control batch at `position` ends a transaction, or None when it is about something else, or
     compaction has left nothing in it. Raises CorruptRecords."""
+    header = parse_header(buffer, position)
+    if header.size == _MARKER_BYTES and not header.codec:
+        record = _MARKER_RECORD.unpack_from(buffer, position + HEADER_BYTES)
+        start, version, kind, value_start, value_version, coordinator_epoch, end = record
+        if (start, value_start, end) == _MARKER_FRAME and version == value_version == _VERSION and kind in _ENDS:
+            return TransactionMarker(kind == ControlType.COMMIT, coordinator_epoch)
     records = decode_batch(buffer, position)
     return parse_marker(records[0]) if records else None
 
