@@ -26,6 +26,7 @@ HELPERS = {
     "clients/drivers": "programs that drive other clients",
     "groups/failover": "a simulation of coordinators that fail",
     "raft/scenarios": "stories in plain text",
+    "transactions/simulation": "the simulation of replication, with transactions",
 }
 TESTED_AROUND = {
     "api/fetching": "parts of Fetch, by its tests",

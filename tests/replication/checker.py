@@ -34,6 +34,12 @@ class Batch(NamedTuple):
     crc: int
     producer_id: int
     base_sequence: int
+    producer_epoch: int = 0
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether it is an idempotent producer's; what ends a transaction comes from the broker, without a number."""
+        return self.producer_id >= 0 and self.base_sequence >= 0
 
 
 class View:
@@ -67,6 +73,7 @@ class View:
                         header.crc,
                         header.producer_id,
                         header.base_sequence,
+                        header.producer_epoch,
                     )
                 )
         return self.batches[known:]
@@ -97,15 +104,20 @@ class Committed:
         """
         self.batches.append(batch)
         self.by_offset[batch.base_offset] = batch
-        if batch.producer_id < 0:
+        if not batch.is_numbered:
             return
         before = self._last_of_producer.get(batch.producer_id)
         self._last_of_producer[batch.producer_id] = batch
         if before is None or before.base_offset < self.deleted_before:
             return
-        if batch.base_sequence <= before.base_sequence:
+        if batch.producer_epoch < before.producer_epoch:
+            raise Violation(f"{batch} comes after {before} of a later epoch")
+        if batch.producer_epoch > before.producer_epoch:
+            if batch.base_sequence:
+                raise Violation(f"{batch} is the first of its epoch, and leaves a gap")
+        elif batch.base_sequence <= before.base_sequence:
             raise Violation(f"{batch} comes after {before} of the same producer")
-        if batch.base_sequence != before.base_sequence + before.next_offset - before.base_offset:
+        elif batch.base_sequence != before.base_sequence + before.next_offset - before.base_offset:
             raise Violation(f"{batch} leaves a gap after {before} of the same producer")
 
 

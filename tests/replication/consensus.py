@@ -135,9 +135,17 @@ class VirtualStore(RaftStore):
         """As a majority of those who keep the log would confirm it."""
         index, deadline = len(self._consensus.log), self._consensus.loop.time() + seconds
         while self.is_cut_off() or self.image.applied_index < index:
-            if self._consensus.loop.time() > deadline:
-                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-            await asyncio.sleep(0.02)
+            await self._breathe_until(deadline)
+
+    async def wait_applied(self, index: int, seconds: float = BARRIER_SECONDS) -> None:
+        deadline = self._consensus.loop.time() + seconds
+        while self.image.applied_index < index:
+            await self._breathe_until(deadline)
+
+    async def _breathe_until(self, deadline: float) -> None:
+        if self._consensus.loop.time() > deadline:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+        await asyncio.sleep(0.02)
 
     @property
     def is_registering(self) -> bool:

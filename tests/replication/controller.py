@@ -51,6 +51,11 @@ class Controller:
                     )
                 )()
 
+    def lay_out(self) -> None:
+        """What there is before anything breaks."""
+        for _ in range(2):
+            self.make_topic()
+
     def _judge(self, host: Host) -> None:
         """Fences who is away, after a while, and now and then who is not."""
         broker = self._world.consensus.image.brokers.get(host.id)
@@ -100,13 +105,16 @@ class Controller:
         self._world.consensus.command(ReassignPartitions((Reassignment(topic.id, index, replicas),)))
 
     def _topics(self) -> None:
-        topics = list(self._world.consensus.image.topics.values())
+        topics = [topic for topic in self._world.consensus.image.topics.values() if self.may_be_deleted(topic)]
         if len(topics) < 3:
             self.make_topic()
         elif self._world.chance.random() < 0.5:
             topic = self._world.chance.choice(topics)
             self._world.note("deleted", topic.name)
             self._world.consensus.command(DeleteTopic(topic.id))
+
+    def may_be_deleted(self, topic: Topic) -> bool:
+        return True
 
     def make_topic(self) -> None:
         online = [broker.id for broker in self._world.consensus.image.brokers.values() if broker.online]

@@ -24,6 +24,7 @@ from chronik.exchange import Peer
 from chronik.files import FileCache
 from chronik.log.sync import SyncTicket
 from chronik.log.synced import SyncedOffsets
+from chronik.metadata import levels
 from chronik.metadata.commands.brokers import RegisterBroker
 from chronik.metadata.image import Image
 from chronik.protocol.errors import ErrorCode, KafkaError
@@ -72,7 +73,7 @@ class Host:
 
 
 @dataclass
-class _Services:
+class PartsOfProduce:
     """As much of a node's as Produce asks for."""
 
     replicas: Replicas
@@ -107,7 +108,7 @@ class Process:
     def boot(self, static: dict[str, str], incarnation: bytes) -> None:
         host = self.host
         self.store = VirtualStore(host.id, incarnation, self.consensus, self.life, lambda: self.is_cut_off)
-        configs = ConfigResolver(self.store, host.id, static)
+        configs = self.configs = ConfigResolver(self.store, host.id, static)
         self.calls = VirtualCalls(host.id, self.network, self.life)
         self.synced_offsets = SyncedOffsets(host.files, "synced-offsets")
         disk = SlowDisk(lambda: self.chance.uniform(0.0002, host.sync_seconds_max))
@@ -134,9 +135,11 @@ class Process:
         self._services = cast(Services, self._parts_for_produce())
         self.is_booted = True
 
-    def _parts_for_produce(self) -> _Services:
+    def _parts_for_produce(self) -> PartsOfProduce:
         clock = self.host.clock
-        return _Services(self.replicas, self.store, clock, lambda: self.is_fenced, RefusedBatches(clock), Openings())
+        return PartsOfProduce(
+            self.replicas, self.store, clock, lambda: self.is_fenced, RefusedBatches(clock), Openings()
+        )
 
     def _supervise(self, job: Coroutine[Any, Any, None]) -> None:
         self.loop.create_task(job).add_done_callback(self._job_ended)
@@ -151,7 +154,15 @@ class Process:
         while True:
             try:
                 result = await self.store.propose(
-                    RegisterBroker(host.id, "host", 9092, None, self.store.incarnation, host.directory_id)
+                    RegisterBroker(
+                        host.id,
+                        "host",
+                        9092,
+                        None,
+                        self.store.incarnation,
+                        host.directory_id,
+                        levels=(levels.LOWEST, levels.HIGHEST),
+                    )
                 )
             except KafkaError:
                 await asyncio.sleep(0.2)

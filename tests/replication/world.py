@@ -55,7 +55,7 @@ class World:
             self.hosts[node_id] = Host(node_id, self.new_id(), clock, TwinDisk(), slowness)
         self.checker = Checker(self.consensus.image, self.hosts)
         self.consensus.on_committed = self._committed
-        self._controller = Controller(self)
+        self._controller = self.new_controller()
         self.produce_seconds_max = self.chance.choice((0.1, 0.3))
         self.fault_seconds_max = self.chance.choice((0.8, 2.5))
         self._static = {
@@ -84,7 +84,7 @@ class World:
     def run(self) -> None:
         """Raises Violation, or whatever a part of a node has raised."""
         original = Replica._commit
-        moved = self.checker.moved
+        moved = self.moved
 
         def commit(replica: Replica, high_watermark: int) -> None:
             original(replica, high_watermark)
@@ -100,27 +100,46 @@ class World:
     async def _story(self) -> None:
         for host in self.hosts.values():
             self.start(host)
-        await self._until(lambda: all(self.is_up(host) for host in self.hosts.values()), 30.0, "nodes to register")
-        for _ in range(2):
-            self._controller.make_topic()
+        await self.until(lambda: all(self.is_up(host) for host in self.hosts.values()), 30.0, "nodes to register")
+        self._controller.lay_out()
         began_at = self.loop.time()
-        actors = [self._keep_breaking(), self._controller.run(), self._keep_looking(), Consumer(self).run()]
-        producers = [Producer(self, number, is_idempotent=number % 2 == 0) for number in range(1, 4)]
-        pipelined = [PipelinedProducer(self, number) for number in range(4, 6)]
+        actors = [self._keep_breaking(), self._controller.run(), self._keep_looking(), *self.clients()]
         self._tasks = [self.loop.create_task(actor) for actor in actors]
-        self._tasks += [self.loop.create_task(producer.run()) for producer in producers]
-        self._tasks += [self.loop.create_task(producer.run()) for producer in pipelined]
-        await self._until(lambda: self.loop.time() >= began_at + FAULTY_SECONDS, FAULTY_SECONDS + 1, "faults")
+        await self.until(lambda: self.loop.time() >= began_at + FAULTY_SECONDS, FAULTY_SECONDS + 1, "faults")
         self._calm_down()
-        await self._until(self._is_in_sync, CALM_SECONDS_MAX, "everything to be in sync")
-        await self._until(
-            lambda: all(producer.is_idle for producer in pipelined), CALM_SECONDS_MAX, "all that was sent to be there"
-        )
+        await self.until(self._is_in_sync, CALM_SECONDS_MAX, "everything to be in sync")
+        await self.come_to_rest()
         await self._write_once_more()
         self.have_clients_left = True
         self.checker.check_end()
 
-    async def _until(self, is_done: Callable[[], bool], seconds: float, what: str) -> None:
+    # -- who lives in it: other worlds have others ---------------------------------------------------------------------
+
+    def new_controller(self) -> Controller:
+        return Controller(self)
+
+    def new_process(self, host: Host) -> Process:
+        return Process(host, self.loop, self.chance, self.network, self.consensus)
+
+    def clients(self) -> list[Coroutine[Any, Any, None]]:
+        consumer = Consumer(self)
+        producers = [Producer(self, number, is_idempotent=number % 2 == 0) for number in range(1, 4)]
+        self._pipelined = [PipelinedProducer(self, number) for number in range(4, 6)]
+        return [consumer.run(), *(each.run() for each in producers), *(each.run() for each in self._pipelined)]
+
+    def moved(self, replica: Replica) -> None:
+        """Its high watermark."""
+        self.checker.moved(replica)
+
+    async def come_to_rest(self) -> None:
+        """The faults are over."""
+        await self.until(
+            lambda: all(each.is_idle for each in self._pipelined), CALM_SECONDS_MAX, "all that was sent to be there"
+        )
+
+    # -- how it goes --------------------------------------------------------------------------------------------------
+
+    async def until(self, is_done: Callable[[], bool], seconds: float, what: str) -> None:
         deadline = self.loop.time() + seconds
         while not is_done():
             self._fail_if_broken()
@@ -138,14 +157,14 @@ class World:
 
     async def _write_once_more(self) -> None:
         producer = Producer(self, 99, is_idempotent=False)
-        for topic in list(self.consensus.image.topics.values()):
+        for topic in [each for each in self.consensus.image.topics.values() if not each.internal]:
             for index in range(len(topic.partitions)):
                 deadline = self.loop.time() + 10.0
                 while not await producer.send((topic.id, index), ALL):
                     if self.loop.time() > deadline:
                         raise Violation(f"{topic.name}-{index} takes nothing: {self.summary()}")
                     await asyncio.sleep(0.1)
-        await self._until(self._is_in_sync, CALM_SECONDS_MAX, "everything to be in sync")
+        await self.until(self._is_in_sync, CALM_SECONDS_MAX, "everything to be in sync")
 
     def _is_in_sync(self) -> bool:
         for topic in self.consensus.image.topics.values():
@@ -185,7 +204,7 @@ class World:
     # -- hosts --------------------------------------------------------------------------------------------------------
 
     def start(self, host: Host) -> None:
-        process = host.process = Process(host, self.loop, self.chance, self.network, self.consensus)
+        process = host.process = self.new_process(host)
         self.lives.append(process.life)
         boot = partial(process.boot, self._static, self.new_id())
         self.loop.call_soon(boot, context=process.life.context)

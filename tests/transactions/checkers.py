@@ -1,0 +1,329 @@
+"""What must be true of every history of transactions, in Jepsen's words. Pure: evidence in, findings out.
+
+A transaction's markers reach its partitions one after the other, so a reader of several partitions may see it in one
+and not yet in the next. Promised is, therefore:
+- in each partition it appears whole or not at all: whoever is shown one of its records, at a last stable offset, finds
+  all of them below that offset, and skips none that it passes;
+- at the end, when every decision has arrived, it is there in all its partitions and in the groups' offsets, or nowhere.
+
+Whoever reads uncommitted records, too, is promised only that records stand once, in order, and where they stood before.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeAlias
+
+from tests.chaos.findings import Finding, Floors
+from tests.chaos.history import Event, Place, RecordId
+
+from .evidence import Evidence, Told
+from .history import UNTOLD, OffsetSeen, OffsetStaged, Outcome, Read, SentInTransaction, StableSeen, TransactionId
+
+
+class Found(NamedTuple):
+    finding: Finding
+    about: frozenset[TransactionId] = frozenset()
+    """The transactions that it happened to."""
+
+
+class Verdict(NamedTuple):
+    violations: list[Finding]
+    of_v1: list[Finding]
+    """What clients that reuse an epoch have to expect when one of their requests comes late (KIP-890)."""
+
+
+Checker: TypeAlias = Callable[[Evidence], Iterator[Found]]
+
+
+def judge(events: Iterable[Event]) -> Verdict:
+    evidence = Evidence(events)
+    excused = {each for straggled in evidence.stragglers for each in (straggled.transaction, straggled.touched)}
+    verdict = Verdict([], [])
+    for found in (found for checker in CHECKERS for found in checker(evidence)):
+        is_excused = bool(found.about) and found.about <= excused
+        (verdict.of_v1 if is_excused else verdict.violations).append(found.finding)
+    return verdict
+
+
+def _found(kind: str, what: str, *about: TransactionId | None, at: float | None = None) -> Found:
+    return Found(Finding(kind, what, at), frozenset(each for each in about if each is not None))
+
+
+# What readers of committed records are shown
+
+
+def aborted_reads(evidence: Evidence) -> Iterator[Found]:
+    """G1a: a record of a transaction that was aborted, or that nobody finds committed in the end."""
+    for read, offset, record in _shown(evidence):
+        transaction = evidence.transaction_of(record)
+        if transaction is None:
+            continue
+        is_told = evidence.transactions[transaction].outcome is Outcome.ABORTED
+        if is_told or (evidence.fate(transaction) is Outcome.ABORTED and evidence.is_kept(read.place, offset)):
+            what = f"{_who(read)} read {record} of {transaction} at {read.place}@{offset}, which was aborted"
+            yield _found("aborted read (G1a)", what, transaction, at=read.at)
+
+
+def intermediate_reads(evidence: Evidence) -> Iterator[Found]:
+    """G1b: a part of what a transaction wrote into a partition, and at the same last stable offset not the rest."""
+    in_place = _by_place_and_transaction(evidence)
+    for read in evidence.committed_reads():
+        shown = {offset for offset, _ in read.records}
+        for transaction in {evidence.transaction_of(record) for _, record in read.records} - {None}:
+            assert transaction is not None
+            offsets = in_place.get((read.place, transaction), [])
+            skipped = [each for each in offsets if read.start <= each < read.end and each not in shown]
+            undecided = [each for each in offsets if each >= read.stable != UNTOLD]
+            for missing, why in ((skipped, "passed over"), (undecided, f"not below {read.stable}")):
+                kept = [each for each in missing if evidence.is_kept(read.place, each)]
+                if kept:
+                    what = f"{_who(read)} read some of {transaction} in {read.place}, but {kept[0]} is {why}"
+                    yield _found("intermediate read (G1b)", what, transaction, at=read.at)
+
+
+def torn(evidence: Evidence) -> Iterator[Found]:
+    """G1b, in the end: some of its records are there and others are not, in whatever partition."""
+    for told in evidence.transactions.values():
+        kept = [sent for sent in told.sent if evidence.is_kept(sent.place)]
+        there = [sent for sent in kept if sent.id in evidence.shown]
+        if there and len(there) < len(kept):
+            missing = next(sent for sent in kept if sent.id not in evidence.shown)
+            what = f"{there[0].id} of {told.id} is in {there[0].place}, but {missing.id} is not in {missing.place}"
+            yield _found("intermediate read (G1b)", f"in the end {what}", told.id)
+
+
+def unstable_reads(evidence: Evidence) -> Iterator[Found]:
+    """Nothing at or above the last stable offset is shown."""
+    for read, offset, record in _shown(evidence):
+        if offset >= read.stable != UNTOLD:
+            what = f"{_who(read)} read {record} at {read.place}@{offset}, though it is stable below {read.stable} only"
+            yield _found("unstable read", what, evidence.transaction_of(record), at=read.at)
+
+
+def passed_over(evidence: Evidence) -> Iterator[Found]:
+    """Committed and never seen: a reader has passed where the record stands, and was not shown it."""
+    for read in evidence.committed_reads():
+        shown = {offset for offset, _ in read.records}
+        seen = {evidence.transaction_of(record) for _, record in read.records}
+        log = evidence.log.get(read.place, {})
+        for offset in range(read.start, read.end):
+            record = log.get(offset)
+            transaction = None if record is None or offset in shown else evidence.transaction_of(record)
+            if transaction is None or transaction in seen:
+                continue
+            if evidence.fate(transaction) is Outcome.COMMITTED and evidence.is_kept(read.place, offset):
+                what = f"{_who(read)} did not see {record} of {transaction} at {read.place}@{offset}"
+                yield _found("committed and never seen", what, transaction, at=read.at)
+
+
+def never_seen(evidence: Evidence) -> Iterator[Found]:
+    """Committed and never seen: in the end none of its records can be read, though they stand in the log."""
+    standing = evidence.stands_at()
+    for told in _committed(evidence):
+        kept = [sent for sent in told.sent if sent.id in standing and evidence.is_kept(sent.place)]
+        if kept and not any(sent.id in evidence.shown for sent in kept):
+            what = f"{told.id} was committed, but {kept[0].id} cannot be read in {kept[0].place}"
+            yield _found("committed and never seen", what, told.id)
+
+
+# What stands in the log
+
+
+def lost_writes(evidence: Evidence) -> Iterator[Found]:
+    standing = evidence.stands_at()
+    for told in _committed(evidence):
+        for sent in told.sent:
+            if sent.id not in standing and evidence.is_kept(sent.place):
+                yield _found(
+                    "lost write", f"{sent.id} of {told.id}, which was committed, is not in {sent.place}", told.id
+                )
+
+
+def duplicates(evidence: Evidence) -> Iterator[Found]:
+    for record, where in evidence.stands_at().items():
+        if len(where) > 1:
+            told = " and ".join(f"{place}@{offset}" for place, offset in where)
+            yield _found("duplicate", f"{record} stands at {told}", evidence.transaction_of(record))
+
+
+def reordered(evidence: Evidence) -> Iterator[Found]:
+    """Within a partition each producer's records stand in the order in which they were sent."""
+    for place, records in evidence.log.items():
+        last: dict[str, RecordId] = {}
+        for offset, record in records.items():
+            before = last.setdefault(record.producer, record)
+            if record.number < before.number:
+                transactions = (evidence.transaction_of(record), evidence.transaction_of(before))
+                yield _found("reordered", f"{record} is at {place}@{offset}, behind {before}", *transactions)
+            else:
+                last[record.producer] = record
+
+
+def phantoms(evidence: Evidence) -> Iterator[Found]:
+    told: set[tuple[Place, RecordId]] = set()
+    for read in evidence.reads:
+        for offset, record in read.records:
+            sent = evidence.sent.get(record)
+            if (sent is None or sent.place != read.place) and (read.place, record) not in told:
+                told.add((read.place, record))
+                what = f"{_who(read)} read {record} at {read.place}@{offset}, which nobody sent there"
+                yield _found("phantom", what, evidence.transaction_of(record))
+
+
+def contradictions(evidence: Evidence) -> Iterator[Found]:
+    """Two reads of one offset show the same record, whatever they leave out."""
+    first: dict[tuple[Place, int], tuple[Read, RecordId]] = {}
+    for read in evidence.reads:
+        for offset, record in read.records:
+            before, other = first.setdefault((read.place, offset), (read, record))
+            if other != record:
+                what = f"{_who(before)} read {other} at {read.place}@{offset}, {_who(read)} read {record}"
+                about = (evidence.transaction_of(record), evidence.transaction_of(other))
+                yield _found("inconsistent", what, *about, at=read.at)
+
+
+# How far it is decided
+
+
+def stable_backwards(evidence: Evidence) -> Iterator[Found]:
+    """A last stable offset never goes back: within a leader's term, nor from one to the next, once the next has taken
+    up what the last one had committed."""
+    within = Floors(((seen.place, seen.epoch), seen.at, seen.offset) for seen in evidence.stable_seen)
+    highest: dict[Place, dict[int, int]] = defaultdict(dict)
+    for seen in evidence.stable_seen:
+        of_place = highest[seen.place]
+        of_place[seen.epoch] = max(seen.offset, of_place.get(seen.epoch, 0))
+    for seen in evidence.stable_seen:
+        floor = within.before((seen.place, seen.epoch), seen.asked_at)
+        if seen.is_sure:
+            earlier = (offset for epoch, offset in highest[seen.place].items() if epoch < seen.epoch)
+            floor = max(floor, *earlier, 0)
+        if seen.offset < floor:
+            what = f"{_who(seen)} was told that {seen.place} is stable below {seen.offset}, and it was below {floor}"
+            yield _found("last stable offset went back", what, at=seen.at)
+
+
+def hanging(evidence: Evidence) -> Iterator[Found]:
+    """When all is over, every transaction is decided, so that readers get to the end."""
+    for read in evidence.reads:
+        if read.is_final and UNTOLD not in (read.stable, read.high_watermark) and read.stable < read.high_watermark:
+            what = f"{read.place} is stable below {read.stable} only, and goes up to {read.high_watermark}"
+            owner = evidence.transaction_of(evidence.log.get(read.place, {}).get(read.stable, RecordId("", -1)))
+            yield _found("hanging transaction", what, owner)
+
+
+# What groups have committed
+
+
+def aborted_offsets(evidence: Evidence) -> Iterator[Found]:
+    """Whoever asks for a group's position is told one of a transaction that is not aborted."""
+    staged_by = _by_position(evidence)
+    for seen in evidence.offsets_seen:
+        staged = [each for each in staged_by[seen.group, seen.place, seen.offset] if each.at <= seen.at]
+        if seen.offset == UNTOLD or any(evidence.fate(each.transaction) is not Outcome.ABORTED for each in staged):
+            continue
+        about = [each.transaction for each in staged]
+        by = f"staged by {', '.join(map(str, about))}, aborted" if about else "which nobody had staged"
+        yield _found("aborted offset", f"{_position(seen)}, {by}", *about, at=seen.at)
+
+
+def lost_offsets(evidence: Evidence) -> Iterator[Found]:
+    """What was committed with a transaction is told to whoever asks after that; and in the end the last of them."""
+    acknowledged = Floors(
+        (
+            ((staged.group, staged.place), told.ended_at, staged.offset)
+            for told in _committed(evidence)
+            for staged in told.staged
+        ),
+        lowest=UNTOLD,
+    )
+    staged_by = _by_position(evidence)
+    last: dict[tuple[str, Place], int] = {}
+    for staged in evidence.staged():
+        if evidence.fate(staged.transaction) is Outcome.COMMITTED:
+            key = (staged.group, staged.place)
+            last[key] = max(staged.offset, last.get(key, UNTOLD))
+    for seen in evidence.offsets_seen:
+        key = (seen.group, seen.place)
+        floor = last.get(key, UNTOLD) if seen.is_final else acknowledged.before(key, seen.asked_at)
+        if seen.offset < floor:
+            about = [each.transaction for each in staged_by[seen.group, seen.place, floor]]
+            yield _found("lost offset", f"{_position(seen)}, but {floor} was committed", *about, at=seen.at)
+
+
+def copies(evidence: Evidence) -> Iterator[Found]:
+    """Whatever a group copies is there once for each record of its input that it has committed, and for no other."""
+    senders: dict[tuple[str, Place], dict[int, list[SentInTransaction]]] = defaultdict(lambda: defaultdict(list))
+    lossy: set[tuple[str, Place]] = set()
+    for sent in evidence.sent.values():
+        if sent.source is not None:
+            key = (sent.source.group, sent.source.place)
+            senders[key][sent.source.offset].append(sent)
+            if not evidence.is_kept(sent.place):
+                lossy.add(key)  # some copies are gone for good
+    for key in sorted(evidence.positions.keys() - lossy):
+        position = evidence.positions[key]
+        for offset in sorted({*senders[key], *range(position)}):
+            of_it = senders[key][offset]
+            there = [sent.transaction for sent in of_it if sent.id in evidence.shown]
+            if len(there) != (offset < position):
+                times = f"{len(there)} times by {key[0]}, which stands at {position}"
+                about = there or [
+                    sent.transaction for sent in of_it if evidence.fate(sent.transaction) is not Outcome.ABORTED
+                ]
+                yield _found("not copied once", f"{key[1]}@{offset} was copied {times}", *about)
+
+
+CHECKERS: tuple[Checker, ...] = (
+    aborted_reads,
+    intermediate_reads,
+    torn,
+    unstable_reads,
+    passed_over,
+    never_seen,
+    lost_writes,
+    duplicates,
+    reordered,
+    phantoms,
+    contradictions,
+    stable_backwards,
+    hanging,
+    aborted_offsets,
+    lost_offsets,
+    copies,
+)
+
+
+def _committed(evidence: Evidence) -> Iterator[Told]:
+    return (told for told in evidence.transactions.values() if told.outcome is Outcome.COMMITTED)
+
+
+def _shown(evidence: Evidence) -> Iterator[tuple[Read, int, RecordId]]:
+    return ((read, offset, record) for read in evidence.committed_reads() for offset, record in read.records)
+
+
+def _by_place_and_transaction(evidence: Evidence) -> dict[tuple[Place, TransactionId], list[int]]:
+    found: dict[tuple[Place, TransactionId], list[int]] = defaultdict(list)
+    for place, records in evidence.log.items():
+        for offset, record in records.items():
+            transaction = evidence.transaction_of(record)
+            if transaction is not None:
+                found[place, transaction].append(offset)
+    return found
+
+
+def _by_position(evidence: Evidence) -> dict[tuple[str, Place, int], list[OffsetStaged]]:
+    found: dict[tuple[str, Place, int], list[OffsetStaged]] = defaultdict(list)
+    for staged in evidence.staged():
+        found[staged.group, staged.place, staged.offset].append(staged)
+    return found
+
+
+def _who(seen: Read | StableSeen) -> str:
+    return f"{seen.reader} at node {seen.node}"
+
+
+def _position(seen: OffsetSeen) -> str:
+    return f"group {seen.group} was said to stand at {seen.offset} in {seen.place}"

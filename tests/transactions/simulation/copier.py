@@ -1,0 +1,139 @@
+"""Consume, transform, produce: an application with one transactional id, and often with more instances than it should
+have. Each goes on where the group's offsets say that the last one had come to."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from chronik.metadata.records import Topic
+from chronik.protocol.errors import ErrorCode
+from tests.chaos.history import Place
+from tests.transactions.history import OffsetSeen, Source
+
+from . import requests
+from .producer import AtItsEnd, MustAbort, TransactionalProducer
+from .requests import OLD, V1, V2, Versions
+
+if TYPE_CHECKING:
+    from .world import TransactionWorld
+
+INPUT: Final = "input"
+OUTPUT: Final = "output"
+LIVES_AT_ONCE_MAX: Final = 3
+
+
+class Copier:
+    def __init__(self, world: TransactionWorld, number: int, versions: tuple[Versions, ...]) -> None:
+        self._world = world
+        self._chance = world.chance
+        self._id = f"copier-{number}"
+        self.group = f"group-{number}"
+        self._versions = versions
+        self._timeout_ms = world.chance.choice((1500, 4000, 10_000))
+        self._lives = 0
+        self._running: list[asyncio.Task[None]] = []
+
+    @property
+    def is_done(self) -> bool:
+        return all(task.done() for task in self._running)
+
+    async def run(self) -> None:
+        """Starts an instance when there is none, and sometimes when there is one."""
+        while not self._world.is_finishing:
+            self._running = [task for task in self._running if not task.done() or task.result()]
+            if not self._running or (self._chance.random() < 0.15 and len(self._running) < LIVES_AT_ONCE_MAX):
+                self._running.append(self._world.loop.create_task(self._live()))
+            until = self._world.loop.time() + self._chance.uniform(0.2, 5.0)
+            while self._world.loop.time() < until and not self._world.is_finishing and not self.is_done:
+                await asyncio.sleep(0.1)
+        for task in self._running:
+            await task
+
+    async def _live(self) -> None:
+        self._lives += 1
+        versions = self._chance.choice(self._versions)
+        producer = TransactionalProducer(self._world, self._id, f"{self._id}.{self._lives}", versions, self._timeout_ms)
+        self._world.counts["instances"] += 1
+        try:
+            await producer.init()
+            position = await self._position(producer.name)
+            while not self._world.is_finishing:
+                await asyncio.sleep(self._chance.uniform(0.0, 0.2))
+                position = await self._transact(producer, position)
+        except AtItsEnd as end:
+            self._world.ended(str(end))
+        finally:
+            producer.leave()
+
+    async def _transact(self, producer: TransactionalProducer, position: int) -> int:
+        """Returns where the group stands afterwards."""
+        producer.begin()
+        self._world.counts["begun"] += 1
+        end = position + self._chance.randint(0, 3)
+        try:
+            await self._fill(producer, position, end)
+            if self._chance.random() < 0.8:
+                await producer.commit()
+                self._world.counts["committed"] += 1
+                return end
+            await producer.abort()
+        except MustAbort as reason:
+            self._world.note("must abort", producer.name, str(reason))
+            self._world.counts["broken off"] += 1
+            await producer.abort(needs_epoch=True)
+        self._world.counts["aborted"] += 1
+        return position
+
+    async def _fill(self, producer: TransactionalProducer, position: int, end: int) -> None:
+        world, chance = self._world, self._chance
+        output = world.topic(OUTPUT)
+        for offset in range(position, end):
+            source = Source(self.group, Place(INPUT, 0), offset)
+            await producer.send(output, chance.randrange(len(output.partitions)), source)
+            await self._dawdle()
+        for _ in range(chance.randint(end == position, 2)):
+            topic: Topic | None = world.some_topic()
+            if topic is not None:
+                await producer.send(topic, chance.randrange(len(topic.partitions)))
+                await self._dawdle()
+        if end > position:
+            await producer.stage(self.group, INPUT, end)
+
+    async def _dawdle(self) -> None:
+        """Now and then for longer than its transaction may take."""
+        if not self._world.is_calm and self._chance.random() < 0.03:
+            self._world.counts["slept"] += 1
+            await asyncio.sleep(1.2 * self._timeout_ms / 1000)
+        elif self._chance.random() < 0.5:
+            await asyncio.sleep(self._chance.uniform(0.0, 0.1))
+
+    async def _position(self, name: str, *, is_final: bool = False) -> int:
+        """Raises AtItsEnd."""
+        world = self._world
+        deadline = world.loop.time() + 20.0
+        while world.loop.time() < deadline:
+            node, asked_at = self._chance.choice(sorted(world.hosts)), world.loop.time()
+            answer = await world.wire.ask(node, requests.position(self.group, INPUT))
+            if answer is not None and answer[0] is ErrorCode.NONE:
+                world.tell(
+                    OffsetSeen(
+                        reader=name,
+                        node=node,
+                        asked_at=asked_at,
+                        place=Place(INPUT, 0),
+                        group=self.group,
+                        offset=answer[1],
+                        is_final=is_final,
+                    )
+                )
+                return max(answer[1], 0)
+            await asyncio.sleep(self._chance.uniform(0.01, 0.2))
+        raise AtItsEnd("OffsetFetch: no answer")
+
+    async def last_position(self) -> int:
+        return await self._position("final", is_final=True)
+
+
+KINDS: Final = ((V1,), (V2,), (OLD, V1, V2))
+"""The clients that there are: of v1, of v2, and one that is replaced by newer and older ones of itself."""

@@ -1,0 +1,113 @@
+"""A node of the simulation that has coordinators, too: of groups and of transactions; and the handlers of requests."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar, cast
+
+from chronik.api.shared.context import Context, Pipelined, Services
+from chronik.broker.requests.fetch_sessions import FetchSessions
+from chronik.broker.requests.producer_ids import ProducerIds
+from chronik.configs.resolver import ConfigResolver
+from chronik.coordination.tenure import Coordinators
+from chronik.exchange import Outbox, Peer
+from chronik.groups.coordinator import GroupCoordinator
+from chronik.metadata.commands.cluster import AllocateProducerIds
+from chronik.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from chronik.protocol.schema import Request, Response
+from chronik.transactions.calls import TransactionCalls
+from chronik.transactions.config import TransactionConfig
+from chronik.transactions.coordinator import TransactionCoordinator
+from chronik.transactions.joining import Joining
+from chronik.transactions.parts import TransactionParts, transaction_parts
+from tests.replication.host import PartsOfProduce, Process
+
+R = TypeVar("R", bound=Response)
+
+IDS_AT_ONCE = 3
+"""Producer ids in a block: few, so that nodes often ask for more."""
+
+
+class Handler(Protocol):
+    def __call__(self, services: Services, request: Any, context: Context) -> Any: ...
+
+
+@dataclass
+class TransactionServices(PartsOfProduce):
+    """As much of a node's as the handlers of these requests ask for."""
+
+    configs: ConfigResolver
+    groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    joining: Joining
+    coordinators: Coordinators
+    transaction_coordinators: Coordinators
+    producer_ids: ProducerIds
+    fetch_sessions: FetchSessions = field(default_factory=lambda: FetchSessions(10))
+    outbox: Outbox = field(default_factory=Outbox)
+    may_be_replaced: Callable[[], bool] = lambda: False
+
+
+class TransactionalProcess(Process):
+    def boot(self, static: dict[str, str], incarnation: bytes) -> None:
+        super().boot(static, incarnation)
+        self._producer_ids = ProducerIds(self._allocate_producer_ids)
+        self._transaction_coordinators = Coordinators(self.store, self.host.id, TRANSACTIONS_TOPIC)
+        parts = self._make_transactions()
+        self._services = cast(Services, self._parts(parts))
+        self.groups = self._services.groups
+        for coordinator in (self.groups, parts.coordinator):
+            self._supervise(coordinator.start())
+            self.store.subscribe(coordinator.follow)
+
+    def _make_transactions(self) -> TransactionParts:
+        calls = TransactionCalls(self.calls)
+        parts = transaction_parts(
+            self.host.id,
+            self.store,
+            self.replicas,
+            self.host.clock,
+            self._transaction_coordinators,
+            TransactionConfig(),
+            self._producer_ids.next,
+            calls,
+            is_fenced=lambda: self.is_fenced,
+            on_fatal=self.loop.failures.append,
+        )
+        calls.serve(parts.appender, parts.joining)
+        return parts
+
+    def _parts(self, parts: TransactionParts) -> TransactionServices:
+        coordinators = Coordinators(self.store, self.host.id, OFFSETS_TOPIC)
+        groups = GroupCoordinator(
+            self.store,
+            self.host.clock,
+            on_fatal=self.loop.failures.append,
+            owns=coordinators.owns,
+            is_fenced=lambda: self.is_fenced,
+        )
+        return TransactionServices(
+            **vars(self._parts_for_produce()),
+            configs=self.configs,
+            groups=groups,
+            transactions=parts.coordinator,
+            joining=parts.joining,
+            coordinators=coordinators,
+            transaction_coordinators=self._transaction_coordinators,
+            producer_ids=self._producer_ids,
+        )
+
+    async def _allocate_producer_ids(self, count: int) -> int:
+        result = await self.store.propose(AllocateProducerIds(self.host.id, self.epoch, IDS_AT_ONCE))
+        return result.value
+
+    async def answer(self, handler: Handler, request: Request, version: int, kind: type[R]) -> R:
+        """What a client gets for a request."""
+        outcome = handler(self._services, request, Context(version, "client", Peer("host", 1, 1)))
+        if isinstance(outcome, Awaitable):
+            outcome = await outcome
+        if isinstance(outcome, Pipelined):
+            outcome = await outcome.response
+        assert isinstance(outcome, kind)
+        return outcome

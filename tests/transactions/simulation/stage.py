@@ -1,0 +1,194 @@
+"""A calm cluster of three nodes for stories that are written by hand: requests, markers and proposals are held back and
+let go of when the story says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from chronik.broker.replica import Replica
+from chronik.metadata.commands.envelope import decode_command
+from chronik.metadata.commands.partitions import SetPartitionLeader
+from chronik.metadata.commands.topics import CreateTopic, DeleteTopic, PartitionAssignment
+from chronik.metadata.names import TRANSACTIONS_TOPIC, coordinator_partition
+from chronik.metadata.records import Topic, Transaction
+from chronik.peers.call_kinds import CallKind
+from tests.replication.controller import CONFIGS
+from tests.replication.network import VirtualCalls
+from tests.transactions.checkers import Verdict, judge
+from tests.transactions.evidence import Evidence
+from tests.transactions.history import TopicGone, TransactionId
+
+from .copier import OUTPUT
+from .process import TransactionalProcess
+from .producer import TransactionalProducer
+from .reader import read_to_the_end
+from .requests import Versions
+from .world import TransactionWorld
+
+T = TypeVar("T")
+
+SECONDS_MAX = 40.0
+ID = "t"
+TIMEOUT_MS = 5000
+
+
+class Stage(TransactionWorld):
+    """Nodes 1 to 3; each has a copy of everything."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        while len(self.hosts) > 3:
+            del self.hosts[max(self.hosts)]
+        self.network.heal()
+        self.consensus.heal()
+        self.wire.late = self.wire.twice = 0.0
+        self.is_calm = True
+        self._held_calls: dict[CallKind, asyncio.Event] = {}
+        self.waiting = 0
+        """How many calls are under way that were held back."""
+        self._held_commands: tuple[type, ...] = ()
+        self.held: list[bytes] = []
+        """Proposals that have not come to hold, since they are held back."""
+        self._ask, self._arrive = self.network.ask, self.consensus.arrive
+        patched: Any = self.network
+        patched.ask = self._ask_when_let
+        patched = self.consensus
+        patched.arrive = self._arrive_when_let
+        self._story_told: Callable[[Stage], Coroutine[Any, Any, None]]
+
+    def play(self, story: Callable[[Stage], Coroutine[Any, Any, None]]) -> Verdict:
+        """Plays the story and returns what is to be said of it, when all is decided."""
+        self._story_told = story
+        self.run()
+        return self.verdict
+
+    async def _story(self) -> None:
+        for host in self.hosts.values():
+            host.sync_seconds_max = 0.001
+            self.start(host)
+        await self.until(lambda: all(self.is_up(host) for host in self.hosts.values()), SECONDS_MAX, "nodes")
+        self._controller.lay_out()
+        await self.until(self._is_in_sync, SECONDS_MAX, "everything to be in sync")
+        await self._story_told(self)
+        await self.until(self._is_decided, SECONDS_MAX, "every transaction to be decided")
+        for replica in self._replicas():
+            self.events += read_to_the_end(replica._node_id, replica, self.loop.time())
+        self.verdict = judge(self.events)
+
+    # -- clients ------------------------------------------------------------------------------------------------------
+
+    def producer(self, versions: Versions, name: str = "p", timeout_ms: int = TIMEOUT_MS) -> TransactionalProducer:
+        return TransactionalProducer(self, ID, name, versions, timeout_ms)
+
+    @property
+    def output(self) -> Topic:
+        return self.topic(OUTPUT)
+
+    async def let_come(self, node: int, work: Callable[[TransactionalProcess], Awaitable[T]], look: Any = None) -> T:
+        """A request comes to a node at last, whatever became of its client."""
+        answer: T | None = await self.wire.ask(node, work, look or (lambda: None))
+        assert answer is not None
+        return answer
+
+    # -- what is to be seen -------------------------------------------------------------------------------------------
+
+    @property
+    def transaction(self) -> Transaction:
+        return self.consensus.image.transactions[ID]
+
+    def process(self, node: int) -> TransactionalProcess:
+        process = self.hosts[node].process
+        assert isinstance(process, TransactionalProcess)
+        return process
+
+    def leading(self, index: int, topic: str = OUTPUT) -> Replica:
+        replica = self.process(self.leader(index, topic)).led(topic, index)
+        assert replica is not None
+        return replica
+
+    def leader(self, index: int, topic: str = OUTPUT) -> int:
+        return self.topic(topic).partitions[index].leader
+
+    @property
+    def coordinator(self) -> int:
+        return self.leader(self._coordinating, TRANSACTIONS_TOPIC)
+
+    @property
+    def _coordinating(self) -> int:
+        return coordinator_partition(ID, len(self.topic(TRANSACTIONS_TOPIC).partitions))
+
+    def outcomes(self, *transactions: TransactionId) -> list[bool]:
+        """Of each transaction, whether its records are visible in the end; it must have some."""
+        return [self._is_visible(each) for each in transactions]
+
+    def _is_visible(self, transaction: TransactionId) -> bool:
+        evidence = Evidence(self.events)
+        sent = evidence.transactions[transaction].sent
+        assert sent
+        return all(each.id in evidence.shown for each in sent)
+
+    # -- what happens -------------------------------------------------------------------------------------------------
+
+    def move_coordinator(self, node: int) -> None:
+        topic = self.topic(TRANSACTIONS_TOPIC)
+        self.consensus.command(SetPartitionLeader(topic.id, self._coordinating, node))
+
+    def move_leader(self, index: int, node: int) -> None:
+        self.consensus.command(SetPartitionLeader(self.output.id, index, node))
+
+    def create(self, name: str) -> Topic:
+        nodes = tuple(sorted(self.hosts))
+        assignments = (PartitionAssignment(nodes, nodes, nodes[0]),)
+        self.consensus.command(CreateTopic(self.new_id(), name, assignments, CONFIGS, 0))
+        return self.topic(name)
+
+    def delete(self, topic: Topic) -> None:
+        self.consensus.command(DeleteTopic(topic.id))
+
+    def gone(self, topic: Topic) -> None:
+        """What was written to it need not be there in the end."""
+        self.tell(TopicGone(topic=topic.id.hex()))
+
+    def isolate_node(self, node: int, *, is_cut_off: bool = True) -> None:
+        """It hears nothing of the metadata log."""
+        self.process(node).is_cut_off = is_cut_off
+
+    def hold_calls(self, kind: CallKind) -> asyncio.Event:
+        """Calls of this kind that begin from now on are under way until the event is set."""
+        gate = self._held_calls[kind] = asyncio.Event()
+        return gate
+
+    def pass_calls(self, kind: CallKind) -> None:
+        """Those that begin from now on are not held back any more."""
+        del self._held_calls[kind]
+
+    async def _ask_when_let(self, asker: VirtualCalls, peer: int, kind: int, payload: bytes, timeout: float) -> bytes:
+        gate = self._held_calls.get(CallKind(kind))
+        if gate is None:
+            return await self._ask(asker, peer, kind, payload, timeout)
+        self.waiting += 1
+        try:
+            await gate.wait()
+            return await self._ask(asker, peer, kind, payload, timeout)
+        finally:
+            self.waiting -= 1
+
+    def hold_commands(self, *kinds: type) -> None:
+        self._held_commands = kinds
+
+    def let_commands(self) -> None:
+        self._held_commands = ()
+        held, self.held = self.held, []
+        for data in held:
+            self._arrive(data)
+
+    def _arrive_when_let(self, data: bytes) -> None:
+        if isinstance(decode_command(data).command, self._held_commands):
+            self.held.append(data)
+        else:
+            self._arrive(data)
+
+    async def soon(self, is_so: Callable[[], bool], what: str = "the story to go on") -> None:
+        await self.until(is_so, SECONDS_MAX, what)

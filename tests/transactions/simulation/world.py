@@ -1,0 +1,215 @@
+"""The cluster of tests/replication, with everything that goes wrong in it, and transactions: coordinators whose terms
+begin and end, clients that are replaced, fall asleep and come back, requests that come late or twice.
+
+`checkers` judge what the clients lived to see. When the faults stop, every transaction must be decided within a bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Coroutine
+from typing import Any, Final, TypeVar
+
+from msgspec.structs import replace
+
+from chronik.broker.replica import Replica
+from chronik.metadata import levels, slices
+from chronik.metadata.commands.cluster import SetFeatureLevel
+from chronik.metadata.commands.envelope import decode_command
+from chronik.metadata.commands.topics import NO_LEADER, CreateTopic, PartitionAssignment
+from chronik.metadata.commands.transactions import EndTransaction
+from chronik.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from chronik.metadata.records import Topic
+from chronik.protocol.errors import ErrorCode
+from tests.chaos.history import Event, Place
+from tests.replication.checker import Violation
+from tests.replication.clients import Producer
+from tests.replication.controller import CONFIGS, Controller
+from tests.replication.host import Host, Process
+from tests.replication.world import CALM_SECONDS_MAX, World
+from tests.transactions.checkers import Verdict, judge
+from tests.transactions.history import StableSeen, TopicGone
+
+from .copier import INPUT, KINDS, OUTPUT, Copier
+from .process import TransactionalProcess
+from .reader import Reader, read_to_the_end
+from .wire import Wire
+
+E = TypeVar("E", bound=Event)
+
+SYSTEM_PARTITIONS: Final = {OFFSETS_TOPIC: 2, TRANSACTIONS_TOPIC: 3, INPUT: 1, OUTPUT: 2}
+LASTING: Final = (*SYSTEM_PARTITIONS,)
+"""Topics that nobody deletes."""
+CALM_TRANSACTIONS_SECONDS: Final = 1.0
+
+
+class TransactionController(Controller):
+    def lay_out(self) -> None:
+        consensus = self._world.consensus
+        consensus.command(SetFeatureLevel(levels.FEATURE, levels.HIGHEST))
+        hosts = tuple(sorted(self._world.hosts))
+        for name, count in SYSTEM_PARTITIONS.items():
+            spread = [hosts[index % len(hosts)] for index in range(count)]
+            assignments = tuple(PartitionAssignment(hosts, hosts, leader) for leader in spread)
+            is_internal = name.startswith("__")
+            configs = {} if is_internal else CONFIGS
+            consensus.command(CreateTopic(self._world.new_id(), name, assignments, configs, 0, internal=is_internal))
+        super().lay_out()
+
+    def may_be_deleted(self, topic: Topic) -> bool:
+        return topic.name not in LASTING
+
+
+class TransactionWorld(World):
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.deletes_records = False
+        self.consensus.lag_seconds_max = self.chance.choice((0.01, 0.05, 0.4))
+        self.fault_seconds_max = self.chance.choice((1.0, 2.5, 5.0))
+        self.events: list[Event] = []
+        self.counts: Counter[str] = Counter()
+        self.is_finishing = False
+        self.wire = Wire(self)
+        self.verdict = Verdict([], [])
+        self._stable: dict[tuple[Place, int], int] = {}
+        self._copiers: list[Copier] = []
+
+    def tell(self, event: E) -> None:
+        self.events.append(replace(event, at=self.loop.time()))
+
+    def summary(self) -> str:
+        transactions = [str(each) for each in self.consensus.image.transactions.values()]
+        return f"{super().summary()}; {transactions}; {dict(self.counts)}"
+
+    # -- who lives in it ----------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        patched: Any = slices
+        clock, patched.perf_counter = patched.perf_counter, lambda: 0.0  # slices are measured by the wall's clock
+        try:
+            super().run()
+        finally:
+            patched.perf_counter = clock
+
+    def new_controller(self) -> Controller:
+        return TransactionController(self)
+
+    def new_process(self, host: Host) -> Process:
+        return TransactionalProcess(host, self.loop, self.chance, self.network, self.consensus)
+
+    def clients(self) -> list[Coroutine[Any, Any, None]]:
+        self._copiers = [Copier(self, number, versions) for number, versions in enumerate(KINDS)]
+        readers = [Reader(self, number) for number in range(2)]
+        plain = Producer(self, 1, is_idempotent=False)
+        return [*(each.run() for each in self._copiers), *(each.run() for each in readers), plain.run()]
+
+    def some_partition(self) -> tuple[tuple[bytes, int], str] | None:
+        topic = self.some_topic()
+        return None if topic is None else ((topic.id, self.chance.randrange(len(topic.partitions))), topic.name)
+
+    def some_topic(self) -> Topic | None:
+        image = self.consensus.image
+        found = [topic for name, topic in image.topics.items() if name == OUTPUT or name not in LASTING]
+        return self.chance.choice(found) if found else None
+
+    def topic(self, name: str) -> Topic:
+        return self.consensus.image.topics[name]
+
+    # -- whom clients ask ---------------------------------------------------------------------------------------------
+
+    def leader_of(self, topic_id: bytes, index: int) -> int:
+        topic = self.consensus.image.topics_by_id.get(topic_id)
+        return self._believed(NO_LEADER if topic is None else topic.partitions[index].leader)
+
+    def coordinator_of(self, topic: str, key: str) -> int:
+        partition = self.consensus.image.coordinating_partition(topic, key)
+        return self._believed(NO_LEADER if partition is None else partition.leader)
+
+    def _believed(self, leader: int) -> int:
+        """Clients may have old metadata."""
+        if leader == NO_LEADER or (not self.is_calm and self.chance.random() < 0.1):
+            return self.chance.choice(sorted(self.hosts))
+        return leader
+
+    # -- what is looked at --------------------------------------------------------------------------------------------
+
+    def ended(self, reason: str) -> None:
+        """An instance of a client is at its end."""
+        self.note("at its end", reason)
+        is_fenced = any(code.name in reason for code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH))
+        self.counts["fenced" if is_fenced else "gave up"] += 1
+
+    def refused(self, code: ErrorCode) -> None:
+        self.counts["refused"] += 1
+
+    def _committed(self) -> None:
+        super()._committed()
+        command = decode_command(self.consensus.log[-1]).command
+        if isinstance(command, EndTransaction) and not command.commit:
+            now = self.consensus.image.transactions.get(command.transactional_id)
+            if now is not None and command.time_ms - now.began_ms >= now.timeout_ms:
+                self.counts["timed out"] += 1
+
+    def moved(self, replica: Replica) -> None:
+        super().moved(replica)
+        process = self.hosts[replica._node_id].process
+        if process is None or not process.is_booted or process.is_fenced or not replica.leads:
+            return
+        place, offset = Place(replica.topic_id.hex(), replica.index), replica.last_stable_offset
+        if self._stable.get((place, replica.leader_epoch)) != offset:
+            self._stable[place, replica.leader_epoch] = offset
+            self.tell(
+                StableSeen(
+                    reader="watcher",
+                    node=process.host.id,
+                    asked_at=self.loop.time(),
+                    place=place,
+                    offset=offset,
+                    epoch=replica.leader_epoch,
+                    is_sure=replica.knows_high_watermark,
+                )
+            )
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    async def come_to_rest(self) -> None:
+        await asyncio.sleep(CALM_TRANSACTIONS_SECONDS)
+        self.is_finishing = True
+        await self.until(lambda: all(each.is_done for each in self._copiers), CALM_SECONDS_MAX, "copiers to finish")
+        self.have_clients_left = True  # or the logs would never stand still
+        await self.until(self._is_decided, CALM_SECONDS_MAX, "every transaction to be decided")
+        self.have_clients_left = False
+        for copier in self._copiers:
+            await copier.last_position()
+        for replica in self._replicas():
+            self.events += read_to_the_end(replica._node_id, replica, self.loop.time())
+        for topic in sorted({event.place.topic for event in self.events if isinstance(event, StableSeen)}):
+            if bytes.fromhex(topic) not in self.consensus.image.topics_by_id:
+                self.tell(TopicGone(topic=topic))
+        self.verdict = judge(self.events)
+        if self.verdict.violations:
+            raise Violation("; ".join(map(str, self.verdict.violations[:5])))
+
+    def _is_decided(self) -> bool:
+        transactions = self.consensus.image.transactions.values()
+        if not all(each.state.is_at_rest for each in transactions) or not self._is_in_sync():
+            return False
+        replicas = self._replicas()
+        ends = [
+            (replica.log.log_end_offset, replica.high_watermark, replica.last_stable_offset) for replica in replicas
+        ]
+        return all(end == high_watermark == stable for end, high_watermark, stable in ends)
+
+    def _replicas(self) -> list[Replica]:
+        """All that are in sync, of partitions that clients write to."""
+        found = []
+        for topic in self.consensus.image.topics.values():
+            for index, partition in enumerate(topic.partitions):
+                for member in sorted(partition.isr) if not topic.internal else ():
+                    process = self.hosts[member].process
+                    replica = None if process is None else process.replicas.get(topic.name, index)
+                    if replica is None:
+                        raise Violation(f"node {member} is in sync and has no replica of {topic.name}-{index}")
+                    found.append(replica)
+        return found

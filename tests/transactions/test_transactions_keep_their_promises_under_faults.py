@@ -1,0 +1,54 @@
+"""Transactions simulated, seed by seed: `simulation.world` says what goes wrong, and `checkers` what must hold."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from chronik.log.transactions import Transactions
+from tests.long import SEED, count
+
+from .simulate import SHOWN, told
+from .simulation.world import TransactionWorld
+
+pytestmark = pytest.mark.slow
+
+SEEDS = count(60, 10_000)
+PART = count(10, 25)
+"""Seeds per test, so that they are spread over the workers."""
+FIRST = (SEED - 1) * SEEDS + 1
+
+
+def run(seed: int) -> TransactionWorld:
+    world = TransactionWorld(seed)
+    try:
+        world.run()
+    except Exception as error:
+        replay = f"python -m tests.transactions.simulate --seed {seed}"
+        raise AssertionError(f"seed {seed} breaks a promise: {error!r} (to replay it: {replay})") from error
+    return world
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, PART))
+def test_every_promise_holds_and_every_transaction_is_decided(first: int) -> None:
+    worlds = [run(seed) for seed in range(first, first + PART)]
+    counts = sum((world.counts for world in worlds), Counter[str]())
+    faults, late = sum(world.faults for world in worlds), sum(len(world.verdict.of_v1) for world in worlds)
+    print(f"seeds {first} to {first + PART - 1}: {faults} faults; {told(counts)}; {late} by late requests of v1")
+    assert faults > 8 * PART
+    assert counts["committed"] > 15 * PART
+    assert min(counts[name] for name in SHOWN) > PART // 2, counts
+
+
+def test_the_same_seed_tells_the_same_story() -> None:
+    first, second, other = run(FIRST), run(FIRST), run(FIRST + 1)
+    assert first.loop.steps == second.loop.steps > 1000
+    assert first.events == second.events
+    assert first.trace_hash() == second.trace_hash() != other.trace_hash()
+
+
+def test_a_seed_that_fails_says_how_to_replay_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Transactions, "first_unstable", lambda *_: None)
+    with pytest.raises(AssertionError, match=r"python -m tests\.transactions\.simulate --seed 1\)"):
+        run(1)
