@@ -104,7 +104,7 @@ class Node:
             check_epoch=lambda _: None,
             log=None,
             knows_high_watermark=True,
-            last_stable_offset=202,
+            readable_end=lambda committed_only: 202,
             high_watermark=202,
             leader_epoch=5,
         )

@@ -157,8 +157,10 @@ class PartitionLog(StoredLog):
         """Returns the offset below which all transactions are decided for good, and all else is committed.
 
         It moves only when the high watermark or the log's start does, and never back."""
-        transactions = self.producers.transactions
-        unstable = transactions.first_unstable(high_watermark) if transactions.are_in_doubt else None
+        transactions = self._producers.states.transactions
+        if not transactions.open and not transactions.waiting:  # spelled out: every fetch of every partition asks
+            return high_watermark
+        unstable = transactions.first_unstable(high_watermark)
         if unstable is None or unstable >= high_watermark:
             return high_watermark
         return max(unstable, self.log_start_offset)  # of one that began before, the first records were deleted

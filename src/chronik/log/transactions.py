@@ -33,21 +33,21 @@ class StoredTransactions(msgspec.Struct, array_like=True, forbid_unknown_fields=
 
 
 class Transactions:
-    __slots__ = ("_ended", "aborted", "open")
+    __slots__ = ("aborted", "open", "waiting")
 
     def __init__(self) -> None:
         self.open: dict[int, int] = {}
         """The first offset of each producer's transaction, oldest first."""
-        self._ended: deque[Ended] = deque()
-        """Those whose markers may not be committed yet. If a marker is lost with its leader, what the next leader tells
-        must not go back; so nothing is told of a decision before its marker is safe. Both offsets ascend: one that
-        began after another and ended before it makes no difference, and is left out."""
+        self.waiting: deque[Ended] = deque()
+        """Those that have ended, and whose markers may not be committed yet. If a marker is lost with its leader, what
+        the next leader tells must not go back; so nothing is told of a decision before its marker is safe. Both offsets
+        ascend: one that began after another and ended before it makes no difference, and is left out."""
         self.aborted = Aborted()
 
     @property
     def are_in_doubt(self) -> bool:
         """Whether there may be one that is not decided for all."""
-        return bool(self.open or self._ended)
+        return bool(self.open or self.waiting)
 
     def wrote(self, producer_id: int, base_offset: int) -> None:
         """Notes a batch of a transaction."""
@@ -61,7 +61,7 @@ class Transactions:
         if not committed:
             stable_end = next(iter(self.open.values()), marker_offset + 1)
             self.aborted.add(AbortedTransaction(producer_id, first_offset, marker_offset, stable_end))
-        ended = self._ended
+        ended = self.waiting
         while ended and ended[-1].first_offset > first_offset:
             ended.pop()
         ended.append(Ended(first_offset, marker_offset))
@@ -71,7 +71,7 @@ class Transactions:
 
     def first_unstable(self, high_watermark: int) -> int | None:
         """Returns where the first transaction began that is not decided for all; None when there is none."""
-        ended = self._ended
+        ended = self.waiting
         while ended and ended[0].marker_offset < high_watermark:
             ended.popleft()
         first_open = next(iter(self.open.values()), None)
@@ -80,12 +80,12 @@ class Transactions:
         return ended[0].first_offset if first_open is None else min(ended[0].first_offset, first_open)
 
     def stored(self) -> StoredTransactions:
-        return StoredTransactions(self.open, list(self._ended), self.aborted.encode())
+        return StoredTransactions(self.open, list(self.waiting), self.aborted.encode())
 
     @classmethod
     def restored(cls, stored: StoredTransactions) -> Transactions:
         transactions = cls()
         transactions.open = stored.open
-        transactions._ended = deque(stored.ended)
+        transactions.waiting = deque(stored.ended)
         transactions.aborted = Aborted.decode(stored.aborted)
         return transactions
