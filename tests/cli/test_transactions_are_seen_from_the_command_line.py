@@ -84,7 +84,7 @@ def test_an_open_transaction_is_not_aborted_from_outside(line: Line) -> None:
     where = ("abort", "--topic", line.topic, "--partition", "1", "--start-offset", "0")
     refused = line(*where)
     assert (refused.code, "The transaction's state does not allow this" in refused.err) == (1, True)
-    with pytest.raises(ToolFailed, match="InvalidTxnState"):
+    with pytest.raises(ToolFailed, match="INVALID_TXN_STATE"):
         run_tool("kafka-transactions", line.bootstrap, *where)
     assert line("find-hanging", "--topic", line.topic, "--json").json == []
 

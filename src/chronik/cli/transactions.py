@@ -146,6 +146,8 @@ def run_find_hanging(arguments: argparse.Namespace) -> int:
     if arguments.partition is not None and arguments.topic is None:
         raise WrongInput("--partition: of which --topic?")
     with cluster_of(arguments) as cluster:
+        if arguments.broker_id is not None and arguments.broker_id not in cluster.brokers_by_id():
+            raise WrongInput(f"broker {arguments.broker_id} is not there")
         partitions = _searched(cluster, arguments)
         older_than_ms = arguments.max_transaction_timeout * MINUTE_MS
         rows = [_hanging(each) for each in find_hanging(cluster, partitions, older_than_ms, arguments.broker_id)]

@@ -21,7 +21,8 @@ _LARGE_BYTES: Final = 70_000  # beyond 16 bits and beyond what is copied into a 
 _LARGE_COUNT: Final = 140  # a varint of two bytes
 
 # kio shows these as dates, durations and named errors, and so knows fewer values than the wire does.
-_DATES: Final = ("log_append_time_ms",)
+_DATES: Final = {"log_append_time_ms": -1, "transaction_start_time_ms": 0}
+"""Each with the lowest that it knows."""
 _DURATIONS: Final = ("retention_time_ms", "session_lifetime_ms")
 _ERROR_CODE_MAX: Final = 100
 
@@ -84,7 +85,7 @@ class _Generator:
         if field.name == "error_code" or field.name.endswith("_error_code"):
             return self._pick(0, _ERROR_CODE_MAX, self._rng.randint(-1, _ERROR_CODE_MAX))
         if field.name in _DATES:
-            return self._pick(-1, 253_402_300_000_000, self._rng.randrange(2_000_000_000) * 1000)
+            return self._pick(_DATES[field.name], 253_402_300_000_000, self._rng.randrange(2_000_000_000) * 1000)
         if field.name in _DURATIONS:
             return self._pick(0, 2**40, self._rng.randrange(2**40))
         low, high = _INTEGERS[kind]
