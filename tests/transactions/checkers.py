@@ -1,9 +1,11 @@
 """What must be true of every history of transactions, in Jepsen's words. Pure: evidence in, findings out.
 
 A transaction's markers reach its partitions one after the other, so a reader of several partitions may see it in one
-and not yet in the next. Promised is, therefore:
-- in each partition it appears whole or not at all: whoever is shown one of its records, at a last stable offset, finds
-  all of them below that offset, and skips none that it passes;
+and not yet in the next. And a partition has one last stable offset for all transactions: what a committed one wrote
+behind the beginning of one that is open is shown later than what it wrote before. (So it is in Kafka.) Promised is,
+therefore:
+- in each partition it is shown when it is decided there, and whole: of whatever it wrote into the partition, nothing is
+  written after the moment at which some of it is shown, and nothing is left out that a reader passes;
 - at the end, when every decision has arrived, it is there in all its partitions and in the groups' offsets, or nowhere.
 
 Whoever reads uncommitted records, too, is promised only that records stand once, in order, and where they stood before.
@@ -67,7 +69,7 @@ def aborted_reads(evidence: Evidence) -> Iterator[Found]:
 
 
 def intermediate_reads(evidence: Evidence) -> Iterator[Found]:
-    """G1b: a part of what a transaction wrote into a partition, and at the same last stable offset not the rest."""
+    """G1b: a part of what a transaction wrote into a partition, when the rest was not written yet, or without it."""
     in_place = _by_place_and_transaction(evidence)
     for read in evidence.committed_reads():
         shown = {offset for offset, _ in read.records}
@@ -75,8 +77,8 @@ def intermediate_reads(evidence: Evidence) -> Iterator[Found]:
             assert transaction is not None
             offsets = in_place.get((read.place, transaction), [])
             skipped = [each for each in offsets if read.start <= each < read.end and each not in shown]
-            undecided = [each for each in offsets if each >= read.stable != UNTOLD]
-            for missing, why in ((skipped, "passed over"), (undecided, f"not below {read.stable}")):
+            unwritten = [each for each in offsets if each >= read.high_watermark != UNTOLD]
+            for missing, why in ((skipped, "passed over"), (unwritten, f"not below {read.high_watermark}")):
                 kept = [each for each in missing if evidence.is_kept(read.place, each)]
                 if kept:
                     what = f"{_who(read)} read some of {transaction} in {read.place}, but {kept[0]} is {why}"

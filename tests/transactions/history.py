@@ -107,9 +107,10 @@ class Read(Seen, frozen=True):
     records: tuple[tuple[int, RecordId], ...] = ()
     stable: int = UNTOLD
     """The last stable offset that came with it."""
+    high_watermark: int = UNTOLD
+    """Up to where all could be read at that moment, decided or not."""
     is_final: bool = False
     """After all faults: from the first record that there is to the last, through this node."""
-    high_watermark: int = UNTOLD
 
 
 class StableSeen(Seen, frozen=True):

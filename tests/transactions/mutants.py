@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from chronik.api import produce
-from chronik.api.producing import transactional
+from chronik.api.producing.transactional import First
 from chronik.broker.replica import Replica
 from chronik.coordination.machine import Instruction, Reply, StoreFailed
 from chronik.log.partition import PartitionLog
@@ -21,7 +21,6 @@ from chronik.metadata.handlers import transactions as handlers
 from chronik.metadata.image import Image
 from chronik.metadata.records import Transaction, TransactionState
 from chronik.metadata.writer import ImageWriter
-from chronik.protocol.batch import BatchHeader
 from chronik.protocol.control_records import TransactionMarker
 from chronik.protocol.errors import ErrorCode
 from chronik.transactions import decisions, machine
@@ -184,25 +183,32 @@ def _commits_all(append: Callable[..., int], replica: Replica, *about: Any, **na
 # Records
 
 
-def _whatever_the_partition(
-    refusal: Callable[..., Any], known: Transaction | None, header: BatchHeader, partition: TransactionPartition
-) -> Any:
-    pretended = None if known is None else replace(known, partitions=(*known.partitions, partition))
-    return refusal(pretended, header, partition)
+class _Pretended:
+    """An image that shows a transaction other than it is."""
+
+    def __init__(self, known: Transaction | None) -> None:
+        self._known = known
+
+    def transaction_of(self, producer_id: int) -> Transaction | None:
+        return self._known
 
 
-def _whatever_the_state(
-    refusal: Callable[..., Any], known: Transaction | None, header: BatchHeader, partition: TransactionPartition
-) -> Any:
+def _whatever_the_partition(refusal: Callable[..., Any], first: First, image: Image) -> Any:
+    known = image.transaction_of(first.header.producer_id)
+    pretended = None if known is None else replace(known, partitions=(*known.partitions, first.partition))
+    return refusal(first, _Pretended(pretended))
+
+
+def _whatever_the_state(refusal: Callable[..., Any], first: First, image: Image) -> Any:
+    known = image.transaction_of(first.header.producer_id)
     pretended = None if known is None else replace(known, state=TransactionState.ONGOING)
-    return refusal(pretended, header, partition)
+    return refusal(first, _Pretended(pretended))
 
 
-def _whatever_the_epoch(
-    refusal: Callable[..., Any], known: Transaction | None, header: BatchHeader, partition: TransactionPartition
-) -> Any:
-    pretended = None if known is None else replace(known, producer_epoch=header.producer_epoch)
-    return refusal(pretended, header, partition)
+def _whatever_the_epoch(refusal: Callable[..., Any], first: First, image: Image) -> Any:
+    known = image.transaction_of(first.header.producer_id)
+    pretended = None if known is None else replace(known, producer_epoch=first.header.producer_epoch)
+    return refusal(first, _Pretended(pretended))
 
 
 # The log
@@ -255,10 +261,10 @@ MUTANTS: Final = (
     Mutant("appends markers of any decision", wrapped(MarkerAppender, "_append", _appends_any)),
     Mutant("says a marker written that is not committed", wrapped(MarkerAppender, "_append", _does_not_wait)),
     Mutant("marks everything as committed", wrapped(Replica, "append_marker", _commits_all)),
-    Mutant("takes any record", instead(transactional, "refusal_of_batch", lambda *_: None)),
-    Mutant("takes records for any partition", wrapped(transactional, "refusal_of_batch", _whatever_the_partition)),
-    Mutant("takes records after the decision", wrapped(transactional, "refusal_of_batch", _whatever_the_state)),
-    Mutant("takes records of any epoch", wrapped(transactional, "refusal_of_batch", _whatever_the_epoch)),
+    Mutant("takes any record", instead(First, "refusal", lambda *_: None)),
+    Mutant("takes records for any partition", wrapped(First, "refusal", _whatever_the_partition)),
+    Mutant("takes records after the decision", wrapped(First, "refusal", _whatever_the_state)),
+    Mutant("takes records of any epoch", wrapped(First, "refusal", _whatever_the_epoch)),
     Mutant("trusts an image that is behind", instead(produce, "confirm", _waits_for_nothing)),
     Mutant("shows what is open", wrapped(Transactions, "first_unstable", _stable_as_soon_as_committed)),
     Mutant("trusts markers that may be lost", wrapped(Transactions, "first_unstable", _stable_as_soon_as_marked)),

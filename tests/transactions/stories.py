@@ -79,11 +79,14 @@ class Story:
         place: Place = A,
         start: int = 0,
         stable: int = UNTOLD,
+        high_watermark: int = UNTOLD,
         is_committed: bool = True,
         node: int = 1,
     ) -> None:
         """All from `start` on that the reader was shown; None stands for what it was not."""
-        self._read(rows, place, start, stable, node, is_committed=is_committed, is_final=False)
+        self._read(
+            rows, place, start, stable, node, is_committed=is_committed, is_final=False, high_watermark=high_watermark
+        )
 
     def see_stable(self, offset: int, epoch: int = 1, *, is_sure: bool = True, asked_at: float | None = None) -> None:
         asked_at = self.tick() if asked_at is None else asked_at

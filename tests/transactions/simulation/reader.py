@@ -109,6 +109,7 @@ class Reader:
                 end=found.end,
                 records=found.records,
                 stable=data.last_stable_offset,
+                high_watermark=data.high_watermark,
             )
         )
 
@@ -152,6 +153,6 @@ def read_to_the_end(node: int, replica: Replica, at: float) -> Iterator[Read]:
             end=end,
             records=tuple(records),
             stable=stable,
-            is_final=True,
             high_watermark=replica.high_watermark,
+            is_final=True,
         )
