@@ -52,12 +52,12 @@ class DefaultSource(DataSource):  # type: ignore[misc]
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from chronik.pipeline.writing.sink import ChronikWriter, sink_settings
 
-        return ChronikWriter(sink_settings(self.options, schema, overwrite=overwrite))
+        return ChronikWriter(sink_settings(self.options, schema, streaming=False, overwrite=overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from chronik.pipeline.writing.sink import ChronikStreamWriter, sink_settings
 
-        return ChronikStreamWriter(sink_settings(self.options, schema))
+        return ChronikStreamWriter(sink_settings(self.options, schema, streaming=True))
 
     def _check(self, schema: StructType) -> None:
         """A schema that the user gives instead of ours would be filled with the wrong columns, or fail in a task."""

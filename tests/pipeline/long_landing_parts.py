@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import crc32c
 import numpy as np
@@ -136,6 +136,8 @@ def in_order(positions: Positions) -> Positions:
 class LandingDriver:
     """`chronik pipeline run` as a user starts it: a process of its own, and with it a JVM."""
 
+    COMMAND: ClassVar[tuple[str, ...]] = ("-P", "-m", "chronik", "pipeline", "run")
+
     def __init__(self, arguments: list[str], conf: Mapping[str, str], log: Path) -> None:
         self._arguments = arguments
         options = " ".join(f"--conf {name}={value}" for name, value in conf.items())
@@ -144,7 +146,7 @@ class LandingDriver:
         self._process: subprocess.Popen[bytes] | None = None
         self.starts = 0
 
-    def __enter__(self) -> LandingDriver:
+    def __enter__(self) -> Self:
         self.start()
         return self
 
@@ -157,11 +159,16 @@ class LandingDriver:
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def start(self, *more: str) -> None:
         self.starts += 1
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "chronik", "pipeline", "run", *self._arguments, *more],
+                [sys.executable, *self.COMMAND, *self._arguments, *more],
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -14,13 +14,16 @@ from chronik.limits import MIB
 from chronik.protocol.apis import API_VERSIONS_KEY, APIS
 from chronik.protocol.codec import MalformedMessage, RequestHeader, decode_response, encode_request
 from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from chronik.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from chronik.protocol.messages.delete_topics import DeleteTopicsRequest
+from chronik.protocol.messages.end_txn import EndTxnRequest
 from chronik.protocol.messages.fetch import FetchRequest
 from chronik.protocol.messages.find_coordinator import FindCoordinatorRequest
 from chronik.protocol.messages.offset_commit import OffsetCommitRequest
 from chronik.protocol.messages.offset_fetch import OffsetFetchRequest
 from chronik.protocol.messages.produce import ProduceRequest
+from chronik.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from chronik.protocol.schema import Request, Response, Versions
 
 R = TypeVar("R", bound=Response)
@@ -31,8 +34,13 @@ RESPONSE_BYTES_MAX: Final = 256 * MIB
 CONNECT_SECONDS_MAX: Final = 10.0
 
 VERSIONS_MAX: Final[dict[type[Request], int]] = {
+    # The last versions before transactions v2, which every broker with transactions speaks: an epoch for each
+    # transaction, which is what v2 adds, our producers take by themselves.
+    ProduceRequest: 11,
+    AddPartitionsToTxnRequest: 3,
+    TxnOffsetCommitRequest: 4,
+    EndTxnRequest: 4,
     # The last versions that speak of topics by name, which is what our callers have.
-    ProduceRequest: 12,
     FetchRequest: 12,
     OffsetCommitRequest: 9,
     DeleteTopicsRequest: 5,

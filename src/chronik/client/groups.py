@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from chronik.client.cluster import Cluster, raise_for
+from chronik.client.errors import ApiNotSupported
 from chronik.client.offsets import by_topic
 from chronik.client.records import TopicPartition
 from chronik.protocol.errors import ErrorCode, KafkaError
@@ -24,6 +25,9 @@ from chronik.protocol.messages.offset_commit import (
 from chronik.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
 
 NO_OFFSET: Final = -1
+
+STABLE_VERSION_MIN: Final = 7
+"""The first of OffsetFetch that can be asked to tell nothing that an open transaction may change. Kafka 2.5 has it."""
 DEAD: Final = "Dead"
 
 
@@ -70,6 +74,20 @@ def committed_offsets_of(cluster: Cluster, group: str, topic: str) -> dict[Topic
     indexes = [index for _, index in cluster.retrying(lambda: cluster.partitions(topic))]
     wanted = OffsetFetchRequestTopic(name=topic, partition_indexes=indexes)
     return cluster.retrying(lambda: _fetch_offsets(cluster, OffsetFetchRequest(group_id=group, topics=[wanted])))
+
+
+def stable_offset(cluster: Cluster, group: str, partition: TopicPartition) -> Committed | None:
+    """Returns what the group has committed, once no transaction is under way that might still commit another offset."""
+    wanted = OffsetFetchRequestTopic(name=partition.topic, partition_indexes=[partition.partition])
+    request = OffsetFetchRequest(group_id=group, topics=[wanted], require_stable=True)
+
+    def ask() -> Committed | None:
+        coordinator = cluster.coordinator(group)
+        if coordinator.version_of(OffsetFetchRequest) < STABLE_VERSION_MIN:
+            raise ApiNotSupported(f"{coordinator.address} cannot tell offsets apart that are not stable yet")
+        return _fetch_offsets(cluster, request).get(partition)
+
+    return cluster.retrying(ask)
 
 
 def commit_offsets(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int]) -> None:

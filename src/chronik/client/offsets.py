@@ -19,6 +19,9 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 NO_REPLICA: Final = -1
 
+READ_COMMITTED: Final = 1
+"""The isolation level for which a partition ends where the first open transaction begins."""
+
 
 def earliest_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     return list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))

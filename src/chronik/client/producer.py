@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from chronik.client.cluster import Cluster, raise_for
@@ -41,6 +41,15 @@ class Written(NamedTuple):
     record_count: int
 
 
+class Identity(NamedTuple):
+    producer_id: int
+    producer_epoch: int
+
+
+NOBODY: Final = Identity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+"""Batches of nobody are not numbered: what is retried may be written twice."""
+
+
 class Numbers(NamedTuple):
     """By which a broker knows a batch that it has already: as `encode_batch` takes them."""
 
@@ -50,19 +59,18 @@ class Numbers(NamedTuple):
 
 
 class Numbering:
-    """The id of an idempotent producer, asked for when it is needed, and the sequence that is due in each partition."""
+    """The identity of a producer, asked for when it is needed, and the sequence that is due in each partition."""
 
-    def __init__(self, cluster: Cluster, *, is_idempotent: bool = True) -> None:
-        self._cluster = cluster
-        self._is_idempotent = is_idempotent
-        self._identity: tuple[int, int] | None = None
+    def __init__(self, identify: Callable[[], Identity]) -> None:
+        self._identify = identify
+        self._identity: Identity | None = None
         self._sequences: dict[TopicPartition, int] = {}
 
     def next_of(self, partition: TopicPartition) -> Numbers:
         """Raises ClientError or KafkaError."""
         if self._identity is None:
-            self._identity = self._cluster.retrying(self._identify)
-        is_numbered = self._identity[0] != NO_PRODUCER_ID
+            self._identity = self._identify()
+        is_numbered = self._identity != NOBODY
         return Numbers(*self._identity, self._sequences.get(partition, 0) if is_numbered else NO_SEQUENCE)
 
     def written(self, partition: TopicPartition, record_count: int) -> None:
@@ -73,16 +81,20 @@ class Numbering:
         self._identity = None
         self._sequences.clear()
 
-    def _identify(self) -> tuple[int, int]:
-        if not self._is_idempotent:
-            return NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+
+def idempotent_identity(cluster: Cluster) -> Identity:
+    """Asks for a new one; brokers older than idempotent producers have none. Raises ClientError or KafkaError."""
+
+    def ask() -> Identity:
         request = InitProducerIdRequest(transactional_id=None)
         try:
-            response = self._cluster.any_broker().request(request, InitProducerIdResponse)
+            response = cluster.any_broker().request(request, InitProducerIdResponse)
         except ApiNotSupported:
-            return NO_PRODUCER_ID, NO_PRODUCER_EPOCH  # a broker older than idempotent producers
+            return NOBODY
         raise_for(response.error_code, "producer id")
-        return response.producer_id, response.producer_epoch
+        return Identity(response.producer_id, response.producer_epoch)
+
+    return cluster.retrying(ask)
 
 
 class Producer:
@@ -96,7 +108,7 @@ class Producer:
         self._codec = codec
         self._acks = acks
         self._clock = clock or SystemClock()
-        self._numbering = Numbering(cluster, is_idempotent=acks == ALL_IN_SYNC)
+        self._numbering = Numbering(lambda: idempotent_identity(cluster) if acks == ALL_IN_SYNC else NOBODY)
         self._turn = 0
 
     def send(self, topic: str, records: Iterable[OutgoingRecord]) -> list[Written]:

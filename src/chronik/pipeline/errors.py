@@ -15,3 +15,7 @@ class DataLoss(ChronikError):
 
 class SchemaError(ChronikError):
     """The rows to be written do not have the columns that a record is made of."""
+
+
+class EpochDiffers(ChronikError):
+    """A micro-batch that is written exactly once was run again with other rows, or with these in other tasks."""

@@ -23,6 +23,7 @@ from chronik.pipeline.audit.folders import CannotLook, NodeFolder, node_folders
 from chronik.pipeline.audit.groups import Bounds, compare_groups
 from chronik.pipeline.audit.readonly import ReadOnlyFiles
 from chronik.pipeline.audit.state import compare_disks, read_state
+from chronik.pipeline.writing.epochs import EPOCHS_TOPIC
 from tests.pipeline.audit.audited import flip
 
 CLUSTER = CreateCluster("a cluster", 0)
@@ -151,3 +152,4 @@ def test_committed_offsets_are_within_their_partitions(tmp_path: Path) -> None:
     assert isinstance(unknown, Finding)
     assert "does not exist" in unknown.says
     assert told(1, TopicPartition("others", 1)) == []
+    assert told(1000, TopicPartition(EPOCHS_TOPIC, 7)) == [], "these are epochs of sinks"

@@ -8,11 +8,13 @@ import subprocess
 import sys
 
 import pytest
+from confluent_kafka import Producer as TransactionalProducer
 
 from chronik.cli.main import main
 from chronik.client.admin import delete_topics
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord, TopicPartition
+from chronik.pipeline.journal.held import Holder
 from chronik.pipeline.journal.journal import (
     EVERY_TOPIC,
     Heard,
@@ -65,6 +67,14 @@ def test_a_topic_that_is_gone_is_told_while_a_driver_speaks_of_it() -> None:
     assert not statuses(journal_of(said, age_s=31), {}, NOW_MS)
 
 
+def test_who_holds_records_up_is_told_with_their_partition() -> None:
+    holder = Holder(4001, 2, 95, NOW_MS - 5000, "copier-0")
+    held = {TopicPartition("orders", 0): holder}
+    (topic,) = statuses(journal_of(Progress("waiting", next_offsets={0: 95})), ENDS, NOW_MS, held)
+    assert [each.held_by for each in topic.partitions] == [holder, None]
+    assert topic.partitions[0].lag == 5, "what waits for the end of a transaction has not landed"
+
+
 def test_a_pipeline_need_not_be_named_when_it_is_the_only_one() -> None:
     journal = journal_of(Progress("landing"))
     assert only_pipeline(journal) == ORDERS.pipeline
@@ -100,6 +110,28 @@ def test_fresh_ends_are_asked_for(told: Broker) -> None:
     assert not status(told.bootstrap, topics=["clicks"])
 
 
+def test_the_producer_of_an_open_transaction_is_named(told: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    producer = TransactionalProducer({"bootstrap.servers": told.bootstrap, "transactional.id": "copier-0"})
+    producer.init_transactions(SECONDS_MAX)
+    producer.begin_transaction()
+    producer.produce("orders", b"open", partition=1)
+    assert producer.flush(SECONDS_MAX) == 0
+    (topic,) = status(told.bootstrap)
+    holder = topic.partitions[1].held_by
+    assert holder is not None
+    assert topic.partitions[0].held_by is None
+    assert (holder.transactional_id, holder.start_offset) == ("copier-0", 3)
+    assert main(["pipeline", "status", "-b", told.bootstrap]) == 0
+    said = "orders-1: held up at offset 3 by the open transaction of transactional id copier-0 (producer "
+    assert said in capsys.readouterr().out
+    assert main(["pipeline", "status", "-b", told.bootstrap, "--json"]) == 0
+    (shown,) = json.loads(capsys.readouterr().out)["topics"]
+    assert shown["partitions"][1]["held_by"]["transactional_id"] == "copier-0"
+    producer.commit_transaction(SECONDS_MAX)
+    (topic,) = status(told.bootstrap)
+    assert [each.held_by for each in topic.partitions] == [None, None]
+
+
 def test_people_get_tables_and_programs_json(told: Broker, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pipeline", "status", "-b", told.bootstrap]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -115,7 +147,13 @@ def test_people_get_tables_and_programs_json(told: Broker, capsys: pytest.Captur
     assert main(["pipeline", "status", "--json", "-b", told.bootstrap]) == 0
     (topic,) = json.loads(capsys.readouterr().out)["topics"]
     assert (topic["topic"], topic["lag"], topic["pid"]) == ("orders", 4, 7)
-    assert topic["partitions"][0] == {"partition": 0, "next_offset": 4, "high_watermark": 5, "lag": 1}
+    assert topic["partitions"][0] == {
+        "partition": 0,
+        "next_offset": 4,
+        "high_watermark": 5,
+        "lag": 1,
+        "held_by": None,
+    }
 
 
 def test_who_watches_sees_it_again_and_again_also_when_the_broker_was_away(told: Broker) -> None:

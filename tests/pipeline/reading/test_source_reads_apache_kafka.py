@@ -1,4 +1,5 @@
 """Our source and sink with Apache Kafka's own broker: every codec, transactions of every fate, compaction, streams.
+Transactions also with a broker of ours.
 
 What is in the topics was written by librdkafka, as users' own producers do.
 """
@@ -21,7 +22,9 @@ from chronik.client.consumer import read_all
 from chronik.client.partitioner import partition_of
 from chronik.pipeline.landing import run
 from chronik.pipeline.query.sql import query
+from chronik.testing import Broker
 from tests.pipeline.apache_kafka import ApacheKafka
+from tests.pipeline.committed import committed_values
 from tests.pipeline.jars import APACHE_KAFKA, skip_without
 
 if TYPE_CHECKING:
@@ -41,6 +44,20 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
         yield broker
 
 
+AnyBroker = ApacheKafka | Broker
+
+
+@pytest.fixture(params=["kafka", "chronik_broker"])
+def broker(request: pytest.FixtureRequest) -> AnyBroker:
+    found: AnyBroker = request.getfixturevalue(request.param)
+    return found
+
+
+def made(broker: AnyBroker, topic: str, partitions: int = 1) -> str:
+    broker.create_topic(topic, partitions)
+    return topic
+
+
 def unique(name: str) -> str:
     return f"{name}-{uuid.uuid4().hex[:8]}"
 
@@ -54,21 +71,21 @@ def delivered(producer: Any, sends: Iterable[dict[str, Any]]) -> None:
     assert not refused
 
 
-def plain_producer(kafka: ApacheKafka, **config: Any) -> Any:
+def plain_producer(kafka: AnyBroker, **config: Any) -> Any:
     return Producer({"bootstrap.servers": kafka.bootstrap} | config)
 
 
-def transactional_producer(kafka: ApacheKafka) -> Any:
+def transactional_producer(kafka: AnyBroker) -> Any:
     producer = plain_producer(kafka, **{"transactional.id": unique("writer")})
     producer.init_transactions(SECONDS_MAX)
     return producer
 
 
-def reader_options(kafka: ApacheKafka, topic: str, **options: str) -> dict[str, str]:
+def reader_options(kafka: AnyBroker, topic: str, **options: str) -> dict[str, str]:
     return {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic} | options
 
 
-def load(spark: SparkSession, kafka: ApacheKafka, topic: str, **options: str) -> DataFrame:
+def load(spark: SparkSession, kafka: AnyBroker, topic: str, **options: str) -> DataFrame:
     return spark.read.format("chronik").options(**reader_options(kafka, topic, **options)).load()
 
 
@@ -124,10 +141,10 @@ def test_the_time_of_appending_is_told_as_such(spark: SparkSession, kafka: Apach
     assert all(before <= row.ms <= time.time() * 1000 for row in rows)
 
 
-def test_only_what_was_committed_is_seen_by_who_asks_for_it(spark: SparkSession, kafka: ApacheKafka) -> None:
+def test_only_what_was_committed_is_seen_by_who_asks_for_it(spark: SparkSession, broker: AnyBroker) -> None:
     """Two producers' transactions across two partitions, with records of nobody's transaction between them."""
-    topic = kafka.create_topic(unique("transactions"), 2)
-    one, two, plain = transactional_producer(kafka), transactional_producer(kafka), plain_producer(kafka)
+    topic = made(broker, unique("transactions"), 2)
+    one, two, plain = transactional_producer(broker), transactional_producer(broker), plain_producer(broker)
 
     def write(producer: Any, name: str) -> None:
         sends = [{"topic": topic, "partition": part, "value": f"{name} {n}"} for part in (0, 1) for n in range(20)]
@@ -150,27 +167,27 @@ def test_only_what_was_committed_is_seen_by_who_asks_for_it(spark: SparkSession,
     order = ["committed by one", "aborted by two", "plain", "aborted by one", "committed by two", "plain again"]
     everything = [f"{name} {n}" for _ in (0, 1) for name in order for n in range(20)]
     committed = [value for value in everything if not value.startswith("aborted")]
-    assert values(load(spark, kafka, topic)) == everything
-    assert values(load(spark, kafka, topic, isolationLevel=UNCOMMITTED)) == everything
-    assert values(load(spark, kafka, topic, isolationLevel=COMMITTED)) == committed
+    assert values(load(spark, broker, topic)) == everything
+    assert values(load(spark, broker, topic, isolationLevel=UNCOMMITTED)) == everything
+    assert values(load(spark, broker, topic, isolationLevel=COMMITTED)) == committed
     # Ranges that begin and end within transactions: each task is told of the aborted ones that reach into its own.
-    cut = load(spark, kafka, topic, isolationLevel=COMMITTED, maxRecordsPerPartition="17")
+    cut = load(spark, broker, topic, isolationLevel=COMMITTED, maxRecordsPerPartition="17")
     assert values(cut) == committed
     assert cut.rdd.getNumPartitions() > 10
 
 
-def test_nothing_behind_an_open_transaction_is_seen_before_it_ends(spark: SparkSession, kafka: ApacheKafka) -> None:
-    topic = kafka.create_topic(unique("open"))
-    plain, transaction = plain_producer(kafka), transactional_producer(kafka)
+def test_nothing_behind_an_open_transaction_is_seen_before_it_ends(spark: SparkSession, broker: AnyBroker) -> None:
+    topic = made(broker, unique("open"))
+    plain, transaction = plain_producer(broker), transactional_producer(broker)
     delivered(plain, [{"topic": topic, "value": "before"}])
     transaction.begin_transaction()
     delivered(transaction, [{"topic": topic, "value": "open"}])
     delivered(plain, [{"topic": topic, "value": "behind"}])
-    assert values(load(spark, kafka, topic, isolationLevel=COMMITTED)) == ["before"]
-    assert values(load(spark, kafka, topic, isolationLevel=UNCOMMITTED)) == ["before", "open", "behind"]
+    assert values(load(spark, broker, topic, isolationLevel=COMMITTED)) == ["before"]
+    assert values(load(spark, broker, topic, isolationLevel=UNCOMMITTED)) == ["before", "open", "behind"]
     transaction.commit_transaction(SECONDS_MAX)
-    until("the last stable offset moves", lambda: len(values(load(spark, kafka, topic, isolationLevel=COMMITTED))) > 1)
-    assert values(load(spark, kafka, topic, isolationLevel=COMMITTED)) == ["before", "open", "behind"]
+    until("the last stable offset moves", lambda: len(values(load(spark, broker, topic, isolationLevel=COMMITTED))) > 1)
+    assert values(load(spark, broker, topic, isolationLevel=COMMITTED)) == ["before", "open", "behind"]
 
 
 def test_what_compaction_left_is_read_over_the_gaps(spark: SparkSession, kafka: ApacheKafka) -> None:
@@ -202,10 +219,10 @@ def test_what_compaction_left_is_read_over_the_gaps(spark: SparkSession, kafka: 
 
 
 def test_a_stream_stops_at_an_open_transaction_and_goes_on_when_it_is_committed(
-    spark: SparkSession, kafka: ApacheKafka, tmp_path: Path
+    spark: SparkSession, broker: AnyBroker, tmp_path: Path
 ) -> None:
-    topic = kafka.create_topic(unique("stream"), 2)
-    plain, aborted, committed = plain_producer(kafka), transactional_producer(kafka), transactional_producer(kafka)
+    topic = made(broker, unique("stream"), 2)
+    plain, aborted, committed = plain_producer(broker), transactional_producer(broker), transactional_producer(broker)
 
     def sends(name: str) -> list[dict[str, Any]]:
         return [{"topic": topic, "partition": part, "value": f"{name} {part}"} for part in (0, 1) for _ in range(15)]
@@ -218,18 +235,18 @@ def test_a_stream_stops_at_an_open_transaction_and_goes_on_when_it_is_committed(
     delivered(committed, sends("committed"))
     group = unique("group")
     seen: list[list[str]] = []
-    run_available(spark, kafka, topic, tmp_path, seen, group)
+    run_available(spark, broker, topic, tmp_path, seen, group)
     assert sorted(flat(seen)) == sorted(send["value"] for send in sends("plain"))
     assert len(seen) > 1
     committed.commit_transaction(SECONDS_MAX)
-    run_available(spark, kafka, topic, tmp_path, seen, group)
+    run_available(spark, broker, topic, tmp_path, seen, group)
     expected = sends("plain") + sends("committed")
     assert sorted(flat(seen)) == sorted(send["value"] for send in expected)
-    assert committed_by(kafka, group, topic) == {0: 47, 1: 47}  # the two markers have offsets too
+    assert committed_by(broker, group, topic) == {0: 47, 1: 47}  # the two markers have offsets too
 
 
 def run_available(
-    spark: SparkSession, kafka: ApacheKafka, topic: str, checkpoint: Path, seen: list[list[str]], group: str
+    spark: SparkSession, kafka: AnyBroker, topic: str, checkpoint: Path, seen: list[list[str]], group: str
 ) -> None:
     limits = {"maxOffsetsPerTrigger": "20", "startingOffsets": "earliest", "groupId": group}
     options = reader_options(kafka, topic, isolationLevel=COMMITTED, **limits)
@@ -243,7 +260,7 @@ def flat(batches: list[list[str]]) -> list[str]:
     return [value for batch in batches for value in batch]
 
 
-def committed_by(kafka: ApacheKafka, group: str, topic: str) -> dict[int, int]:
+def committed_by(kafka: AnyBroker, group: str, topic: str) -> dict[int, int]:
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group})
     try:
         asked = [TopicPartition(topic, partition) for partition in (0, 1)]
@@ -301,17 +318,16 @@ def test_a_stream_flows_from_kafka_to_kafka(spark: SparkSession, kafka: ApacheKa
     writer = writer.options(topic=copy, checkpointLocation=str(tmp_path))
     query = writer.option("bootstrap.servers", kafka.bootstrap).start()
     assert query.awaitTermination(SECONDS_MAX), "the query did not end"
-    found = read_by_librdkafka(kafka, copy, 3, 300)
-    assert sorted(int(message.value()) for message in found) == list(range(300))
+    assert sorted(map(int, committed_values(kafka.bootstrap, copy, 3))) == list(range(300))
 
 
 # Tables and queries
 
 
-def test_its_topics_land_and_are_queried_as_ours_are(spark: SparkSession, kafka: ApacheKafka, tmp_path: Path) -> None:
+def test_committed_records_land_and_are_queried(spark: SparkSession, broker: AnyBroker, tmp_path: Path) -> None:
     """With what two transactions left, one committed and one aborted, and one that is open while landing."""
-    topic = kafka.create_topic(unique("landed").replace("-", "_"), 2)
-    plain, first, second = plain_producer(kafka), transactional_producer(kafka), transactional_producer(kafka)
+    topic = made(broker, unique("landed").replace("-", "_"), 2)
+    plain, first, second = plain_producer(broker), transactional_producer(broker), transactional_producer(broker)
 
     def sends(name: str) -> list[dict[str, Any]]:
         return [{"topic": topic, "partition": part, "value": f"{name} {n}"} for part in (0, 1) for n in range(10)]
@@ -326,11 +342,11 @@ def test_its_topics_land_and_are_queried_as_ours_are(spark: SparkSession, kafka:
     delivered(first, sends("later"))
 
     def land() -> int:
-        return run(kafka.bootstrap, str(tmp_path), [topic], once=True, spark=spark).rows[topic]
+        return run(broker.bootstrap, str(tmp_path), [topic], once=True, spark=spark).rows[topic]
 
     def seen(view: str) -> list[str]:
         statement = f"SELECT CAST(_value AS STRING) AS value FROM {view}"
-        return sorted(row.value for row in query(spark, statement, kafka.bootstrap, str(tmp_path)).collect())
+        return sorted(row.value for row in query(spark, statement, broker.bootstrap, str(tmp_path)).collect())
 
     def written(*names: str) -> list[str]:
         return sorted(send["value"] for name in names for send in sends(name))

@@ -41,8 +41,10 @@ def opened(batch: bytes) -> tuple[BatchHeader, bytes]:
 
 
 @settings(deadline=None, max_examples=60)
-@given(ROWS, st.integers(0, 2), st.sampled_from(Codec), st.booleans())
-def test_batches_are_those_of_the_protocol(rows: list[Any], skipped: int, codec: Codec, with_headers: bool) -> None:
+@given(ROWS, st.integers(0, 2), st.sampled_from(Codec), st.booleans(), st.booleans())
+def test_batches_are_those_of_the_protocol(
+    rows: list[Any], skipped: int, codec: Codec, with_headers: bool, transactional: bool
+) -> None:
     """Also of columns that begin in the middle of their buffers, as slices do."""
     keys, values, times, headers = (list(column) for column in zip(*[rows[0]] * skipped, *rows, strict=True))
     encoded = encode_columns(
@@ -54,12 +56,15 @@ def test_batches_are_those_of_the_protocol(rows: list[Any], skipped: int, codec:
         producer_id=7,
         producer_epoch=3,
         base_sequence=99,
+        transactional=transactional,
     )
     records = [
         Record(offset, time, key, value, tuple(headers or ()) if with_headers else ())
         for offset, (key, value, time, headers) in enumerate(rows)
     ]
-    expected = encode_batch(records, codec=codec, producer_id=7, producer_epoch=3, base_sequence=99)
+    expected = encode_batch(
+        records, codec=codec, producer_id=7, producer_epoch=3, base_sequence=99, transactional=transactional
+    )
     assert opened(encoded) == opened(expected)
     assert codec is not Codec.NONE or encoded == expected
 

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from chronik.client.groups import committed_offsets
 from chronik.client.partitioner import partition_of
+from chronik.pipeline.writing.epochs import EPOCHS_TOPIC
 from chronik.testing import Broker
 
 if TYPE_CHECKING:
@@ -62,6 +64,20 @@ def test_a_stream_flows_from_topic_to_topic(
     assert query.awaitTermination(STREAM_SECONDS_MAX), "the query did not end"
     values = sorted(int(record.value or b"-1") for record in chronik_broker.records(copy))
     assert values == list(range(300))
+    with chronik_broker.cluster() as cluster:
+        told = committed_offsets(cluster, f"chronik-sink-{query.id}")
+    assert {(place.topic, each.offset) for place, each in told.items()} == {(EPOCHS_TOPIC, 0)}
+
+
+def test_a_batch_that_has_a_name_is_written_once(
+    spark: SparkSession, chronik_broker: Broker, chronik_topic: str
+) -> None:
+    once = {"topic": chronik_topic, "exactlyOnce": "true", "transactionalId": chronik_topic}
+    for epoch, rows in ((0, 30), (0, 30), (1, 20), (0, 30)):
+        frame = spark.range(rows).selectExpr(f"concat({epoch}, '-', id) AS value")
+        save(frame, chronik_broker, **once, epoch=str(epoch))
+    values = sorted((record.value or b"").decode() for record in chronik_broker.records(chronik_topic))
+    assert values == sorted([f"0-{number}" for number in range(30)] + [f"1-{number}" for number in range(20)])
 
 
 @pytest.mark.parametrize(
@@ -73,7 +89,7 @@ def test_a_stream_flows_from_topic_to_topic(
         (["'v' AS value", "'x' AS headers"], {"topic": "t"}, "append", "column `headers` is string"),
         (["'v' AS value", "'0' AS partition"], {"topic": "t"}, "append", "column `partition` is string"),
         (["'v' AS value"], {"topic": "t", "compression": "rar"}, "append", "compression = 'rar'"),
-        (["'v' AS value"], {"topic": "t", "exactlyOnce": "true"}, "append", "at least once"),
+        (["'v' AS value"], {"topic": "t", "exactlyOnce": "true"}, "append", "a batch needs a transactionalId"),
         (["'v' AS value"], {"topic": "t"}, "overwrite", "cannot be overwritten"),
     ],
 )

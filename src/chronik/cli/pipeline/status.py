@@ -19,7 +19,7 @@ from chronik.shown import unescaped
 
 if TYPE_CHECKING:
     from chronik.pipeline.journal.journal import Place
-    from chronik.pipeline.journal.status import TopicStatus
+    from chronik.pipeline.journal.status import PartitionStatus, TopicStatus
 
 EXIT_OK, EXIT_NEEDS_CARE = 0, 1
 
@@ -126,7 +126,22 @@ def _notes(topic: TopicStatus) -> list[str]:
         if topic.last_error_ms is not None:
             when = f", {span(max(0.0, time.time() - topic.last_error_ms / 1000))} ago"
         notes.append(f"{topic.topic}: last error{when}: {topic.last_error}")
+    notes += [_held(topic.topic, each) for each in topic.partitions if each.held_by is not None]
     return notes
+
+
+def _held(topic: str, partition: PartitionStatus) -> str:
+    """Names the producer: whoever runs it can end its transaction, and nobody else knows why nothing lands."""
+    from chronik.pipeline.journal.bars import span
+
+    holder = partition.held_by
+    assert holder is not None
+    name = f"producer {holder.producer_id}, epoch {holder.producer_epoch}"
+    if holder.transactional_id is not None:
+        name = f"transactional id {holder.transactional_id} ({name})"
+    if holder.last_ms >= 0:
+        name += f", whose last record is {span(max(0.0, time.time() - holder.last_ms / 1000))} old"
+    return f"{topic}-{partition.partition}: held up at offset {holder.start_offset} by the open transaction of {name}"
 
 
 # pause, resume

@@ -10,6 +10,7 @@ from chronik.client.groups import committed_offsets, list_groups
 from chronik.client.records import TopicPartition
 from chronik.metadata.image import Image
 from chronik.pipeline.audit.findings import Finding, Kind
+from chronik.pipeline.writing.epochs import EPOCHS_TOPIC
 
 GroupOffsets = dict[str, dict[TopicPartition, int]]
 
@@ -41,10 +42,12 @@ def of_image(image: Image) -> GroupOffsets:
 def compare_groups(
     committed: GroupOffsets, bounds: Mapping[TopicPartition, Bounds], partitions: Mapping[str, int]
 ) -> Iterator[Finding | str]:
-    """Yields findings and notes: a group that is below the log's start has only been slower than retention.
-    `partitions` is how many each topic has."""
+    """Yields findings and notes: a group that is below the log's start has only been slower than retention. What sinks
+    commit are epochs, and no positions. `partitions` is how many each topic has."""
     for group, offsets in sorted(committed.items()):
         for partition, offset in sorted(offsets.items()):
+            if partition.topic == EPOCHS_TOPIC:
+                continue
             if partition.partition >= partitions.get(partition.topic, 0):
                 yield _finding(group, partition, offset, "which does not exist")
             elif (known := bounds.get(partition)) is not None:

@@ -16,6 +16,7 @@ from chronik.client.cluster import Cluster
 from chronik.client.offsets import earliest_offsets, latest_offsets
 from chronik.client.records import TopicPartition
 from chronik.errors import ChronikError
+from chronik.pipeline.journal.held import Held, Holder, ask_holders
 from chronik.pipeline.journal.journal import EVERY_TOPIC, Heard, Journal, Place, read_journal, write_controls
 from chronik.protocol.errors import ErrorCode, KafkaError
 
@@ -30,6 +31,9 @@ Ends = Mapping[TopicPartition, tuple[int, int]]
 """Where partitions start and end now."""
 
 
+NOTHING_HELD: Final[Held] = {}
+
+
 class UnknownPipeline(ChronikError):
     """No driver has ever reported for it; the message says which there are."""
 
@@ -42,6 +46,8 @@ class PartitionStatus:
     high_watermark: int | None
     """None when the partition cannot be asked."""
     lag: int | None
+    held_by: Holder | None = None
+    """Whose open transaction must end before records from its first one on can land."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +85,18 @@ class TopicStatus:
         return self.state == SILENT
 
 
-def statuses(journal: Journal, ends: Ends, now_ms: int) -> list[TopicStatus]:
+def statuses(journal: Journal, ends: Ends, now_ms: int, held: Held = NOTHING_HELD) -> list[TopicStatus]:
     """Pure. A topic that is gone and of which no driver speaks any more is history, and left out."""
     found = []
     topics_there = {partition.topic for partition in ends}
     for place, heard in sorted(journal.progress.items()):
-        one = _status(place, heard, journal.paused(place), ends, now_ms)
+        one = _status(place, heard, journal.paused(place), ends, held, now_ms)
         if place.topic in topics_there or one.state not in (SILENT, STOPPED):
             found.append(one)
     return found
 
 
-def _status(place: Place, heard: Heard, pause_asked: bool, ends: Ends, now_ms: int) -> TopicStatus:
+def _status(place: Place, heard: Heard, pause_asked: bool, ends: Ends, held: Held, now_ms: int) -> TopicStatus:
     said = heard.progress
     quiet_seconds = max(0.0, (now_ms - heard.at_ms) / 1000)
     silent = quiet_seconds > SILENT_SECONDS and said.state != STOPPED
@@ -102,8 +108,9 @@ def _status(place: Place, heard: Heard, pause_asked: bool, ends: Ends, now_ms: i
         state=SILENT if silent else said.state,
         pause_asked=pause_asked,
         partitions=tuple(
-            _partition(number, said.next_offsets.get(number), ends.get(TopicPartition(place.topic, number)))
+            _partition(number, said.next_offsets.get(number), ends.get(each), held.get(each))
             for number in sorted(numbers | said.next_offsets.keys())
+            if (each := TopicPartition(place.topic, number))
         ),
         rows_per_second=said.rows_per_second,
         total_rows=said.total_rows,
@@ -118,12 +125,15 @@ def _status(place: Place, heard: Heard, pause_asked: bool, ends: Ends, now_ms: i
     )
 
 
-def _partition(number: int, next_offset: int | None, ends: tuple[int, int] | None) -> PartitionStatus:
+def _partition(
+    number: int, next_offset: int | None, ends: tuple[int, int] | None, held_by: Holder | None
+) -> PartitionStatus:
     if ends is None:
         return PartitionStatus(number, next_offset, None, None)
     start, end = ends
     # What never landed starts with the first record that there is. (0 is an offset, not "none".)
-    return PartitionStatus(number, next_offset, end, max(0, end - (start if next_offset is None else next_offset)))
+    lag = max(0, end - (start if next_offset is None else next_offset))
+    return PartitionStatus(number, next_offset, end, lag, held_by)
 
 
 # Asking the brokers
@@ -148,7 +158,8 @@ def ask_status(
         if (pipeline is None or place.pipeline == pipeline) and (topics is None or place.topic in topics)
     }
     ends = _ends(cluster, {place.topic for place in journal.progress})
-    return statuses(journal, ends, time.time_ns() // 1_000_000)
+    held = ask_holders(cluster, {each: end for each, (_, end) in ends.items()})
+    return statuses(journal, ends, time.time_ns() // 1_000_000, held)
 
 
 def _ends(cluster: Cluster, topics: Iterable[str]) -> dict[TopicPartition, tuple[int, int]]:

@@ -106,8 +106,8 @@ class SourceOptions:
     group: str | None
 
 
-class _Given:
-    """Options as given, each under its name in lower case."""
+class Given:
+    """Options as they were given, each under its name in lower case."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = {name.lower(): value for name, value in options.items()}
@@ -155,7 +155,7 @@ class _Given:
 
 def source_columns(options: Mapping[str, str]) -> tuple[str, ...]:
     """Returns the columns that a query of these options has. Raises OptionError."""
-    given = _Given(options)
+    given = Given(options)
     named = given.text("columns")
     if named is None:
         return COLUMN_NAMES if given.flag("includeHeaders", False) else COLUMN_NAMES[:-1]
@@ -169,7 +169,7 @@ def source_columns(options: Mapping[str, str]) -> tuple[str, ...]:
 
 def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """Raises OptionError, which names the option and what is expected of it."""
-    given = _Given(options)
+    given = Given(options)
     _refuse_what_is_not_served(given)
     starting = _bound(given, "starting", "latest" if streaming else "earliest")
     if not streaming and LATEST in (starting.special, *(offset for _, offset in starting.offsets or ())):
@@ -192,13 +192,13 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> Sour
 
 def bootstrap_servers(options: Mapping[str, str]) -> str:
     """Raises OptionError when there are none."""
-    servers = _Given(options).text("bootstrap.servers", "kafka.bootstrap.servers")
+    servers = Given(options).text("bootstrap.servers", "kafka.bootstrap.servers")
     if not servers:
         raise OptionError("bootstrap.servers is missing: HOST:PORT of a broker, or several with commas")
     return servers
 
 
-def _read_settings(given: _Given, columns: tuple[str, ...]) -> ReadSettings:
+def _read_settings(given: Given, columns: tuple[str, ...]) -> ReadSettings:
     level = given.choice(
         "read_uncommitted", ("read_uncommitted", "read_committed"), "isolationLevel", "kafka.isolation.level"
     )
@@ -217,7 +217,7 @@ def _read_settings(given: _Given, columns: tuple[str, ...]) -> ReadSettings:
     )
 
 
-def _subscription(given: _Given) -> Subscription:
+def _subscription(given: Given) -> Subscription:
     names = ("subscribe", "subscribePattern", "assign")
     if sum(given.text(name) is not None for name in names) != 1:
         raise OptionError("which topics? Give exactly one of subscribe, subscribePattern and assign")
@@ -235,7 +235,7 @@ def _subscription(given: _Given) -> Subscription:
     return Subscription(partitions=_assigned(given))
 
 
-def _assigned(given: _Given) -> tuple[TopicPartition, ...]:
+def _assigned(given: Given) -> tuple[TopicPartition, ...]:
     shape = '{"topic": [0, 1]}'
     assigned = given.json("assign", shape)
     if not isinstance(assigned, dict) or not assigned:
@@ -248,7 +248,7 @@ def _assigned(given: _Given) -> tuple[TopicPartition, ...]:
     return tuple(partitions)
 
 
-def _ending(given: _Given, streaming: bool) -> Bound | None:
+def _ending(given: Given, streaming: bool) -> Bound | None:
     if not streaming:
         bound = _bound(given, "ending", "latest")
         if EARLIEST in (bound.special, *(offset for _, offset in bound.offsets or ())):
@@ -260,7 +260,7 @@ def _ending(given: _Given, streaming: bool) -> Bound | None:
     return None
 
 
-def _bound(given: _Given, side: str, default: str) -> Bound:
+def _bound(given: Given, side: str, default: str) -> Bound:
     if given.text(f"{side}Timestamp") is not None:
         return Bound(timestamp_ms=given.number(f"{side}Timestamp", 0))
     name = f"{side}OffsetsByTimestamp"
@@ -273,7 +273,7 @@ def _bound(given: _Given, side: str, default: str) -> Bound:
     return Bound(offsets=_by_partition(given, name, EARLIEST))
 
 
-def _by_partition(given: _Given, name: str, minimum: int) -> tuple[tuple[TopicPartition, int], ...]:
+def _by_partition(given: Given, name: str, minimum: int) -> tuple[tuple[TopicPartition, int], ...]:
     shape = '{"topic": {"0": 23}}'
     found = given.json(name, shape)
     try:
@@ -287,7 +287,7 @@ def _by_partition(given: _Given, name: str, minimum: int) -> tuple[tuple[TopicPa
     return tuple(offsets.items())
 
 
-def _duration_s(given: _Given, name: str, default: float) -> float:
+def _duration_s(given: Given, name: str, default: float) -> float:
     text = given.text(name)
     if text is None:
         return default
@@ -297,7 +297,7 @@ def _duration_s(given: _Given, name: str, default: float) -> float:
     return int(match[1]) * _UNITS_S[match[2] or "ms"]
 
 
-def _refuse_what_is_not_served(given: _Given) -> None:
+def _refuse_what_is_not_served(given: Given) -> None:
     """An option that would change what is read or who may read it must not be dropped in silence."""
     protocol = given.text("kafka.security.protocol")
     if protocol is not None and protocol.upper() != "PLAINTEXT":

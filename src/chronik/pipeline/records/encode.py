@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from chronik.client.producer import BATCH_BYTES_MAX, RECORD_OVERHEAD_BYTES
 from chronik.pipeline.errors import SchemaError
 from chronik.pipeline.records.varints import IntArray, encode_varints
-from chronik.protocol.batch import MAGIC, NO_LEADER_EPOCH, BatchHeader, seal
+from chronik.protocol.batch import MAGIC, NO_LEADER_EPOCH, TRANSACTIONAL_FLAG, BatchHeader, seal
 from chronik.protocol.compression import Codec, compress
 
 
@@ -30,6 +30,7 @@ def encode_columns(
     producer_id: int,
     producer_epoch: int,
     base_sequence: int,
+    transactional: bool = False,
 ) -> bytes:
     """Makes one batch of at least one record; `headers` are as `encode_headers` gives them."""
     count = len(keys)
@@ -42,7 +43,7 @@ def encode_columns(
         partition_leader_epoch=NO_LEADER_EPOCH,
         magic=MAGIC,
         crc=0,
-        attributes=codec,
+        attributes=codec | (TRANSACTIONAL_FLAG if transactional else 0),
         last_offset_delta=count - 1,
         base_timestamp=int(base_timestamp),
         max_timestamp=int(timestamps_ms.max()),

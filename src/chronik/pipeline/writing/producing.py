@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from chronik.client.cluster import Cluster, raise_for
 from chronik.client.offsets import by_leader, by_topic
-from chronik.client.producer import ALL_IN_SYNC, Numbering
+from chronik.client.producer import ALL_IN_SYNC, Numbering, idempotent_identity
 from chronik.client.records import TopicPartition
+from chronik.client.transactional import Transaction
 from chronik.clock import Clock, SystemClock
 from chronik.pipeline.records.encode import encode_columns
 from chronik.protocol.compression import Codec
@@ -34,19 +35,27 @@ class OutgoingRows(NamedTuple):
 
 
 class BatchProducer:
-    """An idempotent producer, new with each instance."""
+    """An idempotent producer, new with each instance; or one that writes into a transaction that has begun."""
 
-    def __init__(self, cluster: Cluster, codec: Codec, clock: Clock | None = None) -> None:
+    def __init__(
+        self, cluster: Cluster, codec: Codec, transaction: Transaction | None = None, clock: Clock | None = None
+    ) -> None:
         self._cluster = cluster
         self._codec = codec
+        self._transaction = transaction
         self._clock = clock or SystemClock()
-        self._numbering = Numbering(cluster)
+        self._numbering = Numbering(
+            (lambda: idempotent_identity(cluster)) if transaction is None else transaction.identity
+        )
 
     def send(self, rows: Mapping[TopicPartition, OutgoingRows]) -> None:
         """Sends one batch for each partition, one request for each broker; returns when all are acknowledged.
 
-        Raises ClientError or KafkaError; then some of the batches may have been written.
+        Raises ClientError or KafkaError; then some of the batches may have been written, and a transaction is to be
+        aborted.
         """
+        if self._transaction is not None:
+            self._transaction.add_partitions(rows)
         unwritten = {partition: self._encoded(partition, each) for partition, each in rows.items()}
         try:
             self._cluster.retrying(lambda: self._produce(unwritten))
@@ -65,6 +74,7 @@ class BatchProducer:
             else rows.timestamps_ms.to_numpy(),
             headers=rows.headers,
             codec=self._codec,
+            transactional=self._transaction is not None,
             **self._numbering.next_of(partition)._asdict(),
         )
 
@@ -73,6 +83,7 @@ class BatchProducer:
         refusal: KafkaError | None = None
         for leader_id, partitions in by_leader(self._cluster, list(unwritten)).items():
             request = ProduceRequest(
+                transactional_id=None if self._transaction is None else self._transaction.transactional_id,
                 acks=ALL_IN_SYNC,
                 timeout_ms=int(self._cluster.timeout_s * 1000),
                 topic_data=[

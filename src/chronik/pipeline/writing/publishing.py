@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from chronik.client.cluster import Cluster
 from chronik.client.records import TopicPartition
+from chronik.client.transactional import Transaction
 from chronik.limits import MIB
 from chronik.pipeline.errors import SchemaError
 from chronik.pipeline.records.columns import HEADERS_TYPE
@@ -41,14 +42,14 @@ class PublishSettings:
 class Publisher:
     """Every record is acknowledged by all replicas in sync when `publish` returns.
 
-    The producer's identity is new with each publisher: what it sends again itself is written once, but a task that
-    Spark runs a second time writes its rows a second time (at least once).
+    Without a transaction the producer's identity is new with each publisher: what it sends again itself is written
+    once, but a task that Spark runs a second time writes its rows a second time (at least once).
     """
 
-    def __init__(self, cluster: Cluster, settings: PublishSettings) -> None:
+    def __init__(self, cluster: Cluster, settings: PublishSettings, transaction: Transaction | None = None) -> None:
         self._cluster = cluster
         self._topic = settings.topic
-        self._producer = BatchProducer(cluster, settings.codec)
+        self._producer = BatchProducer(cluster, settings.codec, transaction)
         # Tasks are many and may be short: if all began with partition 0, it would get everything.
         self._turn = random.randrange(2**31)
 

@@ -1,0 +1,43 @@
+"""A stream from topic to topic whose driver and tasks are killed in the middle: a reader of committed records sees each
+record exactly once. `make long` does it with 20 kills of all kinds, on a Spark cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.long import LONG, SEED, count
+from tests.pipeline.jars import APACHE_KAFKA, skip_without
+from tests.pipeline.long_copying import Kill, Victim, differences, run_storm, schedule
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+RECORDS = count(30_000, 1_000_000)
+KILLS = schedule(SEED, 20) if LONG else [Kill(Victim.TASK), Kill(Victim.DRIVER)]
+
+
+@pytest.mark.parametrize("kafka", [False, True], ids=["chronik", "apache-kafka"])
+def test_each_record_is_copied_once_though_drivers_and_tasks_are_killed(
+    kafka: bool, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    if kafka:
+        skip_without(APACHE_KAFKA)
+    outcome = run_storm(KILLS, RECORDS, tmp_path, print, is_local=not LONG, nodes=count(1, 3), kafka=kafka)
+    record_property("summary", f"seed {SEED}: {outcome}")
+    assert not outcome.wrong, outcome.wrong
+    assert outcome.kills.total() == len(KILLS)
+
+
+def test_a_schedule_follows_from_its_seed_and_has_every_kind() -> None:
+    assert schedule(7, 20) == schedule(7, 20)
+    assert schedule(7, 20) != schedule(8, 20)
+    assert {kill.victim for kill in schedule(7, 4)} == set(Victim)
+
+
+def test_a_record_too_many_or_too_few_is_found() -> None:
+    assert not differences([b"0 x", b"1 x", b"2 x"], 3)
+    assert differences([b"0 x", b"2 x"], 3) == ["record 1 is there 0 times", "3 records and 2 copies"]
+    assert differences([b"0 x", b"0 x", b"2 x"], 3) == ["record 0 is there 2 times", "record 1 is there 0 times"]
