@@ -105,15 +105,20 @@ class ApacheKafka:
         return self._ports[0]
 
     @property
+    def addresses(self) -> list[str]:
+        """Of each node, as bootstrap.servers takes it."""
+        return [f"{HOST}:{port}" for port in self._ports]
+
+    @property
     def bootstrap(self) -> str:
-        return ",".join(f"{HOST}:{port}" for port in self._ports)
+        return ",".join(self.addresses)
 
     def __enter__(self) -> ApacheKafka:
         """Raises BenchFailed."""
         try:
             self._format()
             self._processes = [self._start(BROKER, str(self._settings(index))) for index in range(len(self._ports))]
-            self._await_answer()
+            self.wait_until_ready()
         except BaseException:
             self.close()
             raise
@@ -125,11 +130,28 @@ class ApacheKafka:
         self.close()
 
     def close(self) -> None:
-        for process in self._processes:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait(STOP_SECONDS_MAX)
+        for index in range(len(self._processes)):
+            self.kill(index)
         self._reserved.release()
+
+    # What befalls one of its nodes, counted from 0
+
+    def kill(self, index: int) -> None:
+        """Returns when it is gone. Does nothing the second time."""
+        process = self._processes[index]
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(STOP_SECONDS_MAX)
+
+    def start_again(self, index: int) -> None:
+        """Returns at once."""
+        self._processes[index] = self._start(BROKER, str(self._settings(index)))
+
+    def pause(self, index: int) -> None:
+        os.killpg(self._processes[index].pid, signal.SIGSTOP)
+
+    def resume(self, index: int) -> None:
+        os.killpg(self._processes[index].pid, signal.SIGCONT)
 
     def cluster(self) -> Cluster:
         """A client of ours."""
@@ -158,7 +180,7 @@ class ApacheKafka:
                 "log.dirs": self._folder / f"data-{index + 1}",
             }
             if len(self._ports) > 1:
-                own |= dict.fromkeys(REPLICATED, len(self._ports))
+                own |= dict.fromkeys(REPLICATED, len(self._ports)) | {"transaction.state.log.min.isr": 2}
             lines = [f"{name}={value}" for name, value in {**SETTINGS, **own}.items()]
             self._settings(index).write_text("\n".join(lines) + "\n")
             arguments = ("format", "--cluster-id", cluster_id, "--config", str(self._settings(index)))
@@ -176,7 +198,8 @@ class ApacheKafka:
                 start_new_session=True,
             )
 
-    def _await_answer(self) -> None:
+    def wait_until_ready(self) -> None:
+        """Returns when every node lists all. Raises BenchFailed."""
         deadline = time.monotonic() + START_SECONDS_MAX
         while not all(map(self._lists_all, self._ports)):
             if any(process.poll() is not None for process in self._processes):

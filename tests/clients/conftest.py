@@ -27,7 +27,7 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(autouse=True)
 def _the_broker_still_answers(bootstrap: str) -> None:
     """A broker that died fails every test at once, instead of after each client's patience."""
-    host, _, port = bootstrap.rpartition(":")
+    host, _, port = bootstrap.split(",")[0].rpartition(":")
     socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S).close()
 
 

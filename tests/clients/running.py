@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from typing import IO, Any
 
 import pytest
@@ -99,10 +100,20 @@ class RunningClient:
         arguments = {"topic": topic, "codec": codec, "records": fields, "idempotent": idempotent}
         self.call("produce", bootstrap=self._bootstrap, **arguments)
 
-    def consume(self, topics: dict[str, int], group: str | None) -> tuple[list[Received], str | None]:
-        """What was read, and what went wrong, if anything."""
-        arguments = {"topics": topics, "group": group, "timeout_s": READ_TIMEOUT_S}
-        answer = self.call("consume", bootstrap=self._bootstrap, **arguments)
+    def consume(
+        self,
+        topics: dict[str, int],
+        group: str | None,
+        *,
+        isolation: str | None = None,
+        bootstrap: str | None = None,
+    ) -> tuple[list[Received], str | None]:
+        """What was read, and what went wrong, if anything. `isolation` None is the client's own default; `bootstrap`
+        is another than that of all else."""
+        arguments: dict[str, Any] = {"topics": topics, "group": group, "timeout_s": READ_TIMEOUT_S}
+        if isolation is not None:
+            arguments["isolation"] = isolation
+        answer = self.call("consume", bootstrap=bootstrap or self._bootstrap, **arguments)
         return [Received.from_json(fields) for fields in answer["records"]], answer["problem"]
 
     def admin(self, command: str, **arguments: Any) -> Any:
@@ -117,9 +128,22 @@ class RunningClient:
         self.call("join", member=name, bootstrap=self._bootstrap, **wanted)
         return GroupMember(self, name)
 
+    def open_producer(self, transactional_id: str, timeout_ms: int) -> TransactionalProducer:
+        """Returns when the broker has given it an epoch."""
+        name = unique("producer")
+        wanted = {"transactional_id": transactional_id, "timeout_ms": timeout_ms}
+        self.call("open_producer", producer=name, bootstrap=self._bootstrap, **wanted)
+        return TransactionalProducer(self, name)
+
+    def crash(self) -> None:
+        """It is gone without a word, with all its members and producers."""
+        self._process.kill()
+        self._process.wait()
+
     def close(self) -> None:
         """The end of its input ends a driver; one that stays is killed."""
-        self._commands.close()
+        with suppress(BrokenPipeError):  # it has crashed
+            self._commands.close()
         try:
             self._process.wait(CLOSE_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -180,6 +204,39 @@ class GroupMember:
         self._client.call("leave", member=self._name)
 
 
+class TransactionalProducer:
+    """One producer of a transactional id, inside its client's driver. All raise CommandFailed."""
+
+    def __init__(self, client: RunningClient, name: str) -> None:
+        self._client = client
+        self._name = name
+
+    def begin(self) -> None:
+        self._client.call("begin_transaction", producer=self._name)
+
+    def send(self, topic: str, records: list[Record]) -> None:
+        """Returns when all are acknowledged."""
+        fields = [record.to_json() for record in records]
+        self._client.call("send_in_transaction", producer=self._name, topic=topic, records=fields)
+
+    def send_offsets(self, group: str, offsets: list[tuple[str, int, int, str]]) -> None:
+        self._client.call("send_offsets", producer=self._name, group=group, offsets=offsets)
+
+    def commit(self) -> None:
+        self._client.call("commit_transaction", producer=self._name)
+
+    def abort(self) -> None:
+        self._client.call("abort_transaction", producer=self._name)
+
+    def commit_many(self, topic: str, first: int, count: int) -> None:
+        """So many transactions of one record each, whose value is its number, from `first` on."""
+        self._client.call("commit_many", producer=self._name, topic=topic, first=first, count=count)
+
+    def close(self) -> None:
+        """What it has not ended stays as it is."""
+        self._client.call("close_producer", producer=self._name)
+
+
 class Clients:
     """The running clients, each started when it is first asked for."""
 
@@ -196,20 +253,24 @@ class Clients:
         if (reason := self.missing(name)) is not None:
             pytest.skip(reason)
         if name not in self._running:
-            self._running[name] = RunningClient(CLIENTS[name], self.bootstrap)
+            self._running[name] = self.another(name)
         return self._running[name]
+
+    def another(self, name: str) -> RunningClient:
+        """A process that is its caller's own, who is to close it."""
+        return RunningClient(CLIENTS[name], self.bootstrap)
 
     def all_present(self) -> list[RunningClient]:
         return [self.get(name) for name in CLIENTS if self.missing(name) is None]
 
-    def create_topic(self, name: str, partitions: int) -> str:
+    def create_topic(self, name: str, partitions: int, replication_factor: int = 1) -> str:
         """Returns when the topic has leaders, so that no client meets it half-made."""
-        self.create_topics([name], partitions)
+        self.create_topics([name], partitions, replication_factor)
         return name
 
-    def create_topics(self, names: list[str], partitions: int) -> None:
+    def create_topics(self, names: list[str], partitions: int, replication_factor: int = 1) -> None:
         admin = self.get("confluent")
-        topics = {name: {"partitions": partitions, "replication_factor": 1} for name in names}
+        topics = {name: {"partitions": partitions, "replication_factor": replication_factor} for name in names}
         admin.admin("create_topics", topics=topics)
         wait_for("leaders of new topics", lambda: self._all_led(admin, names))
 

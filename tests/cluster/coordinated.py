@@ -104,12 +104,6 @@ def started(name: str, cluster: Cluster, group: str | None = None) -> Iterator[R
         client.close()
 
 
-def crash(client: RunningClient) -> None:
-    """The client is gone without a word, with all its members."""
-    client._process.kill()
-    client._process.wait()
-
-
 class RestartingMember(GroupMember):
     """Of a client that gives up when it loses its coordinator, says so, and starts anew by itself: what counts is that
     it reads on."""

@@ -14,7 +14,6 @@ from .coordinated import (
     SETTLED_SECONDS_MAX,
     START_ANEW,
     coordinator_of,
-    crash,
     fill,
     generation_of,
     joined,
@@ -127,7 +126,7 @@ def test_a_member_that_crashes_while_its_coordinator_is_killed_is_missed_by_the_
     ):
         wait_until_shared([first, second], whole)
         wait_until_whole(cluster, topic, PARTITIONS)
-        crash(other)
+        other.crash()
         victim = kill_coordinator(cluster, group, topic)
         wait_until_shared([first], whole)  # when the session of the other has ended, counted from the election
         bring_back(cluster, victim)
@@ -167,7 +166,7 @@ def test_static_members_come_back_to_their_partitions_without_a_rebalance(cluste
                 before, place = generation_of(cluster, group), second.assignment()
                 assert place == whole - first_again.assignment()
                 rebalances = first_again.rebalances()
-                crash(other)
+                other.crash()
                 victim = kill_coordinator(cluster, group, topic)
                 with joined(other_again, group, topic, instance="two") as second_again:
                     wait_until_back(second_again, place)

@@ -28,7 +28,6 @@ from tests.raw import RawClient
 from .coordinated import (
     SETTLED_SECONDS_MAX,
     coordinator_of,
-    crash,
     generation_of,
     make_topic,
     offsets_held_by,
@@ -88,7 +87,7 @@ class Restless:
         client, member = self.members.pop(self.random.randrange(len(self.members)))
         self._seen |= member.seen()
         if self.random.random() < 0.5:
-            crash(client)
+            client.crash()
         else:
             member.leave()
 

@@ -19,8 +19,10 @@ from aiokafka import (
 from aiokafka.codec import has_lz4, has_snappy, has_zstd
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
+from .aiokafka_transactions import TransactionalProducer
 from .members import HEARTBEAT_MS, Members, Membership, RebalanceCount
 from .serving import serve
+from .transactions import Transactions
 from .wire import Reading, Received, Record
 
 SEND_TIMEOUT_S = 60
@@ -46,6 +48,7 @@ class Driver:
             "assignors": ["range"],
             "commits": True,
             "static_members": True,
+            "transactions": True,
         }
 
     def produce(
@@ -53,8 +56,10 @@ class Driver:
     ) -> None:
         self._run(_produce(bootstrap, topic, codec, [Record.from_json(fields) for fields in records], idempotent))
 
-    def consume(self, bootstrap: str, topics: dict[str, int], group: str | None, timeout_s: float) -> dict[str, Any]:
-        return self._run(_consume(bootstrap, topics, group, timeout_s))
+    def consume(
+        self, bootstrap: str, topics: dict[str, int], group: str | None, timeout_s: float, isolation: str | None = None
+    ) -> dict[str, Any]:
+        return self._run(_consume(bootstrap, topics, group, timeout_s, isolation))
 
     def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
@@ -122,8 +127,10 @@ async def _produce(bootstrap: str, topic: str, codec: str, records: list[Record]
         await producer.stop()
 
 
-async def _consume(bootstrap: str, topics: dict[str, int], group: str | None, timeout_s: float) -> dict[str, Any]:
-    consumer = _consumer(bootstrap, group)
+async def _consume(
+    bootstrap: str, topics: dict[str, int], group: str | None, timeout_s: float, isolation: str | None
+) -> dict[str, Any]:
+    consumer = _consumer(bootstrap, group, **({} if isolation is None else {"isolation_level": isolation}))
     reading = Reading(topics)
     problem = None
     try:
@@ -176,7 +183,11 @@ def _flatten(polled: dict[Any, list[Any]]) -> Iterable[Received]:
 
 def main() -> None:
     driver = Driver()
-    serve(driver, Members(driver._open_member))
+    serve(
+        driver,
+        Members(driver._open_member),
+        Transactions(lambda wanted: TransactionalProducer(wanted, driver._run)),
+    )
 
 
 if __name__ == "__main__":

@@ -18,8 +18,10 @@ from confluent_kafka import (
 )
 
 from .confluent_admin import Admin
+from .confluent_transactions import TransactionalProducer
 from .members import HEARTBEAT_MS, Members, Membership
 from .serving import serve
+from .transactions import Transactions
 from .wire import Reading, Received, Record
 
 FLUSH_TIMEOUT_S = 60
@@ -39,6 +41,7 @@ class Driver:
             "assignors": ["range", "cooperative-sticky"],
             "commits": True,
             "static_members": True,
+            "transactions": True,
         }
 
     def produce(
@@ -72,9 +75,12 @@ class Driver:
         if left or failures:
             raise RuntimeError(f"{left} records were not acknowledged in time, {len(failures)} failed: {failures[:3]}")
 
-    def consume(self, bootstrap: str, topics: dict[str, int], group: str | None, timeout_s: float) -> dict[str, Any]:
+    def consume(
+        self, bootstrap: str, topics: dict[str, int], group: str | None, timeout_s: float, isolation: str | None = None
+    ) -> dict[str, Any]:
         # librdkafka insists on a group id, also where partitions are assigned by hand and nothing is committed.
-        consumer = _consumer(bootstrap, group or "never-joined")
+        options = {} if isolation is None else {"isolation.level": isolation}
+        consumer = _consumer(bootstrap, group or "never-joined", **options)
         reading = Reading(topics)
         problem = None
         try:
@@ -165,4 +171,4 @@ def _checked(messages: Iterable[Any]) -> Iterable[Received]:
 
 
 if __name__ == "__main__":
-    serve(Driver(), Members(_open_member), Admin())
+    serve(Driver(), Members(_open_member), Admin(), Transactions(TransactionalProducer))

@@ -8,6 +8,7 @@ from typing import Any
 
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
+    IsolationLevel,
     KafkaException,
     TopicCollection,
     TopicPartition,
@@ -100,10 +101,13 @@ class Admin:
         at = TopicPartition(topic, partition, before)
         return int(_all(_client(bootstrap).delete_records([at]))[at].low_watermark)
 
-    def list_offsets(self, bootstrap: str, topic: str, partition: int, spec: str | int) -> dict[str, int]:
+    def list_offsets(
+        self, bootstrap: str, topic: str, partition: int, spec: str | int, isolation: str = "read_uncommitted"
+    ) -> dict[str, int]:
         at = TopicPartition(topic, partition)
         wanted = OffsetSpec.for_timestamp(spec) if isinstance(spec, int) else OFFSET_SPECS[spec]()
-        found = _all(_client(bootstrap).list_offsets({at: wanted}))[at]
+        level = IsolationLevel[isolation.upper()]
+        found = _all(_client(bootstrap).list_offsets({at: wanted}, isolation_level=level))[at]
         return {"offset": found.offset, "timestamp_ms": found.timestamp}
 
     def describe_cluster(self, bootstrap: str) -> dict[str, Any]:

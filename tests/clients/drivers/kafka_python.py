@@ -18,14 +18,16 @@ from kafka.errors import KafkaConnectionError, RebalanceInProgressError
 from kafka.version import __version__
 
 from .kafka_python_admin import Admin
+from .kafka_python_transactions import TransactionalProducer
 from .members import HEARTBEAT_MS, AfterThisRound, Members, Membership, RebalanceCount
 from .serving import serve
+from .transactions import Transactions
 from .wire import Reading, Received, Record
 
 ASSIGNORS = {"range": RangePartitionAssignor, "cooperative-sticky": CooperativeStickyAssignor}
 HEADERS_SINCE = (0, 11)  # message format 2
 ZSTD_SINCE = (2, 1)
-IDEMPOTENCE_SINCE = (0, 11)
+IDEMPOTENCE_SINCE = (0, 11)  # and transactions
 COOPERATIVE_SINCE = (2, 4)
 STATIC_MEMBERS_SINCE = (2, 3)
 SEND_TIMEOUT_S = 60
@@ -51,6 +53,7 @@ class Driver:
             "assignors": ["range", *(["cooperative-sticky"] if self._speaks(COOPERATIVE_SINCE) else [])],
             "commits": True,
             "static_members": self._speaks(STATIC_MEMBERS_SINCE),
+            "transactions": self._speaks(IDEMPOTENCE_SINCE),
         }
 
     def produce(
@@ -72,8 +75,10 @@ class Driver:
         finally:
             producer.close()
 
-    def consume(self, bootstrap: str, topics: dict[str, int], group: str | None, timeout_s: float) -> dict[str, Any]:
-        consumer = self._consumer(bootstrap, group)
+    def consume(
+        self, bootstrap: str, topics: dict[str, int], group: str | None, timeout_s: float, isolation: str | None = None
+    ) -> dict[str, Any]:
+        consumer = self._consumer(bootstrap, group, **({} if isolation is None else {"isolation_level": isolation}))
         reading = Reading(topics)
         problem = None
         try:
@@ -193,7 +198,8 @@ def _flatten(polled: dict[Any, list[Any]]) -> Iterable[Received]:
 def main(pinned: str) -> None:
     api_version = None if pinned == "auto" else tuple(int(part) for part in pinned.split("."))
     driver = Driver(api_version)
-    serve(driver, Members(driver._open_member), Admin(api_version))
+    transactions = Transactions(lambda wanted: TransactionalProducer(wanted, api_version))
+    serve(driver, Members(driver._open_member), Admin(api_version), transactions)
 
 
 if __name__ == "__main__":

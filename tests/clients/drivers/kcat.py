@@ -47,6 +47,7 @@ class Driver:
             "idempotence": False,  # librdkafka could, but kcat's own retries are not worth a test
             "assignors": ["range"],
             "commits": False,  # only by itself, on leaving
+            "transactions": False,
             "static_members": True,
         }
 

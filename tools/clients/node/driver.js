@@ -6,10 +6,11 @@ const readline = require('readline')
 const { Kafka, logLevel } = require('kafkajs')
 const kafkajsVersion = require('kafkajs/package.json').version
 const { codecTypes, installCodecs } = require('./codecs')
+const { transactions } = require('./transactions')
 
 const COMMAND_TIMEOUT_MS = 30_000
 const FETCH_WAIT_MS = 200 // a consumer leaves, and notices a rebalance, only between fetches
-const kafka = bootstrap => new Kafka({ brokers: [bootstrap], logLevel: logLevel.NOTHING, retry: { retries: 8 } })
+const kafka = bootstrap => new Kafka({ brokers: bootstrap.split(','), logLevel: logLevel.NOTHING, retry: { retries: 8 } })
 const bytes = text => (text === null ? null : Buffer.from(text, 'base64'))
 const text = value => (value === null || value === undefined ? null : Buffer.from(value).toString('base64'))
 
@@ -62,12 +63,13 @@ const within = (promise, milliseconds) => {
 }
 
 // kafkajs reads only as a member of a group.
-async function consume({ bootstrap, topics, group, timeout_s: timeoutS }) {
+async function consume({ bootstrap, topics, group, timeout_s: timeoutS, isolation = null }) {
   const missing = { ...topics }
   const records = []
   const lacking = () => Object.entries(missing).filter(([, count]) => count > 0)
   const patience = { retry: { retries: 0 }, maxWaitTimeInMs: FETCH_WAIT_MS }
-  const consumer = kafka(bootstrap).consumer({ groupId: group, ...patience })
+  const reads = isolation === null ? {} : { readUncommitted: isolation === 'read_uncommitted' }
+  const consumer = kafka(bootstrap).consumer({ groupId: group, ...patience, ...reads })
   let problem = null
   try {
     await consumer.connect()
@@ -148,9 +150,12 @@ const capabilities = () => ({
   assignors: [], // its round-robin assigner has a format of its own
   commits: true,
   static_members: false, // its requests have a place for the instance's id, but its consumer takes none
+  transactions: true,
 })
 
-const commands = { capabilities, produce, consume, join, member, commit, leave }
+const commands = {
+  capabilities, produce, consume, join, member, commit, leave, ...transactions(kafka, toMessage),
+}
 
 async function answer({ id, command, arguments: given }) {
   try {

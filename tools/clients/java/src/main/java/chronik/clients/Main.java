@@ -10,6 +10,7 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
+import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.errors.ApiException;
 import org.apache.kafka.common.protocol.Errors;
 
@@ -31,6 +32,7 @@ public final class Main {
         Records.register(commands);
         Members.register(commands);
         Administration.register(commands);
+        Transactions.register(commands);
         BufferedReader requests = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = requests.readLine(); line != null; line = requests.readLine()) {
             answers.println(Wire.JSON.writeValueAsString(answer(commands, Wire.JSON.readTree(line))));
@@ -54,8 +56,11 @@ public final class Main {
         return answer;
     }
 
+    /** A producer that was refused something tells so at each later call, with the refusal as the cause. */
     private static Throwable rootOf(Throwable failure) {
-        boolean wrapped = failure instanceof ExecutionException || failure instanceof CompletionException;
+        boolean wrapped = failure instanceof ExecutionException
+                || failure instanceof CompletionException
+                || failure.getClass() == KafkaException.class;
         return wrapped && failure.getCause() != null ? rootOf(failure.getCause()) : failure;
     }
 

@@ -43,17 +43,18 @@ final class Records {
     }
 
     private static Map<String, Object> capabilities() {
-        return Map.of(
-                "version", AppInfoParser.getVersion(),
-                "codecs", List.of("none", "gzip", "snappy", "lz4", "zstd"),
-                "headers", true,
-                "null_headers", true,
-                "null_key_and_value", true,
-                "timestamps", true,
-                "idempotence", true,
-                "assignors", List.of("range", "cooperative-sticky"),
-                "commits", true,
-                "static_members", true);
+        return Map.ofEntries(
+                Map.entry("version", AppInfoParser.getVersion()),
+                Map.entry("codecs", List.of("none", "gzip", "snappy", "lz4", "zstd")),
+                Map.entry("headers", true),
+                Map.entry("null_headers", true),
+                Map.entry("null_key_and_value", true),
+                Map.entry("timestamps", true),
+                Map.entry("idempotence", true),
+                Map.entry("assignors", List.of("range", "cooperative-sticky")),
+                Map.entry("commits", true),
+                Map.entry("static_members", true),
+                Map.entry("transactions", true));
     }
 
     private static Object produce(JsonNode arguments) throws Exception {
@@ -84,7 +85,9 @@ final class Records {
         ObjectNode answer = Wire.JSON.createObjectNode();
         ArrayNode records = answer.putArray("records");
         answer.putNull("problem");
-        try (var consumer = consumer(arguments.get("bootstrap").asText(), group, Map.of())) {
+        Map<String, Object> options =
+                arguments.hasNonNull("isolation") ? Map.of("isolation.level", arguments.get("isolation").asText()) : Map.of();
+        try (var consumer = consumer(arguments.get("bootstrap").asText(), group, options)) {
             if (group == null) {
                 consumer.assign(partitions(consumer, missing.keySet()));
             } else {

@@ -1,0 +1,74 @@
+"""Transactions of aiokafka."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from aiokafka import AIOKafkaProducer, OffsetAndMetadata, TopicPartition
+from aiokafka.errors import BrokerResponseError, ProducerFenced
+
+from .serving import Refused
+from .transactions import END_TIMEOUT_S, Offset, Wanted
+from .wire import Record
+
+
+class TransactionalProducer:
+    """Lives on the driver's loop, in which `run` does what it is given."""
+
+    def __init__(self, wanted: Wanted, run: Any) -> None:
+        self._run = run
+        self._producer = self._now(_open(wanted))
+
+    def begin(self) -> None:
+        self._now(self._producer.begin_transaction())
+
+    def send(self, topic: str, records: list[Record]) -> None:
+        self._now(self._send(topic, records))
+
+    def send_offsets(self, group: str, offsets: list[Offset]) -> None:
+        wanted = {TopicPartition(topic, p): OffsetAndMetadata(at, metadata) for topic, p, at, metadata in offsets}
+        self._now(self._producer.send_offsets_to_transaction(wanted, group))
+
+    def commit(self) -> None:
+        self._now(self._producer.commit_transaction())
+
+    def abort(self) -> None:
+        self._now(self._producer.abort_transaction())
+
+    def close(self) -> None:
+        self._now(self._producer.stop())
+
+    def _now(self, work: Any) -> Any:
+        with _named():
+            return self._run(asyncio.wait_for(work, END_TIMEOUT_S))
+
+    async def _send(self, topic: str, records: list[Record]) -> None:
+        sent = [
+            await self._producer.send(topic, value=record.value, key=record.key, partition=record.partition)
+            for record in records
+        ]
+        await asyncio.gather(*sent)
+
+
+async def _open(wanted: Wanted) -> Any:
+    producer = AIOKafkaProducer(
+        bootstrap_servers=wanted.bootstrap,
+        transactional_id=wanted.transactional_id,
+        transaction_timeout_ms=wanted.timeout_ms,
+    )
+    await producer.start()
+    return producer
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    """It has an error of its own for a producer that is fenced."""
+    try:
+        yield
+    except ProducerFenced as failure:
+        raise Refused("PRODUCER_FENCED", str(failure)) from failure
+    except BrokerResponseError as failure:
+        raise Refused(failure.message, str(failure)) from failure

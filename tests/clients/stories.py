@@ -1,0 +1,178 @@
+"""What one client lives through with transactions, and what there is to be read of it afterwards.
+
+All chapters write to the same partitions, each the same few records to every one of them. A transaction that is left
+open until it times out begins first and ends last, so that whatever the others do happens behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+
+from .drivers.wire import Record
+from .running import Clients, CommandFailed, RunningClient, TransactionalProducer, unique, wait_for
+
+COPIES = 3
+PARTITIONS = 3
+RECORDS = 2
+"""Of a chapter, in each partition."""
+
+TIMEOUT_MS = 60_000
+SHORT_TIMEOUT_MS = 4_000
+FENCED = {"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
+"""What a producer is told that another one has taken the place of: older versions of the requests know only the second
+name. One whose transaction has timed out hears the same."""
+
+READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
+
+
+@dataclass
+class Story:
+    writer: str
+    topic: str
+    group: str
+    chapters: list[tuple[str, bool]] = field(default_factory=list)
+    """What was written, in order, and whether it was committed."""
+    failure: str | None = None
+
+    def values(self, isolation: str) -> list[str]:
+        """What stands in each of the partitions for who reads so."""
+        return [
+            f"{chapter} {number}"
+            for chapter, is_committed in self.chapters
+            if is_committed or isolation == READ_UNCOMMITTED
+            for number in range(RECORDS)
+        ]
+
+    def count(self, isolation: str) -> int:
+        return PARTITIONS * len(self.values(isolation))
+
+
+class Writer:
+    def __init__(self, clients: Clients, name: str) -> None:
+        self._clients = clients
+        self._client = clients.get(name)
+        self._ids = unique(name)
+        topic = clients.create_topic(unique(f"story-{name}"), PARTITIONS, COPIES)
+        self.story = Story(name, topic, unique("readers"))
+
+    def write(self) -> Story:
+        with self._timed_out():
+            self._committed_and_aborted()
+            self._fenced()
+            self._crashed()
+            self._with_offsets()
+        self._client.produce(self.story.topic, self._chapter("the end", is_committed=True))
+        return self.story
+
+    def _committed_and_aborted(self) -> None:
+        with self._producer("plain") as producer:
+            for number in range(2):
+                self._transaction(producer, f"committed {number}", producer.commit, is_committed=True)
+                self._transaction(producer, f"aborted {number}", producer.abort, is_committed=False)
+
+    def _fenced(self) -> None:
+        """By a second instance of the same id, in another process."""
+        with closing(self._clients.another(self.story.writer)) as other, self._producer("shared") as first:
+            first.begin()
+            self._send(first, "of the fenced", is_committed=False)
+            with self._producer("shared", other) as second:
+                self._transaction(second, "of the second instance", second.commit, is_committed=True)
+                refused(lambda: first.send(self.story.topic, [Record(b"key", b"too late", partition=0)]), FENCED)
+                refused(first.commit)
+                self._transaction(second, "of the second instance again", second.commit, is_committed=True)
+
+    def _crashed(self) -> None:
+        with closing(self._clients.another(self.story.writer)) as other:
+            producer = other.open_producer(f"{self._ids}-crashing", TIMEOUT_MS)
+            producer.begin()
+            self._send(producer, "before the crash", is_committed=False)
+            other.crash()
+        with self._producer("crashing") as successor:
+            self._transaction(successor, "after the crash", successor.commit, is_committed=True)
+
+    def _with_offsets(self) -> None:
+        group, topic = self.story.group, self.story.topic
+        with self._producer("offsets") as producer:
+            producer.begin()
+            producer.send_offsets(group, [(topic, 2, 3, "three")])
+            producer.commit()
+            wait_for("the offsets of a transaction without records", lambda: self._offsets() == {2: 3})
+            producer.begin()
+            self._send(producer, "with offsets", is_committed=True)
+            producer.send_offsets(group, [(topic, 0, 2, "two"), (topic, 1, 1, "one")])
+            assert self._offsets() == {2: 3}, "offsets of an open transaction are shown"
+            producer.commit()
+            wait_for("the offsets of the transaction", lambda: self._offsets() == {0: 2, 1: 1, 2: 3})
+            producer.begin()
+            self._send(producer, "with offsets that are aborted", is_committed=False)
+            producer.send_offsets(group, [(topic, 0, 4, "four")])
+            producer.abort()
+            assert self._offsets() == {0: 2, 1: 1, 2: 3}
+
+    @contextmanager
+    def _timed_out(self) -> Iterator[None]:
+        """A transaction that is open for as long as the block takes, and until the coordinator has had enough of it."""
+        with self._producer("slow", timeout_ms=SHORT_TIMEOUT_MS) as producer:
+            producer.begin()
+            self._send(producer, "before the timeout", is_committed=False)
+            yield
+            wait_for("the end of what was left open", self._is_all_stable)
+            refused(producer.commit)
+        with self._producer("slow") as successor:
+            self._transaction(successor, "after the timeout", successor.commit, is_committed=True)
+
+    # What chapters are made of
+
+    @contextmanager
+    def _producer(
+        self, name: str, client: RunningClient | None = None, timeout_ms: int = TIMEOUT_MS
+    ) -> Iterator[TransactionalProducer]:
+        producer = (client or self._client).open_producer(f"{self._ids}-{name}", timeout_ms)
+        yield producer
+        producer.close()
+
+    def _transaction(
+        self, producer: TransactionalProducer, chapter: str, end: Callable[[], None], *, is_committed: bool
+    ) -> None:
+        producer.begin()
+        self._send(producer, chapter, is_committed=is_committed)
+        end()
+
+    def _send(self, producer: TransactionalProducer, chapter: str, *, is_committed: bool) -> None:
+        producer.send(self.story.topic, self._chapter(chapter, is_committed=is_committed))
+
+    def _chapter(self, chapter: str, *, is_committed: bool) -> list[Record]:
+        self.story.chapters.append((chapter, is_committed))
+        return [
+            Record(b"key", f"{chapter} {number}".encode(), partition=partition)
+            for partition in range(PARTITIONS)
+            for number in range(RECORDS)
+        ]
+
+    def _is_all_stable(self) -> bool:
+        return all(
+            self._end(partition, READ_COMMITTED) == self._end(partition, READ_UNCOMMITTED)
+            for partition in range(PARTITIONS)
+        )
+
+    def _end(self, partition: int, isolation: str) -> int:
+        wanted = {"topic": self.story.topic, "partition": partition, "spec": "latest", "isolation": isolation}
+        end: int = self._clients.get("confluent").admin("list_offsets", **wanted)["offset"]
+        return end
+
+    def _offsets(self) -> dict[int, int]:
+        listed = self._clients.get("confluent").admin("group_offsets", group=self.story.group)
+        return {partition: offset for _, partition, offset, _ in listed}
+
+
+def refused(action: Callable[[], None], names: set[str] | None = None) -> None:
+    """With one of these errors; None: whatever the client says of it."""
+    refusal: CommandFailed | None = None
+    try:
+        action()
+    except CommandFailed as failure:
+        refusal = failure
+    assert refusal is not None, "what had to be refused was done"
+    assert names is None or refusal.name in names, refusal

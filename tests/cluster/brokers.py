@@ -1,0 +1,139 @@
+"""Three brokers that can be killed, paused and cut off: Chronik's; or with CHRONIK_TEST_BROKER=apache-kafka those of
+Apache Kafka, so that the same tests show what it does."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from bench.apache_kafka import ApacheKafka, why_missing
+from chronik.testing.cluster import Cluster
+
+NODES = 3
+CHOSEN = os.environ.get("CHRONIK_TEST_BROKER", "chronik")
+APACHE_KAFKA = "apache-kafka"
+
+
+class Brokers(ABC):
+    """Numbered from 1."""
+
+    ids = range(1, NODES + 1)
+    can_cut = True
+    """Whether `cut_off` does anything."""
+
+    @property
+    @abstractmethod
+    def addresses(self) -> list[str]:
+        """What clients take as bootstrap.servers to begin with one node: of each of them."""
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(self.addresses)
+
+    @abstractmethod
+    def kill(self, node: int) -> None: ...
+
+    @abstractmethod
+    def start(self, node: int) -> None:
+        """Again. It may not have met the others yet when this returns."""
+
+    @abstractmethod
+    def pause(self, node: int) -> None: ...
+
+    @abstractmethod
+    def resume(self, node: int) -> None: ...
+
+    @abstractmethod
+    def cut_off(self, node: int) -> None:
+        """From the other nodes; clients still reach it."""
+
+    @abstractmethod
+    def heal(self) -> None: ...
+
+    @abstractmethod
+    def wait_until_ready(self) -> None: ...
+
+
+class ChronikBrokers(Brokers):
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    @property
+    def addresses(self) -> list[str]:
+        return [node.bootstrap for node in self.cluster.nodes.values()]
+
+    def kill(self, node: int) -> None:
+        self.cluster[node].kill()
+
+    def start(self, node: int) -> None:
+        self.cluster[node].start()
+
+    def pause(self, node: int) -> None:
+        self.cluster[node].pause()
+
+    def resume(self, node: int) -> None:
+        self.cluster[node].resume()
+
+    def cut_off(self, node: int) -> None:
+        self.cluster.cut_off(node)
+
+    def heal(self) -> None:
+        self.cluster.heal()
+
+    def wait_until_ready(self) -> None:
+        self.cluster.wait_until_ready()
+
+
+class KafkaBrokers(Brokers):
+    can_cut = False
+
+    def __init__(self, kafka: ApacheKafka) -> None:
+        self.kafka = kafka
+
+    @property
+    def addresses(self) -> list[str]:
+        return self.kafka.addresses
+
+    def kill(self, node: int) -> None:
+        self.kafka.kill(node - 1)
+
+    def start(self, node: int) -> None:
+        self.kafka.start_again(node - 1)
+
+    def pause(self, node: int) -> None:
+        self.kafka.pause(node - 1)
+
+    def resume(self, node: int) -> None:
+        self.kafka.resume(node - 1)
+
+    def cut_off(self, node: int) -> None:
+        """It has no links that could be cut."""
+
+    def heal(self) -> None:
+        """Nothing was cut."""
+
+    def wait_until_ready(self) -> None:
+        self.kafka.wait_until_ready()
+
+
+def linked_cluster(folder: Path) -> Cluster:
+    return Cluster(NODES, folder, links=True)
+
+
+@contextmanager
+def running_brokers(folder: Path, chronik: Callable[[Path], Cluster] = linked_cluster) -> Iterator[Brokers]:
+    """Three of them, ready; `chronik` makes them where they are Chronik's. Skips the test where Apache Kafka's are to
+    be had by `tools/clients/setup`, and are not."""
+    if CHOSEN != APACHE_KAFKA:
+        with chronik(folder) as cluster:
+            yield ChronikBrokers(cluster)
+    elif (reason := why_missing()) is not None:
+        pytest.skip(reason)
+    else:
+        with ApacheKafka(folder, NODES) as kafka:
+            yield KafkaBrokers(kafka)

@@ -1,0 +1,210 @@
+"""Copiers and brokers that things befall: what is killed, paused and cut off, and the copiers that come back.
+
+Each copier has a listener of its own on every node of Chronik's, which is advertised at a proxy: so that a copier can
+be cut off, in the midst of whatever it does, from brokers that all others reach.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from chronik.config import Address
+from chronik.testing.cluster import Cluster, ClusterNode, NodeAddresses
+from chronik.testing.links import Links
+from chronik.testing.ports import HOST, ReservedPorts
+
+from .brokers import NODES, Brokers, ChronikBrokers
+
+COPIERS = (1, 2, 3)
+PROJECT = Path(__file__).parents[2]
+MAIN = "MAIN"
+COPIER_SIDE = 0
+"""The number of the copier among the nodes, as its links see them."""
+
+
+class CopiedCluster(Cluster):
+    """With a listener for each copier."""
+
+    def _addresses(self, ids: Iterable[int]) -> dict[int, NodeAddresses]:
+        ids = list(ids)
+        self._more = ReservedPorts(len(ids) * len(COPIERS) + 1)
+        nowhere, *ports = (Address(HOST, port) for port in self._more.ports)
+        self._bound = {
+            copier: dict(zip(ids, ports[index * len(ids) :], strict=False)) for index, copier in enumerate(COPIERS)
+        }
+        self._doors = {copier: Links({COPIER_SIDE: nowhere} | self._bound[copier]) for copier in COPIERS}
+        return super()._addresses(ids)
+
+    def _new_node(self, folder: Path, kafka: Address, http: Address, **config: Any) -> ClusterNode:
+        node_id: int = config["node_id"]
+        bound = {MAIN: kafka} | {_listener(copier): self._bound[copier][node_id] for copier in COPIERS}
+        advertised = {MAIN: kafka} | {_listener(copier): self.door(copier, node_id) for copier in COPIERS}
+        broker = {
+            "listeners": ",".join(f"{name}://{address}" for name, address in bound.items()),
+            "advertised.listeners": ",".join(f"{name}://{address}" for name, address in advertised.items()),
+            "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in bound),
+            "inter.broker.listener.name": MAIN,
+        }
+        return ClusterNode(folder, kafka, http, broker=broker, **config)
+
+    def door(self, copier: int, node_id: int) -> Address:
+        """What a copier takes for the address of a node."""
+        return self._doors[copier].address(COPIER_SIDE, node_id)
+
+    def cut_copier(self, copier: int) -> None:
+        """Lets nothing pass between it and any node, either way."""
+        outwards = [(COPIER_SIDE, node_id) for node_id in self.nodes]
+        self._doors[copier].cut([*outwards, *((node_id, COPIER_SIDE) for node_id in self.nodes)])
+
+    def heal_copier(self, copier: int) -> None:
+        self._doors[copier].heal()
+
+    def close(self) -> None:
+        super().close()
+        for links in self._doors.values():
+            links.close()
+        self._more.release()
+
+
+def _listener(copier: int) -> str:
+    return f"COPIER{copier}"
+
+
+class Copiers:
+    """The processes. One that ends by itself is started again when somebody looks (`keep_up`)."""
+
+    def __init__(self, brokers: Brokers, folder: Path) -> None:
+        self._brokers = brokers
+        self._cluster = brokers.cluster if isinstance(brokers, ChronikBrokers) else None
+        self._log = (folder / "copiers.log").open("ab")
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.restarts = 0
+
+    def __enter__(self) -> Copiers:
+        for copier in COPIERS:
+            self.start(copier)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for copier in COPIERS:
+            self.kill(copier)
+        self._log.close()
+
+    def start(self, copier: int) -> None:
+        command = [sys.executable, "-m", "tests.cluster.copier", self._bootstrap(copier), f"copier-{copier}"]
+        self._processes[copier] = subprocess.Popen(command, cwd=PROJECT, stdin=subprocess.DEVNULL, stderr=self._log)
+
+    def kill(self, copier: int) -> None:
+        self._processes[copier].kill()
+        self._processes[copier].wait()
+
+    def pause(self, copier: int) -> None:
+        self._processes[copier].send_signal(signal.SIGSTOP)
+
+    def resume(self, copier: int) -> None:
+        self._processes[copier].send_signal(signal.SIGCONT)
+
+    def cut_off(self, copier: int) -> None:
+        assert isinstance(self._cluster, CopiedCluster)
+        self._cluster.cut_copier(copier)
+
+    def heal(self, copier: int) -> None:
+        assert isinstance(self._cluster, CopiedCluster)
+        self._cluster.heal_copier(copier)
+
+    def keep_up(self) -> None:
+        for copier, process in self._processes.items():
+            if process.poll() is not None:
+                self.restarts += 1
+                self.start(copier)
+
+    def _bootstrap(self, copier: int) -> str:
+        if not isinstance(self._cluster, CopiedCluster):
+            return self._brokers.bootstrap
+        return ",".join(str(self._cluster.door(copier, node_id)) for node_id in self._cluster.nodes)
+
+
+# What befalls them, for as long as a block takes
+
+
+Fault = Callable[[Brokers, Copiers, random.Random], AbstractContextManager[str]]
+"""Yields what was done, in words."""
+
+
+@contextmanager
+def broker_killed(brokers: Brokers, copiers: Copiers, rng: random.Random) -> Iterator[str]:
+    node = rng.choice(brokers.ids)
+    brokers.kill(node)
+    yield f"broker {node} killed"
+    brokers.start(node)
+
+
+@contextmanager
+def broker_paused(brokers: Brokers, copiers: Copiers, rng: random.Random) -> Iterator[str]:
+    node = rng.choice(brokers.ids)
+    brokers.pause(node)
+    yield f"broker {node} paused"
+    brokers.resume(node)
+
+
+@contextmanager
+def broker_cut_off(brokers: Brokers, copiers: Copiers, rng: random.Random) -> Iterator[str]:
+    """Clients still reach it, and it does not know better for a while."""
+    node = rng.choice(brokers.ids)
+    brokers.cut_off(node)
+    yield f"broker {node} cut off"
+    brokers.heal()
+
+
+@contextmanager
+def copier_killed(brokers: Brokers, copiers: Copiers, rng: random.Random) -> Iterator[str]:
+    copier = rng.choice(COPIERS)
+    copiers.kill(copier)
+    copiers.start(copier)  # at once: it has to end what the other has left open
+    yield f"copier {copier} killed and started anew"
+
+
+@contextmanager
+def copier_paused(brokers: Brokers, copiers: Copiers, rng: random.Random) -> Iterator[str]:
+    """Its place in the group goes to others, and its transaction times out; then it wakes up and goes on with it."""
+    copier = rng.choice(COPIERS)
+    copiers.pause(copier)
+    yield f"copier {copier} paused"
+    copiers.resume(copier)
+
+
+@contextmanager
+def copier_cut_off(brokers: Brokers, copiers: Copiers, rng: random.Random) -> Iterator[str]:
+    copier = rng.choice(COPIERS)
+    copiers.cut_off(copier)
+    yield f"copier {copier} cut off"
+    copiers.heal(copier)
+
+
+@contextmanager
+def two_at_once(brokers: Brokers, copiers: Copiers, rng: random.Random) -> Iterator[str]:
+    """A broker and a copier."""
+    with ExitStack() as stack:
+        of_broker = rng.choice([fault for fault in BROKER_FAULTS if is_possible(fault, brokers)])
+        of_copier = rng.choice([fault for fault in COPIER_FAULTS if is_possible(fault, brokers)])
+        yield " and ".join(stack.enter_context(fault(brokers, copiers, rng)) for fault in (of_broker, of_copier))
+
+
+BROKER_FAULTS: tuple[Fault, ...] = (broker_killed, broker_paused, broker_cut_off)
+COPIER_FAULTS: tuple[Fault, ...] = (copier_killed, copier_paused, copier_cut_off)
+FAULTS = (*BROKER_FAULTS, *COPIER_FAULTS, two_at_once)
+
+
+def is_possible(fault: Fault, brokers: Brokers) -> bool:
+    return brokers.can_cut or fault not in (broker_cut_off, copier_cut_off)
+
+
+def copied_cluster(folder: Path) -> CopiedCluster:
+    return CopiedCluster(NODES, folder, links=True)
