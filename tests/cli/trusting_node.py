@@ -10,7 +10,7 @@ def main() -> int:
     from chronik.api.producing import transactional
     from chronik.testing import broker_process
 
-    transactional.refusal_of_batch = lambda transaction, header, partition: None
+    transactional.First.refusal = lambda self, image: None  # type: ignore[method-assign]
     return broker_process.main()
 
 
