@@ -58,6 +58,8 @@ Outcome = Given | Write | Wait
 
 
 def decide(asked: Asked, transaction: Transaction | None) -> Outcome:
+    if transaction is not None and _is_of_the_next_id(asked, transaction):
+        return WAIT
     match asked:
         case InitAsked():
             return _init(asked, transaction)
@@ -65,6 +67,13 @@ def decide(asked: Asked, transaction: Transaction | None) -> Outcome:
             return _add(asked, transaction)
         case EndAsked():
             return _end(asked, transaction)
+
+
+def _is_of_the_next_id(asked: Asked, transaction: Transaction) -> bool:
+    """Whether its producer goes on with the producer id that it was given when the transaction was decided: the record
+    has it when the markers, which name the old one, are written."""
+    is_changing = transaction.state.is_prepared and transaction.next_producer_id != NO_PRODUCER
+    return is_changing and (asked.producer_id, asked.producer_epoch) == transaction.given
 
 
 def fence(transaction: Transaction, *, remember: bool = False) -> EndTransaction:
