@@ -114,13 +114,13 @@ def _init(asked: InitAsked, transaction: Transaction | None) -> Outcome:
     if transaction.state is TransactionState.ONGOING:
         # Only who comes without an epoch, or has this very one, may end what is open.
         return Given(ErrorCode.PRODUCER_FENCED) if is_repeated else Write(fence(transaction, remember=has_epoch), None)
-    if is_repeated:
+    if is_repeated and transaction.producer_epoch < EPOCH_MAX:
         return Given(ErrorCode.NONE, transaction.producer_id, transaction.producer_epoch)
     return _begin_anew(asked, transaction)
 
 
 def _begin_anew(asked: InitAsked, transaction: Transaction | None) -> Outcome:
-    remember = transaction is not None and asked.producer_id != NO_PRODUCER
+    remember = transaction is not None
     if transaction is not None and not is_exhausted(transaction.producer_epoch):
         given = Given(ErrorCode.NONE, transaction.producer_id, transaction.producer_epoch + 1)
     elif asked.fresh_producer_id == NO_PRODUCER:
@@ -135,8 +135,8 @@ def _begin_anew(asked: InitAsked, transaction: Transaction | None) -> Outcome:
             given.producer_epoch,
             asked.timeout_ms,
             UNTOLD_MS,
-            transaction.producer_id if transaction is not None and remember else NO_PRODUCER,
-            transaction.producer_epoch if transaction is not None and remember else NO_PRODUCER,
+            asked.producer_id if remember else NO_PRODUCER,
+            asked.producer_epoch if remember else NO_PRODUCER,
         ),
         given,
     )
