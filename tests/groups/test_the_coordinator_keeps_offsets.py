@@ -5,7 +5,8 @@ import asyncio
 from chronik.clock import ManualClock
 from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import GroupConfig
-from chronik.metadata.commands.groups import CommitOffsetBatch, OffsetToCommit
+from chronik.metadata.commands.groups import CommitOffsetBatch, ExpireOffsets, OffsetToCommit
+from chronik.metadata.commands.transactions import NOT_SEEN, AddToTransaction, EndTransaction, InitTransaction
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 from .driving import commit_offsets, committed_offsets, listed, member_of, run, started, until
@@ -132,5 +133,31 @@ def test_expiry_comes_by_itself() -> None:
         async with started(MemoryStore(), config) as coordinator:
             await commit_offsets(coordinator, "g")
             await until(lambda: listed(coordinator) == [])
+
+    run(story)
+
+
+def test_a_group_with_offsets_in_an_open_transaction_is_left_alone() -> None:
+    """It cannot go before the transaction is decided: to try it at once again, and again, helps nobody."""
+
+    async def story() -> None:
+        clock = ManualClock()
+        store = MemoryStore()
+        async with started(store, GroupConfig(offsets_retention_ms=1000), clock) as coordinator:
+            await commit_offsets(coordinator, "g")
+            await store.propose(InitTransaction("pay", NOT_SEEN, 7, 0, 60_000, 0))
+            await store.propose(AddToTransaction("pay", store.image.transactions["pay"].index, (), ("g",), 0))
+            began_index = store.image.transactions["pay"].began_index
+            staged = await coordinator.offsets.stage("g", "pay", began_index, [OffsetToCommit("t", 1, 9)])
+            assert staged == [ErrorCode.NONE]
+            clock.advance(2)
+            await coordinator.offsets.expire()
+            assert list(store.image.groups) == ["g"]
+            assert sum(isinstance(command, ExpireOffsets) for command in store.commands) == 1
+            await coordinator.offsets.expire()
+            assert sum(isinstance(command, ExpireOffsets) for command in store.commands) == 1
+            await store.propose(EndTransaction("pay", store.image.transactions["pay"].index, False, 0, 0))
+            await coordinator.offsets.expire()
+            assert not store.image.groups
 
     run(story)

@@ -122,6 +122,33 @@ def test_of_v2_epochs_are_used_up_by_transactions() -> None:
     assert lab.add(0, 1, producer_id=500) is OK
 
 
+def test_of_v2_whoever_has_a_new_producer_id_waits_for_the_markers_of_the_old_one() -> None:
+    """It was answered when the transaction was decided, and goes on at once."""
+    lab = Lab()
+    old = lab.init().producer_id
+    lab.world.accept(InitTransaction(ID, lab.transaction.index, old, 32766, TIMEOUT_MS, 1))
+    lab.add(32766, 0)
+    lab.begin_end(32766, bump=True, fresh=500)
+    lab.apply()
+    assert lab.transaction.state is TransactionState.PREPARE_COMMIT
+    early = [lab.begin_add(0, 1, producer_id=500), lab.begin_end(0, commit=False, bump=True, producer_id=500)]
+    assert not lab.answers.keys() & set(early)
+    lab.settle()
+    assert [lab.answers[each] for each in early] == [Given(OK, 500, 0), Given(OK, 500, 1)]
+    assert lab.transaction.state is TransactionState.COMPLETE_ABORT
+    assert (lab.transaction.producer_id, lab.transaction.producer_epoch) == (500, 1)
+
+
+def test_of_v2_a_producer_may_begin_anew_with_the_id_that_it_was_just_given() -> None:
+    lab = Lab()
+    old = lab.init().producer_id
+    lab.world.accept(InitTransaction(ID, lab.transaction.index, old, 32766, TIMEOUT_MS, 1))
+    lab.add(32766, 0)
+    lab.begin_end(32766, bump=True, fresh=500)
+    lab.apply()
+    assert lab.init(500, 0) == Given(OK, 500, 1)
+
+
 def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced() -> None:
     lab = begun()
     lab.pass_time(TIMEOUT_MS - 1)

@@ -105,6 +105,19 @@ def test_the_last_epoch_is_kept_for_fencing() -> None:
     assert lab.answers[waiter].producer_epoch == 0
 
 
+def test_the_last_epoch_is_not_given_to_a_producer_that_ends_what_it_has_open() -> None:
+    """There would be none left to end its next transaction with."""
+    lab = at_epoch(32766)
+    old = lab.transaction.producer_id
+    lab.add(32766, 0)
+    given = lab.init(old, 32766)
+    assert given.producer_id not in (old, -1)
+    assert given.producer_epoch == 0
+    assert lab.init(old, 32766) == given, "the answer was lost"
+    assert lab.add(0, 0) is OK
+    assert lab.end(0, bump=True) == Given(OK, given.producer_id, 1)
+
+
 @pytest.mark.parametrize("commit", [True, False])
 def test_one_that_comes_while_markers_are_on_their_way_waits(commit: bool) -> None:
     lab = Lab()

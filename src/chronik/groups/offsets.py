@@ -189,8 +189,10 @@ class Offsets:
             return False
         live = self._custody.peek(group_id, tenure)
         assert live is not None, "what is stored can be loaded"
-        offsets = self._store.image.offsets(group_id)
-        command = plan_expiry(live, stored, offsets, self._clock.now_ms(), self._config)
+        image = self._store.image
+        stays = bool(image.staged(group_id))
+        offsets = image.offsets(group_id)
+        command = plan_expiry(live, stored, offsets, self._clock.now_ms(), self._config, stays=stays)
         if command is None:
             return False
         error = await self._proposals.outcome(group_id, command)
@@ -320,9 +322,11 @@ def plan_expiry(
     offsets: Mapping[TopicPartition, CommittedOffset],
     now_ms: int,
     config: GroupConfig,
+    *,
+    stays: bool = False,
 ) -> ExpireOffsets | None:
     """Returns the offsets of a group that have outlived `offsets.retention.minutes` (KIP-211), or as many of them as
-    one command takes; None when there are none.
+    one command takes; None when there are none. The group goes with the last, unless it `stays` for a transaction.
 
     The retention runs from the moment the group became empty, for members that are away for a while keep their place;
     from the commit itself for a group that never had members, and for topics that the members no longer subscribe to.
@@ -340,7 +344,7 @@ def plan_expiry(
         if topic not in subscribed and _is_expired(committed, empty_since_ms, now_ms, config.offsets_retention_ms)
     )
     expired = tuple(islice(outlived, EXPIRED_PER_COMMAND_MAX))
-    group_goes = is_empty and live.is_idle and len(expired) == len(offsets)
+    group_goes = is_empty and live.is_idle and not stays and len(expired) == len(offsets)
     if not expired and not group_goes:
         return None
     return ExpireOffsets(live.key, expired, stored.time_ms if group_goes else -1, live.epoch)

@@ -257,6 +257,8 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
         await self._markers.send(transaction, machine.epoch, lambda: self._custody.holds(machine))
         if self._custody.holds(machine):
             self._custody.feed(machine, MarkersWritten(self._custody.now_ms(), transaction.index))
+        else:  # it would wait for them: if this node was only fenced for a moment, the id is taken up anew
+            self._custody.let_go(machine)
 
     def _sent(self, task: asyncio.Task[None]) -> None:
         self._sending.discard(task)

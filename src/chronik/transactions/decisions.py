@@ -58,6 +58,8 @@ Outcome = Given | Write | Wait
 
 
 def decide(asked: Asked, transaction: Transaction | None) -> Outcome:
+    if transaction is not None and _is_of_the_next_id(asked, transaction):
+        return WAIT
     match asked:
         case InitAsked():
             return _init(asked, transaction)
@@ -65,6 +67,13 @@ def decide(asked: Asked, transaction: Transaction | None) -> Outcome:
             return _add(asked, transaction)
         case EndAsked():
             return _end(asked, transaction)
+
+
+def _is_of_the_next_id(asked: Asked, transaction: Transaction) -> bool:
+    """Whether its producer goes on with the producer id that it was given when the transaction was decided: the record
+    has it when the markers, which name the old one, are written."""
+    is_changing = transaction.state.is_prepared and transaction.next_producer_id != NO_PRODUCER
+    return is_changing and (asked.producer_id, asked.producer_epoch) == transaction.given
 
 
 def fence(transaction: Transaction, *, remember: bool = False) -> EndTransaction:
@@ -105,13 +114,13 @@ def _init(asked: InitAsked, transaction: Transaction | None) -> Outcome:
     if transaction.state is TransactionState.ONGOING:
         # Only who comes without an epoch, or has this very one, may end what is open.
         return Given(ErrorCode.PRODUCER_FENCED) if is_repeated else Write(fence(transaction, remember=has_epoch), None)
-    if is_repeated:
+    if is_repeated and transaction.producer_epoch < EPOCH_MAX:
         return Given(ErrorCode.NONE, transaction.producer_id, transaction.producer_epoch)
     return _begin_anew(asked, transaction)
 
 
 def _begin_anew(asked: InitAsked, transaction: Transaction | None) -> Outcome:
-    remember = transaction is not None and asked.producer_id != NO_PRODUCER
+    remember = transaction is not None
     if transaction is not None and not is_exhausted(transaction.producer_epoch):
         given = Given(ErrorCode.NONE, transaction.producer_id, transaction.producer_epoch + 1)
     elif asked.fresh_producer_id == NO_PRODUCER:
@@ -126,8 +135,8 @@ def _begin_anew(asked: InitAsked, transaction: Transaction | None) -> Outcome:
             given.producer_epoch,
             asked.timeout_ms,
             UNTOLD_MS,
-            transaction.producer_id if transaction is not None and remember else NO_PRODUCER,
-            transaction.producer_epoch if transaction is not None and remember else NO_PRODUCER,
+            asked.producer_id if remember else NO_PRODUCER,
+            asked.producer_epoch if remember else NO_PRODUCER,
         ),
         given,
     )

@@ -1,0 +1,96 @@
+"""A decision is told to every partition, whatever happens to its coordinator meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, cast
+
+from chronik.clock import SystemClock
+from chronik.metadata.commands.transactions import TransactionPartition
+from chronik.metadata.records import TransactionState
+from chronik.metadata.stores.store import MetadataStore
+from chronik.protocol.errors import ErrorCode
+from chronik.transactions.coordinator import TransactionCoordinator
+from chronik.transactions.marker_appending import MarkerAppender
+from chronik.transactions.marker_sending import MarkerSender
+from chronik.transactions.messages import Markers, Nowhere
+from tests.groups.driving import run, until
+from tests.groups.memory_store import MemoryStore
+
+FIRST_PRODUCER = 7
+
+
+class Desk:
+    """A coordinator and the leader of all partitions, which takes markers or not."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.is_fenced = False
+        self.takes_markers = True
+        self.refused = 0
+        self.coordinator = TransactionCoordinator(
+            self.store,
+            SystemClock(),
+            self._new_producer_id,
+            MarkerSender(1, cast(MetadataStore, self.store), cast(MarkerAppender, self), Nowhere()),
+            is_fenced=lambda: self.is_fenced,
+        )
+
+    async def _new_producer_id(self) -> int:
+        return FIRST_PRODUCER
+
+    async def append(self, markers: Markers) -> Sequence[ErrorCode]:
+        if self.takes_markers:
+            return [ErrorCode.NONE] * len(markers.partitions)
+        self.refused += 1
+        return [ErrorCode.NOT_ENOUGH_REPLICAS] * len(markers.partitions)
+
+    @property
+    def state(self) -> TransactionState:
+        return self.store.image.transactions["t"].state
+
+    async def decide(self) -> None:
+        await self.coordinator.init("t", 60_000)
+        partitions = [TransactionPartition(b"t" * 16, 0)]
+        assert await self.coordinator.add("t", FIRST_PRODUCER, 0, partitions) is ErrorCode.NONE
+        given = await self.coordinator.end("t", FIRST_PRODUCER, 0, commit=True, bump=False)
+        assert given.error is ErrorCode.NONE
+
+
+def told(story: Callable[[Desk], Coroutine[Any, Any, None]]) -> None:
+    async def whole() -> None:
+        desk = Desk()
+        await desk.coordinator.start()
+        try:
+            await story(desk)
+        finally:
+            await desk.coordinator.close()
+
+    run(whole)
+
+
+def test_what_is_refused_is_sent_again() -> None:
+    async def story(desk: Desk) -> None:
+        desk.takes_markers = False
+        await desk.decide()
+        await until(lambda: desk.refused > 1)
+        assert desk.state is TransactionState.PREPARE_COMMIT
+        desk.takes_markers = True
+        await until(lambda: desk.state is TransactionState.COMPLETE_COMMIT)
+
+    told(story)
+
+
+def test_a_coordinator_that_was_fenced_for_a_moment_goes_on() -> None:
+    """So short that it was back before anybody looked whether it is fenced."""
+
+    async def story(desk: Desk) -> None:
+        desk.takes_markers = False
+        await desk.decide()
+        await until(lambda: desk.refused > 0)
+        desk.is_fenced = True
+        await until(lambda: not desk.coordinator._sending)
+        desk.is_fenced, desk.takes_markers = False, True
+        await until(lambda: desk.state is TransactionState.COMPLETE_COMMIT)
+
+    told(story)
