@@ -85,7 +85,7 @@ def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...]) -> None:
 
 
 def test_help_and_version_are_no_errors() -> None:
-    assert "  produce   write lines from stdin to a topic" in chronik("--help").lines
+    assert "  produce       write lines from stdin to a topic" in chronik("--help").lines
     assert chronik("--version").lines[0].startswith("chronik ")
     assert "--key-separator" in chronik("produce", "--help").out
 
