@@ -16,10 +16,11 @@ from chronik.broker.replica import Replica
 from chronik.coordination.machine import Instruction, Reply, StoreFailed
 from chronik.log.partition import PartitionLog
 from chronik.log.transactions import Transactions
-from chronik.metadata.commands.transactions import EndTransaction, TransactionPartition
+from chronik.metadata.apply import HANDLERS
+from chronik.metadata.commands.transactions import EndTransaction, StageOffsets, TransactionPartition
 from chronik.metadata.handlers import transactions as handlers
 from chronik.metadata.image import Image
-from chronik.metadata.records import Transaction, TransactionState
+from chronik.metadata.records import Result, Transaction, TransactionState
 from chronik.metadata.writer import ImageWriter
 from chronik.protocol.control_records import TransactionMarker
 from chronik.protocol.errors import ErrorCode
@@ -49,6 +50,10 @@ def everywhere(modules: Sequence[Any], name: str, broken: Callable[..., Any]) ->
             each(patch)
 
     return apply
+
+
+def handled(command: type, broken: Callable[..., Result]) -> Patch:
+    return lambda patch: patch.setitem(HANDLERS, command, broken)  # type: ignore[arg-type]
 
 
 # The coordinator's decisions
@@ -141,9 +146,10 @@ def _drops_every_offset(settle: Callable[..., None], writer: ImageWriter, *about
     settle(writer, *about, commit=False)
 
 
-def _stages_for_any_transaction(stage: Callable[..., Any], writer: ImageWriter, command: Any, index: int) -> Any:
+def _stages_for_any_transaction(writer: ImageWriter, command: StageOffsets, index: int) -> Result:
     known = writer.image.transactions.get(command.transactional_id)
-    return stage(writer, command if known is None else replace(command, began_index=known.began_index), index)
+    command = command if known is None else replace(command, began_index=known.began_index)
+    return handlers.stage_offsets(writer, command, index)
 
 
 def _forgets_earlier_partitions(wanted: Any, known: Any) -> list[Any]:
@@ -255,7 +261,7 @@ MUTANTS: Final = (
     Mutant("publishes offsets of aborted transactions", wrapped(handlers, "_settle_offsets", _commits_every_offset)),
     Mutant("drops offsets of committed transactions", wrapped(handlers, "_settle_offsets", _drops_every_offset)),
     Mutant("settles no offsets", instead(handlers, "_settle_offsets", lambda *_, **__: None)),
-    Mutant("stages offsets for any transaction", wrapped(handlers, "stage_offsets", _stages_for_any_transaction)),
+    Mutant("stages offsets for any transaction", handled(StageOffsets, _stages_for_any_transaction)),
     Mutant("adds nothing to a transaction", instead(handlers, "_new_among", _forgets_earlier_partitions)),
     Mutant("keeps deleted topics in transactions", instead(Image, "transactions_with", lambda *_: [])),
     Mutant("appends markers of any decision", wrapped(MarkerAppender, "_append", _appends_any)),

@@ -13,6 +13,7 @@ from tests.replication.mutants import Mutant
 
 from . import test_late_requests_touch_no_later_transaction, test_transactions_end_whatever_fails
 from .mutants import MUTANTS
+from .simulation.producer import AtItsEnd, MustAbort
 from .simulation.world import TransactionWorld
 
 pytestmark = pytest.mark.slow
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.slow
 SEEDS = range(1, 21)
 """Most are caught by a story, and nearly all others by one of the first seeds."""
 
-NOTICED = (AssertionError, ChronikError, ExceptionGroup, LookupError, pytest.fail.Exception)
+NOTICED = (AssertionError, ChronikError, ExceptionGroup, LookupError, MustAbort, AtItsEnd, pytest.fail.Exception)
 
 STORIES = (test_late_requests_touch_no_later_transaction, test_transactions_end_whatever_fails)
 

@@ -195,6 +195,32 @@ def test_a_command_that_comes_to_hold_late_is_seen_to(versions: Versions, kind: 
     play(story)
 
 
+@ALL
+def test_a_decision_that_comes_to_hold_late_does_not_end_the_next_instances_transaction(versions: Versions) -> None:
+    """Nor does it give the old one its epoch back."""
+
+    async def story(stage: Stage) -> None:
+        first = await begin(stage, versions)
+        await first.send(stage.output, 0)
+        stage.hold_commands(EndTransaction)
+        task = asyncio.ensure_future(first.commit())
+        await stage.soon(lambda: len(stage.held) > 0, "a command to be under way")
+        stage.hold_commands()
+        task.cancel()
+        other = stage.producer(versions, "q")
+        await other.init()
+        other.begin()
+        await other.send(stage.output, 0)
+        stage.let_commands()
+        await stage.soon(stage._is_in_sync)
+        assert is_open(stage, other)
+        assert stage.transaction.state is TransactionState.ONGOING
+        await other.abort()
+        first.leave()
+
+    assert play(story).outcomes(FIRST, OTHER) == [False, False]
+
+
 # Leaders
 
 

@@ -14,6 +14,7 @@ from chronik.metadata.commands.topics import CreateTopic, DeleteTopic, Partition
 from chronik.metadata.names import TRANSACTIONS_TOPIC, coordinator_partition
 from chronik.metadata.records import Topic, Transaction
 from chronik.peers.call_kinds import CallKind
+from chronik.peers.calls import CallTimedOut
 from tests.replication.controller import CONFIGS
 from tests.replication.network import VirtualCalls
 from tests.transactions.checkers import Verdict, judge
@@ -156,7 +157,8 @@ class Stage(TransactionWorld):
         self.process(node).is_cut_off = is_cut_off
 
     def hold_calls(self, kind: CallKind) -> asyncio.Event:
-        """Calls of this kind that begin from now on are under way until the event is set."""
+        """Calls of this kind that begin from now on are under way until the event is set, also when their callers have
+        given them up."""
         gate = self._held_calls[kind] = asyncio.Event()
         return gate
 
@@ -169,6 +171,16 @@ class Stage(TransactionWorld):
         if gate is None:
             return await self._ask(asker, peer, kind, payload, timeout)
         self.waiting += 1
+        call = asyncio.ensure_future(self._ask_later(gate, asker, peer, kind, payload, timeout))
+        try:
+            async with asyncio.timeout(timeout):
+                return await asyncio.shield(call)
+        except TimeoutError:
+            raise CallTimedOut(f"node {peer} did not answer") from None
+
+    async def _ask_later(
+        self, gate: asyncio.Event, asker: VirtualCalls, peer: int, kind: int, payload: bytes, timeout: float
+    ) -> bytes:
         try:
             await gate.wait()
             return await self._ask(asker, peer, kind, payload, timeout)
@@ -176,6 +188,7 @@ class Stage(TransactionWorld):
             self.waiting -= 1
 
     def hold_commands(self, *kinds: type) -> None:
+        """Proposals of these kinds are held back from now on, and no others."""
         self._held_commands = kinds
 
     def let_commands(self) -> None:
