@@ -8,7 +8,7 @@ CLIENTS := .tools/.ready
 NETWORK := .tools/.network
 SEED ?= 1
 
-.PHONY: help demo quick test check long fuzz chaos chaos-seeds abuse bench bench-tails bench-cluster bench-pipeline compare clean
+.PHONY: help demo quick test check long fuzz chaos chaos-seeds abuse bench bench-tails bench-transactions bench-cluster bench-pipeline compare clean
 
 help:
 	@echo "make demo    three nodes, a stream, a crash; then a table, SQL, and an audit"
@@ -17,6 +17,7 @@ help:
 	@echo "make check   ruff, mypy --strict, and imports that run downwards"
 	@echo "make bench   throughput, latency, start time and memory, beside a bare server"
 	@echo "make bench-tails     20,000 single records on a busy machine, and the longest, beside Apache Kafka (Maven Central)"
+	@echo "make bench-transactions  transactions of 10 and of 10,000 records, beside Apache Kafka (Maven Central)"
 	@echo "make bench-pipeline  topics into tables, beside Spark's own connector; growth; SQL"
 	@echo "make bench-cluster   what three nodes do: start, failover, metadata, commits, snapshots, idle"
 	@echo "make compare BASE=…  this source beside a commit, and that commit beside itself, in turn (ROUNDS=$(ROUNDS))"
@@ -102,6 +103,10 @@ bench: $(READY)
 bench-tails: $(READY)
 	@tools/clients/setup apache-kafka
 	@$(BIN)/python -m bench.tails
+
+bench-transactions: $(READY)
+	@tools/clients/setup apache-kafka
+	@$(BIN)/python -m bench.transactions
 
 BASE ?= HEAD
 ROUNDS ?= 15

@@ -12,25 +12,22 @@ import argparse
 import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Final
 
-from bench.apache_kafka import AS_SHIPPED, ApacheKafka, why_missing
-from bench.cluster.figures import Plan
-from bench.cluster.nodes import NODES, running_cluster
-from bench.servers import CHRONIK_GROUP, CHRONIK_OS, ROOT, Server
+from bench.apache_kafka import why_missing
+from bench.beside_kafka import Running, Start, kafka, one_node, say, three_nodes
+from bench.cluster.nodes import NODES
+from bench.servers import CHRONIK_GROUP, CHRONIK_OS, ROOT
 from bench.tables import machine
 from chronik.bench.clients import temporary_topics, unique_name
 from chronik.bench.report import number
 from chronik.bench.round_trip import RoundTripResult, Span, make_trips, result_of, slow_syncs
 from chronik.bench.rounds import MISSED, in_turn, markdown_table
 from chronik.client.cluster import Cluster
-from chronik.config import Address
 from chronik.errors import ChronikError
 
 TRIPS: Final = 20_000
@@ -44,18 +41,11 @@ LONGEST_MS: Final = 100.0
 """What a trip may take, whatever Kafka's longest is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
-    bootstrap: str
-    http: Sequence[Address] = ()
-    """Where its nodes tell how long their disks took; Kafka's do not."""
-
-
 @dataclass(slots=True)
 class Subject:
     name: str
     nodes: int
-    start: Callable[[Path], AbstractContextManager[Running]]
+    start: Start
     is_kafka: bool = False
     trips: list[Span] = field(default_factory=list)
     slow_syncs: dict[Span, None] = field(default_factory=dict)
@@ -64,41 +54,18 @@ class Subject:
         return result_of(self.trips, RECORD_BYTES, None if self.is_kafka else list(self.slow_syncs))
 
 
-@contextmanager
-def _one_node(name: str, folder: Path) -> Iterator[Running]:
-    with Server(name, folder, tells_status=True) as server:
-        assert server.http is not None
-        yield Running(server.bootstrap, [server.http])
-
-
-@contextmanager
-def _three_nodes(flush: str, folder: Path) -> Iterator[Running]:
-    plan = Plan(folder=folder, rounds=1, seconds=0.0, idle_seconds=0.0, topics=0, offsets=0, megabytes=0)
-    with running_cluster(plan, flush=flush) as cluster:
-        yield Running(cluster.bootstrap, [node.http for node in cluster.nodes.values()])
-
-
-@contextmanager
-def _kafka(nodes: int, folder: Path) -> Iterator[Running]:
-    with (
-        tempfile.TemporaryDirectory(prefix="kafka-", dir=folder, ignore_cleanup_errors=True) as data,
-        ApacheKafka(Path(data), nodes, AS_SHIPPED) as kafka,
-    ):
-        yield Running(kafka.bootstrap)
-
-
 def subjects(*, with_kafka: bool) -> list[Subject]:
     chronik = [
-        Subject("Chronik, one node, os", 1, partial(_one_node, CHRONIK_OS)),
-        Subject("Chronik, one node, group", 1, partial(_one_node, CHRONIK_GROUP)),
-        Subject("Chronik, three nodes, os", NODES, partial(_three_nodes, "os")),
-        Subject("Chronik, three nodes, group", NODES, partial(_three_nodes, "group")),
+        Subject("Chronik, one node, os", 1, one_node(CHRONIK_OS)),
+        Subject("Chronik, one node, group", 1, one_node(CHRONIK_GROUP)),
+        Subject("Chronik, three nodes, os", NODES, three_nodes("os")),
+        Subject("Chronik, three nodes, group", NODES, three_nodes("group")),
     ]
-    kafka = [
-        Subject("Apache Kafka, one node", 1, partial(_kafka, 1), is_kafka=True),
-        Subject("Apache Kafka, three nodes", NODES, partial(_kafka, NODES), is_kafka=True),
+    beside = [
+        Subject("Apache Kafka, one node", 1, kafka(1), is_kafka=True),
+        Subject("Apache Kafka, three nodes", NODES, kafka(NODES), is_kafka=True),
     ]
-    return [*chronik, *(kafka if with_kafka else ())]
+    return [*chronik, *(beside if with_kafka else ())]
 
 
 @contextmanager
@@ -117,7 +84,7 @@ def measure(measured: Sequence[Subject], trips: int, rounds: int, others: int, f
     with ExitStack() as stack:
         running = {}
         for subject in measured:
-            _say(f"starting {subject.name}")
+            say(f"starting {subject.name}")
             running[subject.name] = stack.enter_context(subject.start(folder))
         for subject in measured:
             _trips(running[subject.name], subject.nodes, WARM_UP_TRIPS)
@@ -125,7 +92,7 @@ def measure(measured: Sequence[Subject], trips: int, rounds: int, others: int, f
         by_name = {subject.name: subject for subject in measured}
         for turn in range(rounds):
             for name in in_turn(list(by_name), turn):
-                _say(f"round {turn + 1} of {rounds}: {name}")
+                say(f"round {turn + 1} of {rounds}: {name}")
                 subject, server = by_name[name], running[name]
                 subject.trips += _trips(server, subject.nodes, trips // rounds)
                 subject.slow_syncs.update(dict.fromkeys(slow_syncs(server.http)))
@@ -165,10 +132,6 @@ def _row(subject: Subject, measured: Sequence[Subject]) -> list[str]:
     cells.append(None if subject.is_kafka else allowed_ms(subject, measured))
     verdict = "" if subject.is_kafka else "met" if is_met(subject, measured) else MISSED
     return [subject.name, *("" if cell is None else number(cell) for cell in cells), verdict]
-
-
-def _say(progress: str) -> None:
-    print(f"== {progress}", file=sys.stderr, flush=True)
 
 
 def main(argv: list[str]) -> int:

@@ -80,6 +80,17 @@ def test_round_trips_are_measured_one_by_one(capsys: pytest.CaptureFixture[str],
     assert result["beside_slow_syncs"] is None
 
 
+def test_transactions_of_two_sizes_are_committed(capsys: pytest.CaptureFixture[str], measured: Broker) -> None:
+    results = bench(capsys, measured, "transactions", "--records", "5", "500", "--transactions", "10")
+    assert [result["records_per_transaction"] for result in results] == [5, 500]
+    for result in results:
+        assert result["transactions"] == 10
+        assert result["records_per_second"] == pytest.approx(
+            result["transactions_per_second"] * result["records_per_transaction"]
+        )
+        assert 0 < result["commit"]["p50_ms"] <= result["commit"]["p99_ms"] <= result["commit"]["max_ms"]
+
+
 def test_topics_are_created_in_three_ways_and_removed(capsys: pytest.CaptureFixture[str], measured: Broker) -> None:
     results = bench(capsys, measured, "topics", "--topics", "120")
     assert [result["created_by"] for result in results] == ["one request", "10 threads", "100 threads"]

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.tails import Running, Subject, allowed_ms, is_met, subjects, table
+from bench.beside_kafka import Running
+from bench.tails import Subject, allowed_ms, is_met, subjects, table
 from chronik.bench.round_trip import Span, result_of, slow_syncs
 from chronik.broker.sync_times import SLOW_SYNC_SECONDS, SLOW_SYNCS_KEPT_MAX, Sync, SyncTimes
 from chronik.client.producer import Producer

@@ -68,6 +68,11 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, list[Any]]]] = {
     "consume_start_queue": (c_int, [c_void_p, c_int32, c_int64, c_void_p]),
     "consume_stop": (c_int, [c_void_p, c_int32]),
     "consume_batch_queue": (c_ssize_t, [c_void_p, c_int, POINTER(c_void_p), c_size_t]),
+    "init_transactions": (c_void_p, [c_void_p, c_int]),
+    "begin_transaction": (c_void_p, [c_void_p]),
+    "commit_transaction": (c_void_p, [c_void_p, c_int]),
+    "error_string": (c_char_p, [c_void_p]),
+    "error_destroy": (None, [c_void_p]),
 }
 
 
@@ -124,6 +129,8 @@ NOTHING: Final = Received(0, 0)
 class Handle:
     """A client instance and one topic of it."""
 
+    events = EVENT_DELIVERY | EVENT_ERROR
+
     def __init__(self, kind: int, config: Mapping[str, str], topic: str) -> None:
         rd = self._rd = library()
         error = ctypes.create_string_buffer(ERROR_TEXT_BYTES)
@@ -132,7 +139,7 @@ class Handle:
             if rd.conf_set(conf, name.encode(), value.encode(), error, ERROR_TEXT_BYTES) != CONFIG_OK:
                 rd.conf_destroy(conf)
                 raise BenchFailed(error.value.decode())
-        rd.conf_set_events(conf, EVENT_DELIVERY | EVENT_ERROR)
+        rd.conf_set_events(conf, self.events)
         self._client = rd.new(kind, conf, error, ERROR_TEXT_BYTES)
         if not self._client:
             rd.conf_destroy(conf)
@@ -185,6 +192,30 @@ class Producer(Handle):
             return Delivered(count, rd.message_latency(first))
         finally:
             rd.event_destroy(event)
+
+
+class TransactionalProducer(Producer):
+    """Its records are not reported one by one: a commit that succeeds says that all of them are there, and would wait
+    for somebody to take the reports."""
+
+    events = EVENT_ERROR
+
+    def init(self, timeout_ms: int) -> None:
+        """Raises BenchFailed, as the others do."""
+        self._check("init transactions", self._rd.init_transactions(self._client, timeout_ms))
+
+    def begin(self) -> None:
+        self._check("begin", self._rd.begin_transaction(self._client))
+
+    def commit(self, timeout_ms: int) -> None:
+        """Returns when the transaction is committed, and all its records are."""
+        self._check("commit", self._rd.commit_transaction(self._client, timeout_ms))
+
+    def _check(self, what: str, error: int | None) -> None:
+        if error:
+            told = self._rd.error_string(error).decode()
+            self._rd.error_destroy(error)
+            raise BenchFailed(f"{what}: {told}")
 
 
 class Consumer(Handle):

@@ -18,6 +18,7 @@ MEASUREMENTS = {
     "topics": "seconds to create many topics, by one request and by many threads",
     "metadata": "Metadata requests per second for one topic among many",
     "commits": "offsets per second that many groups commit, and how long a commit takes",
+    "transactions": "transactions per second that one producer commits, and how long a commit takes",
 }
 
 

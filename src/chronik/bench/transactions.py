@@ -1,0 +1,122 @@
+"""`chronik bench transactions`: one producer, one transaction after another."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from chronik.bench.arguments import add_replication_argument, cluster_of, positive
+from chronik.bench.clients import client_config, temporary_topics, unique_name
+from chronik.bench.librdkafka import TransactionalProducer
+from chronik.bench.measures import Latency
+
+RECORDS_DEFAULT: Final = (10, 10_000)
+SECONDS_DEFAULT: Final = 10
+WARM_UP_TRANSACTIONS: Final = 20  # connections are made, and every code path has run
+CALL_MS_MAX: Final = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionsLoad:
+    records: int
+    """Of each transaction."""
+    seconds: float = SECONDS_DEFAULT
+    transactions: int | None = None
+    """So many, however long they take; None: as many as `seconds` have time for."""
+    size: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionsResult:
+    records_per_transaction: int
+    record_bytes: int
+    transactions: int
+    seconds: float
+    transactions_per_second: float
+    records_per_second: float
+    commit: Latency
+    """From the call until it returns: also for the records that are still under way."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--records",
+        type=positive,
+        nargs="+",
+        default=list(RECORDS_DEFAULT),
+        metavar="N",
+        help="of a transaction; several are measured one after another (default: %(default)s)",
+    )
+    parser.add_argument("--seconds", type=positive, default=SECONDS_DEFAULT, metavar="N", help="(default: %(default)s)")
+    parser.add_argument("--transactions", type=positive, metavar="N", help="so many, however long they take")
+    parser.add_argument("--size", type=positive, default=100, metavar="BYTES", help="of a record's value")
+    parser.add_argument("--partitions", type=positive, default=1, metavar="N", help="of the topic")
+    add_replication_argument(parser)
+
+
+def run(arguments: argparse.Namespace) -> list[TransactionsResult]:
+    topic = unique_name("transactions")
+    with (
+        cluster_of(arguments) as cluster,
+        temporary_topics(cluster, [topic], arguments.partitions, arguments.replication_factor),
+    ):
+        return [
+            measure(
+                arguments.bootstrap_server,
+                topic,
+                TransactionsLoad(records, arguments.seconds, arguments.transactions, arguments.size),
+            )
+            for records in arguments.records
+        ]
+
+
+def measure(bootstrap: str, topic: str, load: TransactionsLoad) -> TransactionsResult:
+    """See `make_transactions`."""
+    return result_of(*make_transactions(bootstrap, topic, load), load)
+
+
+def result_of(commits: list[float], seconds: float, load: TransactionsLoad) -> TransactionsResult:
+    """Raises BenchFailed when there was none."""
+    return TransactionsResult(
+        records_per_transaction=load.records,
+        record_bytes=load.size,
+        transactions=len(commits),
+        seconds=seconds,
+        transactions_per_second=len(commits) / seconds,
+        records_per_second=len(commits) * load.records / seconds,
+        commit=Latency.of(commits),
+    )
+
+
+def make_transactions(bootstrap: str, topic: str, load: TransactionsLoad) -> tuple[list[float], float]:
+    """Returns how long each commit took, and all of them together with what was between. Raises BenchFailed when a
+    transaction is not committed."""
+    config = client_config(bootstrap, transactional_id=unique_name("producer"))
+    producer = TransactionalProducer(config, topic, b"x" * load.size, load.records)
+    try:
+        producer.init(CALL_MS_MAX)
+        for _ in range(WARM_UP_TRANSACTIONS):
+            _transaction(producer, load.records)
+        commits: list[float] = []
+        began = time.perf_counter()
+        while not _is_enough(load, len(commits), time.perf_counter() - began):
+            commits.append(_transaction(producer, load.records))
+        return commits, time.perf_counter() - began
+    finally:
+        producer.close()
+
+
+def _is_enough(load: TransactionsLoad, transactions: int, seconds: float) -> bool:
+    return seconds >= load.seconds if load.transactions is None else transactions >= load.transactions
+
+
+def _transaction(producer: TransactionalProducer, records: int) -> float:
+    producer.begin()
+    unsent = records
+    while unsent:
+        unsent -= producer.enqueue(unsent)
+    began = time.perf_counter()
+    producer.commit(CALL_MS_MAX)
+    return time.perf_counter() - began

@@ -1,0 +1,102 @@
+"""An application of Kafka Streams, as `tools/clients/setup` builds it, and what it has counted."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.clients.catalogue import JVM_OPTIONS, TOOLS
+
+LINES, COUNTS = "lines", "counts"
+APPLICATION = "word-count"
+PARTITIONS = 3
+
+_LIBRARY = TOOLS / "streams" / "lib"
+
+
+def require_streams() -> None:
+    told = TOOLS / "missing" / "streams"
+    if told.exists():
+        pytest.skip(f"streams: {told.read_text().strip()}")
+    if not (_LIBRARY / "word-count-1.jar").exists():
+        pytest.skip("streams: not set up; run tools/clients/setup")
+
+
+class Application:
+    """One process. It is started again by `keep_up` when it has ended by itself."""
+
+    def __init__(self, bootstrap: str, folder: Path) -> None:
+        self._arguments = [bootstrap, APPLICATION, LINES, COUNTS, str(folder / "state")]
+        self._log = (folder / "streams.log").open("ab")
+        self._process: subprocess.Popen[bytes] | None = None
+        self.restarts = 0
+
+    def __enter__(self) -> Application:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self._log.close()
+
+    def start(self) -> None:
+        command = ["java", *JVM_OPTIONS, "-cp", f"{_LIBRARY}/*", "chronik.streams.WordCount", *self._arguments]
+        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log)
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def keep_up(self) -> None:
+        assert self._process is not None
+        if self._process.poll() is not None:
+            self.restarts += 1
+            self.start()
+
+
+class Counted:
+    """What was counted, as committed: the counts of each word, in their order."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "never-joined",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "log_level": 0,
+            }
+        )
+        self._consumer.assign([TopicPartition(COUNTS, partition, 0) for partition in range(PARTITIONS)])
+        self.by_word: dict[str, list[int]] = defaultdict(list)
+
+    @property
+    def words(self) -> int:
+        return sum(map(len, self.by_word.values()))
+
+    def poll(self, seconds: float) -> None:
+        for message in self._consumer.consume(1000, timeout=seconds):
+            if message.error() is None:
+                self.by_word[message.key().decode()].append(int(message.value()))
+
+    def check(self, expected: Counter[str]) -> None:
+        """Each word was counted from one upwards, without a gap and without a count that came twice."""
+        for word, counts in self.by_word.items():
+            assert counts == list(range(1, len(counts) + 1)), f"{word} was counted {counts}"
+            assert len(counts) <= expected[word], f"{word} was counted {len(counts)} times of {expected[word]}"
+
+    def wait_for(self, words: int, application: Application, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while self.words < words:
+            application.keep_up()
+            assert time.monotonic() < deadline, f"{self.words} of {words} words are counted"
+            self.poll(0.5)
+
+    def close(self) -> None:
+        self._consumer.close()
