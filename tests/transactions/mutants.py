@@ -159,17 +159,9 @@ def _forgets_earlier_partitions(wanted: Any, known: Any) -> list[Any]:
 # Markers
 
 
-def _appends_any(
-    append: Callable[..., Any], appender: MarkerAppender, markers: Markers, partition: TransactionPartition
-) -> Any:
+def _are_always_due(due: Callable[..., Any], appender: MarkerAppender, markers: Markers) -> Any:
     known = appender._store.image.transaction_of(markers.producer_id)
-    if known is None:
-        return append(appender, markers, partition)
-    state = TransactionState.PREPARE_COMMIT if markers.commit else TransactionState.PREPARE_ABORT
-    pretended = replace(known, state=state, index=markers.index, partitions=(*known.partitions, partition))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Image, "transaction_of", lambda *_: pretended)
-        return append(appender, markers, partition)
+    return due(appender, markers) if known is None else frozenset(markers.partitions)
 
 
 async def _waits_for_nothing(*_: Any) -> None:
@@ -264,7 +256,7 @@ MUTANTS: Final = (
     Mutant("stages offsets for any transaction", handled(StageOffsets, _stages_for_any_transaction)),
     Mutant("adds nothing to a transaction", instead(handlers, "_new_among", _forgets_earlier_partitions)),
     Mutant("keeps deleted topics in transactions", instead(Image, "transactions_with", lambda *_: [])),
-    Mutant("appends markers of any decision", wrapped(MarkerAppender, "_append", _appends_any)),
+    Mutant("appends markers of any decision", wrapped(MarkerAppender, "_due", _are_always_due)),
     Mutant("says a marker written that is not committed", wrapped(MarkerAppender, "_append", _does_not_wait)),
     Mutant("marks everything as committed", wrapped(Replica, "append_marker", _commits_all)),
     Mutant("takes any record", instead(First, "refusal", lambda *_: None)),

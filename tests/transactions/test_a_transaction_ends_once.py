@@ -9,6 +9,7 @@ from chronik.metadata.commands.topics import DeleteTopic
 from chronik.metadata.commands.transactions import InitTransaction
 from chronik.metadata.records import TransactionState
 from chronik.protocol.errors import ErrorCode
+from chronik.transactions.config import GROUPS_PER_TRANSACTION_MAX
 from chronik.transactions.events import Given
 from tests.transactions.lab import ID, TIMEOUT_MS, Lab
 
@@ -245,3 +246,14 @@ def test_a_transaction_whose_topics_are_all_gone_needs_no_markers_but_ends() -> 
     assert lab.transaction.partitions == ()
     lab.settle()
     assert lab.transaction.state is TransactionState.COMPLETE_COMMIT
+
+
+def test_a_transaction_has_at_most_so_many_groups() -> None:
+    lab = Lab()
+    lab.init()
+    groups = tuple(f"g{number}" for number in range(GROUPS_PER_TRANSACTION_MAX))
+    assert lab.add(0, groups=(*groups, "one more")) is ErrorCode.INVALID_REQUEST
+    assert lab.add(0, groups=groups) is OK
+    assert lab.add(0, groups=("one more",)) is ErrorCode.INVALID_REQUEST
+    assert lab.add(0, groups=groups[:1]) is OK
+    assert lab.transaction.groups == groups

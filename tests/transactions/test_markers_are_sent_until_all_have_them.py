@@ -5,19 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, cast
 
+import pytest
+
+from chronik.broker.requests.incoming import accept_produced
 from chronik.clock import SystemClock
-from chronik.metadata.commands.transactions import TransactionPartition
+from chronik.metadata.commands.topics import CreateTopic, PartitionAssignment
+from chronik.metadata.commands.transactions import (
+    NOT_SEEN,
+    AddToTransaction,
+    CompleteTransaction,
+    EndTransaction,
+    InitTransaction,
+    TransactionPartition,
+)
 from chronik.metadata.records import TransactionState
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode
+from chronik.protocol.records import Record, encode_batch
 from chronik.transactions.coordinator import TransactionCoordinator
 from chronik.transactions.marker_appending import MarkerAppender
 from chronik.transactions.marker_sending import MarkerSender
 from chronik.transactions.messages import Markers, Nowhere
 from tests.groups.driving import run, until
 from tests.groups.memory_store import MemoryStore
+from tests.replication.rig import LEADER, Rig
 
 FIRST_PRODUCER = 7
+MANY = b"m" * 16
 
 
 class Desk:
@@ -94,3 +108,41 @@ def test_a_coordinator_that_was_fenced_for_a_moment_goes_on() -> None:
         await until(lambda: desk.state is TransactionState.COMPLETE_COMMIT)
 
     told(story)
+
+
+@pytest.mark.parametrize("count", [1, 1_001])
+def test_a_leader_appends_what_is_due_and_nothing_twice(count: int) -> None:
+    async def story(rig: Rig) -> None:
+        markers = decided(rig, count)
+        appender = MarkerAppender(rig.store, rig.replicas, SystemClock(), lambda: False)
+        assert await appender.append(markers) == [ErrorCode.NONE] * count
+        assert [rig.replicas.by_id(MANY, index).log.log_end_offset for index in range(count)] == [1] * count
+        rig.command(CompleteTransaction("t", markers.index, 0))
+        assert await appender.append(markers) == [ErrorCode.NONE] * count
+        assert rig.replicas.by_id(MANY, count - 1).log.log_end_offset == 1
+
+    Rig().run(story)
+
+
+def test_a_stray_record_of_a_later_epoch_does_not_keep_a_transaction_from_its_end() -> None:
+    async def story(rig: Rig) -> None:
+        markers = decided(rig, 1)
+        replica = rig.replicas.by_id(MANY, 0)
+        records = [Record(0, 0, None, b"outside of transactions")]
+        stray = encode_batch(records, producer_id=FIRST_PRODUCER, producer_epoch=9, base_sequence=0)
+        replica.append(accept_produced(memoryview(bytearray(stray)), replica.rules, 13, 0))
+        appender = MarkerAppender(rig.store, rig.replicas, SystemClock(), lambda: False)
+        assert await appender.append(markers) == [ErrorCode.NONE]
+        assert replica.log.log_end_offset == 1, "a marker of an epoch that is over says nothing"
+
+    Rig().run(story)
+
+
+def decided(rig: Rig, count: int) -> Markers:
+    """A transaction with the partitions of a topic, each of which has one replica."""
+    rig.command(CreateTopic(MANY, "many", (PartitionAssignment((LEADER,), (LEADER,), LEADER),) * count, {}, 0))
+    partitions = tuple(TransactionPartition(MANY, index) for index in range(count))
+    rig.command(InitTransaction("t", NOT_SEEN, FIRST_PRODUCER, 2, 60_000, 0))
+    rig.command(AddToTransaction("t", rig.store.image.transactions["t"].index, partitions, (), 0))
+    rig.command(EndTransaction("t", rig.store.image.transactions["t"].index, True, 2, 0))
+    return Markers(FIRST_PRODUCER, 2, 0, rig.store.image.transactions["t"].index, True, partitions)

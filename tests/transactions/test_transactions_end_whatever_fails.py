@@ -383,6 +383,36 @@ def test_offsets_that_come_to_hold_after_the_end_are_dropped(versions: Versions)
     assert play(story).outcomes(FIRST, SECOND) == [False, True]
 
 
+@BOTH
+def test_a_groups_coordinator_whose_image_shows_the_transaction_before_takes_offsets_of_the_next(
+    versions: Versions,
+) -> None:
+    """With the same producer id and epoch, and the same group: to the producer of v1 nothing must seem wrong."""
+
+    async def story(stage: Stage) -> None:
+        producer = await begin(stage, versions)
+        behind = stage.coordinator_of(OFFSETS_TOPIC, "g")
+        other = next(node for node in stage.hosts if node != behind)
+        stage.move_coordinator(other)
+        stage.move_leader(0, other)
+        await producer.send(stage.output, 0)
+        await producer.stage("g", INPUT, 7)
+        with stage.behind(behind):
+            await producer.commit()
+            producer.begin()
+            await producer.send(stage.output, 0)
+            stage.hold_commands(StageOffsets)
+            task = asyncio.ensure_future(producer.stage("g", INPUT, 8))
+            if versions is V1:  # of v2 it waits for the image before
+                await stage.soon(lambda: len(stage.held) > 0, "a command to be under way")
+        stage.let_commands()
+        await task
+        await producer.commit()
+        assert await stage.let_come(1, requests.position("g", INPUT)) == (ErrorCode.NONE, 8)
+
+    assert play(story).outcomes(FIRST, SECOND) == [True, True]
+
+
 def test_what_is_written_is_there_without_any_of_this() -> None:
     """The stage itself: a transaction, nothing in its way."""
 

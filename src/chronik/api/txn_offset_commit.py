@@ -60,7 +60,7 @@ async def _stage(
         if code is not ErrorCode.NONE:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if code in ELSEWHERE else code)
     transaction = await open_with_group(services, *who, request.group_id)
-    return await services.groups.offsets.stage(
+    codes = await services.groups.offsets.stage(
         request.group_id,
         request.transactional_id,
         transaction.began_index,
@@ -69,6 +69,13 @@ async def _stage(
         request.member_id,
         request.group_instance_id,
     )
+    if ErrorCode.INVALID_TXN_STATE in codes:
+        # It is over. If its producer is in the next one, with the same epoch, the image was behind: whoever still waits
+        # for the answer asks again, and a request that was long under way stays without effect.
+        now = await open_with_group(services, *who, request.group_id)
+        if now.began_index != transaction.began_index:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    return codes
 
 
 def _told(code: ErrorCode, version: int) -> ErrorCode:

@@ -12,6 +12,9 @@ each. A client that invents one per request must not take every node's memory.""
 PARTITIONS_PER_TRANSACTION_MAX: Final = 10_000
 """Partitions of one transaction: to end it takes 2 µs for each, in which the node does nothing else."""
 
+GROUPS_PER_TRANSACTION_MAX: Final = 100
+"""Groups of one transaction: their names are written, and counted in the state hash, with each change of it."""
+
 PARTITIONS_MAX: Final = 500_000
 """Partitions of all open transactions, some 150 bytes each on every node."""
 

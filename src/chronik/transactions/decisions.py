@@ -21,7 +21,7 @@ from chronik.metadata.commands.transactions import (
 )
 from chronik.metadata.records import Transaction, TransactionState
 from chronik.protocol.errors import ErrorCode
-from chronik.transactions.config import EPOCH_MAX, PARTITIONS_PER_TRANSACTION_MAX
+from chronik.transactions.config import EPOCH_MAX, GROUPS_PER_TRANSACTION_MAX, PARTITIONS_PER_TRANSACTION_MAX
 from chronik.transactions.events import AddAsked, Asked, EndAsked, Given, InitAsked
 
 UNTOLD_MS: Final = -1
@@ -164,6 +164,8 @@ def _add(asked: AddAsked, transaction: Transaction | None) -> Outcome:
         if not partitions and not groups:
             return done
     if len(transaction.partitions) + len(partitions) > PARTITIONS_PER_TRANSACTION_MAX:
+        return Given(ErrorCode.INVALID_REQUEST)
+    if len(transaction.groups) + len(groups) > GROUPS_PER_TRANSACTION_MAX:
         return Given(ErrorCode.INVALID_REQUEST)
     change = AddToTransaction(transaction.transactional_id, transaction.index, partitions, groups, UNTOLD_MS)
     return Write(change, done)

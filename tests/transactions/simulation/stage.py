@@ -4,8 +4,10 @@ let go of when the story says so."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 from chronik.broker.replica import Replica
 from chronik.metadata.commands.envelope import decode_command
@@ -155,6 +157,13 @@ class Stage(TransactionWorld):
     def isolate_node(self, node: int, *, is_cut_off: bool = True) -> None:
         """It hears nothing of the metadata log."""
         self.process(node).is_cut_off = is_cut_off
+
+    @contextmanager
+    def behind(self, node: int) -> Iterator[None]:
+        """Its image stays as it is; what it proposes comes to hold."""
+        store: Any = self.process(node).store
+        with patch.multiple(store, _apply=lambda count: None, _install_snapshot=lambda: None):
+            yield
 
     def hold_calls(self, kind: CallKind) -> asyncio.Event:
         """Calls of this kind that begin from now on are under way until the event is set, also when their callers have

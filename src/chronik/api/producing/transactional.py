@@ -54,18 +54,24 @@ async def join(
             return
         case ErrorCode.PRODUCER_FENCED:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
-        case ErrorCode.NOT_COORDINATOR | ErrorCode.COORDINATOR_NOT_AVAILABLE | ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        case (
+            ErrorCode.NOT_COORDINATOR
+            | ErrorCode.COORDINATOR_NOT_AVAILABLE
+            | ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            | ErrorCode.CONCURRENT_TRANSACTIONS
+        ):  # as Kafka tells it: every client sends the records again then
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, f"The partition is not part of the transaction: {error}")
         case _:
             raise KafkaError(error)
 
 
 def partitions_of(request: ProduceRequest, image: Image, *, by_id: bool) -> list[TransactionPartition]:
-    """Returns all that the request has records for: they are part of the same transaction."""
+    """Returns all that the request has records for: they are part of the same transaction. Internal topics never are,
+    as with AddPartitionsToTxn."""
     found = []
     for each in request.topic_data:
         topic = image.topics_by_id.get(each.topic_id) if by_id else image.topics.get(each.name)
-        if topic is not None:
+        if topic is not None and not topic.internal:
             indexes = (partition.index for partition in each.partition_data)
             found += [TransactionPartition(topic.id, index) for index in indexes if topic.has_partition(index)]
     return found
