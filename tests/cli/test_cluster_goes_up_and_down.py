@@ -14,6 +14,7 @@ import pytest
 
 from chronik.cli.local_nodes import HOST, FirstPorts, LocalNode, planned_nodes, write_configs
 from chronik.config import load_config
+from chronik.metadata import levels
 
 from .running import Outcome, chronik
 
@@ -138,7 +139,7 @@ def test_status_is_told_for_people_and_by_any_broker(local: Local) -> None:
     lines = chronik("cluster", "status", "--dir", str(local.folder)).lines
     assert lines[0] == "Members: 1, 2, 3"
     assert lines[1].startswith("Leader: node ")
-    assert lines[2] == "Level: 1"
+    assert lines[2] == f"Level: {levels.HIGHEST}"
     assert lines[3].startswith("State: the same on the 3 nodes")
     assert lines[5].split()[:4] == ["NODE", "STATUS", "ROLE", "PID"]
 

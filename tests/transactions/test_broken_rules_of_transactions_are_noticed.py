@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 from chronik.errors import ChronikError
+from tests.metadata import test_transactions_are_decided_once
 from tests.replication.mutants import Mutant
 
 from . import test_late_requests_touch_no_later_transaction, test_transactions_end_whatever_fails
@@ -23,7 +24,11 @@ SEEDS = range(1, 21)
 
 NOTICED = (AssertionError, ChronikError, ExceptionGroup, LookupError, MustAbort, AtItsEnd, pytest.fail.Exception)
 
-STORIES = (test_late_requests_touch_no_later_transaction, test_transactions_end_whatever_fails)
+STORIES = (
+    test_late_requests_touch_no_later_transaction,
+    test_transactions_end_whatever_fails,
+    test_transactions_are_decided_once,
+)
 
 
 def stories(module: ModuleType) -> Iterator[tuple[str, Callable[[], None]]]:
