@@ -17,7 +17,7 @@ from chronik.coordination.machine import Instruction, Reply, StoreFailed
 from chronik.log.partition import PartitionLog
 from chronik.log.transactions import Transactions
 from chronik.metadata.apply import HANDLERS
-from chronik.metadata.commands.transactions import EndTransaction, StageOffsets, TransactionPartition
+from chronik.metadata.commands.transactions import EndTransaction, StageOffsets
 from chronik.metadata.handlers import transactions as handlers
 from chronik.metadata.image import Image
 from chronik.metadata.records import Result, Transaction, TransactionState
