@@ -136,7 +136,7 @@ def test_of_v2_whoever_has_a_new_producer_id_waits_for_the_markers_of_the_old_on
     assert not lab.answers.keys() & set(early)
     lab.settle()
     assert [lab.answers[each] for each in early] == [Given(OK, 500, 0), Given(OK, 500, 1)]
-    assert lab.transaction.state is TransactionState.COMPLETE_ABORT
+    assert lab.transaction.state.label == "CompleteAbort"
     assert (lab.transaction.producer_id, lab.transaction.producer_epoch) == (500, 1)
 
 
