@@ -53,7 +53,7 @@ def everywhere(modules: Sequence[Any], name: str, broken: Callable[..., Any]) ->
 
 
 def handled(command: type, broken: Callable[..., Result]) -> Patch:
-    return lambda patch: patch.setitem(HANDLERS, command, broken)  # type: ignore[arg-type]
+    return lambda patch: patch.setitem(HANDLERS, command, broken)
 
 
 # The coordinator's decisions

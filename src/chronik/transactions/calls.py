@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -15,11 +16,19 @@ MARKERS: Final = TypedCall(CallKind.MARKERS, Markers, MarkersAppended)
 JOIN: Final = TypedCall(CallKind.JOIN_TRANSACTION, Join, Joined)
 
 
+MARKERS_UNDER_WAY_MAX: Final = 256
+JOINS_UNDER_WAY_MAX: Final = 256
+"""Calls at a time. A peer takes a limited number in all (`CALLS_UNDER_WAY_MAX`), and partitions whose replicas are
+missing answer late: heartbeats and fetches must not wait behind them."""
+
+
 class TransactionCalls:
     """See `Elsewhere`."""
 
     def __init__(self, calls: PeerCalls) -> None:
         self._calls = calls
+        self._markers = asyncio.Semaphore(MARKERS_UNDER_WAY_MAX)
+        self._joins = asyncio.Semaphore(JOINS_UNDER_WAY_MAX)
 
     def serve(self, appender: MarkerAppender, joining: Joining) -> None:
         """Must be called before the peers' transport starts."""
@@ -28,12 +37,14 @@ class TransactionCalls:
 
     async def tell(self, node_id: int, markers: Markers, seconds: float) -> Sequence[int]:
         try:
-            return (await MARKERS.ask(self._calls, node_id, markers, seconds)).errors
+            async with self._markers:
+                return (await MARKERS.ask(self._calls, node_id, markers, seconds)).errors
         except (PeerUnavailable, CallTimedOut, CallRefused) as error:
             raise Unreachable(str(error)) from error
 
     async def join(self, node_id: int, request: Join, seconds: float) -> Joined:
         try:
-            return await JOIN.ask(self._calls, node_id, request, seconds)
+            async with self._joins:
+                return await JOIN.ask(self._calls, node_id, request, seconds)
         except (PeerUnavailable, CallTimedOut, CallRefused) as error:
             raise Unreachable(str(error)) from error
