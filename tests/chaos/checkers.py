@@ -14,6 +14,7 @@ from tests.chaos.evidence import Evidence, Placed
 from tests.chaos.findings import Checker, Finding, Floors
 from tests.chaos.history import NO_EPOCH, UNREADABLE, AnyEvent, Consumed, Place, RecordId
 from tests.chaos.stale import STALE_CHECKERS
+from tests.chaos.transactional import TRANSACTIONAL_CHECKERS
 
 
 def judge(events: Iterable[AnyEvent]) -> list[Finding]:
@@ -136,7 +137,9 @@ def _why_phantom(evidence: Evidence, event: Consumed) -> str | None:
     if sent.topic != event.place.topic:
         return f"{event.id}, which was sent to {sent.topic},"
     failed = evidence.failed.get(event.id)
-    return None if failed is None else f"{event.id}, which had failed ({failed.error}),"
+    if failed is None or sent.transaction is not None:  # what is read of a transaction is told as an aborted read
+        return None
+    return f"{event.id}, which had failed ({failed.error}),"
 
 
 # What readers saw
@@ -184,11 +187,13 @@ def unseen(evidence: Evidence) -> Iterator[Finding]:
 
 
 def holes(evidence: Evidence) -> Iterator[Finding]:
-    """The final reads cover every partition, and every offset of it."""
+    """The final reads cover every partition, and every offset of it unless it may hold what is not read."""
     read: dict[tuple[str, Place], set[int]] = defaultdict(set)
     for event in evidence.consumed:
         read[event.reader, event.place].add(event.offset)
     for final in evidence.final_reads:
+        if evidence.is_copy(final.place):
+            continue
         missing = sorted(set(range(final.start, final.end)) - read[final.reader, final.place])
         if missing:
             what = f"{final.reader} found nothing at {len(missing)} offsets of {final.place}: {_few(missing)}"
@@ -259,6 +264,7 @@ CHECKERS: tuple[Checker, ...] = (
     holes,
     truncated,
     *STALE_CHECKERS,
+    *TRANSACTIONAL_CHECKERS,
     stalled,
     slow_recoveries,
     broken_clients,

@@ -237,9 +237,10 @@ class Member(Client):
         self._group = group
         self._assignment = 0
         self.positions: dict[Place, int] = {}
-        """Behind the last record that it was handed of each partition, ever."""
+        """Behind the last record that it was handed of each partition, ever, or at the end that it came to."""
         self._consumer = Consumer(
-            self._common_settings(bootstrap) | {"group.id": group, "auto.offset.reset": "earliest"}
+            self._common_settings(bootstrap)
+            | {"group.id": group, "auto.offset.reset": "earliest", "enable.partition.eof": True}
         )
         self._consumer.subscribe([topic], on_assign=self._on_assign)
 
@@ -252,6 +253,8 @@ class Member(Client):
                 message = self._consumer.poll(POLL_SECONDS)
                 if message is not None and message.error() is None:
                     self._note(message)
+                elif message is not None and message.error().code() == KafkaError._PARTITION_EOF:
+                    self._reach(Place(message.topic(), message.partition()), message.offset())
                 elif message is not None and message.error().fatal():
                     self._on_error(message.error())
             self._commit()
@@ -274,6 +277,10 @@ class Member(Client):
             )
         )
         self.positions[place] = offset + 1
+
+    def _reach(self, place: Place, end: int) -> None:
+        """The end, at which nothing need stand that is handed to anybody: a transaction's last offset is its marker."""
+        self.positions[place] = max(end, self.positions.get(place, 0))
 
     def _commit(self) -> None:
         try:

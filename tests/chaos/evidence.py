@@ -123,6 +123,10 @@ class Evidence:
         promised = self.promised.get(place.topic)
         return promised is not None and promised.is_once
 
+    def is_copy(self, place: Place) -> bool:
+        promised = self.promised.get(place.topic)
+        return promised is not None and promised.copies_of is not None
+
     def recovered_s(self, fault: FaultBegan) -> float | None:
         """How long after it was over every partition had acknowledged something again, whoever had sent it and when.
         None when the run, or the next fault, came first."""
@@ -130,7 +134,9 @@ class Evidence:
         if ended is None:
             return None
         until = min((each.at for each in self.faults_began if each.at > fault.at), default=float("inf"))
-        firsts = [self._first_acknowledged(place, ended.at) for place in self.places()]
+        # A copy waits for the sessions of its copiers, too.
+        places = [place for place in self.places() if not self.is_copy(place)]
+        firsts = [self._first_acknowledged(place, ended.at) for place in places]
         return max(firsts, default=ended.at) - ended.at if all(at < until for at in firsts) else None
 
     def _first_acknowledged(self, place: Place, after: float) -> float:

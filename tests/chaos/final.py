@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
 from confluent_kafka import Consumer as LibrdkafkaConsumer
+from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as LibrdkafkaPartition
 
 from chronik.client.cluster import Cluster as ClusterClient
 from chronik.client.consumer import Consumer
-from chronik.client.offsets import earliest_offsets, latest_offsets
+from chronik.client.offsets import LATEST, earliest_offsets, latest_offsets, list_offsets
 from chronik.client.records import TopicPartition
 from tests.chaos.evidence import Range
 from tests.chaos.history import NO_EPOCH, Consumed, FinalRead, Journal, Place, decode_value, now
@@ -18,6 +19,7 @@ from tests.chaos.history import NO_EPOCH, Consumed, FinalRead, Journal, Place, d
 READ_SECONDS_MAX = 120.0
 """Of one reader for all partitions: seconds, unless something hangs, and then the checkers say what is missing."""
 
+READ_COMMITTED = 1
 CHRONIK, LIBRDKAFKA = "final-chronik", "final-librdkafka"
 
 
@@ -29,12 +31,24 @@ def ranges_of(bootstrap: str, places: Iterable[Place]) -> dict[Place, Range]:
         return {Place(*each): Range(starts[each], ends[each]) for each in partitions}
 
 
-def read_everything(bootstrap: str, ranges: dict[Place, Range], journal: Journal) -> None:
-    """Raises ClientError or KafkaError."""
-    for reader, read in ((CHRONIK, _read_by_chronik), (LIBRDKAFKA, _read_by_librdkafka)):
-        for place, (start, end) in ranges.items():
+def stable_ends(bootstrap: str, places: Iterable[Place]) -> dict[Place, int]:
+    """Up to where what was committed may be read. Raises ClientError or KafkaError."""
+    with ClusterClient(bootstrap, client_id="chaos-final") as cluster:
+        wanted = {TopicPartition(*place): LATEST for place in places}
+        found = list_offsets(cluster, wanted, READ_COMMITTED)
+        return {Place(*each): end for each, end in found.items()}
+
+
+def read_everything(
+    bootstrap: str, ranges: dict[Place, Range], journal: Journal, copies: Container[Place] = ()
+) -> None:
+    """What was committed; of `copies` by one client alone, for ours reads all that stands there. Raises ClientError or
+    KafkaError."""
+    plain = {place: each for place, each in ranges.items() if place not in copies}
+    for reader, read, chosen in ((CHRONIK, _read_by_chronik, plain), (LIBRDKAFKA, _read_by_librdkafka, ranges)):
+        for place, (start, end) in chosen.items():
             journal.add(FinalRead(at=now(), reader=reader, place=place, start=start, end=end))
-        read(bootstrap, ranges, journal)
+        read(bootstrap, chosen, journal)
 
 
 def _read_by_chronik(bootstrap: str, ranges: dict[Place, Range], journal: Journal) -> None:
@@ -55,25 +69,30 @@ def _read_by_librdkafka(bootstrap: str, ranges: dict[Place, Range], journal: Jou
     deadline = now() + READ_SECONDS_MAX
     unfinished = {place for place, (start, end) in ranges.items() if start < end}
     consumer = LibrdkafkaConsumer(
-        {"bootstrap.servers": bootstrap, "group.id": LIBRDKAFKA, "enable.auto.commit": False, "log_level": 0}
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": LIBRDKAFKA,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "log_level": 0,
+        }
     )
     try:
         consumer.assign([LibrdkafkaPartition(*place, ranges[place].start) for place in sorted(unfinished)])
         while unfinished and now() < deadline:
             for message in consumer.consume(500, timeout=0.2):
                 if message.error() is None:
-                    place = _note_message(journal, message)
-                    if message.offset() + 1 >= ranges[place].end:
-                        unfinished.discard(place)
+                    _note_message(journal, message)
+                elif message.error().code() == KafkaError._PARTITION_EOF:
+                    unfinished.discard(Place(message.topic(), message.partition()))
     finally:
         consumer.close()
 
 
-def _note_message(journal: Journal, message: Any) -> Place:
+def _note_message(journal: Journal, message: Any) -> None:
     place, epoch = Place(message.topic(), message.partition()), message.leader_epoch()
     epoch = NO_EPOCH if epoch is None else epoch
     _note(journal, LIBRDKAFKA, place, message.offset(), message.value(), message.key(), epoch)
-    return place
 
 
 def _note(

@@ -21,14 +21,14 @@ from tests.chaos.checkers import judge
 from tests.chaos.clients import Client, Progress, Watcher, running, wait_for
 from tests.chaos.cluster import ChaosCluster
 from tests.chaos.evidence import Range
-from tests.chaos.final import ranges_of, read_everything
+from tests.chaos.final import ranges_of, read_everything, stable_ends
 from tests.chaos.findings import Finding
 from tests.chaos.history import AnyEvent, FaultBegan, FaultEnded, Journal, NodeStarted, Place, now
 from tests.chaos.probes import Probe, Subjects, probes
 from tests.chaos.replicas import compare, partition_folder, read_log
 from tests.chaos.schedules import KINDS, Kind, Step, Target, minority, schedule
 from tests.chaos.witnesses import Founder, Ledger, Names, Pulse
-from tests.chaos.workloads import GROUPS, PULSE, WORKLOADS, Crew, Workload, drain
+from tests.chaos.workloads import GROUPS, PULSE, WORKLOADS, Crew, Workload, copy_all, drain
 
 JOURNAL = "journal.jsonl"
 NODES = 3
@@ -76,7 +76,10 @@ class Options:
 
     @property
     def all_workloads(self) -> tuple[Workload, ...]:
-        return (*self.workloads, PULSE)
+        return (*(topic for workload in self.workloads for topic in workload.topics), PULSE)
+
+    def copies(self) -> list[Place]:
+        return [place for workload in self.all_workloads if workload.copies_of for place in workload.places()]
 
     def places(self) -> list[Place]:
         return [place for workload in self.all_workloads for place in workload.places()]
@@ -143,15 +146,18 @@ class _Run:
         ]
         watcher = Watcher("watcher", self.journal, self.cluster.bootstrap, self._places)
         senders = [*(sender for crew in crews for sender in crew.senders), *self._changers()]
+        copiers = [copier for crew in crews for copier in crew.copiers]
         with running([watcher, *self._probes(), *(member for crew in crews for member in crew.members)]):
-            with running(senders):
-                with self._told():
-                    self._torment()
-                self._heal()
-            self._say(f"peace; {self._progress.acknowledged:,} acknowledged; the groups read what is left")
-            self._await_sync()
-            ranges = self._settled_ranges()
-            drain(crews, {place: end for place, (_, end) in ranges.items()}, DRAIN_SECONDS_MAX)
+            with running(copiers):
+                with running(senders):
+                    with self._told():
+                        self._torment()
+                    self._heal()
+                self._say(f"peace; {self._progress.acknowledged:,} acknowledged; the groups read what is left")
+                self._await_sync()
+                copy_all(crews, self._settled_ends(), DRAIN_SECONDS_MAX)
+            self._await_stable()
+            drain(crews, self._settled_ends(), DRAIN_SECONDS_MAX)
         self._look_at_everything()
 
     def _changers(self) -> list[Client]:
@@ -216,7 +222,7 @@ class _Run:
             )
             self.journal.add(began_event)
             self._say(f"{step.number}. {step.kind}: {what} ({step.target.value})")
-            progressed_s = self._hold(step.hold_s, began, demands)
+            progressed_s = self._hold(step.hold_s, began, demands, self._that_go_on(kind))
         self.journal.add(FaultEnded(at=now(), number=step.number, progressed_s=progressed_s))
         went = "" if progressed_s is None else f"; every partition went on after {progressed_s:.1f} s"
         self._say(f"   over after {now() - began:.1f} s{went}; {self._progress.acknowledged:,} acknowledged")
@@ -241,13 +247,17 @@ class _Run:
                 first = anyone
         return minority(self.cluster, first, rng)
 
-    def _hold(self, seconds: float, began: float, demands_progress: bool) -> float | None:
+    def _that_go_on(self, kind: Kind) -> list[Place]:
+        copies = set(self.options.copies()) if kind.cuts_pairs else ()
+        return [place for place in self._places if place not in copies]
+
+    def _hold(self, seconds: float, began: float, demands_progress: bool, places: Sequence[Place]) -> float | None:
         """Until the time is over, and longer if need be to see whether all goes on. Says after how long it did."""
         progressed_s: float | None = None
 
         def is_over() -> bool:
             nonlocal progressed_s
-            if progressed_s is None and not self._progress.waiting_for(self._places, began):
+            if progressed_s is None and not self._progress.waiting_for(places, began):
                 progressed_s = now() - began
             return now() - began >= seconds and (progressed_s is not None or not demands_progress)
 
@@ -294,6 +304,22 @@ class _Run:
         self.findings.append(Finding("not in sync", f"after {IN_SYNC_SECONDS_MAX:g} s in peace: {why}"))
         return False
 
+    def _await_stable(self) -> None:
+        """What was left open when its copier ended has timed out."""
+
+        def hanging() -> list[Place]:
+            ranges = ranges_of(self.cluster.bootstrap, self.options.copies())
+            stable = stable_ends(self.cluster.bootstrap, ranges)
+            return [place for place, (_, end) in ranges.items() if stable[place] < end]
+
+        if self.options.copies() and not wait_for(lambda: not hanging(), IN_SYNC_SECONDS_MAX, poll_s=0.5):
+            where = ", ".join(map(str, hanging()))
+            what = f"after {IN_SYNC_SECONDS_MAX:g} s in peace a transaction is still open in {where}"
+            self.findings.append(Finding("hanging", what))
+
+    def _settled_ends(self) -> dict[Place, int]:
+        return {place: end for place, (_, end) in self._settled_ranges().items()}
+
     def _settled_ranges(self) -> dict[Place, Range]:
         """Once nobody writes any more, not even what was sent long ago and given up since."""
 
@@ -309,7 +335,7 @@ class _Run:
         ranges = ranges_of(self.cluster.bootstrap, self._places)
         records = sum(end - start for start, end in ranges.values())
         self._say(f"{records:,} records are read by two clients, and compared on the disks of all replicas")
-        read_everything(self.cluster.bootstrap, ranges, self.journal)
+        read_everything(self.cluster.bootstrap, ranges, self.journal, self.options.copies())
         self._compare_replicas(ranges)
 
     def _compare_replicas(self, ranges: Mapping[Place, Range]) -> None:

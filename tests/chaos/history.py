@@ -55,12 +55,16 @@ class Promised(Event, frozen=True):
     """No record stands there twice, and not even those of unknown outcome are out of order: idempotence."""
     groups: tuple[str, ...] = ()
     """Consumer groups that have read all of it at the end."""
+    copies_of: str | None = None
+    """Every record is a copy of one of that topic, written in a transaction: not every offset holds one."""
 
 
 class Sent(Event, frozen=True):
     id: RecordId
     topic: str
     key: str | None = None
+    transaction: str | None = None
+    """Whose records are acknowledged, or fail, all together."""
 
 
 class Acknowledged(Event, frozen=True):

@@ -34,10 +34,13 @@ class Kind:
     hold_s: tuple[float, float] = HOLD_SECONDS
     recovery_s_max: float | None = None
     """When it is over, every partition has to acknowledge again after so long."""
+    cuts_pairs: bool = False
+    """Two nodes may not hear each other while a third hears both: a transaction whose coordinator is the one, and whose
+    partition is led by the other, is decided and waits until they do."""
 
 
-def _of_network(fault: Fault, *, hits_minority: bool = False) -> Kind:
-    return Kind(fault, hits_minority, needs_network=True)
+def _of_network(fault: Fault, *, hits_minority: bool = False, cuts_pairs: bool = False) -> Kind:
+    return Kind(fault, hits_minority, needs_network=True, cuts_pairs=cuts_pairs)
 
 
 KINDS: dict[str, Kind] = {
@@ -46,7 +49,7 @@ KINDS: dict[str, Kind] = {
     "pause": Kind(faults.paused),
     "stutter": Kind(faults.stuttering),
     "clock": Kind(faults.clock_jumping),
-    "partition": Kind(faults.cut_off),
+    "partition": Kind(faults.cut_off, cuts_pairs=True),
     "oneway": Kind(faults.cut_one_way),
     "longcut": Kind(
         faults.all_cut_off,
@@ -61,7 +64,7 @@ KINDS: dict[str, Kind] = {
     "rejectclients": _of_network(network_faults.clients_rejected),
     "isolated": _of_network(network_faults.isolated, hits_minority=True),
     "ring": _of_network(network_faults.cut_in_a_ring),
-    "bridge": _of_network(network_faults.bridged, hits_minority=True),
+    "bridge": _of_network(network_faults.bridged, hits_minority=True, cuts_pairs=True),
     "slow": _of_network(network_faults.slow, hits_minority=True),
     "lossy": _of_network(network_faults.lossy),
     "answers": _of_network(network_faults.answers_lost),

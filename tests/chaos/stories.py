@@ -19,18 +19,26 @@ from tests.chaos.history import (
 ONCE, ORDERED, LOOSE = "once", "ordered", "loose"
 """Topics: idempotent producers; those that send the next of a key when the last is settled; neither."""
 
+SOURCE, COPIES = "source", "copies"
+"""A topic, and another that holds copies of its records, written in transactions."""
+
 PROMISES = (
     Promised(topic=ONCE, partitions=1, is_ordered=True, is_once=True, groups=("g",)),
     Promised(topic=ORDERED, partitions=2, is_ordered=True),
     Promised(topic=LOOSE, partitions=1),
+)
+COPYING = (
+    Promised(topic=SOURCE, partitions=1, is_ordered=True, is_once=True),
+    Promised(topic=COPIES, partitions=2, is_ordered=True, is_once=True, copies_of=SOURCE),
 )
 
 
 class Story:
     """Tells a history, one event per second."""
 
-    def __init__(self) -> None:
-        self.events: list[AnyEvent] = [*PROMISES]
+    def __init__(self, promises: tuple[Promised, ...] = PROMISES) -> None:
+        self._promises = promises
+        self.events: list[AnyEvent] = [*promises]
         self._clock = 0.0
         self._ended: set[Place] = set()
 
@@ -38,10 +46,21 @@ class Story:
         self._clock += 1.0
         return self._clock
 
-    def send(self, number: int, topic: str = ONCE, producer: str = "p", key: str | None = None) -> RecordId:
+    def send(
+        self,
+        number: int,
+        topic: str = ONCE,
+        producer: str = "p",
+        key: str | None = None,
+        transaction: str | None = None,
+    ) -> RecordId:
         record = RecordId(producer, number)
-        self.events.append(Sent(at=self.tick(), id=record, topic=topic, key=key))
+        self.events.append(Sent(at=self.tick(), id=record, topic=topic, key=key, transaction=transaction))
         return record
+
+    def copy(self, number: int, source: RecordId, transaction: str = "t", producer: str = "copier") -> RecordId:
+        """Sends a copy; what becomes of it is told apart."""
+        return self.send(number, COPIES, producer, key=str(source), transaction=transaction)
 
     def acknowledge(self, record: RecordId, offset: int | None, topic: str = ONCE, partition: int = 0) -> None:
         place = Place(topic, partition)
@@ -103,7 +122,7 @@ class Story:
 
     def finished(self) -> list[AnyEvent]:
         """With partitions that nothing was told about read as empty."""
-        for promise in PROMISES:
+        for promise in self._promises:
             for partition in range(promise.partitions):
                 if Place(promise.topic, partition) not in self._ended:
                     self.end_with(topic=promise.topic, partition=partition)

@@ -30,6 +30,7 @@ from tests.chaos.history import (
 from tests.chaos.stale import STALE_CHECKERS, stale_ends
 from tests.chaos.stories import LOOSE, ONCE, ORDERED, PROMISES, Story
 from tests.chaos.test_stale_reads_are_found import TYPES_OF_SINGLE_NODES
+from tests.chaos.transactional import TRANSACTIONAL_CHECKERS
 
 BadHistory = Callable[[Story], str]
 """Tells a story in which one thing goes wrong; returns what it is called."""
@@ -361,7 +362,7 @@ def test_a_partition_that_was_not_read_at_the_end_is_found() -> None:
 
 
 def test_every_checker_has_a_history_that_only_it_finds() -> None:
-    idle = set(CHECKERS) - set(STALE_CHECKERS) | {stale_ends}
+    idle = set(CHECKERS) - {*STALE_CHECKERS, *TRANSACTIONAL_CHECKERS} | {stale_ends}
     for history in BAD:
         story = Story()
         history(story)

@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tests.chaos.clients import Member, Progress, Sender, Settings, wait_for
+from tests.chaos.copiers import Copier
 from tests.chaos.history import Journal, Place, Promised
 
 MEMBERS = 2
+COPIERS = 2
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,13 @@ class Workload:
     """Of each producer; 0: records have none."""
     partitions: int = 3
     has_group: bool = True
+    copies: tuple[Workload, ...] = ()
+    """Topics to which it is copied, in transactions."""
+    copies_of: str | None = None
+
+    @property
+    def topics(self) -> tuple[Workload, ...]:
+        return (self, *self.copies)
 
     @property
     def group(self) -> str:
@@ -40,7 +49,12 @@ class Workload:
             is_ordered=self.is_ordered,
             is_once=self.is_once,
             groups=(self.group,) if self.has_group else (),
+            copies_of=self.copies_of,
         )
+
+
+def _copy(of: str, name: str) -> Workload:
+    return Workload(name, True, True, senders=(), timeout_s=0.0, copies_of=of)
 
 
 WORKLOADS = {
@@ -53,6 +67,16 @@ WORKLOADS = {
         Workload("keyed", True, False, senders=({}, {}), timeout_s=20.0, keys=60),
         # Patient: a record that it gives up ends a sequence, which is another thing to test than going on with it.
         Workload("idempotent", True, True, senders=({"enable.idempotence": True},) * 2, timeout_s=60.0),
+        # Consumed, and produced to two others in transactions.
+        Workload(
+            "transactions",
+            True,
+            True,
+            senders=({"enable.idempotence": True},),
+            timeout_s=60.0,
+            has_group=False,
+            copies=(_copy("transactions", "copies-a"), _copy("transactions", "copies-b")),
+        ),
     )
 }
 
@@ -71,6 +95,7 @@ class Crew:
     workload: Workload
     senders: list[Sender]
     members: list[Member]
+    copiers: list[Copier]
 
     @classmethod
     def of(cls, workload: Workload, journal: Journal, progress: Progress, bootstrap: str, rate: float) -> Crew:
@@ -91,20 +116,42 @@ class Crew:
             for number, settings in enumerate(workload.senders, 1)
         ]
         members = [
-            Member(f"{workload.name}-c{number}", journal, bootstrap, workload.name, workload.group)
+            Member(f"{each.name}-c{number}", journal, bootstrap, each.name, each.group)
+            for each in workload.topics
+            if each.has_group
             for number in range(1, MEMBERS + 1)
         ]
-        return cls(workload, senders, members)
+        targets = [each.name for each in workload.copies]
+        copiers = [
+            Copier(f"{workload.name}-t{number}", journal, progress, bootstrap, workload.name, targets)
+            for number in range(1, COPIERS + 1)
+            if targets
+        ]
+        return cls(workload, senders, members, copiers)
 
     def have_read(self, ends: dict[Place, int]) -> bool:
         """Whether the members together have come to these ends."""
-        return all(
-            max((member.positions.get(place, 0) for member in self.members), default=0) >= ends[place]
-            for place in self.workload.places()
+        read = [each for each in self.workload.topics if each.has_group]
+        return all(_position(self.members, place) >= ends[place] for each in read for place in each.places())
+
+    def have_copied(self, ends: dict[Place, int]) -> bool:
+        return not self.copiers or all(
+            _position(self.copiers, place) >= ends[place] for place in self.workload.places()
         )
+
+
+def _position(clients: Iterable[Member | Copier], place: Place) -> int:
+    """The furthest that any of them has come."""
+    return max((client.positions.get(place, 0) for client in clients), default=0)
 
 
 def drain(crews: Iterable[Crew], ends: dict[Place, int], seconds: float) -> None:
     """Returns when the groups have read all, or when it takes too long: then the checkers say what they have not."""
     crews = list(crews)
     wait_for(lambda: all(crew.have_read(ends) for crew in crews), seconds)
+
+
+def copy_all(crews: Iterable[Crew], ends: dict[Place, int], seconds: float) -> None:
+    """Returns when all is copied, as `drain` does when it is read."""
+    crews = list(crews)
+    wait_for(lambda: all(crew.have_copied(ends) for crew in crews), seconds)
