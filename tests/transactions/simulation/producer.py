@@ -150,9 +150,8 @@ class TransactionalProducer:
     async def stage(self, group: str, topic: str, offset: int) -> None:
         """Raises MustAbort, or AtItsEnd."""
         self._world.tell(OffsetStaged(transaction=self.transaction, group=group, place=Place(topic, 0), offset=offset))
-        if not self.is_v2 and group not in self._groups:
-            await self._add("AddOffsetsToTxn", lambda: requests.add_group(self.who, group, self._versions.add_offsets))
-            self._groups.add(group)
+        if not self.is_v2:
+            await self.add_group(group)
         answer = await self._ask(
             "TxnOffsetCommit",
             lambda: self._world.coordinator_of(OFFSETS_TOPIC, group),
@@ -162,6 +161,12 @@ class TransactionalProducer:
             raise MustAbort(f"TxnOffsetCommit: {answer.code.name}")
         if answer.code is not ErrorCode.NONE:
             raise AtItsEnd(f"TxnOffsetCommit: {answer.code.name}")
+
+    async def add_group(self, group: str) -> None:
+        """Raises MustAbort, or AtItsEnd."""
+        if group not in self._groups:
+            await self._add("AddOffsetsToTxn", lambda: requests.add_group(self.who, group, self._versions.add_offsets))
+            self._groups.add(group)
 
     async def commit(self) -> None:
         """Raises AtItsEnd, or MustAbort."""

@@ -26,7 +26,7 @@ class Wire:
     def __init__(self, world: TransactionWorld) -> None:
         self._world = world
         self.late = world.chance.choice((0.0, 0.02, 0.1))
-        self.twice = world.chance.choice((0.0, 0.03))
+        self.twice = world.chance.choice((0.0, 0.06))
 
     async def ask(
         self,
