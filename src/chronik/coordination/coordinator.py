@@ -17,6 +17,7 @@ from chronik.coordination.custody import Custody
 from chronik.coordination.machine import Kind, MachineT
 from chronik.coordination.proposals import ImageStore, Proposals
 from chronik.coordination.tenure import Tenure, changes_terms
+from chronik.errors import InvariantBroken
 from chronik.metadata.delta import Delta
 from chronik.metadata.slices import in_slices
 from chronik.protocol.errors import ErrorCode
@@ -65,7 +66,7 @@ class Coordinator(Generic[MachineT]):
 
     def act(self, machine: MachineT, what: object) -> None:
         """Does what a machine says with `Act`; only some kinds of machines do."""
-        raise NotImplementedError(f"a {self._kind.name} has nothing to do but {what}")
+        raise InvariantBroken(f"a {self._kind.name} wants something done that nobody knows: {what!r}")
 
     async def close(self) -> None:
         """Answers everybody who waits, and finishes what was proposed."""
