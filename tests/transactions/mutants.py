@@ -27,7 +27,7 @@ from chronik.protocol.errors import ErrorCode
 from chronik.transactions import decisions, machine
 from chronik.transactions.coordinator import StoredTransactions, TransactionCoordinator
 from chronik.transactions.decisions import Outcome, Write
-from chronik.transactions.events import Asked, EndAsked, Given, InitAsked
+from chronik.transactions.events import Asked, EndAsked, Given, InitAsked, MarkersWritten
 from chronik.transactions.machine import TransactionMachine
 from chronik.transactions.marker_appending import MarkerAppender
 from chronik.transactions.marker_sending import MarkerSender
@@ -129,6 +129,15 @@ async def _sends_markers_once(
 ) -> None:
     turns = iter((True, True))
     await send(sender, transaction, epoch, lambda: goes_on() and next(turns, False))
+
+
+async def _waits_for_markers_it_stopped_sending(
+    coordinator: TransactionCoordinator, of: TransactionMachine, transaction: Transaction
+) -> None:
+    custody = coordinator._custody
+    await coordinator._markers.send(transaction, of.epoch, lambda: custody.holds(of))
+    if custody.holds(of):
+        custody.feed(of, MarkersWritten(custody.now_ms(), transaction.index))
 
 
 # What is applied
@@ -249,6 +258,12 @@ MUTANTS: Final = (
     Mutant("takes up nothing by itself", instead(StoredTransactions, "acts_by_itself", lambda *_: False)),
     Mutant("sends no markers", instead(MarkerSender, "send", _sends_no_markers)),
     Mutant("tries only once to send a marker", wrapped(MarkerSender, "send", _sends_markers_once)),
+    Mutant(
+        "waits for markers that it has stopped sending",
+        instead(TransactionCoordinator, "_send_markers", _waits_for_markers_it_stopped_sending),
+    ),
+    Mutant("knows no producer by its next id", instead(decisions, "_is_of_the_next_id", lambda *_: False)),
+    Mutant("uses up its epochs", instead(decisions, "is_exhausted", lambda epoch: False)),
     Mutant("applies what was decided upon something else", instead(handlers, "_check", _checks_nothing)),
     Mutant("publishes offsets of aborted transactions", wrapped(handlers, "_settle_offsets", _commits_every_offset)),
     Mutant("drops offsets of committed transactions", wrapped(handlers, "_settle_offsets", _drops_every_offset)),

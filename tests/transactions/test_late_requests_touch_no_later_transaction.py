@@ -13,6 +13,7 @@ import pytest
 
 from chronik.peers.call_kinds import CallKind
 from chronik.protocol.errors import ErrorCode
+from chronik.transactions.config import EPOCH_MAX
 
 from .history import TransactionId
 from .simulation import requests
@@ -27,9 +28,9 @@ OF_V1 = pytest.mark.parametrize("versions", [OLD, V1], ids=["old", "v1"])
 Story = Callable[[Stage], Coroutine[Any, Any, None]]
 
 
-def play(story: Story) -> Stage:
+def play(story: Story, *, epoch_max: int = EPOCH_MAX) -> Stage:
     """The story is of a cluster that keeps all its promises."""
-    stage = Stage()
+    stage = Stage(epoch_max)
     assert stage.play(story) == ([], [])
     return stage
 

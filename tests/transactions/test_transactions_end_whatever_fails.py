@@ -119,6 +119,47 @@ def test_a_producer_that_goes_on_with_its_epoch_gets_the_next(versions: Versions
     assert play(story).outcomes(FIRST, SECOND, TransactionId("p", 2)) == [False, True, True]
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_producer_whose_epochs_are_used_up_goes_on_with_another_id(commit: bool) -> None:
+    count = 12
+
+    async def story(stage: Stage) -> None:
+        producer = stage.producer(V2)
+        await producer.init()
+        ids = {producer.who.id}
+        for _ in range(count):
+            producer.begin()
+            await producer.send(stage.output, 0)
+            await (producer.commit() if commit else producer.abort())
+            ids.add(producer.who.id)
+        assert len(ids) > 2
+
+    stage = play(story, epoch_max=5)
+    assert stage.outcomes(*(TransactionId("p", number) for number in range(count))) == [commit] * count
+
+
+@ALL
+def test_instances_that_use_up_the_epochs_fence_each_other_all_the_same(versions: Versions) -> None:
+    async def story(stage: Stage) -> None:
+        for number in range(8):
+            zombie = stage.producer(versions, f"zombie-{number}")
+            await zombie.init()
+            zombie.begin()
+            await zombie.send(stage.output, 0)
+            other = stage.producer(versions, f"other-{number}")
+            await other.init()
+            with pytest.raises((MustAbort, AtItsEnd)):
+                await zombie.send(stage.output, 0)
+            zombie.leave()
+            other.begin()
+            await other.send(stage.output, 0)
+            await other.commit()
+
+    stage = play(story, epoch_max=5)
+    assert stage.outcomes(*(TransactionId(f"zombie-{number}", 0) for number in range(8))) == [False] * 8
+    assert stage.outcomes(*(TransactionId(f"other-{number}", 0) for number in range(8))) == [True] * 8
+
+
 # Coordinators
 
 
@@ -143,6 +184,27 @@ def test_a_coordinator_dies_after_its_decision(versions: Versions, commit: bool)
         stage.start(host)
 
     assert play(story).outcomes(FIRST) == [commit]
+
+
+@BOTH
+def test_a_coordinator_that_fences_itself_for_a_moment_sees_to_its_markers(versions: Versions) -> None:
+    async def story(stage: Stage) -> None:
+        producer = await begin(stage, versions)
+        await producer.send(stage.output, 0)
+        stage.move_leader(0, 1)
+        stage.move_coordinator(3)
+        await stage.soon(stage._is_in_sync)
+        stage.network.cut |= {(3, 1)}
+        await producer.commit()
+        await stage.soon(lambda: stage.transaction.state.is_prepared)
+        process = stage.process(3)
+        process.fences_itself = True
+        await stage.soon(lambda: not process._services.transactions._sending, "it to stop")
+        process.fences_itself = False
+        stage.network.heal()
+        await stage.soon(lambda: stage.transaction.state.is_at_rest, "the markers")
+
+    assert play(story).outcomes(FIRST) == [True]
 
 
 @ALL

@@ -38,7 +38,7 @@ def test_every_promise_holds_and_every_transaction_is_decided(first: int) -> Non
     counts = sum((world.counts for world in worlds), Counter[str]())
     faults, late = sum(world.faults for world in worlds), sum(len(world.verdict.of_v1) for world in worlds)
     print(f"seeds {first} to {first + PART - 1}: {faults} faults; {told(counts)}; {late} by late requests of v1")
-    assert faults > 8 * PART
+    assert faults > 5 * PART
     assert counts["committed"] > 5 * PART
     assert min(counts[name] for name in SHOWN if name not in RARE) > PART // 2, counts
 

@@ -25,9 +25,6 @@ from tests.replication.host import PartsOfProduce, Process
 
 R = TypeVar("R", bound=Response)
 
-IDS_AT_ONCE = 3
-"""Producer ids in a block: few, so that nodes often ask for more."""
-
 
 class Handler(Protocol):
     def __call__(self, services: Services, request: Any, context: Context) -> Any: ...
@@ -50,6 +47,21 @@ class TransactionServices(PartsOfProduce):
 
 
 class TransactionalProcess(Process):
+    config = TransactionConfig()
+    fences_itself = False
+    """Nobody answers its heartbeats. Its term goes on if it is heard again in time."""
+
+    @property
+    def is_fenced(self) -> bool:
+        return self.fences_itself or super().is_fenced
+
+    def fence_itself(self, seconds: float) -> None:
+        """As `Registration` does it: whoever waits for followers is told so."""
+        if self.is_booted:
+            self.fences_itself = True
+            self.replicas.end_waits()
+            self.loop.call_later(seconds, setattr, self, "fences_itself", False)
+
     def boot(self, static: dict[str, str], incarnation: bytes) -> None:
         super().boot(static, incarnation)
         self._producer_ids = ProducerIds(self._allocate_producer_ids)
@@ -69,7 +81,7 @@ class TransactionalProcess(Process):
             self.replicas,
             self.host.clock,
             self._transaction_coordinators,
-            TransactionConfig(),
+            self.config,
             self._producer_ids.next,
             calls,
             is_fenced=lambda: self.is_fenced,
@@ -99,7 +111,7 @@ class TransactionalProcess(Process):
         )
 
     async def _allocate_producer_ids(self, count: int) -> int:
-        result = await self.store.propose(AllocateProducerIds(self.host.id, self.epoch, IDS_AT_ONCE))
+        result = await self.store.propose(AllocateProducerIds(self.host.id, self.epoch, count))
         return result.value
 
     async def answer(self, handler: Handler, request: Request, version: int, kind: type[R]) -> R:

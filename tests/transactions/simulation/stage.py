@@ -17,6 +17,7 @@ from chronik.metadata.names import TRANSACTIONS_TOPIC, coordinator_partition
 from chronik.metadata.records import Topic, Transaction
 from chronik.peers.call_kinds import CallKind
 from chronik.peers.calls import CallTimedOut
+from chronik.transactions.config import EPOCH_MAX
 from tests.replication.controller import CONFIGS
 from tests.replication.network import VirtualCalls
 from tests.transactions.checkers import Verdict, judge
@@ -40,8 +41,9 @@ TIMEOUT_MS = 5000
 class Stage(TransactionWorld):
     """Nodes 1 to 3; each has a copy of everything."""
 
-    def __init__(self) -> None:
+    def __init__(self, epoch_max: int = EPOCH_MAX) -> None:
         super().__init__(1)
+        self.epoch_max = epoch_max
         while len(self.hosts) > 3:
             del self.hosts[max(self.hosts)]
         self.network.heal()

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
+import pytest
 from msgspec.structs import replace
 
 from chronik.broker.replica import Replica
@@ -22,6 +23,8 @@ from chronik.metadata.commands.transactions import EndTransaction
 from chronik.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from chronik.metadata.records import Topic
 from chronik.protocol.errors import ErrorCode
+from chronik.transactions import decisions
+from chronik.transactions.config import EPOCH_MAX, TransactionConfig
 from tests.chaos.history import Event, Place
 from tests.replication.checker import Violation
 from tests.replication.clients import Producer
@@ -67,6 +70,11 @@ class TransactionWorld(World):
         self.deletes_records = False
         self.consensus.lag_seconds_max = self.chance.choice((0.01, 0.05, 0.4))
         self.fault_seconds_max = self.chance.choice((1.0, 2.5, 5.0))
+        self.epoch_max = self.chance.choice((EPOCH_MAX, EPOCH_MAX, 5))
+        """In some worlds the epochs of a producer id are soon used up."""
+        self._config = TransactionConfig()
+        if self.chance.random() < 0.2:  # ids are forgotten under the feet of their producers
+            self._config = TransactionConfig(expiration_ms=1000, expiration_check_interval_ms=500)
         self.events: list[Event] = []
         self.counts: Counter[str] = Counter()
         self.is_finishing = False
@@ -85,18 +93,18 @@ class TransactionWorld(World):
     # -- who lives in it ----------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        patched: Any = slices
-        clock, patched.perf_counter = patched.perf_counter, lambda: 0.0  # slices are measured by the wall's clock
-        try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(slices, "perf_counter", lambda: 0.0)  # slices are measured by the wall's clock
+            patch.setattr(decisions, "EPOCH_MAX", self.epoch_max)
             super().run()
-        finally:
-            patched.perf_counter = clock
 
     def new_controller(self) -> Controller:
         return TransactionController(self)
 
     def new_process(self, host: Host) -> Process:
-        return TransactionalProcess(host, self.loop, self.chance, self.network, self.consensus)
+        process = TransactionalProcess(host, self.loop, self.chance, self.network, self.consensus)
+        process.config = self._config
+        return process
 
     def clients(self) -> list[Coroutine[Any, Any, None]]:
         self._copiers = [Copier(self, number, versions) for number, versions in enumerate(KINDS)]
@@ -115,6 +123,13 @@ class TransactionWorld(World):
 
     def topic(self, name: str) -> Topic:
         return self.consensus.image.topics[name]
+
+    def isolate(self, host: Host) -> None:
+        super().isolate(host)
+        process = host.process
+        if isinstance(process, TransactionalProcess) and self.chance.random() < 0.5:
+            seconds = self.chance.uniform(0.05, 2.0)
+            self.loop.call_soon(process.fence_itself, seconds, context=process.life.context)
 
     # -- whom clients ask ---------------------------------------------------------------------------------------------
 
