@@ -8,18 +8,19 @@ CLIENTS := .tools/.ready
 NETWORK := .tools/.network
 SEED ?= 1
 
-.PHONY: help demo quick test check long fuzz chaos chaos-seeds abuse bench bench-tails bench-transactions bench-cluster bench-pipeline compare clean
+.PHONY: help demo quick test test-again check long fuzz chaos chaos-seeds abuse bench bench-tails bench-transactions bench-cluster bench-pipeline compare clean
 
 help:
 	@echo "make demo    three nodes, a stream, a crash; then a table, SQL, and an audit"
 	@echo "make quick   the tests that start no processes, but the pipeline's, in under a minute; fetches nothing but Python packages"
 	@echo "make test    every test (installs the clients it needs: PyPI, npm, Debian, Maven Central)"
+	@echo "make test-again  those that failed, if they are few, once more and alone: what fails twice is no accident"
 	@echo "make check   ruff, mypy --strict, and imports that run downwards"
 	@echo "make bench   throughput, latency, start time and memory, beside a bare server"
 	@echo "make bench-tails     20,000 single records on a busy machine, and the longest, beside Apache Kafka (Maven Central)"
 	@echo "make bench-transactions  transactions of 10 and of 10,000 records, beside Apache Kafka (Maven Central)"
 	@echo "make bench-pipeline  topics into tables, beside Spark's own connector; growth; SQL"
-	@echo "make bench-cluster   what three nodes do: start, failover, metadata, commits, snapshots, idle"
+	@echo "make bench-cluster   what three nodes do: start, failover, metadata, commits, snapshots, idle; what growth costs up to fifteen"
 	@echo "make compare BASE=…  this source beside a commit, and that commit beside itself, in turn (ROUNDS=$(ROUNDS))"
 	@echo "make long    the tests with their full counts (SEED=$(SEED))"
 	@echo "make chaos   three nodes under kills, pauses, cuts, resets, slow lines and full disks (SECONDS=$(SECONDS) STEPS= SEED=$(SEED) FAULTS=$(FAULTS) WORKLOAD=$(WORKLOAD))"
@@ -61,11 +62,23 @@ quick: $(READY)
 	@echo "== tests that start no processes"
 	@$(BIN)/pytest -q -n 2 --quick
 
+# A run of all tests starts a thousand Python processes: what one of them has compiled the others need not compile again,
+# whatever the environment says of bytecode.
+quick test test-again long: export PYTHONDONTWRITEBYTECODE =
+
 # More workers than processors, since tests of clusters wait for most of their time; who runs beside whom: tests/lanes.py
 WORKERS ?= 4
 test: $(READY) $(CLIENTS)
 	@echo "== tests"
 	@$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup
+
+# On a machine that is shared something stalls now and then; what fails again when it is alone, or fails with many others, is
+# broken. Both are told: the first run's failures stand above.
+FEW := 3
+test-again: $(READY)
+	@echo "== those that failed, once more"
+	@$(BIN)/python -c 'import json, sys; n = len(json.load(open(".pytest_cache/v/cache/lastfailed"))); sys.exit(n > $(FEW) and f"{n} tests failed")'
+	@$(BIN)/pytest -q --last-failed --last-failed-no-failures none
 
 # The tests that have a full count are those that ask tests/long.py for it. ROOM narrows them: make long ROOM=tests/log
 ROOM ?= tests

@@ -3,22 +3,32 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from typing import Any
 
 import pytest
 
+from tests.jvms import make_spark_short_lived
 from tests.lanes import pytest_collection_modifyitems, pytest_runtest_setup, pytest_xdist_make_scheduler  # noqa: F401 - hooks
 from tests.tiers import pytest_addoption, pytest_configure  # noqa: F401 - hooks
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background; commands that are started inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+make_spark_short_lived()
+
 
 @pytest.fixture(scope="session")
 def chronik_broker_config() -> dict[str, Any]:
     """Many tests write records of some day years ago: nothing may look in the midst of one whether they are too old."""
     return {"broker": {"log.retention.check.interval.ms": "86400000"}}
+
+
+def pytest_collection_finish() -> None:
+    """Eight thousand tests and all that they import: no collection of garbage need look through them again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

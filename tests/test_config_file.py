@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chronik.config import VALUE_CHARACTERS_MAX, Address, load_config
+from chronik.config import VALUE_CHARACTERS_MAX, Address, first_voters, load_config
 from chronik.errors import ConfigError
 from chronik.peers.handshake import make_identity
 
@@ -109,3 +109,37 @@ def test_a_long_value_is_repeated_in_part(letters: int, is_cut: bool) -> None:
     with pytest.raises(ConfigError) as raised:
         load_config(None, {"CHRONIK_FLUSH": "x" * letters})
     assert ("characters more" in str(raised.value)) == is_cut
+
+
+def peers(*flags: bool | None) -> list[dict[str, object]]:
+    tables: list[dict[str, object]] = []
+    for number, flag in enumerate(flags, 1):
+        said = {} if flag is None else {"voter": flag}
+        tables.append({"id": number, "kafka": f"a:{number}", "raft": f"b:{number}"} | said)
+    return tables
+
+
+@pytest.mark.parametrize(
+    ("flags", "voters"),
+    [
+        ([None], {1}),
+        ([None] * 3, {1, 2, 3}),
+        ([None] * 4, {1, 2, 3}),
+        ([None] * 5, {1, 2, 3, 4, 5}),
+        ([None] * 7, {1, 2, 3, 4, 5}),
+        ([False, None, None, True], {2, 3, 4}),
+        ([True] * 4, {1, 2, 3, 4}),
+    ],
+)
+def test_who_votes_first_is_said_in_the_tables_or_follows_from_how_many_there_are(
+    flags: list[bool | None], voters: set[int]
+) -> None:
+    config = load_config(None, {}, peers=peers(*flags))
+    assert first_voters(config.peers) == voters
+
+
+def test_somebody_votes() -> None:
+    with pytest.raises(ConfigError, match="one at least is a voter"):
+        load_config(None, {}, peers=peers(False, False))
+    with pytest.raises(ConfigError, match="true or false"):
+        load_config(None, {}, peers=[{"id": 1, "kafka": "a:1", "raft": "b:1", "voter": "perhaps"}])

@@ -20,6 +20,18 @@ VERB = re.compile(r"(?:`|^|\s)make ([a-z]+(?:-[a-z]+)*)(?=[\s`]|$)", re.MULTILIN
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 
+HEADING_LINK = re.compile(r"\]\(([^)#:]*\.md)?#([^)]+)\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """As GitHub makes them of headings."""
+    headings = HEADING.findall(
+        re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    )
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
 def paths_to_python(text: str) -> set[str]:
     return set(re.findall(r"`([\w./-]+/[\w.-]+\.py)`", text))
 
@@ -47,6 +59,20 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
 def test_pages_that_a_page_links_to_exist(page: Path) -> None:
     links = LINK.findall(page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=named)
+def test_headings_that_a_page_links_to_exist(page: Path) -> None:
+    links = HEADING_LINK.findall(page.read_text(encoding="utf-8"))
+    wrong = [
+        f"{link}#{anchor}" for link, anchor in links if anchor not in anchors(page.parent / link if link else page)
+    ]
+    assert wrong == []
+
+
+def test_the_first_page_leads_to_every_other() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [page.name for page in PAGES if page.parent.name == "docs" and f"(docs/{page.name}" not in text] == []
 
 
 def test_walks_name_files_that_exist() -> None:

@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "chronik"
 FLOORS = (
     {"__main__"},
     {"cli"},
-    {"bench", "pipeline", "testing"},
+    {"bench", "moving", "pipeline", "testing"},
     {"node"},
     {"console"},
     {"server"},
@@ -23,15 +23,16 @@ FLOORS = (
     {"groups", "controller", "broker", "client"},
     {"coordination"},
     {"configs"},
+    {"security"},
     {"metadata"},
     {"quorum"},
-    {"raft", "peers"},
+    {"raft", "peers", "planning"},
     {"log", "wal"},
     {"protocol"},
-    {"files"},
+    {"files", "tls"},
     {"config", "exchange", "limits", "logs", "patterns"},
     {"listeners"},
-    {"clock", "crc", "errors", "ids", "log_levels", "news", "shown"},
+    {"clock", "crc", "errors", "ids", "log_levels", "news", "principals", "shown"},
 )
 FLOOR = {room: -number for number, rooms in enumerate(FLOORS) for room in rooms}
 BROUGHT_IN = {

@@ -11,6 +11,7 @@ from chronik import limits
 from chronik.api.fetch import patience_seconds
 from chronik.broker.requests.fetch_sessions import FetchPartition, FetchSessions
 from chronik.files import FileCache, RealFiles
+from chronik.principals import ANONYMOUS
 from chronik.protocol.codec import RequestHeader, decode_response, encode_request
 from chronik.protocol.compression import Codec, compress, decompress
 from chronik.protocol.errors import ErrorCode, RecordsTooLarge
@@ -26,7 +27,7 @@ from chronik.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from chronik.server.connection import ListenerLimits
+from chronik.server.listener_limits import ListenerLimits
 from chronik.testing import Broker
 from tests.raw import RawClient
 
@@ -41,6 +42,8 @@ def test_a_listener_keeps_the_limits_unless_it_is_told_otherwise() -> None:
     assert default.idle_seconds == limits.CONNECTION_IDLE_SECONDS_MAX
     assert default.responses_bytes == limits.RESPONSES_BYTES_MAX
     assert default.response_stuck_seconds == limits.RESPONSE_STUCK_SECONDS_MAX
+    assert default.unauthenticated_frame_bytes == limits.UNAUTHENTICATED_FRAME_BYTES_MAX
+    assert default.authentication_seconds == limits.AUTHENTICATION_SECONDS_MAX
 
 
 def produce_frame_of(size: int, topic: str) -> bytes:
@@ -75,14 +78,14 @@ def test_fetch_sessions_are_kept_up_to_their_number() -> None:
     sessions = FetchSessions()
     wanted = [FetchPartition("topic", 0, 0, 1)]
     for _ in range(limits.FETCH_SESSIONS_MAX):
-        assert sessions.begin(wanted, now=0, by_id=False, host="h") is not None
-    assert sessions.begin(wanted, now=0, by_id=False, host="h") is None
+        assert sessions.begin(wanted, now=0, by_id=False, owner=("h", ANONYMOUS)) is not None
+    assert sessions.begin(wanted, now=0, by_id=False, owner=("h", ANONYMOUS)) is None
 
 
 def test_fetch_sessions_remember_partitions_up_to_their_number() -> None:
     wanted = [FetchPartition("topic", index, 0, 1) for index in range(limits.FETCH_SESSION_PARTITIONS_MAX + 1)]
-    assert FetchSessions().begin(wanted[:-1], now=0, by_id=False, host="h") is not None
-    assert FetchSessions().begin(wanted, now=0, by_id=False, host="h") is None
+    assert FetchSessions().begin(wanted[:-1], now=0, by_id=False, owner=("h", ANONYMOUS)) is not None
+    assert FetchSessions().begin(wanted, now=0, by_id=False, owner=("h", ANONYMOUS)) is None
 
 
 @pytest.mark.slow

@@ -35,6 +35,8 @@ TESTED_AROUND = {
     "api/shared": "by the APIs that share it",
     "metadata/commands": "by what they do, in tests/metadata",
     "metadata/handlers": "by commands, in tests/metadata",
+    "metadata/security": "by commands, in tests/metadata",
+    "node/security": "by nodes whose listeners have it, in tests/api, tests/clients and tests/tls",
     "pipeline": "what is beside its rooms, by those that use it",
     "pipeline/audit/logs": "by audits, in tests/pipeline/audit",
     "pipeline/audit/rows": "by audits, in tests/pipeline/audit",

@@ -30,9 +30,13 @@ SECTIONS: Final = {
     "metadata": "bench.cluster.metadata:measure_metadata",
     "commands": "bench.cluster.commands:measure_commands",
     "commits": "bench.cluster.commits:measure_commits",
+    "single-commits": "bench.cluster.commits:measure_single_commits",
     "snapshots": "bench.cluster.snapshots:measure_snapshots",
     "idle": "bench.cluster.idle:measure_idle",
     "idle-partitions": "bench.cluster.idle:measure_idle_partitions",
+    "image": "bench.cluster.image:measure_image",
+    "growth": "bench.cluster.growth:measure_growth",
+    "cores": "bench.cluster.cores:measure_cores",
 }
 
 IDLE_SECONDS: Final = 60.0
@@ -49,6 +53,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--offsets", type=int, default=1_000_000, metavar="N", help="of which snapshots are taken")
     parser.add_argument("--megabytes", type=int, default=300, metavar="N", help="written in one measurement")
     parser.add_argument("--folder", type=Path, default=ROOT / "build", metavar="DIR", help="for data and the JSON")
+    parser.add_argument("--nodes", type=int, action="append", metavar="N", help="sizes of growth (default: 3, 7, 15)")
+    parser.add_argument("--partitions", type=int, action="append", metavar="N", help="of growth (default: 1000, 10000)")
     parser.add_argument("--only", action="append", choices=SECTIONS, metavar="SECTION", help=", ".join(SECTIONS))
     arguments = parser.parse_args(argv)
     plan = Plan(
@@ -59,6 +65,8 @@ def main(argv: list[str]) -> int:
         topics=arguments.topics,
         offsets=arguments.offsets,
         megabytes=arguments.megabytes,
+        sizes=tuple(arguments.nodes or Plan.sizes),
+        partitions=tuple(arguments.partitions or Plan.partitions),
     )
     return 0 if _run(plan, arguments.only or list(SECTIONS)) else 1
 
@@ -88,7 +96,7 @@ def _tell(plan: Plan, figures: list[Figure], load_before: float) -> None:
         "figures": [figure.as_json() for figure in figures],
     }
     (plan.folder / "bench-cluster.json").write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
-    print(f"Three nodes and their clients on {machine()}; load before: {load_before:.2f}.\n")
+    print(f"Nodes and their clients on {machine()}; load before: {load_before:.2f}.\n")
     print(figures_table(figures))
 
 

@@ -43,7 +43,7 @@ def measure_leaderless(plan: Plan) -> list[Figure]:
             connection = connect(survivor)
             began = time.perf_counter()
             leader.kill()
-            _write_until_it_succeeds(connection)
+            write_until_it_succeeds(connection)
             rounds.append(time.perf_counter() - began)
             connection.close()
             leader.start()
@@ -51,7 +51,7 @@ def measure_leaderless(plan: Plan) -> list[Figure]:
     return [Figure("without a leader after kill -9, s", rounds, below=LEADERLESS_SECONDS_MAX)]
 
 
-def _write_until_it_succeeds(connection: Connection) -> None:
+def write_until_it_succeeds(connection: Connection) -> None:
     """A new topic. That it exists already means that an earlier try, whose answer was an error, did succeed."""
     topic = CreatableTopic(name=unique_name("leaderless"), num_partitions=1, replication_factor=-1)
     request = CreateTopicsRequest(topics=[topic], timeout_ms=int(GIVEN_UP_SECONDS * 1000))

@@ -17,6 +17,10 @@ REQUESTS_PER_SECOND_LEAST: Final = 1000
 OFFSETS_PER_SECOND_LEAST: Final = 10_000
 P99_MS_MAX: Final = 100.0
 
+MANY_GROUPS: Final = 200
+SINGLE_REQUESTS_PER_SECOND_LEAST: Final = 10_000
+"""Of one offset each, from so many groups."""
+
 
 def measure_commits(plan: Plan) -> list[Figure]:
     """At the rate that is wanted, which tells the latency, and as fast as answers come, which tells the limit."""
@@ -40,4 +44,23 @@ def measure_commits(plan: Plan) -> list[Figure]:
         Figure("their p50, ms", [result.latency.p50_ms for result in steady]),
         Figure("offsets/s when every group waits only for itself", [result.offsets_per_second for result in fastest]),
         Figure("p99 then, ms", [result.latency.p99_ms for result in fastest]),
+    ]
+
+
+def measure_single_commits(plan: Plan) -> list[Figure]:
+    """Requests of one offset, from as many connections as there are groups, each waiting only for itself."""
+    with running_cluster(plan) as nodes, Cluster(nodes.bootstrap, client_id=CLIENT_ID) as cluster:
+        pids = [node.pid for node in nodes.nodes.values()]
+        load = CommitsLoad(groups=MANY_GROUPS, offsets=1, seconds=plan.seconds, broker_pids=pids)
+        results = [measure(cluster, load) for _ in range(plan.rounds)]
+    return [
+        Figure(
+            f"commits of {MANY_GROUPS} groups with one offset each, requests/s",
+            [result.requests_per_second for result in results],
+            at_least=SINGLE_REQUESTS_PER_SECOND_LEAST,
+        ),
+        Figure("their p99, ms", [result.latency.p99_ms for result in results], below=P99_MS_MAX),
+        Figure("their p50, ms", [result.latency.p50_ms for result in results]),
+        Figure("CPU of all nodes for one of them, µs", [result.brokers_us_per_request or 0.0 for result in results]),
+        Figure("CPU of the client for one of them, µs", [result.client_us_per_request for result in results]),
     ]

@@ -11,7 +11,7 @@ from chronik.bench.report import number
 from chronik.bench.rounds import MISSED, Spread, Target, at_least, below, markdown_table
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     folder: Path
     """For data, and for what is kept of the run."""
@@ -23,6 +23,10 @@ class Plan:
     offsets: int
     megabytes: int
     """Written in one measurement of throughput."""
+    sizes: tuple[int, ...] = (3, 7, 15)
+    """Of the clusters that are compared."""
+    partitions: tuple[int, ...] = (1000, 10_000)
+    """That each of them has in turn."""
 
 
 @dataclass(frozen=True, slots=True)

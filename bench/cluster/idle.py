@@ -28,9 +28,9 @@ def measure_idle(plan: Plan) -> list[Figure]:
         cluster.leader()
         time.sleep(SETTLED_SECONDS)
         resident_mb = [resident_bytes(node.pid) / MEGABYTE for node in cluster.live]
-        cpu_alone, terms_alone = _watch(cluster, plan.idle_seconds)
+        cpu_alone, terms_alone = watch_idle(cluster, plan.idle_seconds)
         with _all_cores_busy():
-            cpu_crowded, terms_crowded = _watch(cluster, plan.idle_seconds)
+            cpu_crowded, terms_crowded = watch_idle(cluster, plan.idle_seconds)
     busy = "while all cores are busy"
     return [
         Figure("idle CPU of a node, % of a core", cpu_alone, below=CPU_PERCENT_MAX),
@@ -46,7 +46,7 @@ def measure_idle_partitions(plan: Plan) -> list[Figure]:
     with running_cluster(plan) as cluster:
         create_partitions(cluster, PARTITIONS)
         time.sleep(SETTLED_SECONDS)
-        cpu, _ = _watch(cluster, plan.idle_seconds)
+        cpu, _ = watch_idle(cluster, plan.idle_seconds)
         resident_mb = [resident_bytes(node.pid) / MEGABYTE for node in cluster.live]
     having = f"with {PARTITIONS:,} partitions of three replicas"
     return [
@@ -55,7 +55,7 @@ def measure_idle_partitions(plan: Plan) -> list[Figure]:
     ]
 
 
-def _watch(cluster: Cluster, seconds: float) -> tuple[list[float], list[float]]:
+def watch_idle(cluster: Cluster, seconds: float) -> tuple[list[float], list[float]]:
     """CPU in percent, and by how much the term moved, for each node."""
     terms_before = [node.status()["term"] for node in cluster.live]
     used_before = [cpu_seconds(node.pid) for node in cluster.live]

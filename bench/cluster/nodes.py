@@ -15,7 +15,7 @@ from bench.cluster.figures import Plan
 from bench.servers import RETRY_SECONDS, START_SECONDS_MAX, answers_api_versions
 from chronik.bench.arguments import CLIENT_ID
 from chronik.bench.errors import BenchFailed
-from chronik.cli.local_nodes import LocalNode, write_configs
+from chronik.cli.cluster.local_nodes import LocalNode, write_configs
 from chronik.client.connection import Connection
 from chronik.config import Address, load_config
 from chronik.testing.cluster import Cluster, ClusterNode
@@ -47,12 +47,12 @@ class PlainNode(ClusterNode):
 
 
 @contextmanager
-def fresh_cluster(plan: Plan, **config: Any) -> Iterator[Cluster]:
+def fresh_cluster(plan: Plan, nodes: int = NODES, **config: Any) -> Iterator[Cluster]:
     """Not started yet. On the disk of `plan.folder`, for a temporary folder may be in memory, where syncs are free.
     `config` is added to that of every node."""
     os.sync()  # what was measured before must not slow this
     with tempfile.TemporaryDirectory(prefix="cluster-", dir=plan.folder, ignore_cleanup_errors=True) as folder:
-        cluster = Cluster(NODES, Path(folder), **config)
+        cluster = Cluster(nodes, Path(folder), **config)
         cluster.nodes = {node_id: PlainNode(node) for node_id, node in cluster.nodes.items()}
         try:
             yield cluster
@@ -61,17 +61,23 @@ def fresh_cluster(plan: Plan, **config: Any) -> Iterator[Cluster]:
 
 
 @contextmanager
-def running_cluster(plan: Plan, **config: Any) -> Iterator[Cluster]:
-    with fresh_cluster(plan, **config) as cluster:
+def running_cluster(plan: Plan, nodes: int = NODES, **config: Any) -> Iterator[Cluster]:
+    with fresh_cluster(plan, nodes, **config) as cluster:
         start(cluster)
         cluster.wait_until_ready()
         yield cluster
 
 
+def add_plain_node(cluster: Cluster, node_id: int) -> ClusterNode:
+    """Not started yet, nor let in: see `Cluster.add_node`."""
+    node = cluster.nodes[node_id] = PlainNode(cluster.add_node(node_id))
+    return node
+
+
 def start(cluster: Cluster) -> None:
-    """All nodes at the same time; they may not have met yet. Raises BenchFailed."""
+    """All nodes that are down, at the same time; they may not have met yet. Raises BenchFailed."""
     with ThreadPoolExecutor(len(cluster.nodes)) as threads:
-        for _ in threads.map(lambda node: node.start(), cluster.nodes.values()):
+        for _ in threads.map(lambda node: node.start(), [node for node in cluster.nodes.values() if not node.running]):
             pass
 
 

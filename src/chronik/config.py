@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from chronik.errors import ConfigError
 from chronik.listeners import ADVERTISED, LISTENERS, PLAINTEXT, ListenerConfig, named_listeners, short_form
@@ -19,6 +21,8 @@ FLUSH_MODES = ("group", "os")
 SECRET_WORDS = ("secret", "secert", "password", "passphrase", "token", "jaas")
 """A key that contains one of these is a secret; some of Kafka's configs do, and so does a common slip."""
 
+SECRETS = ("cluster_secret", "http_token")
+
 DEFAULT_KAFKA_ADDRESS = Address("127.0.0.1", 9092)
 
 
@@ -28,16 +32,29 @@ class Peer(NamedTuple):
     id: int
     kafka: Address
     raft: Address
+    voter: bool | None = None
+    """Whether it votes in the cluster that is founded; None where the file leaves that open: see `first_voters`."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeConfig:
+def first_voters(peers: Sequence[Peer]) -> frozenset[int]:
+    """Returns who votes first. Where no table says anything: all of up to three, else the first five by id, or three of
+    four. An even number of voters outlives no more than one less."""
+    if any(peer.voter is not None for peer in peers):
+        return frozenset(peer.id for peer in peers if peer.voter is not False)
+    ids = sorted(peer.id for peer in peers)
+    return frozenset(ids[: 5 if len(ids) >= 5 else 3])
+
+
+class NodeConfig(msgspec.Struct, frozen=True):
     node_id: int = 1
     data_dir: Path = Path("data")
     kafka: Address = DEFAULT_KAFKA_ADDRESS
     """Where clients connect; when `broker` has Kafka's "listeners", it is the main one of those."""
     http: Address | None = None
     """Health, metrics and status; none unless set."""
+    http_token: str | None = None
+    """What whoever asks there has to show ("Authorization: Bearer …"). On other addresses than loopback nothing but
+    /healthz is answered without one."""
     advertised: Address | None = None
     """What clients are told to connect to; unless set, the `kafka` address with the port that was bound."""
     rack: str | None = None
@@ -47,10 +64,16 @@ class NodeConfig:
     min_insync_replicas: int = 1
     log_level: str = "info"
     peers: tuple[Peer, ...] = ()
-    """Founds the cluster; afterwards the membership in its log holds. Without peers the node stands alone."""
+    """Founds the cluster; afterwards its log says who belongs to it, and where. Without peers the node stands alone."""
     cluster_name: str = "chronik"
-    cluster_secret: str | None = field(default=None, repr=False)
+    cluster_secret: str | None = None
     """What nodes show each other; without one, peers must be on loopback addresses."""
+    peer_keystore: str | None = None
+    """A PEM file with this node's key and certificate for TLS between nodes; none: they speak without TLS."""
+    peer_truststore: str | None = None
+    """A PEM file with the CAs that sign nodes' certificates."""
+    peer_tls: str = "required"
+    """With a keystore: whether peers may also speak without TLS ("allowed"), while a cluster changes over."""
     broker_session_ms: int = 3_000
     """A broker that was not heard from for this long is offline, and knows it."""
     metadata_snapshot_entries: int = 100_000
@@ -62,8 +85,13 @@ class NodeConfig:
     """A commit of offsets is answered when it is agreed ("all"), on the leader's disk ("leader"), at once ("none")."""
     read_quorum: bool = False
     """Whether metadata is read only after a majority confirmed that it is fresh."""
-    broker: Mapping[str, str] = field(default_factory=dict)
+    broker: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Kafka's own broker configs by their own names, such as "num.partitions"."""
+
+    def __repr__(self) -> str:
+        """Without its secrets: they must not get into a log with the rest."""
+        told = (f"{name}={getattr(self, name)!r}" for name in self.__struct_fields__ if name not in SECRETS)
+        return f"NodeConfig({', '.join(told)})"
 
     @property
     def listeners(self) -> tuple[ListenerConfig, ...]:
@@ -80,7 +108,7 @@ def load_config(path: Path | None, environment: Mapping[str, str] | None = None,
     Raises ConfigError with the source, the key and what is expected there.
     """
     environment = os.environ if environment is None else environment
-    known = {key_field.name for key_field in fields(NodeConfig)} - {"broker", "peers"}
+    known = set(NodeConfig.__struct_fields__) - {"broker", "peers"}
     found = {key: environment[name] for key in sorted(known) if (name := f"CHRONIK_{key.upper()}") in environment}
     sources: list[tuple[Mapping[str, Any], str]] = [(_read_toml(path), str(path))] if path is not None else []
     sources.append((found, "environment CHRONIK_…"))
@@ -90,6 +118,10 @@ def load_config(path: Path | None, environment: Mapping[str, str] | None = None,
         config = _merge(config, values, source)
     if config.peers and config.node_id not in {peer.id for peer in config.peers}:
         raise ConfigError(f"node_id = {config.node_id}: expected one of the ids in [[peers]]")
+    if (config.peer_keystore is None) != (config.peer_truststore is None):
+        given, missing = ("keystore", "truststore") if config.peer_keystore else ("truststore", "keystore")
+        value = config.peer_keystore or config.peer_truststore
+        raise ConfigError(f"peer_{given} = {value!r}: expected peer_{missing} beside it")
     return _with_listeners(config, {key for values, _ in sources for key in values})
 
 
@@ -188,20 +220,23 @@ def _flag(value: Any) -> bool:
 
 
 def _peers(value: Any) -> tuple[Peer, ...]:
-    expected = "[[peers]] tables, each with id, kafka and raft"
+    expected = "[[peers]] tables, each with id, kafka and raft, and voter = true or false if you like"
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise ValueError(expected)
     peers = []
     for peer in value:
         if isinstance(peer, Peer):
             peers.append(peer)
-        elif isinstance(peer, Mapping) and set(peer) == {"id", "kafka", "raft"}:
+        elif isinstance(peer, Mapping) and set(peer) - {"voter"} == {"id", "kafka", "raft"}:
             node_id = _integer(0, 2**31 - 1)(peer["id"])
-            peers.append(Peer(node_id, _address(peer["kafka"]), _address(peer["raft"])))
+            voter = _flag(peer["voter"]) if "voter" in peer else None
+            peers.append(Peer(node_id, _address(peer["kafka"]), _address(peer["raft"]), voter))
         else:
             raise ValueError(expected)
     if len({peer.id for peer in peers}) != len(peers):
         raise ValueError(f"{expected}, and no id twice")
+    if peers and not first_voters(peers):
+        raise ValueError("[[peers]] tables, of which one at least is a voter")
     return tuple(peers)
 
 
@@ -233,6 +268,10 @@ _READERS: dict[str, Any] = {
     "peers": _peers,
     "cluster_name": _text,
     "cluster_secret": _text,
+    "http_token": _text,
+    "peer_keystore": _text,
+    "peer_truststore": _text,
+    "peer_tls": _one_of("required", "allowed"),
     "broker_session_ms": _integer(100, 600_000),
     "metadata_snapshot_entries": _integer(1, 2**31 - 1),
     "metadata_snapshot_bytes": _integer(1, 2**31 - 1),

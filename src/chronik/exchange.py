@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from chronik.listeners import PLAINTEXT
+from chronik.principals import ANONYMOUS, Principal
 
 Buffer = bytes | bytearray | memoryview
 Response = Sequence[Buffer] | None
@@ -18,8 +20,7 @@ class Disconnect(Exception):
     """The connection cannot go on; the message is its one log line."""
 
 
-@dataclass(slots=True, eq=False)
-class Peer:
+class Peer(msgspec.Struct, eq=False):
     """The other end of a connection."""
 
     host: str
@@ -28,17 +29,35 @@ class Peer:
     """Counts connections since the start of the node."""
     listener: str = PLAINTEXT
     """The name of the listener that it came through."""
+    principal: Principal = ANONYMOUS
+    """Who it is; what it may do is asked for this one. A request is judged by who its connection was when it came."""
+    is_let_in: bool = True
+    """Whether it need not say who it is before anything else, or has done so."""
+    when_let_in: Callable[[], None] | None = None
+    """Is called when it has."""
+    session: object | None = None
+    """What it has said so far of who it is, where that is asked: see `chronik.security.sasl.session`."""
+    farewell: str = ""
+    """Why its connection ends, once the answer under way is sent."""
+    throttled_seconds: float = 0.0
+    """How long its next request has to wait, from now on: the connection takes it, and sets it to 0."""
     software: str = ""
     """Name and version, once the client has told them."""
     was_answered: bool = False
     """Whether it was told who leads, when this node knew."""
     was_sent_away: bool = False
     """Whether it was told that this node serves nobody, and whom to ask instead."""
-    connected_at: float = field(default_factory=time.monotonic)
+    connected_at: float = msgspec.field(default_factory=time.monotonic)
+
+    def let_in(self, principal: Principal) -> None:
+        self.principal = principal
+        if not self.is_let_in:
+            self.is_let_in = True
+            if self.when_let_in is not None:
+                self.when_let_in()
 
 
-@dataclass(slots=True, eq=False)
-class Outbox:
+class Outbox(msgspec.Struct, eq=False):
     """How much a node has answered that its clients have not read."""
 
     unsent_bytes: int = 0
@@ -51,8 +70,7 @@ class Outbox:
             self.on_read()
 
 
-@dataclass(slots=True, eq=False)
-class Hurry:
+class Hurry(msgspec.Struct, eq=False):
     """How a connection tells a request that waits by its own choice that other requests wait for it."""
 
     is_due: Callable[[], bool]
@@ -75,8 +93,7 @@ class Hurry:
             self.wake()
 
 
-@dataclass(slots=True, eq=False)
-class Pending:
+class Pending(msgspec.Struct, eq=False):
     """A response that is not ready yet."""
 
     response: asyncio.Future[Response]

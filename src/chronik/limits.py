@@ -42,6 +42,20 @@ CLUSTER_MEMBERS_MAX = 64
 CONNECTIONS_MAX = 10_000
 """Each costs a descriptor and a few kB. Kafka has no limit by default, and then dies of descriptors."""
 
+TLS_HANDSHAKES_MAX = 1024
+"""TLS handshakes under way. Each takes up to 100 kB, and a descriptor. Beyond it the oldest of the address that has
+most of them has to go, so that who floods a port pushes out their own."""
+
+TLS_HANDSHAKES_PER_ADDRESS_MAX = 256
+"""Those from one address. Clients that all come back at once, after a node was away, are let in by the hundred."""
+
+TLS_HANDSHAKE_SECONDS_MAX = 10.0
+"""A handshake is two trips there and back, and a millisecond's work."""
+
+TLS_SUBJECT_CHARACTERS_MAX = 1024
+"""The subject of a client's certificate, which rules are matched against: a microsecond for each character and each
+part of a rule. X.520 has 64 characters for each of its names."""
+
 CONNECTION_IDLE_SECONDS_MAX = 600.0
 """Kafka's `connections.max.idle.ms`."""
 
@@ -140,3 +154,55 @@ OPEN_FILES_MAX = 512
 
 PARTITIONS_PER_PAGE_MAX = 2000
 """Partitions in one DescribeTopicPartitions answer. Kafka's `max.request.partition.size.limit`."""
+
+UNAUTHENTICATED_FRAME_BYTES_MAX = 64 * KIB
+"""One request of a client that has not said yet who it is: the longest tokens have some kilobytes."""
+
+LOGIN_BYTES_MAX = 4 * KIB
+"""One message of PLAIN or SCRAM: a name, a password and some random characters. Expressions run over it on the loop."""
+
+AUTHENTICATION_SECONDS_MAX = 10.0
+"""How long a client may take to say who it is. A few round trips do; a slow line and a busy machine have their time."""
+
+AUTHENTICATIONS_AT_WORK_MAX = 2
+"""Passwords and tokens that are looked at in threads at once: each keeps a processor busy for some milliseconds."""
+
+AUTHENTICATIONS_WAITING_MAX = 1000
+"""Those that wait for it: seconds' work. Beyond it connections end, and clients come again."""
+
+JWKS_BYTES_MAX = 1 * MIB
+"""The keys of tokens, as an address tells them: some hundred of the largest."""
+ACLS_MAX = 100_000
+"""ACLs in all. Each takes half a kilobyte on every node, and a place in every snapshot; nobody looks after as many."""
+
+ACL_NAME_CHARACTERS_MAX = 1024
+"""A resource, a principal or a host in an ACL: the names of certificates have some hundred characters."""
+
+ACLS_PER_REQUEST_MAX = 10_000
+"""ACLs that one CreateAcls or DeleteAcls may change. Kafka's controller has the same limit."""
+
+DECISIONS_KEPT_MAX = 20_000
+"""Decisions about who may do what, which are kept until ACLs change. Beyond it all of them go, and are made again."""
+
+DECISION_NAME_CHARACTERS_MAX = 255
+"""A decision about a resource with a longer name is made each time: what strangers make up is not kept for long."""
+
+ACL_FILTERS_MAX = 100
+"""Filters of one DeleteAcls that leave something open: for each, all ACLs are looked at."""
+QUOTA_ENTITIES_MAX = 10_000
+"""Users, clients, pairs of them and addresses that have quotas of their own: all are in every snapshot, and in one
+answer of DescribeClientQuotas. Whoever has more gives quotas to defaults."""
+
+QUOTA_NAME_CHARACTERS_MAX = 1000
+"""The name of a user or a client in a quota: the longest names of certificates have some hundreds."""
+
+QUOTA_ALTERATIONS_MAX = 1000
+"""Entities whose quotas one request may change, in one command: each takes some 10 µs of the loop of every node."""
+
+QUOTA_BUCKETS_MAX = 10_000
+"""Whose use of a quota a node remembers, for each key: as many as may be connected. Beyond it, whoever used it longest
+ago begins anew."""
+
+THROTTLE_SECONDS_MAX = 3600.0
+"""How long a client is made to wait for one request: Kafka tells it in 31 bits of milliseconds, and no client waits
+longer than minutes. What is not paid for by then is waited for after the next request."""

@@ -71,9 +71,11 @@ EVERYWHERE: Final = "0.0.0.0"
 """Where a listener that names no host listens."""
 
 PLAINTEXT: Final = "PLAINTEXT"
-"""The only protocol so far; the listener of a node that names none is called the same."""
+"""The listener of a node that names none is called the same."""
 
-PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SSL, SASL_PLAINTEXT, SASL_SSL = "SSL", "SASL_PLAINTEXT", "SASL_SSL"
+PROTOCOLS: Final = (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL)
+WITH_SASL: Final = (SASL_PLAINTEXT, SASL_SSL)
 
 LISTENERS, ADVERTISED = "listeners", "advertised.listeners"
 PROTOCOL_MAP, MAIN_LISTENER = "listener.security.protocol.map", "inter.broker.listener.name"
@@ -86,6 +88,8 @@ class ListenerConfig(NamedTuple):
     """A port of 0 is one that the system chooses."""
     advertised: Address | None
     """None: no client is told of it. A port of 0 is the one that was bound."""
+    protocol: str = PLAINTEXT
+    """One of PROTOCOLS."""
 
     def told(self, bound: Address) -> Address | None:
         """Returns the address that clients are told when it listens at `bound`."""
@@ -108,7 +112,7 @@ def named_listeners(configs: Mapping[str, str]) -> tuple[ListenerConfig, ...]:
     addresses = _parsed(LISTENERS, configs[LISTENERS], is_bound=True)
     _refuse_shared_ports(configs[LISTENERS], addresses)
     _refuse_controllers(configs, addresses)
-    _refuse_other_protocols(configs, addresses)
+    protocols = _protocols_of(configs, addresses)
     given = ADVERTISED if ADVERTISED in configs else LISTENERS
     advertised = _parsed(ADVERTISED, configs[ADVERTISED]) if ADVERTISED in configs else addresses
     for name, address in advertised.items():
@@ -116,11 +120,22 @@ def named_listeners(configs: Mapping[str, str]) -> tuple[ListenerConfig, ...]:
             raise _wrong(ADVERTISED, configs[ADVERTISED], f"only {_names(addresses)}, which are in {LISTENERS}")
         if _is_everywhere(address.host):
             raise _wrong(given, configs[given], f"an address for clients to connect to in {ADVERTISED}")
-    main = configs.get(MAIN_LISTENER, next(iter(advertised))).strip().upper()
+    main = _main(configs, advertised)
+    found = [
+        ListenerConfig(name, address, advertised.get(name), protocols[name]) for name, address in addresses.items()
+    ]
+    return tuple(sorted(found, key=lambda listener: listener.name != main))
+
+
+def _main(configs: Mapping[str, str], advertised: Mapping[str, Address]) -> str:
+    """Returns the listener that stands for the node; one that is named by its protocol is called like it, in Kafka."""
+    between = configs.get(BETWEEN_BROKERS, PLAINTEXT).strip()
+    if between != PLAINTEXT and between not in advertised:
+        raise _wrong(BETWEEN_BROKERS, between, f"one of {_names(advertised)}")
+    main = configs.get(MAIN_LISTENER, between if between != PLAINTEXT else next(iter(advertised))).strip().upper()
     if main not in advertised:
         raise _wrong(MAIN_LISTENER, configs[MAIN_LISTENER], f"one of {_names(advertised)}")
-    found = [ListenerConfig(name, address, advertised.get(name)) for name, address in addresses.items()]
-    return tuple(sorted(found, key=lambda listener: listener.name != main))
+    return main
 
 
 def _parsed(key: str, value: str, *, is_bound: bool = False) -> dict[str, Address]:
@@ -157,7 +172,8 @@ def _refuse_controllers(configs: Mapping[str, str], names: Mapping[str, Address]
             raise _wrong(LISTENERS, configs[LISTENERS], f"no {name}, which {OF_CONTROLLERS} names: {instead}")
 
 
-def _refuse_other_protocols(configs: Mapping[str, str], names: Mapping[str, Address]) -> None:
+def _protocols_of(configs: Mapping[str, str], names: Mapping[str, Address]) -> dict[str, str]:
+    """Returns the protocol of each listener."""
     value = configs.get(PROTOCOL_MAP)
     protocols = dict(zip(PROTOCOLS, PROTOCOLS, strict=True)) if value is None else _protocols(value)
     given = (LISTENERS, configs[LISTENERS]) if value is None else (PROTOCOL_MAP, value)
@@ -166,12 +182,7 @@ def _refuse_other_protocols(configs: Mapping[str, str], names: Mapping[str, Addr
             named = f"{name}:{PLAINTEXT}"
             missing = f'{PROTOCOL_MAP} = "{named}" beside it' if value is None else f"{named} in it"
             raise _wrong(*given, f"{missing}: no protocol is named for {name}")
-        if protocols[name] != PLAINTEXT:
-            told = f"{PLAINTEXT} for {name}: this version of Chronik does not speak {protocols[name]}"
-            raise _wrong(*given, told)
-    between = configs.get(BETWEEN_BROKERS, PLAINTEXT)
-    if between != PLAINTEXT:
-        raise _wrong(BETWEEN_BROKERS, between, f"{PLAINTEXT}: this version of Chronik speaks nothing else")
+    return protocols
 
 
 def _protocols(value: str) -> dict[str, str]:

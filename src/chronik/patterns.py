@@ -62,6 +62,14 @@ class Repeat(NamedTuple):
     part: Node
     least: int
     most: int | None
+    is_lazy: bool = False
+
+
+class Group(NamedTuple):
+    """What it matches can be asked for, by those who want to know."""
+
+    part: Node
+    number: int
 
 
 class Edge(NamedTuple):
@@ -70,7 +78,7 @@ class Edge(NamedTuple):
     is_end: bool
 
 
-Node = Characters | Sequence | Either | Repeat | Edge
+Node = Characters | Sequence | Either | Repeat | Group | Edge
 
 
 class Fork(NamedTuple):
@@ -147,6 +155,8 @@ class Pattern:
     # From an expression's parts to steps, of which each goes on at the next one
 
     def _emit(self, node: Node) -> None:
+        while isinstance(node, Group):
+            node = node.part
         self._parts += 1  # also those that are empty: there may be a million million of them
         if self._parts > PARTS_MAX:
             raise PatternError(f"an expression of more than {PARTS_MAX} parts")
@@ -197,6 +207,7 @@ class _Parser:
         self._text = expression
         self._position = 0
         self._depth = 0
+        self._groups = 0
         self._any_case = self._dot_takes_lines = False
 
     def parse(self) -> Node:
@@ -243,10 +254,10 @@ class _Parser:
         counts = self._counts()
         if counts is None:
             return node
-        self._next_is("?")  # which of several matches is taken makes no difference here
+        is_lazy = self._next_is("?")
         if self._counts() is not None:
             raise PatternError("a repetition of a repetition")
-        return Repeat(node, *counts)
+        return Repeat(node, *counts, is_lazy)
 
     def _counts(self) -> tuple[int, int | None] | None:
         for sign, counts in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
@@ -268,6 +279,7 @@ class _Parser:
         return least, most
 
     def _group(self) -> Node:
+        number = self._groups + 1
         if self._next_is("?"):
             if self._next_is("P<") or self._next_is("<"):
                 name, closed, _ = self._text[self._position :].partition(">")
@@ -276,10 +288,13 @@ class _Parser:
                 self._position += len(name) + 1
             elif self._flags():
                 return Sequence(())
+            else:
+                number = 0
+        self._groups = max(self._groups, number)
         node = self._either()
         if not self._next_is(")"):
             raise PatternError("a bracket that is not closed")
-        return node
+        return Group(node, number) if number else node
 
     def _flags(self) -> bool:
         """Reads `i)` or `i:` or `:`, and says whether the group ends with it: then they hold for what follows."""
@@ -352,6 +367,11 @@ class _Parser:
             return False
         self._position += len(text)
         return True
+
+
+def parse(expression: str) -> Node:
+    """Raises PatternError."""
+    return _Parser(expression).parse()
 
 
 def _is_number(text: str) -> bool:

@@ -15,18 +15,19 @@ from contextlib import contextmanager
 from typing import Any, Final, TextIO, cast
 
 _OF_UNICODE: Final = r"\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
-_UNSHOWN: Final = re.compile(rf"[\x00-\x1f\x7f-\x9f{_OF_UNICODE}]")
-_UNSHOWN_IN_LINES: Final = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{_OF_UNICODE}]")
+_UNSHOWN: Final = rf"[\x00-\x1f\x7f-\x9f{_OF_UNICODE}]"
+_UNSHOWN_IN_LINES: Final = rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{_OF_UNICODE}]"
+# Not compiled until there is something to show, which takes a millisecond of a node's start; `re` keeps them then.
 
 
 def escaped(text: str) -> str:
     """Returns the text on one line, whatever was in it."""
-    return _UNSHOWN.sub(_as_python_writes_it, text)
+    return re.sub(_UNSHOWN, _as_python_writes_it, text)
 
 
 def escaped_lines(text: str) -> str:
     """Keeps line breaks and tabs: for text that is laid out already."""
-    return _UNSHOWN_IN_LINES.sub(_as_python_writes_it, text)
+    return re.sub(_UNSHOWN_IN_LINES, _as_python_writes_it, text)
 
 
 def shortened(text: str, characters_max: int) -> str:
@@ -40,7 +41,7 @@ def json_text(value: Any, *, indent: int | None = None, **how: Any) -> str:
     """Returns JSON for people, too: letters of all languages stay as they are, what takes over a terminal does not."""
     import json  # nodes that show none start sooner
 
-    return _UNSHOWN_IN_LINES.sub(_as_json_writes_it, json.dumps(value, indent=indent, ensure_ascii=False, **how))
+    return re.sub(_UNSHOWN_IN_LINES, _as_json_writes_it, json.dumps(value, indent=indent, ensure_ascii=False, **how))
 
 
 def _as_python_writes_it(found: re.Match[str]) -> str:

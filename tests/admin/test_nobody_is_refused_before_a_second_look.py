@@ -13,6 +13,7 @@ from chronik.admin.configs import Change, ConfigAdmin, Resource, ResourceType
 from chronik.admin.partitions import NamedPartition, WantedReplicas, elect, reassign
 from chronik.admin.topic_plans import TopicRequest
 from chronik.admin.topics import Enlargement
+from chronik.clock import SystemClock
 from chronik.config import NodeConfig
 from chronik.configs.resolver import ConfigResolver
 from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
@@ -66,7 +67,7 @@ class Behind:
     @property
     def configs(self) -> ConfigAdmin:
         config = cast(NodeConfig, SimpleNamespace(node_id=1))
-        return ConfigAdmin(config, self.store, ConfigResolver(self.store, 1, {}))
+        return ConfigAdmin(config, self.store, ConfigResolver(self.store, 1, {}), SystemClock())
 
 
 async def deleted(behind: Behind) -> None:

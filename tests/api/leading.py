@@ -38,6 +38,7 @@ class Leader:
             cast(
                 Services,
                 SimpleNamespace(
+                    authorizer=None,
                     config=NodeConfig(),
                     clock=rig.clock,
                     store=rig.store,

@@ -57,6 +57,7 @@ def services(has_quorum: bool = True) -> Any:
     configs = ConfigResolver(store, 1, {})
     planner = TopicPlanner(store, configs, SystemClock(), new_id, Random(1).randrange)
     return SimpleNamespace(
+        authorizer=None,
         store=store,
         image=store.image,
         configs=configs,

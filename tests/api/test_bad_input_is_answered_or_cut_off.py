@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from chronik.protocol.apis import APIS
+from chronik.protocol.apis import APIS, KAFKA_APIS
 from chronik.protocol.batch import BatchHeader, parse_header, seal
 from chronik.protocol.codec import decode_response
 from chronik.protocol.compression import Codec, compress
@@ -96,7 +96,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0_with_the_li
     assert isinstance(response, ApiVersionsResponse)
     assert correlation_id == 7
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert {key.api_key for key in response.api_keys} == set(APIS)
+    assert {key.api_key for key in response.api_keys} == set(KAFKA_APIS)
 
 
 def test_a_request_cut_short_closes_the_connection(chronik_broker: Broker, client: RawClient) -> None:

@@ -36,7 +36,9 @@ def topic(name: str, topic_id: bytes, *indexes: int, leader_epoch: int = -1) -> 
 async def commit(store: MemoryStore, version: int, request: OffsetCommitRequest) -> list[list[int]]:
     """The errors, by topic and partition."""
     async with started(store) as coordinator:
-        parts = SimpleNamespace(groups=coordinator, image=store.image, coordinators=SimpleNamespace(stands_alone=False))
+        parts = SimpleNamespace(
+            authorizer=None, groups=coordinator, image=store.image, coordinators=SimpleNamespace(stands_alone=False)
+        )
         context = cast(Context, SimpleNamespace(version=version))
         response = await offset_commit.handle(cast(Services, parts), request, context)
     return [[partition.error_code for partition in each.partitions] for each in response.topics]

@@ -28,7 +28,7 @@ class Store:
 def elect(topics: list[TopicPartitions] | None) -> dict[int, int]:
     world = World(1, 2, 3)
     world.create("orders", assignment(1, 2, isr=(2,), leader=2), assignment(1, 2, isr=(2,), leader=2))
-    services: Any = SimpleNamespace(store=Store(world), image=world.image)
+    services: Any = SimpleNamespace(authorizer=None, store=Store(world), image=world.image)
     request = ElectLeadersRequest(election_type=0, topic_partitions=topics)
     response = asyncio.run(elect_leaders.handle(services, request, None))  # type: ignore[arg-type]
     assert isinstance(response, ElectLeadersResponse)

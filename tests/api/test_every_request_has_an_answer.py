@@ -9,6 +9,7 @@ from chronik.api.routing.handlers import HANDLERS
 from chronik.protocol.apis import APIS
 from chronik.protocol.codec import encode_response
 from chronik.protocol.errors import ErrorCode
+from chronik.protocol.message_types import REQUESTS, RESPONSES
 from chronik.protocol.messages.fetch import FetchRequest
 from chronik.protocol.messages.join_group import JoinGroupRequest
 from chronik.protocol.messages.produce import ProduceRequest
@@ -24,7 +25,7 @@ PAIRS = [(api, version) for api in APIS.values() for version in range(api.min_ve
 
 
 def requests(api_key: int, version: int) -> list[Request]:
-    return [generate(APIS[api_key].request, version, style, (api_key, version, n)) for n, style in enumerate(STYLES)]
+    return [generate(REQUESTS[api_key], version, style, (api_key, version, n)) for n, style in enumerate(STYLES)]
 
 
 def impatient(request: Request) -> Request:
@@ -53,6 +54,6 @@ def test_every_request_is_answered_and_none_breaks_its_handler(chronik_broker_fa
     with RawClient(broker.bootstrap) as client:
         for api, version in PAIRS:
             for request in requests(api.key, version):
-                client.ask(impatient(request), version, api.response)
+                client.ask(impatient(request), version, RESPONSES[api.key])
     broken = [line for line in broker.log.splitlines() if " ERROR " in line or " CRITICAL " in line]
     assert not broken, "\n".join(broken)

@@ -48,7 +48,7 @@ def test_a_request_whose_answer_is_large_is_answered_once_others_have_read() -> 
     async def story() -> None:
         outbox = Outbox(TOO_FULL)
         store = SimpleNamespace(is_shared=False)
-        services = SimpleNamespace(outbox=outbox, store=store, is_fenced=lambda: False)
+        services = SimpleNamespace(authorizer=None, outbox=outbox, store=store, is_fenced=lambda: False)
         router = Router(cast(Services, services), lambda error: None)
         names = [
             DescribeConfigsResource(resource_type=UNKNOWN_RESOURCE, resource_name="n" * 200 + str(n))

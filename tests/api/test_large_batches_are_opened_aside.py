@@ -65,6 +65,7 @@ class Parts:
     rig: Rig
     openings: HeldOpenings = field(default_factory=HeldOpenings)
     fenced: bool = False
+    authorizer: None = None
 
     def __post_init__(self) -> None:
         self.replicas, self.store, self.clock = self.rig.replicas, self.rig.store, self.rig.clock

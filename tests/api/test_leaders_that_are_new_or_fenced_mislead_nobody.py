@@ -44,6 +44,7 @@ class Node:
         self.barrier: Callable[[], None] = lambda: None
         store = SimpleNamespace(image=rig.store.image, is_shared=True, read_barrier=self._read_barrier)
         parts = SimpleNamespace(
+            authorizer=None,
             config=NodeConfig(),
             clock=rig.clock,
             store=store,

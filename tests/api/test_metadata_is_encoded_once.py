@@ -36,6 +36,7 @@ class Cluster:
         self.services = cast(
             Services,
             SimpleNamespace(
+                authorizer=None,
                 image=self.world.image,
                 node_id=1,
                 controller_id=lambda: 2,
@@ -54,7 +55,7 @@ class Cluster:
 
     def do(self, command: Any) -> None:
         self.world.accept(command)
-        self.services.topic_bytes.follow(self.world.delta)
+        self.services.topic_bytes.follow(self.world.delta, self.world.image)
 
     def frame(self, version: int, *names: str, operations: bool = False, listener: str = "PLAINTEXT") -> bytes:
         """An answer; that it is what the codec alone would write is looked at each time."""
@@ -108,18 +109,25 @@ def test_a_topic_that_changes_is_encoded_again_and_the_others_are_not(cluster: C
     assert len(seen) == 3
     cluster.do(DeleteTopic(orders.id))
     cluster.world.create("orders", assignment(3))
-    cluster.services.topic_bytes.follow(cluster.world.delta)
+    cluster.services.topic_bytes.follow(cluster.world.delta, cluster.world.image)
     assert cluster.frame(12) not in seen
 
 
-def test_a_broker_that_goes_is_told_by_every_topic_at_once(cluster: Cluster) -> None:
+def test_a_broker_that_goes_is_told_at_once_by_every_topic_that_it_holds(cluster: Cluster) -> None:
     before = cluster.frame(12)
     cluster.do(UpdateBrokerStatus(3, BrokerStatus.OFFLINE))
     assert cluster.frame(12) != before
     cluster.do(UpdateBrokerStatus(3, BrokerStatus.ONLINE))
     encoded = cluster.encoded
     cluster.frame(12)
-    assert cluster.encoded == encoded + 2
+    assert cluster.encoded == encoded + 1
+
+
+def test_a_broker_that_comes_to_the_cluster_is_told_by_no_topic(cluster: Cluster) -> None:
+    before, encoded = cluster.frame(12), cluster.encoded
+    cluster.do(RegisterBroker(4, "host4", 9092, None, some_id(74), some_id(4), True))
+    assert cluster.frame(12) != before, "it is listed"
+    assert cluster.encoded == encoded
 
 
 def test_a_leader_that_is_gone_is_left_out_for_as_long_and_no_longer(cluster: Cluster) -> None:

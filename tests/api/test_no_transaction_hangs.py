@@ -14,7 +14,7 @@ from chronik.protocol.messages.add_partitions_to_txn import (
 )
 from chronik.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from chronik.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from chronik.protocol.messages.produce import ProduceResponse
+from chronik.protocol.messages.produce import ProduceRequest, ProduceResponse
 from chronik.protocol.records import Record, encode_batch
 from chronik.testing import Broker
 from tests.api import talk
@@ -50,8 +50,14 @@ class Transacting:
         return ErrorCode(code)
 
     def write(self, version: int, partition: int = 0, *, epoch: int | None = None, again: bool = False) -> ErrorCode:
-        epoch = self.epoch if epoch is None else epoch
         sequence = self.sequences.get(partition, 0) - again
+        request = self.record(partition, sequence, self.epoch if epoch is None else epoch)
+        answer = self.client.ask(request, version, ProduceResponse).responses[0].partition_responses[0]
+        if answer.error_code == OK:
+            self.sequences[partition] = sequence + 1
+        return ErrorCode(answer.error_code)
+
+    def record(self, partition: int, sequence: int, epoch: int) -> ProduceRequest:
         records = encode_batch(
             [Record(0, 1, None, b"value")],
             producer_id=self.producer_id,
@@ -61,10 +67,7 @@ class Transacting:
         )
         request = talk.produce_request(self.topic, records, partition)
         request.transactional_id = self.id
-        answer = self.client.ask(request, version, ProduceResponse).responses[0].partition_responses[0]
-        if answer.error_code == OK:
-            self.sequences[partition] = sequence + 1
-        return ErrorCode(answer.error_code)
+        return request
 
     def end(self, *, commit: bool = True, version: int = 4) -> ErrorCode:
         request = EndTxnRequest(
@@ -82,6 +85,22 @@ def producer(chronik_broker: Broker, client: RawClient) -> Transacting:
     topic = f"hanging-{next(_numbers)}"
     chronik_broker.create_topic(topic, partitions=2)
     return Transacting(client, topic)
+
+
+def test_a_batch_belongs_to_the_id_that_its_request_names(chronik_broker: Broker) -> None:
+    """The right to write is asked for the id of the request: another's producer id must not come with it."""
+    topics = [f"owned-{next(_numbers)}", f"other-{next(_numbers)}"]
+    for topic in topics:
+        chronik_broker.create_topic(topic)
+    with RawClient(chronik_broker.bootstrap) as client:
+        owner, other = (Transacting(client, topic) for topic in topics)
+        assert owner.add(0) == OK
+        assert owner.write(V1) == OK
+        request = owner.record(0, 1, owner.epoch)
+        request.transactional_id = other.id
+        answer = client.ask(request, V1, ProduceResponse).responses[0].partition_responses[0]
+        assert answer.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        assert owner.write(V1) == OK
 
 
 @pytest.mark.parametrize(

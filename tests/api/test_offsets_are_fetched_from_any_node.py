@@ -54,6 +54,7 @@ def services_of(node: CoordinatingNode, barrier: Barrier) -> Services:
     store = SimpleNamespace(read_barrier=barrier, image=image, is_shared=True)
     config = SimpleNamespace(read_quorum=False)
     parts = SimpleNamespace(
+        authorizer=None,
         groups=node.groups,
         store=store,
         image=image,
@@ -170,7 +171,7 @@ def test_a_topic_that_comes_to_be_known_while_offsets_are_read_is_not_said_to_ha
     topics = [OffsetFetchRequestTopic(topic_id=each, partition_indexes=[0]) for each in (KNOWN_ID, ID)]
     known[KNOWN_ID] = SimpleNamespace(name="known")
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)])
-    parts = cast(Services, SimpleNamespace(image=image))
+    parts = cast(Services, SimpleNamespace(authorizer=None, image=image))
     answer = asyncio.run(offset_fetch.handle(parts, request, cast(Any, SimpleNamespace(version=10))))
     assert ID in known
     frame = b"".join(encode_response(1, 10, answer.response if isinstance(answer, Long) else answer))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import chronik.api
+from chronik.api.routing.audited import CHANGES
 from chronik.api.routing.handlers import HANDLERS
 from chronik.api.shared.admission import CONFIRMED_READS, FENCED, UNCONFIRMED
 from chronik.protocol.apis import APIS, Api, Asked
@@ -35,7 +37,8 @@ def test_what_must_be_allowed_is_written_in_kafkas_words() -> None:
 
 @EVERY_API
 def test_an_api_is_handled_in_the_file_that_has_its_name(api: Api) -> None:
-    assert HANDLERS[api.key].handle.__module__ == f"chronik.api.{api.module}"
+    module = import_module(f"chronik.api.{api.module}")
+    assert HANDLERS[api.key].handle is module.handle or api.name in CHANGES
 
 
 def test_the_files_of_the_room_are_apis() -> None:

@@ -74,7 +74,7 @@ def test_what_was_sent_behind_a_refused_batch_waits_for_it(client: RawClient) ->
 
 def test_a_fenced_node_stores_nothing_and_remembers_what_it_refused() -> None:
     refused = RefusedBatches(ManualClock())
-    services = cast(Services, SimpleNamespace(is_fenced=lambda: True, refused_batches=refused))
+    services = cast(Services, SimpleNamespace(authorizer=None, is_fenced=lambda: True, refused_batches=refused))
     request = talk.produce_request("topic", sequenced(7, 0))
     response = produce.handle(services, request, Context(12, "client", Peer("host", 1, 1)))
     assert isinstance(response, ProduceResponse)
@@ -151,7 +151,12 @@ def services_of(replicas: list[FakeReplica], refused: RefusedBatches) -> Service
     image = SimpleNamespace(brokers={}, topics={}, topics_by_id={b"id": topic})
     found = SimpleNamespace(by_name=lambda _, index: replicas[index], by_id=lambda _, index: replicas[index])
     services = SimpleNamespace(
-        image=image, clock=ManualClock(), is_fenced=lambda: False, refused_batches=refused, replicas=found
+        authorizer=None,
+        image=image,
+        clock=ManualClock(),
+        is_fenced=lambda: False,
+        refused_batches=refused,
+        replicas=found,
     )
     return cast(Services, services)
 
@@ -207,6 +212,7 @@ def test_a_gap_is_told_by_a_node_that_is_known_to_lead_and_else_sends_clients_on
     refused, replica = RefusedBatches(ManualClock()), OutOfOrder()
     image = SimpleNamespace(brokers={}, topics={}, topics_by_id={b"id": SimpleNamespace(internal=False)})
     services = SimpleNamespace(
+        authorizer=None,
         image=image,
         clock=ManualClock(),
         is_fenced=lambda: False,

@@ -23,6 +23,7 @@ from chronik.metadata.stores.raft_store import LEADERLESS_SECONDS_MAX, RaftStore
 from chronik.protocol.apis import APIS, Api, Asked
 from chronik.protocol.codec import RequestHeader, decode_response, encode_request
 from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.message_types import REQUESTS
 from chronik.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -81,6 +82,7 @@ class Node:
         self.clock = ManualClock()
         store = SimpleNamespace(read_barrier=barrier, is_shared=True, image=self.world.image)
         parts = SimpleNamespace(
+            authorizer=None,
             store=store,
             image=self.world.image,
             config=SimpleNamespace(read_quorum=False, node_id=1),
@@ -178,7 +180,7 @@ RESTING_ON_WHO_LEADS = [api for api in APIS.values() if api.asked in (Asked.LEAD
 @pytest.mark.parametrize("api", RESTING_ON_WHO_LEADS, ids=lambda api: api.name)
 def test_all_that_rest_on_who_leads_are_confirmed(api: Api) -> None:
     node = Node(unconfirmed())
-    node.ask(api.name, api.max_version, api.request(), Response)
+    node.ask(api.name, api.max_version, REQUESTS[api.key](), Response)
     assert node.barrier.passed == 1
 
 

@@ -90,7 +90,9 @@ def test_of_what_was_refused(handler: Any, name: str, has_quorum: bool) -> None:
     async def refused() -> bool:
         parts = services(has_quorum)
         try:
-            answer = await handler.handle(parts, requests(name)[handler], SimpleNamespace(version=2, listener=""))
+            answer = await handler.handle(
+                parts, requests(name)[handler], SimpleNamespace(version=2, listener="", usage=None)
+            )
             return re.search(r"error_code=<ErrorCode\.(?!NONE)", repr(answer)) is not None
         except KafkaError:
             return True  # all of it was

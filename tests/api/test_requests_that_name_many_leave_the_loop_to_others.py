@@ -118,7 +118,7 @@ def test_no_turn_takes_more_than_a_piece(
     monkeypatch.setattr(slices, "SLICE_SECONDS", 0.0)
 
     async def answered() -> object:
-        answer = handler.handle(services(), request_, SimpleNamespace(version=1))
+        answer = handler.handle(services(), request_, SimpleNamespace(version=1, usage=None))
         return await answer if isinstance(answer, Awaitable) else answer
 
     async def story() -> list[int]:

@@ -46,7 +46,7 @@ class Recorder:
 
 
 def services_of(recorder: Recorder) -> Services:
-    return cast(Services, SimpleNamespace(topics=topic_admin(cast(MetadataStore, recorder))))
+    return cast(Services, SimpleNamespace(authorizer=None, topics=topic_admin(cast(MetadataStore, recorder))))
 
 
 def delete(services: Services, *wanted: DeleteTopicState) -> list[int]:

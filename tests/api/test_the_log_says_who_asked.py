@@ -39,7 +39,8 @@ def test_a_request_that_waits_is_seen_at_debug_level(chronik_broker_factory: Bro
 
 def test_a_request_that_fails_is_logged_with_its_client(caplog: pytest.LogCaptureFixture) -> None:
     store = SimpleNamespace(is_shared=False)
-    services = SimpleNamespace(store=store, outbox=Outbox())  # nothing more to serve with: everything fails
+    # nothing more to serve with: everything fails
+    services = SimpleNamespace(authorizer=None, store=store, outbox=Outbox())
     router = Router(cast(Services, services), lambda error: None)
     header = RequestHeader(ListOffsetsRequest.__schema__.api_key, 4, 7, "a-client")
     frame = bytearray(encode_request(header, ListOffsetsRequest())[4:])

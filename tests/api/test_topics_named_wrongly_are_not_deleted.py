@@ -24,7 +24,7 @@ def test_whoever_names_a_topic_wrongly_and_twice_is_told_that_it_was_twice(
     topic: DeleteTopicState, times: int, told: str
 ) -> None:
     request = DeleteTopicsRequest(topics=[topic] * times)
-    (result,) = asyncio.run(delete_topics.handle(services(), request, SimpleNamespace(version=6))).responses  # type: ignore[arg-type]
+    (result,) = asyncio.run(delete_topics.handle(services(), request, SimpleNamespace(version=6, usage=None))).responses  # type: ignore[arg-type]
     assert (result.name, result.topic_id) == (topic.name, topic.topic_id)
     assert (result.error_code, result.error_message) == (ErrorCode.INVALID_REQUEST, told)
 
@@ -34,6 +34,6 @@ def test_whether_topics_may_be_deleted_is_asked_once_for_all_of_them(monkeypatch
     asked: list[str] = []
     monkeypatch.setattr(parts.configs, "broker_flag", lambda name: not asked.append(name))  # type: ignore[func-returns-value]
     request = DeleteTopicsRequest(topic_names=[f"t{number}" for number in range(1_200)])
-    responses = asyncio.run(delete_topics.handle(parts, request, SimpleNamespace(version=1))).responses  # type: ignore[arg-type]
+    responses = asyncio.run(delete_topics.handle(parts, request, SimpleNamespace(version=1, usage=None))).responses  # type: ignore[arg-type]
     assert {result.error_code for result in responses} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert asked == ["delete.topic.enable"]

@@ -91,6 +91,7 @@ class Node:
         self.is_fenced = False
         image = self.world.image
         self.services = SimpleNamespace(
+            authorizer=None,
             image=image,
             store=SimpleNamespace(image=image, is_shared=False),
             clock=self.clock,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from chronik.bench import commits
-from chronik.bench.cluster_pipes import Ask, as_fast_as_answered, at_a_steady_rate, open_pipes, run_on_best_loop
+from chronik.bench.cluster_pipes import at_a_steady_rate, open_pipes, run_on_best_loop
 from chronik.bench.commits import CommitsLoad, measure
 from chronik.bench.errors import BenchFailed
 from chronik.bench.main import main
@@ -66,6 +66,12 @@ def test_a_coordinator_that_has_moved_is_looked_for_again(measured: Broker) -> N
     measured.fail("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", times=2)
     with measured.cluster() as cluster:
         assert measure(cluster, CommitsLoad(groups=2, offsets=1, seconds=0.5)).requests >= 2
+
+
+def test_a_coordinator_that_moves_is_followed_by_all_that_is_under_way(measured: Broker) -> None:
+    measured.fail("OffsetCommit", "NOT_COORDINATOR", times=20)
+    with measured.cluster() as cluster:
+        assert measure(cluster, CommitsLoad(groups=1, offsets=1, seconds=0.5, rate=1000)).requests == 500
 
 
 def test_groups_are_deleted_where_they_have_moved_to(measured: Broker) -> None:
@@ -128,22 +134,6 @@ def test_requests_are_sent_when_they_are_due_whatever_is_unanswered() -> None:
     assert time.perf_counter() - began >= 0.19
     assert len(latencies) == 20
     assert max(latencies) > 0.15  # the first waited for the last to be sent
-
-
-def test_callers_wait_only_for_themselves() -> None:
-    asked = {"quick": 0, "slow": 0}
-
-    def caller(name: str, seconds: float) -> Ask:
-        async def ask(number: int) -> None:
-            assert number == asked[name]
-            asked[name] += 1
-            await asyncio.sleep(seconds)
-
-        return ask
-
-    latencies = run_on_best_loop(as_fast_as_answered([caller("quick", 0.002), caller("slow", 0.2)], seconds=0.3))
-    assert len(latencies) == asked["quick"] + asked["slow"]
-    assert asked["slow"] <= 2 < asked["quick"]
 
 
 def _about(name: str) -> MetadataRequest:

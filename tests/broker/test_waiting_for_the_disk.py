@@ -52,6 +52,7 @@ class NoOffsets:
 
 
 class OnePartition:
+    importing = False
     name, id = "topic", bytes(16)
 
     partitions = (Partition(replicas=(1,), isr=(1,), leader=1),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -55,7 +56,8 @@ class ChaosCluster(Cluster):
         self._started = started
         self._cuts = ExitStack()
         try:
-            super().__init__(nodes, folder, links=not has_network, **config)
+            token = {"http_token": secrets.token_hex()} if has_network else {}  # their addresses are not loopback's
+            super().__init__(nodes, folder, links=not has_network, **token, **config)
         except BaseException:
             self.close()
             raise

@@ -7,6 +7,8 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from threading import Thread
 from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -33,6 +35,10 @@ SESSION_MS = 6_000
 """Both short, for the sake of who waits for what was left behind."""
 
 CALL_SECONDS_MAX = 10.0
+HUNG_SECONDS = CALL_SECONDS_MAX + 2.0
+"""After that, adding offsets does not come back any more: librdkafka waits forever for a coordinator of the group that
+has left the cluster's metadata, whatever timeout it was given (confluentinc/librdkafka#5456 and #5511)."""
+
 SUCCESSORS_SHARE = 0.03
 """Of the transactions: those in the midst of which another producer takes over."""
 
@@ -154,7 +160,10 @@ class Copier(Client):
     def _send_offsets(self, read: Mapping[Place, int]) -> None:
         offsets = [TopicPartition(*place, offset) for place, offset in read.items()]
         member = self._consumer.consumer_group_metadata()
-        self._patiently(lambda: self._producer.send_offsets_to_transaction(offsets, member, CALL_SECONDS_MAX))
+        producer = self._producer
+        _unless_it_hangs(
+            lambda: self._patiently(lambda: producer.send_offsets_to_transaction(offsets, member, CALL_SECONDS_MAX))
+        )
 
     def _commit_as_a_zombie(self, transaction: _Transaction) -> None:
         zombie, self._producer = self._producer, self._new_producer()
@@ -209,3 +218,22 @@ class Copier(Client):
             except KafkaException as failure:
                 if not failure.args[0].retriable() or self._ending.is_set():
                     raise
+
+
+def _unless_it_hangs(call: Callable[[], None]) -> None:
+    """Raises KafkaException when it does: it is left to itself then, with its producer, and another takes its place."""
+    outcome: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as failure:
+            outcome.set_exception(failure)
+        else:
+            outcome.set_result(None)
+
+    Thread(target=run, daemon=True).start()
+    try:
+        outcome.result(HUNG_SECONDS)
+    except TimeoutError:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the client hangs")) from None

@@ -49,7 +49,7 @@ def acknowledged(outcome: Outcome) -> int:
 def test_nothing_goes_wrong_when_a_minority_is_killed_or_paused(tmp_path: Path, record_property: Summary) -> None:
     steps = count(3, 50)
     options = Options(
-        tmp_path, seconds=count(25, 600), steps_max=steps, seed=SEED, faults=("kill", "pause"), rate=count(60, 120)
+        tmp_path, seconds=count(25, 600), steps_max=steps, seed=SEED, faults=("kill", "pause"), rate=count(30, 120)
     )
     outcome = run_chaos(options, print)
     assert not outcome.findings, told(outcome)
@@ -68,7 +68,13 @@ def test_nothing_goes_wrong_when_the_network_fails(tmp_path: Path, record_proper
     steps = count(len(FAULTS_OF_NETWORK), 40)
     faults = tuple(KINDS) if LONG else FAULTS_OF_NETWORK
     options = Options(
-        tmp_path, seconds=count(60, 800), steps_max=steps, seed=SEED, faults=faults, rate=RATE, has_network=True
+        tmp_path,
+        seconds=count(60, 800),
+        steps_max=steps,
+        seed=SEED,
+        faults=faults,
+        rate=count(30, 60),
+        has_network=True,
     )
     outcome = run_chaos(options, print)
     assert not outcome.findings, told(outcome)

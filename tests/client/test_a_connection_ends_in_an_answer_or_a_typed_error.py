@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import socket
 import struct
 import threading
 
@@ -15,6 +14,7 @@ from chronik.protocol.messages.api_versions import ApiVersion, ApiVersionsRespon
 from chronik.protocol.messages.fetch import FetchRequest
 from chronik.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from chronik.testing.ports import ReservedPorts
 
 from .scripted import framed, scripted_broker, spoken_versions
 
@@ -78,10 +78,11 @@ def test_an_api_that_the_broker_does_not_speak_is_a_typed_error() -> None:
 
 
 def test_nobody_listening_is_a_typed_error_that_names_the_address() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    reserved = ReservedPorts(1)  # nobody listens there, and nobody else can
+    port = reserved.ports[0]
     with pytest.raises(BrokerUnreachable, match=f"127.0.0.1:{port}"):
         Connection(Address("127.0.0.1", port))
+    reserved.release()
 
 
 def test_a_server_that_is_no_kafka_broker_is_a_typed_error() -> None:

@@ -8,18 +8,15 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.jvms import SHORT_LIVED
+
 HERE = Path(__file__).parent
 PROJECT = HERE.parent.parent
 TOOLS = PROJECT / ".tools"
 DRIVERS_SOURCES = PROJECT / "tools" / "clients"
 
-# Small and quick to start rather than fast: a driver lives for a few thousand records.
-JVM_OPTIONS = (
-    "-Xmx256m",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
-    "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
-)
+# Small: a driver lives for a few thousand records.
+JVM_OPTIONS = ("-Xmx256m", *SHORT_LIVED, "-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ RUN_SECONDS_MAX: Final = 120.0
 _JARS: Final = TOOLS / "jars" / "kafka-tools"
 _PACKAGE: Final = "org.apache.kafka.tools"
 MAINS: Final = {
+    "kafka-acls": f"{_PACKAGE}.AclCommand",
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-features": f"{_PACKAGE}.FeatureCommand",
     "kafka-log-dirs": f"{_PACKAGE}.LogDirsCommand",

@@ -47,6 +47,31 @@ def test_there_are_no_quotas_and_credentials_to_describe(bootstrap: str) -> None
     assert run_tool("kafka-configs", bootstrap, "--describe", "--entity-type", "users").strip() == ""
 
 
+@pytest.mark.parametrize(
+    ("entity", "quotas"),
+    [
+        (("--entity-type", "users", "--entity-name", "tool"), {"producer_byte_rate": "1048576.0"}),
+        (("--entity-type", "users", "--entity-default"), {"request_percentage": "99.5"}),
+        (("--entity-type", "clients", "--entity-name", "tool"), {"consumer_byte_rate": "1.0E9"}),
+        (
+            ("--entity-type", "users", "--entity-name", "tool", "--entity-type", "clients", "--entity-default"),
+            {"controller_mutation_rate": "1000.0", "producer_byte_rate": "5.0E9"},
+        ),
+        (("--entity-type", "ips", "--entity-name", "127.9.9.9"), {"connection_creation_rate": "7.0"}),
+    ],
+)
+def test_quotas_are_set_described_and_deleted(bootstrap: str, entity: tuple[str, ...], quotas: dict[str, str]) -> None:
+    wanted = ",".join(f"{name}={float(value):.15g}" for name, value in quotas.items())
+    try:
+        run_tool("kafka-configs", bootstrap, "--alter", *entity, "--add-config", wanted)
+        shown = run_tool("kafka-configs", bootstrap, "--describe", *entity)
+        for name, value in quotas.items():
+            assert f"{name}={value}" in shown
+    finally:
+        run_tool("kafka-configs", bootstrap, "--alter", *entity, "--delete-config", ",".join(quotas))
+    assert not any(name in run_tool("kafka-configs", bootstrap, "--describe", *entity) for name in quotas)
+
+
 BROKERS = ("--entity-type", "brokers")
 
 

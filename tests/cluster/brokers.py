@@ -15,6 +15,10 @@ from bench.apache_kafka import ApacheKafka, why_missing
 from chronik.testing.cluster import Cluster
 
 NODES = 3
+READY_SECONDS_MAX = 180.0
+"""After a fault, with clients that go on all the time: more than a cluster takes to start on a machine that does much
+else."""
+
 CHOSEN = os.environ.get("CHRONIK_TEST_BROKER", "chronik")
 APACHE_KAFKA = "apache-kafka"
 
@@ -86,7 +90,7 @@ class ChronikBrokers(Brokers):
         self.cluster.heal()
 
     def wait_until_ready(self) -> None:
-        self.cluster.wait_until_ready()
+        self.cluster.wait_until_ready(READY_SECONDS_MAX)
 
 
 class KafkaBrokers(Brokers):

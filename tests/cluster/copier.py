@@ -6,8 +6,12 @@ the transaction of what it wrote. A process of its own, which tests kill, pause 
 
 from __future__ import annotations
 
+import faulthandler
+import signal
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
@@ -21,8 +25,18 @@ SESSION_MS = 6_000
 TRANSACTION_TIMEOUT_MS = 5_000
 """Both short, for the sake of who waits for what a dead copier has left behind."""
 
+WORK_SECONDS = 0.15
+"""What transforming takes, as it were, with half of the records written: most kills find a transaction open."""
+
 CALL_SECONDS_MAX = 30.0
-POLL_SECONDS = 0.5
+HUNG_SECONDS = TRANSACTION_TIMEOUT_MS / 1000 + 2.0
+"""After that, adding offsets does not come back any more: librdkafka waits forever for a coordinator of the group that
+has left the cluster's metadata, whatever timeout it was given (confluentinc/librdkafka#5456 and #5511)."""
+
+EXIT_HUNG = 1
+"""As faulthandler has it."""
+
+POLL_SECONDS = 0.2
 EXIT_FATAL = 3
 """Whoever started it starts another: fenced, or what it does not know how to go on from."""
 
@@ -59,12 +73,17 @@ class Copier:
     def _copy(self, records: list[Any]) -> None:
         self._producer.begin_transaction()
         try:
-            for record in records:
+            half = len(records) // 2
+            for record in records[:half]:
+                self._produce(record)
+            time.sleep(WORK_SECONDS)
+            for record in records[half:]:
                 self._produce(record)
             read = {(record.topic(), record.partition()): record.offset() + 1 for record in records}
             offsets = [TopicPartition(*place, offset) for place, offset in read.items()]
             member = self._consumer.consumer_group_metadata()
-            _patiently(lambda: self._producer.send_offsets_to_transaction(offsets, member, CALL_SECONDS_MAX))
+            with _or_end():
+                _patiently(lambda: self._producer.send_offsets_to_transaction(offsets, member, CALL_SECONDS_MAX))
             _patiently(lambda: self._producer.commit_transaction(CALL_SECONDS_MAX))
         except KafkaException as failure:
             if not failure.args[0].txn_requires_abort():
@@ -99,11 +118,23 @@ def _patiently(call: Callable[[], Any]) -> None:
                 raise
 
 
+@contextmanager
+def _or_end() -> Iterator[None]:
+    """Ends the process, as a supervisor would, when what is done takes too long."""
+    faulthandler.dump_traceback_later(HUNG_SECONDS, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
 def main(bootstrap: str, transactional_id: str) -> None:
+    faulthandler.register(signal.SIGUSR1)  # says where it is, for whoever waits for it in vain
     try:
         Copier(bootstrap, transactional_id).run()
     except KafkaException as failure:
         print(f"{transactional_id} ends: {failure}", file=sys.stderr, flush=True)
+        faulthandler.dump_traceback_later(HUNG_SECONDS, exit=True)  # clients are closed, and may wait for brokers
         sys.exit(EXIT_FATAL)
 
 

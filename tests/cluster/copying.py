@@ -10,6 +10,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -21,10 +22,13 @@ from chronik.testing.links import Links
 from chronik.testing.ports import HOST, ReservedPorts
 
 from .brokers import NODES, Brokers, ChronikBrokers
+from .copier import EXIT_HUNG
 
 COPIERS = (1, 2, 3)
 PROJECT = Path(__file__).parents[2]
 MAIN = "MAIN"
+TELL_SECONDS = 0.5
+LOG_CHARACTERS_SHOWN = 8_000
 COPIER_SIDE = 0
 """The number of the copier among the nodes, as its links see them."""
 
@@ -86,6 +90,8 @@ class Copiers:
         self._log = (folder / "copiers.log").open("ab")
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self.restarts = 0
+        self.hung = 0
+        """How many of them ended because librdkafka did not come back (`copier.HUNG_SECONDS`)."""
 
     def __enter__(self) -> Copiers:
         for copier in COPIERS:
@@ -123,7 +129,16 @@ class Copiers:
         for copier, process in self._processes.items():
             if process.poll() is not None:
                 self.restarts += 1
+                self.hung += process.returncode == EXIT_HUNG
                 self.start(copier)
+
+    def where_they_are(self) -> str:
+        """What each of them is doing, and what they have said at last."""
+        told = "".join(f"copier {copier}: exit code {each.poll()}\n" for copier, each in self._processes.items())
+        for process in self._processes.values():
+            process.send_signal(signal.SIGUSR1)
+            time.sleep(TELL_SECONDS)  # one after the other, into the same file
+        return told + Path(self._log.name).read_text()[-LOG_CHARACTERS_SHOWN:]
 
     def _bootstrap(self, copier: int) -> str:
         if not isinstance(self._cluster, CopiedCluster):

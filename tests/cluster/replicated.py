@@ -188,7 +188,9 @@ class Load:
     def join(self) -> None:
         self._thread.join()
 
-    def wait_until_it_goes_on(self, partitions: Sequence[int] | None = None, records: int = 5) -> None:
+    def wait_until_it_goes_on(
+        self, partitions: Sequence[int] | None = None, records: int = 5, seconds: float = DEADLINE_SECONDS
+    ) -> None:
         """Records that are sent from now on are acknowledged, in each partition."""
         wanted = range(self._partitions) if partitions is None else partitions
         goal = {partition: self.sent[partition] + records for partition in wanted}
@@ -197,7 +199,7 @@ class Load:
             last = {index: self.acknowledged[index][-1].number for index in wanted if self.acknowledged[index]}
             return [index for index in wanted if last.get(index, -1) < goal[index]]
 
-        wait_for(f"{self.name} goes on in all of {list(wanted)}", lambda: not waiting() or self.problems)
+        wait_for(f"{self.name} goes on in all of {list(wanted)}", lambda: not waiting() or self.problems, seconds)
         assert not self.problems, self.problems
 
 
@@ -268,7 +270,7 @@ class Follower:
 
     def __init__(self, bootstrap: str, topic: str, group: str) -> None:
         self.name = f"{self.client}-reader"
-        self._bootstrap, self._topic, self._group = bootstrap, topic, group
+        self._bootstrap, self._topic, self.group = bootstrap, topic, group
         self.seen: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
         """Offset and value of each record, as they came, by partition."""
         self.problems: list[str] = []
@@ -297,9 +299,9 @@ class Follower:
     def count(self) -> int:
         return sum(map(len, list(self.seen.values())))
 
-    def wait_until_it_goes_on(self, records: int = 5) -> None:
+    def wait_until_it_goes_on(self, records: int = 5, seconds: float = DEADLINE_SECONDS) -> None:
         goal = self.count + records
-        wait_for(f"{self.name} reads on", lambda: self.count >= goal or self.problems)
+        wait_for(f"{self.name} reads on", lambda: self.count >= goal or self.problems, seconds)
         assert not self.problems, self.problems
 
     def wait_until_it_has_read(self, ends: dict[int, int]) -> None:
@@ -317,7 +319,7 @@ class ConfluentFollower(Follower):
         consumer = Consumer(
             {
                 "bootstrap.servers": self._bootstrap,
-                "group.id": self._group,
+                "group.id": self.group,
                 "auto.offset.reset": "earliest",
                 "log_level": 0,
             }
@@ -340,7 +342,7 @@ class KafkaPythonFollower(Follower):
 
     def _run(self) -> None:
         consumer = KafkaConsumer(
-            bootstrap_servers=self._bootstrap.split(","), group_id=self._group, auto_offset_reset="earliest"
+            bootstrap_servers=self._bootstrap.split(","), group_id=self.group, auto_offset_reset="earliest"
         )
         consumer.subscribe([self._topic])
         try:

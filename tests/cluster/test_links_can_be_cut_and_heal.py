@@ -78,6 +78,11 @@ class Net:
     def pair(self, dialer: int, acceptor: int) -> Pair:
         return Pair(self.dial(dialer, acceptor), self.accept(acceptor))
 
+    def add(self, node: int) -> None:
+        self._listeners[node] = self._stack.enter_context(socket.create_server((HOST, 0)))
+        self._listeners[node].settimeout(DEADLINE_SECONDS)
+        self.links.add(node, Address(HOST, self._listeners[node].getsockname()[1]))
+
     def shut(self, node: int) -> None:
         self._listeners[node].close()
 
@@ -129,6 +134,19 @@ def test_other_links_do_not_notice(net: Net) -> None:
     for dialer, acceptor in ((1, 3), (3, 1), (2, 3), (3, 2)):
         pair = net.pair(dialer, acceptor)
         pair.passes(pair.dialer, pair.acceptor, b"fine")
+
+
+def test_a_node_that_is_added_has_links_of_its_own(net: Net) -> None:
+    kept = net.pair(1, 2)
+    net.add(4)
+    kept.passes(kept.dialer, kept.acceptor, b"as before")
+    net.links.cut([(4, 1), (1, 2)])
+    forth, back = net.pair(2, 4), net.pair(4, 3)
+    forth.passes(forth.dialer, forth.acceptor, b"to 4")
+    back.passes(back.dialer, back.acceptor, b"from 4")
+    waiting = net.dial(1, 4)
+    assert net.accepts_nobody(4)
+    assert nothing_arrives(waiting)
 
 
 def test_the_end_of_a_connection_passes_like_everything_else(net: Net) -> None:

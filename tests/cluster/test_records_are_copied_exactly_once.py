@@ -3,6 +3,7 @@ cut off at random: every record is copied once, whichever node one reads through
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections import defaultdict
@@ -17,25 +18,26 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.long import SEED, count
 
-from .brokers import Brokers, running_brokers
+from .brokers import Brokers, ChronikBrokers, running_brokers
 from .copier import GROUP, INPUT, OUTPUT, OUTPUT_PARTITIONS
 from .copying import FAULTS, Copiers, Fault, copied_cluster, is_possible
+from .standing import how_it_stands
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
 RECORDS = count(10_000, 100_000)
 STEPS = count(7, 60)
-"""Faults, each of another kind than the one before; a share of the records is written while each of them lasts."""
+"""Faults; a share of the records is under way when each of them begins, and when it ends."""
 
 INPUT_PARTITIONS = 6
-HOLD_SECONDS = (1.0, 8.0)
+HOLD_SECONDS = (0.5, 6.5)
 """Shorter and longer than a broker's session (3 s), a member's (6 s) and a transaction's timeout (5 s)."""
 
 SETTLED_SECONDS_MAX = 120.0
 """Until what was written before is copied: elections, sessions and timeouts, on a machine that does much else."""
 
 POLL_SECONDS = 0.1
-ASK_SECONDS_MAX = 5.0
+ASK_SECONDS_MIN, ASK_SECONDS_MAX = 0.2, 5.0
 
 Summary = Callable[[str, object], None]
 
@@ -53,9 +55,9 @@ def test_every_record_is_copied_once_whatever_befalls_brokers_and_copiers(
             feed.wait_until_written()
             wait_until_copied(brokers, copiers, RECORDS)
         attempts = judge(brokers)
-        restarts = copiers.restarts
+    started_again = f"{copiers.restarts} restarts, {copiers.hung} of them because the client hung"
     record_property(
-        "summary", f"copied exactly once: {RECORDS:,} records, {STEPS} faults, {attempts:,} copies, {restarts} restarts"
+        "summary", f"copied exactly once: {RECORDS:,} records, {STEPS} faults, {attempts:,} copies, {started_again}"
     )
 
 
@@ -102,26 +104,34 @@ class Feed:
 
 
 def suffer(brokers: Brokers, copiers: Copiers, feed: Feed, fault: Fault, portion: range, rng: random.Random) -> None:
-    """Ends when most of what was written before is copied; what is written now may wait for the next fault."""
+    """It begins and ends in the midst of the portion: it is over when its time is, or when most of that has been copied
+    in spite of it. What is left then may wait for the next one."""
+    feed.write(portion)
+    wait_until_copied(brokers, copiers, portion.start + len(portion) // 8)
     with fault(brokers, copiers, rng) as what:
-        hold_s = rng.uniform(*HOLD_SECONDS)
-        print(f"{what} for {hold_s:.1f} s, with records {portion.start} to {portion.stop}")
-        feed.write(portion)
-        ends_at = time.monotonic() + hold_s
-        while time.monotonic() < ends_at:
-            copiers.keep_up()
-            time.sleep(POLL_SECONDS)
+        hold_s, began = rng.uniform(*HOLD_SECONDS), time.monotonic()
+        wait_until_copied(brokers, copiers, portion.stop - len(portion) // 4, give_up_at=began + hold_s)
+        held_s = time.monotonic() - began
+        print(f"{what} for {held_s:.1f} of {hold_s:.1f} s, with records {portion.start} to {portion.stop}")
     brokers.wait_until_ready()
-    wait_until_copied(brokers, copiers, portion.start)
 
 
-def wait_until_copied(brokers: Brokers, copiers: Copiers, records: int) -> None:
-    deadline = time.monotonic() + SETTLED_SECONDS_MAX
+def wait_until_copied(brokers: Brokers, copiers: Copiers, records: int, give_up_at: float | None = None) -> None:
+    """Returns at `give_up_at` at the latest; without it, what takes too long is a failure."""
+    deadline = time.monotonic() + SETTLED_SECONDS_MAX if give_up_at is None else give_up_at
     with consuming(brokers.bootstrap) as consumer:
-        while (copied := sum(committed(consumer).values())) < records:
+        while (copied := sum(committed(consumer, deadline).values())) < records:
             copiers.keep_up()
-            assert time.monotonic() < deadline, f"{copied} of {records} are copied"
+            if time.monotonic() > deadline:
+                if give_up_at is not None:
+                    return
+                pytest.fail(f"{copied} of {records} are copied\n{standing(brokers, copiers)}")
             time.sleep(POLL_SECONDS)
+
+
+def standing(brokers: Brokers, copiers: Copiers) -> str:
+    nodes = brokers.cluster.nodes.values() if isinstance(brokers, ChronikBrokers) else ()
+    return f"{copiers.where_they_are()}\n{how_it_stands(nodes, (INPUT, OUTPUT), GROUP)}"
 
 
 # What it all adds up to
@@ -162,11 +172,12 @@ def consuming(bootstrap: str, isolation: str = "read_committed") -> closing[Cons
     return closing(Consumer(settings | {"bootstrap.servers": bootstrap, "isolation.level": isolation}))
 
 
-def committed(consumer: Consumer) -> dict[int, int]:
+def committed(consumer: Consumer, deadline: float = math.inf) -> dict[int, int]:
     """By partition; of what nobody can tell at the moment, nothing."""
+    seconds = min(max(deadline - time.monotonic(), ASK_SECONDS_MIN), ASK_SECONDS_MAX)
     wanted = [TopicPartition(INPUT, partition) for partition in range(INPUT_PARTITIONS)]
     try:
-        return {at.partition: at.offset for at in consumer.committed(wanted, ASK_SECONDS_MAX) if at.offset >= 0}
+        return {at.partition: at.offset for at in consumer.committed(wanted, seconds) if at.offset >= 0}
     except KafkaException:
         return {}
 

@@ -75,8 +75,10 @@ def test_deleted_records_are_gone_on_all_replicas_when_it_is_answered_and_stay_s
     write(cluster, place, *(b"%03d" % number + bytes(100) for number in range(60)))
     leader = replicated.leader_of(cluster, place)
     assert delete_records(leader, place, 25) == (ErrorCode.NONE, 25)
-    for node_id, log in replicated.stored(cluster, place).items():
-        assert log.start > 0, f"node {node_id} keeps the files of what was deleted"
+    replicated.wait_for(  # a replica removes them once its new start is on disk
+        "no node keeps the files of what was deleted",
+        lambda: all(log.start > 0 for log in replicated.stored(cluster, place).values()),
+    )
     assert starts_by_each_leader(cluster, place) == [25] * LEADERS
     records = replicated.read_all(cluster.bootstrap, [place])[place]
     assert [record.offset for record in records] == list(range(25, 60))

@@ -113,8 +113,10 @@ class Console:
 
 
 @asynccontextmanager
-async def console(source: FakeSource, limits: HttpLimits | None = None) -> AsyncIterator[Console]:
-    listener = HttpListener(Address("127.0.0.1", 0), source, limits)
+async def console(
+    source: FakeSource, limits: HttpLimits | None = None, token: str | None = None
+) -> AsyncIterator[Console]:
+    listener = HttpListener(Address("127.0.0.1", 0), source, limits, token)
     served = Console(listener, await listener.bind())
     await listener.serve()
     try:

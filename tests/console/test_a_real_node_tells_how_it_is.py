@@ -13,6 +13,8 @@ from chronik.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
 from chronik.testing.ports import HOST, ReservedPorts
+from tests.api.limiting import set_quota
+from tests.raw import RawClient
 
 TIMEOUT_S = 20.0
 
@@ -74,3 +76,18 @@ def test_a_group_shows_what_it_committed(chronik_broker_factory: BrokerFactory, 
     assert shown == [("orders", 0, 0, ""), ("orders", 1, 0, "a note\0")]
     assert all(each["commit_time_ms"] > 0 for each in group["offsets"])
     assert ask_group(http, "nobody", TIMEOUT_S) is None
+
+
+def test_who_had_to_wait_for_a_quota_is_counted(chronik_broker_factory: BrokerFactory, http: Address) -> None:
+    def throttled() -> int:
+        _, body = ask(http, "/metrics", TIMEOUT_S)
+        pattern = r'^chronik_throttled_requests_total{quota="request"} (\d+)$'
+        (found,) = re.findall(pattern, body.decode(), re.MULTILINE)
+        return int(found)
+
+    broker = chronik_broker_factory(http=str(http))
+    assert throttled() == 0
+    with RawClient(broker.bootstrap) as client:
+        set_quota(client, {"client_id": "raw"}, request_percentage=1e-6)
+        client.ask(MetadataRequest(topics=[]), 9, MetadataResponse)
+    assert throttled() >= 1

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from chronik.controller.leader_balance import partitions_out_of_balance
+from chronik.controller.leader_balance import leaders_to_relieve, partitions_out_of_balance
 from chronik.controller.leaderless import leaderless_partitions, may_be_elected_uncleanly
+from chronik.metadata.commands.base import NO_EPOCH
 from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
-from chronik.metadata.commands.partitions import PartitionKey, Reassignment, ReassignPartitions
+from chronik.metadata.commands.partitions import (
+    IsrChange,
+    IsrMember,
+    PartitionKey,
+    Reassignment,
+    ReassignPartitions,
+    UpdateISR,
+)
 from chronik.metadata.commands.topics import CreateTopic
 from chronik.metadata.names import META_TOPIC
 from tests.metadata.world import World, assignment, some_id
@@ -43,6 +51,26 @@ def test_what_moves_and_what_the_raft_leader_leads_is_left_alone() -> None:
     assert out_of_balance(world) == [(topic.id, 0)]
     world.accept(ReassignPartitions((Reassignment(topic.id, 0, (1, 3)),)))
     assert out_of_balance(world) == []
+
+
+def test_a_drained_leader_is_relieved_when_another_is_in_sync() -> None:
+    world = World(1, 2, 3)
+    topic = world.create("orders", assignment(1, 2, isr=(1,)), assignment(1, 3, isr=(1,)), assignment(2, 3))
+    world.accept(UpdateBrokerStatus(1, BrokerStatus.MAINTENANCE))
+    assert world.partition("orders").leader == 1, "nobody else could"
+    assert leaders_to_relieve(world.image, 10) == []
+    for index, follower in ((0, 2), (1, 3)):
+        epochs = world.partition("orders", index)
+        isr = IsrMember(1, NO_EPOCH), IsrMember(follower, NO_EPOCH)
+        change = IsrChange(topic.id, index, epochs.leader_epoch, epochs.partition_epoch, isr)
+        assert world.accept(UpdateISR(1, NO_EPOCH, (change,))).failures == ()
+    relieved = leaders_to_relieve(world.image, 10)
+    assert [(each.partition, each.leader) for each in relieved] == [(0, 2), (1, 3)]
+    assert leaders_to_relieve(world.image, 1) == relieved[:1]
+    for command in relieved:
+        world.accept(command)
+    assert leaders_to_relieve(world.image, 10) == []
+    assert [partition.leader for partition in world.image.topics["orders"].partitions] == [2, 3, 2]
 
 
 def test_partitions_without_a_leader_are_found_and_those_that_are_lost_told_apart() -> None:

@@ -15,7 +15,7 @@ from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
 from tests.long import SEED, count
 
-KILLS = count(20, 50)
+KILLS = count(10, 50)
 DEADLINE_SECONDS = 60.0
 PARTITIONS = 3
 

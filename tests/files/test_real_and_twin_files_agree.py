@@ -1,4 +1,4 @@
-"""One contract, two implementations: what holds for the disk holds for its twin."""
+"""One contract, three implementations: what holds for the disk holds for its twin, and for changes kept in memory."""
 
 from __future__ import annotations
 
@@ -11,13 +11,21 @@ import pytest
 from chronik.errors import DataFolderInUse, StorageFailed
 from chronik.files import FileSystem, RealFiles, platform, read_file, remove_tree, write_atomically
 from chronik.files.interface import folders_above
+from chronik.files.overlay import OverlayFiles
 from tests.files.twin import TwinFiles
 
 Make = Callable[[Path], FileSystem]
 
 
-@pytest.fixture(params=["real", "twin"])
+@pytest.fixture(params=["real", "twin", "overlay"])
 def files(request: pytest.FixtureRequest, tmp_path: Path) -> FileSystem:
+    if request.param == "overlay":
+        return OverlayFiles(tmp_path)
+    return RealFiles(tmp_path / "data") if request.param == "real" else TwinFiles()
+
+
+@pytest.fixture(params=["real", "twin"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> FileSystem:
     return RealFiles(tmp_path / "data") if request.param == "real" else TwinFiles()
 
 
@@ -124,25 +132,25 @@ def test_creating_a_file_that_exists_opens_it(files: FileSystem) -> None:
     again.close()
 
 
-def test_only_one_holds_the_lock(files: FileSystem) -> None:
-    lock = files.lock("lock")
+def test_only_one_holds_the_lock(disk: FileSystem) -> None:
+    lock = disk.lock("lock")
     with pytest.raises(DataFolderInUse):
-        files.lock("lock")
+        disk.lock("lock")
     lock.close()
-    files.lock("lock").close()
+    disk.lock("lock").close()
 
 
-def test_after_a_failure_nothing_is_written_but_reading_goes_on(files: FileSystem) -> None:
-    file = files.create("a")
+def test_after_a_failure_nothing_is_written_but_reading_goes_on(disk: FileSystem) -> None:
+    file = disk.create("a")
     file.append(b"x")
     with pytest.raises(StorageFailed):
-        files.rename("missing", "b")
-    assert files.failure is not None
+        disk.rename("missing", "b")
+    assert disk.failure is not None
     changes: list[Callable[[], object]] = [
         lambda: file.append(b"y"), lambda: file.pwrite(b"y", 0), lambda: file.truncate(0), file.fdatasync,
         lambda: file.reserve(100),
-        lambda: files.create("c"), lambda: files.remove("a"), lambda: files.rename("a", "b"),
-        lambda: files.make_folder("d"), lambda: files.sync_folder(""),
+        lambda: disk.create("c"), lambda: disk.remove("a"), lambda: disk.rename("a", "b"),
+        lambda: disk.make_folder("d"), lambda: disk.sync_folder(""),
     ]  # fmt: skip
     for change in changes:
         with pytest.raises(StorageFailed):

@@ -11,7 +11,7 @@ from .failover.story import Story
 pytestmark = pytest.mark.slow
 
 SHARES = 4
-SEEDS = range(SEED, SEED + count(200, 4000))
+SEEDS = range(SEED, SEED + count(50, 4000))
 
 
 @pytest.mark.parametrize("share", range(SHARES))
@@ -23,14 +23,17 @@ def test_groups_outlive_their_coordinators(share: int) -> None:
     assert sum(world.refused for world in told) > 0, "nothing came too late"
 
 
-def test_without_epochs_a_broken_promise_is_noticed() -> None:
-    noticed = 0
-    for seed in range(1, 21):
+def seed_that_notices(seeds: range) -> int | None:
+    for seed in seeds:
         try:
             Story(seed, without_epochs=True).tell()
         except AssertionError:
-            noticed += 1
-    assert noticed > 0
+            return seed
+    return None
+
+
+def test_without_epochs_a_broken_promise_is_noticed() -> None:
+    assert seed_that_notices(range(1, 21))
 
 
 def test_the_same_seed_tells_the_same_story() -> None:

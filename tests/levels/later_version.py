@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 
-LOWEST, HIGHEST = 2, 4
+from chronik.metadata import levels
+
+LOWEST, HIGHEST = 2, levels.HIGHEST + 2
 
 
 def main() -> int:
-    from chronik.metadata import levels
-
     levels.LOWEST, levels.HIGHEST = LOWEST, HIGHEST
     from chronik.testing import broker_process
 

@@ -1,8 +1,9 @@
-"""A node of the version to come, as a program: it supports level 3, which has one more command and one more field.
+"""A node of the version to come, as a program: it supports one more level, which has one more command and one more
+field.
 
 Nothing in Chronik can be told to do this: what that version would have in its source is put there before anything else
 is loaded. `Greet` is proposed in place of a broker config that is called GREETING; a topic that is deleted is given a
-reason once the cluster is at level 3, and none before that.
+reason once the cluster is at that level, and none before that.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from typing import Any, get_args
 
 import msgspec
 
+from chronik.metadata.levels import HIGHEST
+
 GREETING = "greeting"
 REASON = "nobody reads it"
-LEVEL = 3
+LEVEL = HIGHEST + 1
 
 
 def add_to_commands() -> type[msgspec.Struct]:

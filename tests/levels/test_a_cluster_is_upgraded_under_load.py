@@ -40,8 +40,10 @@ SNAPSHOT_ENTRIES = 60
 """So few that nodes restart from snapshots, and one that was away for long is sent one."""
 
 
+OLD, NEW = next_version.LEVEL - 1, next_version.LEVEL
+
 LEVEL_LINE = (
-    "Level: 2, and 3 is supported by those that were asked: "
+    f"Level: {OLD}, and {NEW} is supported by those that were asked: "
     "chronik cluster upgrade raises it once all brokers support it"
 )
 """Of the status of a cluster in which a node is new."""
@@ -120,24 +122,24 @@ def test_nodes_are_replaced_one_by_one_and_then_the_level_is_raised(cluster: Ver
     load = replicated.ConfluentLoad(cluster.bootstrap, "rolled", PARTITIONS, rate=RATE)
     with replicated.running(load):
         load.wait_until_it_goes_on()
-        assert upgrade(cluster[1]).out == "chronik.version is 2 already; this node supports 1 to 2\n"
+        assert upgrade(cluster[1]).out == f"chronik.version is {OLD} already; this node supports 1 to {OLD}\n"
 
         for node_id in (1, 2):
             cluster[node_id].becomes(new=True)
             settle(cluster, places, load)
-        assert cluster.levels() == [2, 2, 2]
+        assert cluster.levels() == [OLD] * 3
 
         # One is old: the level stays, what came with the next one waits, and what they share goes on.
         refused = upgrade(cluster[1])
         assert refused.code != 0
-        assert "Invalid update version 3 for feature chronik.version." in refused.err
-        assert "Not all brokers support it: 3 (1 to 2)." in refused.err
+        assert f"Invalid update version {NEW} for feature chronik.version." in refused.err
+        assert f"Not all brokers support it: 3 (1 to {OLD})." in refused.err
         assert refused.err.count("\n") == 1
         assert LEVEL_LINE in chronik("cluster", "status", bootstrap=cluster[1].bootstrap).lines
         code, message = greet(cluster[2], "too early")
         assert code is ErrorCode.UNSUPPORTED_VERSION
         assert message is not None
-        assert "Greet needs chronik.version 3, and the cluster is at 2" in message
+        assert f"Greet needs chronik.version {NEW}, and the cluster is at {OLD}" in message
         for node_id in (1, 2, 3):
             make_and_delete_topic(cluster[node_id], f"short-lived-{node_id}")
         settle(cluster, places, load)
@@ -153,15 +155,15 @@ def test_nodes_are_replaced_one_by_one_and_then_the_level_is_raised(cluster: Ver
             settle(cluster, places, load)
         assert not any(map(is_greeted, cluster.live))
         assert LEVEL_LINE in chronik("cluster", "status", bootstrap=cluster[1].bootstrap).lines
-        assert upgrade(cluster[2]).out == "chronik.version is 3; it was 2\n"
+        assert upgrade(cluster[2]).out == f"chronik.version is {NEW}; it was {OLD}\n"
         assert greet(cluster[3], "welcome") == (ErrorCode.NONE, None)
         make_and_delete_topic(cluster[2], "short-lived-5")
         settle(cluster, places, load)
-        assert cluster.levels() == [next_version.LEVEL] * 3
+        assert cluster.levels() == [NEW] * 3
         assert all(map(is_greeted, cluster.live))
         lowered = upgrade(cluster[1], "--level", "1")
         assert lowered.code != 0
-        assert "It is at 3 and is never lowered" in lowered.err
+        assert f"It is at {NEW} and is never lowered" in lowered.err
 
         check_that_an_older_version_is_turned_away(cluster, cluster[3])
         settle(cluster, places, load)
@@ -174,7 +176,9 @@ def check_that_an_older_version_is_turned_away(cluster: VersionedCluster, node: 
     node.stop()
     node.is_new = False
     before = snapshot(node.data_dir)
-    with pytest.raises(BrokerFailed, match=r"is at chronik\.version 3, and this version of Chronik supports 2 at most"):
+    with pytest.raises(
+        BrokerFailed, match=rf"is at chronik\.version {NEW}, and this version of Chronik supports {OLD} at most"
+    ):
         node.start()
     assert snapshot(node.data_dir) == before
 
@@ -183,7 +187,7 @@ def check_that_an_older_version_is_turned_away(cluster: VersionedCluster, node: 
     node.data_dir.rename(kept)
     node.start()
     replicated.wait_for("the end of the older node", lambda: not node.running)
-    assert "chronik.version 3, and this version of Chronik supports 2 at most" in node.log.splitlines()[-1]
+    assert f"chronik.version {NEW}, and this version of Chronik supports {OLD} at most" in node.log.splitlines()[-1]
     assert "Traceback" not in node.log.splitlines()[-1]
     node.kill()
     shutil.rmtree(node.data_dir)
@@ -203,7 +207,7 @@ def found_anew(cluster: VersionedCluster, new_version: str) -> None:
 
 def test_a_new_cluster_begins_at_the_highest_level(cluster: VersionedCluster) -> None:
     found_anew(cluster, next_version.__file__)
-    assert cluster.levels() == [next_version.LEVEL] * 3
+    assert cluster.levels() == [NEW] * 3
     assert greet(cluster[1], "hello") == (ErrorCode.NONE, None)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from chronik.log.config import LogConfig
 from chronik.protocol.batch import BatchHeader, iter_batches

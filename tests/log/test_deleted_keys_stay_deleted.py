@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from chronik.log.compaction import KEY_COST_BYTES
 from chronik.protocol.records import iter_records

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from chronik.log import producers, snapshots
 from chronik.log.config import DAY_MS

@@ -10,7 +10,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chronik.metadata.apply import apply
-from chronik.metadata.commands import brokers, cluster, groups, partitions, topics, transactions
+from chronik.metadata.commands import (
+    acls,
+    brokers,
+    cluster,
+    groups,
+    imports,
+    partitions,
+    quotas,
+    topics,
+    transactions,
+    users,
+)
 from chronik.metadata.delta import difference
 from chronik.metadata.image import Image
 from chronik.metadata.snapshot import decode_snapshot
@@ -37,17 +48,47 @@ ISR_MEMBERS = st.lists(st.builds(partitions.IsrMember, BROKERS, st.just(-1)), ma
 ISR_CHANGES = st.builds(partitions.IsrChange, IDS, SMALL, EPOCHS, EPOCHS, ISR_MEMBERS)
 TARGETS = st.lists(BROKERS, min_size=1, max_size=3, unique=True).map(tuple)
 REASSIGNMENTS = st.builds(partitions.Reassignment, IDS, SMALL, st.none() | TARGETS)
+USERS = st.sampled_from(["", "alice", "bob"])
+SCRAM_KEYS = st.builds(
+    users.ScramKeys,
+    st.integers(1, 2),
+    st.just(b"salt"),
+    st.just(bytes(32)),
+    st.just(bytes(32)),
+    st.integers(4096, 4097),
+)
 TRANSACTIONAL_IDS = st.sampled_from(["t1", "t2"])
 INDEXES = st.integers(-1, 30)
 PRODUCER_IDS = st.integers(0, 3)
 IN_TRANSACTION = st.lists(st.builds(transactions.TransactionPartition, IDS, SMALL), max_size=3).map(tuple)
 GROUPS_IN_TRANSACTION = st.lists(GROUPS, max_size=2).map(tuple)
 STABLE_OR_EMPTY = st.sampled_from(["Stable", "Empty"])
+IMPORTS = st.integers(50, 51).map(some_id)
+IMPORTED_OFFSETS = st.lists(st.builds(imports.ImportedOffset, TOPICS, SMALL, SMALL), max_size=2).map(tuple)
+IMPORTED_GROUPS = st.lists(
+    st.builds(imports.ImportedGroup, GROUPS, st.just("consumer"), IMPORTED_OFFSETS), max_size=2
+).map(tuple)
+QUOTA_ENTITIES = st.sampled_from([(("user", "u"),), (("user", ""), ("client-id", "c")), (("ip", "10.0.0.1"),)])
+QUOTA_KEYS = st.sampled_from(["producer_byte_rate", "request_percentage"])
+QUOTA_ALTERATIONS = st.builds(
+    quotas.QuotaAlteration,
+    QUOTA_ENTITIES,
+    st.dictionaries(QUOTA_KEYS, st.sampled_from([1.0, 0.1]), max_size=2),
+    st.lists(QUOTA_KEYS, max_size=2).map(tuple),
+)
+
+ACLS = st.lists(
+    st.builds(acls.Acl, st.just(2), TOPICS, st.just(3), st.just("User:u"), st.just("*"), st.integers(3, 4), st.just(3)),
+    max_size=3,
+).map(tuple)
 
 COMMANDS: st.SearchStrategy[Any] = st.one_of(
+    st.builds(acls.CreateAcls, ACLS),
+    st.builds(acls.DeleteAcls, ACLS),
     st.builds(cluster.CreateCluster, st.sampled_from(["x", "y"]), SMALL),
     st.builds(cluster.AddNode, BROKERS, st.just("h"), SMALL, st.booleans()),
     st.builds(cluster.RemoveNode, BROKERS),
+    st.builds(cluster.UpdateNode, BROKERS, voter=st.none() | st.booleans(), draining=st.none() | st.booleans()),
     st.builds(cluster.SetFeatureLevel, st.sampled_from("fg"), SMALL),
     st.builds(cluster.AllocateProducerIds, BROKERS, EPOCHS, st.integers(1, 5)),
     st.builds(
@@ -59,8 +100,17 @@ COMMANDS: st.SearchStrategy[Any] = st.one_of(
     CREATIONS,
     st.builds(topics.CreateTopics, st.lists(CREATIONS, max_size=3).map(tuple)),
     st.builds(topics.DeleteTopic, IDS),
-    st.builds(topics.UpdateTopicConfig, IDS, CONFIGS, DELETED_KEYS, st.booleans()),
-    st.builds(topics.CreatePartitions, IDS, SMALL, ASSIGNMENTS),
+    st.builds(topics.UpdateTopicConfig, IDS, CONFIGS, DELETED_KEYS, st.booleans(), st.integers(-1, 3)),
+    st.builds(topics.CreatePartitions, IDS, SMALL, ASSIGNMENTS, st.integers(-1, 3)),
+    st.builds(imports.BeginImport, IMPORTS, st.just("a folder"), st.integers(0, 1), SMALL, SMALL),
+    st.builds(
+        lambda key, topic, epoch: imports.ImportTopics(key, (topic,), ((epoch,) * len(topic.partitions),)),
+        IMPORTS,
+        CREATIONS,
+        SMALL,
+    ),
+    st.builds(imports.FinishImport, IMPORTS, IMPORTED_GROUPS, SMALL, st.dictionaries(GROUPS, CONFIGS), CONFIGS),
+    st.builds(imports.GiveUpImport, IMPORTS),
     st.builds(partitions.AssignPartition, IDS, SMALL, st.permutations([1, 2, 3]).map(lambda r: tuple(r[:2])), EPOCHS),
     st.builds(partitions.SetPartitionLeader, IDS, SMALL, st.integers(-1, 3), EPOCHS, st.booleans()),
     st.builds(partitions.UpdateISR, BROKERS, st.just(-1), st.lists(ISR_CHANGES, max_size=2).map(tuple)),
@@ -118,7 +168,18 @@ COMMANDS: st.SearchStrategy[Any] = st.one_of(
     ),
     st.builds(transactions.CompleteTransaction, TRANSACTIONAL_IDS, INDEXES, SMALL),
     st.builds(transactions.ExpireTransaction, TRANSACTIONAL_IDS, INDEXES),
+    st.builds(transactions.HoldCommits),
+    st.builds(
+        users.AlterScramUser,
+        USERS,
+        st.lists(SCRAM_KEYS, max_size=2).map(tuple),
+        st.lists(st.integers(1, 2), max_size=1).map(tuple),
+        st.sampled_from([b"", b"secret 1", b"secret 2"]),
+        st.booleans(),
+    ),
+    st.builds(transactions.ReleaseCommits, st.integers(0, 30)),
     st.builds(transactions.StageOffsets, GROUPS, TRANSACTIONAL_IDS, INDEXES, OFFSETS.map(tuple), SMALL),
+    st.builds(quotas.AlterQuotas, st.lists(QUOTA_ALTERATIONS, max_size=3).map(tuple)),
 )
 
 
@@ -160,6 +221,7 @@ def test_a_node_that_starts_from_a_snapshot_follows_like_the_others(before: list
         result, delta = apply(replica, world.envelopes[-1], replica.applied_index + 1)
         assert (result, delta) == (expected, world.delta)
     assert replica.state_hash == world.image.state_hash
+    assert_indexes_agree(replica)
     assert recomputed(replica) == recomputed(decode_snapshot(recomputed(replica)))
 
 
@@ -194,6 +256,12 @@ def assert_indexes_agree(image: Image) -> None:
     assert {topic.id: topic for topic in image.topics.values()} == image.topics_by_id
     for name, topic in image.topics.items():
         assert image.name_with_metric(name.replace(".", "_")) == topic.name == name
+    held = [(topic, each) for topic in image.held_topics.values() for each in topic.partitions]
+    for broker_id in {*image.brokers, *(replica for _, each in held for replica in each.replicas)}:
+        there = [topic.id for topic, each in held if broker_id in each.replicas]
+        assert {topic.id for topic in image.topics_on(broker_id)} == set(there)
+        assert image.replica_count(broker_id) == len(there)
+    assert {topic.id for topic in image.leaderless_topics()} == {topic.id for topic, each in held if each.leader < 0}
     for group_id in image.groups_with_offsets():
         assert group_id in image.groups
         for topic_name, partition in image.offsets(group_id):

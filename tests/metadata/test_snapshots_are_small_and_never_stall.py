@@ -88,13 +88,24 @@ def test_what_is_frozen_stays_while_everything_changes() -> None:
     assert records_of(decode_snapshot(recomputed(world.image))) == records_of(world.replayed())
 
 
-def test_one_snapshot_is_taken_at_a_time() -> None:
-    image = Image()
-    image.freeze()
+def test_several_snapshots_are_taken_at_a_time() -> None:
+    """Each of its own moment, and in any order: a backup reads the image while the node takes a snapshot of it."""
+    world = World(1)
+    world.create("orders", assignment(1), assignment(1))
+    moments, chunks = [], []
+    for number in range(4):
+        world.accept(CommitOffset("a", (OffsetToCommit("orders", number % 2, number),), number))
+        moments.append(records_of(decode_snapshot(recomputed(world.image))))
+        chunks.append(encode_snapshot(world.image.freeze()))
+        world.accept(CommitOffset("a", (OffsetToCommit("orders", 0, 90 + number),), number))
+    for number in (2, 0, 3):
+        assert records_of(decode_snapshot(chunks[number])) == moments[number]
+        world.image.thaw()
+        world.accept(CommitOffset("a", (OffsetToCommit("orders", 1, 80 + number),), number))
+    assert records_of(decode_snapshot(chunks[1])) == moments[1]
+    world.image.thaw()
     with pytest.raises(InvariantBroken):
-        image.freeze()
-    image.thaw()
-    image.freeze()
+        world.image.thaw()
 
 
 def test_a_snapshot_whose_records_do_not_match_the_hash_is_never_written() -> None:

@@ -9,7 +9,8 @@ from chronik.errors import InvariantBroken
 from chronik.metadata.apply import HANDLERS, apply, skip
 from chronik.metadata.commands.cluster import AddNode, AllocateProducerIds, CreateCluster, RemoveNode, SetFeatureLevel
 from chronik.metadata.commands.envelope import Command, Envelope, UnknownCommand, decode_command, encode_command
-from chronik.metadata.handlers.cluster import FEATURES_MAX, NODES_MAX
+from chronik.metadata.handlers.cluster import FEATURES_MAX
+from chronik.metadata.handlers.nodes import NODES_MAX
 from chronik.metadata.image import HASHES_KEPT, Image
 from chronik.metadata.records import Node
 from chronik.protocol.errors import ErrorCode
@@ -71,7 +72,7 @@ def test_producer_ids_are_given_out_once_and_only_to_brokers_of_this_life() -> N
 
 def test_every_command_has_a_handler_and_a_kind_of_its_own() -> None:
     kinds = typing.get_args(Command)
-    assert len(kinds) == 35
+    assert len(kinds) == 46
     assert set(HANDLERS) == set(kinds)
     tags = [kind.__struct_config__.tag for kind in kinds]
     assert len(set(tags)) == len(tags)

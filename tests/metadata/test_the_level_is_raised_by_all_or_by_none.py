@@ -13,10 +13,11 @@ from chronik.files import RealFiles
 from chronik.metadata import levels
 from chronik.metadata.commands.brokers import RegisterBroker, UpdateBrokerConfig
 from chronik.metadata.commands.cluster import CreateCluster, SetFeatureLevel
+from chronik.metadata.entries import FeatureEntry, Head
 from chronik.metadata.image import Image
 from chronik.metadata.levels import LevelNotSupported, level_of
 from chronik.metadata.records import Result
-from chronik.metadata.snapshot import CHUNK_RECORDS, FeatureEntry, Head, SnapshotLoader, decode_snapshot
+from chronik.metadata.snapshot import CHUNK_RECORDS, SnapshotLoader, decode_snapshot
 from chronik.metadata.stores.local_store import LocalStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 from tests.metadata.world import World, recomputed, some_id

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from chronik.metadata import levels, records, snapshot
+from chronik.metadata import entries, levels, records
 from chronik.metadata.commands.base import Base
 from chronik.metadata.commands.base import Part as PartOfCommand
 from chronik.metadata.commands.brokers import BrokerStatus
@@ -32,7 +32,7 @@ def below(base: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
 
 KINDS: list[type[msgspec.Struct]] = [Envelope, *below(Base), *below(PartOfCommand), *below(records.Record)]
 CLASSES = {each.__name__: each for each in KINDS}
-assert snapshot.Head.__name__ in CLASSES
+assert entries.Head.__name__ in CLASSES
 
 
 def tag_of(name: str) -> int | None:

@@ -91,11 +91,18 @@ def records_of(image: Image) -> tuple[object, ...]:
         dict(image.features),
         dict(image.topics),
         dict(image.topics_by_id),
+        dict(image.held_topics),
+        dict(image.importing),
+        image.imported,
         dict(image.groups),
         dict(image.group_configs),
         {group_id: dict(image.offsets(group_id)) for group_id in image.groups_with_offsets()},
         dict(image.transactions),
         image._staged.copy(),
+        {name: dict(image.users.of(name)) for name in image.users.by_name},
+        image.salt_secret,
+        dict(image.acls),
+        dict(image.quotas),
     )
 
 

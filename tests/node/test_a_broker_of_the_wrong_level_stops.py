@@ -11,6 +11,7 @@ import pytest
 from chronik.clock import SystemClock
 from chronik.errors import ConfigError
 from chronik.metadata.commands.brokers import RegisterBroker
+from chronik.metadata.image import Image
 from chronik.metadata.stores.raft_store import RaftStore
 from chronik.node.registration import Registration
 from chronik.protocol.errors import ErrorCode, KafkaError
@@ -26,7 +27,7 @@ def test_it_is_told_once_and_stops() -> None:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, SENTENCE)
 
     async def story() -> None:
-        store = cast(RaftStore, SimpleNamespace(propose=propose, incarnation=bytes(16)))
+        store = cast(RaftStore, SimpleNamespace(propose=propose, incarnation=bytes(16), image=Image()))
         command = RegisterBroker(3, "localhost", 9092, None, bytes(16), bytes(16))
         unused = cast(Any, None)
         await Registration(store, unused, unused, SystemClock(), command, 3.0).run()

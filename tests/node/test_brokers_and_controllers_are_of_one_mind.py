@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from types import SimpleNamespace
+from collections.abc import Callable, Coroutine, Mapping
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -29,6 +29,8 @@ LOOK_SECONDS = 0.05
 
 class World:
     """One broker, and a controller as far as it counts heartbeats, at the two ends of a line."""
+
+    features: Mapping[str, int] = MappingProxyType({})
 
     def __init__(self, loop: VirtualLoop, session_seconds: float) -> None:
         self.loop = loop

@@ -23,8 +23,8 @@ from chronik.wal.log import WriteAheadLog
 from tests.metadata.world import LIFE
 from tests.node.test_the_wrong_start_costs_nothing import snapshot
 
-NEWER = 3
-SENTENCE = r"is at chronik\.version 3, and this version of Chronik supports 2 at most: start the node with the newer"
+OURS, NEWER = levels.HIGHEST, levels.HIGHEST + 1
+SENTENCE = rf"is at chronik\.version {NEWER}, and this version of Chronik supports {OURS} at most: start the node with"
 
 
 @pytest.fixture

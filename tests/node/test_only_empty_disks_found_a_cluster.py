@@ -11,8 +11,8 @@ BEGAN = 100.0
 LATE = BEGAN + FOUNDING_PATIENCE_SECONDS
 
 
-def founding(nodes: int = 3) -> Founding:
-    return Founding(1, range(1, nodes + 1), BEGAN)
+def founding(nodes: int = 3, voters: int | None = None) -> Founding:
+    return Founding(1, range(1, nodes + 1), range(1, (voters or nodes) + 1), BEGAN)
 
 
 def vote_request(target_directory: bytes) -> VoteRequest:
@@ -53,6 +53,18 @@ def test_a_minority_never_does() -> None:
     rule = founding(nodes=4)
     rule.answered(2, knows_cluster=False)
     assert not rule.is_allowed(LATE + 3600)
+
+
+def test_it_takes_a_majority_of_those_who_vote_and_the_word_of_all_or_the_time_of_all() -> None:
+    rule = founding(nodes=5, voters=3)
+    rule.answered(4, knows_cluster=False)
+    rule.answered(5, knows_cluster=False)
+    assert not rule.is_allowed(LATE), "observers elect nobody"
+    rule.answered(2, knows_cluster=False)
+    assert not rule.is_allowed(BEGAN)
+    assert rule.is_allowed(LATE)
+    rule.answered(5, knows_cluster=True)
+    assert not rule.is_allowed(LATE), "one who follows knows as well as one who votes"
 
 
 def test_who_has_heard_of_a_cluster_founds_none_whatever_others_say_later() -> None:

@@ -94,8 +94,10 @@ def fatal(error: BaseException) -> None:
 
 
 @asynccontextmanager
-async def listening(secret: str = SECRET) -> AsyncIterator[tuple[Address, Inbox, PeerTransport]]:
-    server = PeerTransport(identity(1, secret), ANY_PORT, {}, fatal)
+async def listening(
+    secret: str = SECRET, where: Address = ANY_PORT
+) -> AsyncIterator[tuple[Address, Inbox, PeerTransport]]:
+    server = PeerTransport(identity(1, secret), where, {}, fatal)
     address = await server.bind()
     inbox = Inbox()
     await server.start(inbox)

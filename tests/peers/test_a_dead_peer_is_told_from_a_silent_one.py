@@ -8,6 +8,7 @@ import socket
 from chronik.config import Address
 from chronik.peers.link import EAGER_REDIAL_SECONDS_MAX
 from chronik.peers.transport import PeerTransport
+from chronik.testing.ports import ReservedPorts
 from tests.peers.talking import ANY_PORT, LOCALHOST, Inbox, dialling, fatal, identity, listening, run, until
 
 DIALS = 5
@@ -15,7 +16,9 @@ DIALS = 5
 
 def test_a_peer_is_gone_from_its_first_refusal_until_it_is_there_again() -> None:
     async def scenario() -> None:
-        async with listening() as (address, _, _), dialling(identity(2), address) as (client, inbox):
+        ports = ReservedPorts(1)  # when nobody listens there, nobody else can
+        where = Address(LOCALHOST, ports.ports[0])
+        async with listening(where=where) as (address, _, _), dialling(identity(2), address) as (client, inbox):
             await until(lambda: client.connected_peers == [1])
             assert client.gone_seconds(1) == 0
             assert inbox.gone == []
@@ -34,6 +37,7 @@ def test_a_peer_is_gone_from_its_first_refusal_until_it_is_there_again() -> None
                 assert client.gone_seconds(1) == 0
             finally:
                 await back.stop()
+                ports.release()
 
     run(scenario())
 
@@ -55,9 +59,8 @@ def test_a_peer_that_takes_connections_and_says_nothing_is_not_gone() -> None:
 def test_a_peer_that_has_dialled_us_is_not_gone_though_its_port_refuses() -> None:
     async def scenario() -> None:
         async with listening() as (address, inbox, server):
-            with socket.create_server((LOCALHOST, 0)) as taken:
-                nobody = Address(LOCALHOST, taken.getsockname()[1])
-            server.set_peer(2, nobody)
+            ports = ReservedPorts(1)
+            server.set_peer(2, Address(LOCALHOST, ports.ports[0]))
             await until(lambda: bool(inbox.gone))
             async with dialling(identity(2), address) as (client, _):
                 await until(lambda: client.connected_peers == [1])
@@ -67,6 +70,7 @@ def test_a_peer_that_has_dialled_us_is_not_gone_though_its_port_refuses() -> Non
                 await until(lambda: len(inbox.unreachable) > dials + 2)  # it goes on dialling
                 assert len(inbox.gone) == told
             await until(lambda: server.gone_seconds(2) > 0)
+            ports.release()
 
     run(scenario())
 

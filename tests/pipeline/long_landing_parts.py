@@ -12,6 +12,7 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
@@ -140,7 +141,7 @@ class LandingDriver:
 
     def __init__(self, arguments: list[str], conf: Mapping[str, str], log: Path) -> None:
         self._arguments = arguments
-        options = " ".join(f"--conf {name}={value}" for name, value in conf.items())
+        options = " ".join(f"--conf {quote(f'{name}={value}')}" for name, value in conf.items())
         self.environment = os.environ | {"PYSPARK_SUBMIT_ARGS": f"{options} pyspark-shell"}
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None

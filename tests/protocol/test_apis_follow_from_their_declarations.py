@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from chronik.protocol.apis import APIS
+import chronik.protocol.messages
+from chronik.protocol.apis import APIS, KAFKA_APIS, Versions
 from chronik.protocol.compiling.compile import decoder
-from chronik.protocol.schema import Versions
+from chronik.protocol.message_types import REQUESTS, RESPONSES
+from chronik.protocol.schema import Request, Response, Struct
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -55,25 +58,54 @@ EXPECTED = {
     "IncrementalAlterConfigs": (44, 0, 1, 1),
     "OffsetDelete": (47, 0, 0, 32767),
     "DescribeClientQuotas": (48, 0, 1, 1),
+    "AlterClientQuotas": (49, 0, 1, 1),
     "DescribeUserScramCredentials": (50, 0, 0, 0),
+    "AlterUserScramCredentials": (51, 0, 0, 0),
     "DescribeQuorum": (55, 0, 2, 0),
     "UpdateFeatures": (57, 0, 2, 0),
     "DescribeCluster": (60, 0, 2, 0),
     "DescribeProducers": (61, 0, 0, 0),
+    "UnregisterBroker": (64, 0, 0, 0),
     "DescribeTransactions": (65, 0, 0, 0),
     "ListTransactions": (66, 0, 2, 0),
     "ListConfigResources": (74, 0, 1, 0),
     "DescribeTopicPartitions": (75, 0, 0, 0),
+    "AddRaftVoter": (80, 0, 1, 0),
+    "RemoveRaftVoter": (81, 0, 0, 0),
 }
 
 
 def test_the_registry_holds_every_api_with_its_versions() -> None:
-    found = {api.name: (api.key, api.min_version, api.max_version, api.first_flexible) for api in APIS.values()}
+    found = {api.name: (api.key, api.min_version, api.max_version, api.first_flexible) for api in KAFKA_APIS.values()}
     assert found == EXPECTED, "an API has a line in EXPECTED above, copied from Kafka's schema and not from ours"
 
 
+def test_a_message_has_the_key_and_the_versions_of_its_api() -> None:
+    for api in APIS.values():
+        for message in (REQUESTS[api.key], RESPONSES[api.key]):
+            assert message.__schema__[2:] == (api.key, api.versions, api.flexible)
+
+
+def test_the_files_of_the_messages_are_apis_and_nothing_else_in_them_is_a_message() -> None:
+    (room,) = map(Path, chronik.protocol.messages.__path__)
+    assert {path.stem for path in room.glob("*.py")} - {"__init__"} == {api.module for api in APIS.values()}
+    for api in APIS.values():
+        declared = vars(import_module(f"chronik.protocol.messages.{api.module}")).values()
+        own = [each for each in declared if isinstance(each, type) and each.__module__.endswith(f".{api.module}")]
+        parts = [each for each in own if issubclass(each, Struct)]
+        messages = {each for each in parts if issubclass(each, Request | Response) or each.__schema__.api_key >= 0}
+        assert messages == {REQUESTS[api.key], RESPONSES[api.key]}
+
+
 def test_the_readme_counts_the_apis() -> None:
-    assert f"{len(APIS)} APIs in every version" in README.read_text(encoding="utf-8")
+    assert f"{len(KAFKA_APIS)} APIs in every version" in README.read_text(encoding="utf-8")
+
+
+def test_apis_of_our_own_are_not_told() -> None:
+    own = {api.name for api in APIS.values() if api.key not in KAFKA_APIS}
+    of_imports = {"ImportRecords", "DescribeImage", "AlterImport", "FetchImported", "HoldCommits"}
+    assert own == {"DescribeNodes", "AlterNodes"} | of_imports
+    assert not any(api.is_kafkas for api in APIS.values() if api.name in own)
 
 
 def test_versions_are_written_as_in_kafkas_schemas() -> None:
@@ -91,11 +123,11 @@ def test_a_version_is_compiled_once_and_only_when_used() -> None:
         "assert c.decoder.cache_info().currsize == c.encoder.cache_info().currsize == 0"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
-    request = APIS[0].request
+    request = REQUESTS[0]
     assert decoder(request, 9) is decoder(request, 9)
 
 
 def test_lists_of_two_messages_are_not_shared() -> None:
-    first, second = APIS[3].response(), APIS[3].response()
+    first, second = RESPONSES[3](), RESPONSES[3]()
     first.topics.append(None)  # type: ignore[attr-defined]
     assert second.topics == []  # type: ignore[attr-defined]

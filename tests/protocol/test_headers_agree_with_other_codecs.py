@@ -11,10 +11,11 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_writer
 
 from chronik.protocol import codec
-from chronik.protocol.apis import API_VERSIONS_KEY, APIS, Api
+from chronik.protocol.apis import API_VERSIONS_KEY, APIS, KAFKA_APIS, Api
+from chronik.protocol.message_types import REQUESTS, RESPONSES
 from tests.protocol.messages.pairs import PAIRS
 
-API_LIST = list(APIS.values())
+API_LIST = list(KAFKA_APIS.values())
 CLIENT_IDS = (None, "", "rdkafka", "ü" * 300)
 
 
@@ -34,14 +35,14 @@ def kio_bytes(entity: Any, **values: object) -> bytes:
 def test_request_headers_are_those_of_other_codecs(api: Api) -> None:
     for version in range(api.min_version, api.max_version + 1):
         for client_id in CLIENT_IDS:
-            request = api.request()
+            request = REQUESTS[api.key]()
             header = codec.RequestHeader(api.key, version, -5, client_id)
             frame = in_frame(codec.encode_request(header, request))
             start = bytes(frame).removesuffix(codec.encode(request, version))
             values = {"request_api_key": api.key, "request_api_version": version, "correlation_id": -5}
             theirs = KafkaPythonRequestHeader(client_id=client_id, **values)
             assert start == theirs.encode(flexible=version >= api.first_flexible)
-            if api.request.__schema__.versions.covers(version) and _kio_knows(api, version):
+            if REQUESTS[api.key].__schema__.versions.covers(version) and _kio_knows(api, version):
                 kio_header = load_request_schema(api.key, version).__header_schema__
                 assert start == kio_bytes(kio_header, client_id=client_id, **values)
             assert codec.decode_request(frame) == (header, request)
@@ -50,7 +51,7 @@ def test_request_headers_are_those_of_other_codecs(api: Api) -> None:
 @pytest.mark.parametrize("api", API_LIST, ids=lambda api: api.name)
 def test_response_headers_are_those_of_other_codecs(api: Api) -> None:
     for version in range(api.min_version, api.max_version + 1):
-        response = api.response()
+        response = RESPONSES[api.key]()
         frame = in_frame(b"".join(codec.encode_response(77, version, response)))
         start = bytes(frame).removesuffix(codec.encode(response, version))
         flexible = version >= api.first_flexible and api.key != API_VERSIONS_KEY
@@ -63,22 +64,22 @@ def test_response_headers_are_those_of_other_codecs(api: Api) -> None:
 def _kio_knows(api: Api, version: int) -> bool:
     from tests.protocol.messages.oracles import Kio
 
-    return Kio().knows(api.request, version)
+    return Kio().knows(REQUESTS[api.key], version)
 
 
 def test_the_response_to_api_versions_has_the_oldest_header_in_every_version() -> None:
     api = APIS[API_VERSIONS_KEY]
     for version in range(api.max_version + 1):
-        frame = b"".join(codec.encode_response(1, version, api.response()))
-        assert frame[4:] == b"\0\0\0\1" + codec.encode(api.response(), version)
+        frame = b"".join(codec.encode_response(1, version, RESPONSES[api.key]()))
+        assert frame[4:] == b"\0\0\0\1" + codec.encode(RESPONSES[api.key](), version)
 
 
 def test_tagged_fields_in_a_header_are_skipped() -> None:
-    metadata = APIS[3]
-    body = codec.encode(metadata.request(), 12)
+    metadata = REQUESTS[3]
+    body = codec.encode(metadata(), 12)
     fixed = struct.pack(">hhih", 3, 12, 9, -1)
     header, request = codec.decode_request(memoryview(fixed + b"\x02\x00\x01x\x05\x02yz" + body))
-    assert (header.correlation_id, request) == (9, metadata.request())
+    assert (header.correlation_id, request) == (9, metadata())
 
 
 def test_the_pairs_cover_every_api() -> None:

@@ -6,7 +6,7 @@ from crc32c import crc32c
 from chronik.errors import DataDamaged
 from chronik.quorum import stored_entries
 from chronik.quorum.storage import RaftStorage
-from chronik.raft.entries import Entry, EntryKind, HardState, SnapshotMetadata
+from chronik.raft.entries import ENTRY_OVERHEAD_BYTES, Entry, EntryKind, HardState, SnapshotMetadata
 from chronik.raft.events import Persist, SnapshotChunkWanted, StoreChunk
 from chronik.wal.records import encode_record
 from tests.files.twin import TwinFiles
@@ -61,6 +61,21 @@ def test_the_memory_for_entries_is_bounded() -> None:
         held = storage._entries._cache
         assert sum(entry.size_bytes for entry in held) <= 10_000 * 9 / 8 + 1320
     assert storage.entries(1000, 1001, 1)[0].index == 1000
+
+
+def test_a_full_memory_for_entries_is_not_walked_through_at_each_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = RaftStorage.open(TwinFiles(), FOLDER, cache_bytes=100_000)
+    persist(storage, Persist(0, entries=entries(1, 1000, term=1, size=100)))
+    asked: list[Entry] = []
+
+    def size_bytes(entry: Entry) -> int:
+        asked.append(entry)
+        return len(entry.data) + ENTRY_OVERHEAD_BYTES
+
+    monkeypatch.setattr(Entry, "size_bytes", property(size_bytes))
+    for index in range(1001, 2001):
+        persist(storage, Persist(index, entries=entries(index, index, term=1, size=100)))
+    assert len(asked) < 10 * 1000
 
 
 def test_one_read_holds_up_the_loop_for_a_limited_number_of_bytes() -> None:

@@ -2,8 +2,8 @@
 
 Messages are lost, repeated, delayed and reordered; links break in one direction or both; nodes crash and lose what was
 not written, pause, tick at different rates, have slow disks and failing ones, and come back on empty disks; members are
-added, promoted and removed while clients write and read. `Checker` looks at every step. Then the faults stop, and the
-cluster must come to an agreement within a bound.
+added, promoted, demoted and removed while clients write and read. `Checker` looks at every step. Then the faults stop,
+and the cluster must come to an agreement within a bound.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from chronik.raft.events import (
     Tick,
     TransferLeadership,
 )
-from chronik.raft.membership import UNBOUND, AddLearner, Member, Membership, PromoteLearner, RemoveNode
+from chronik.raft.membership import UNBOUND, AddLearner, DemoteVoter, Member, Membership, PromoteLearner, RemoveNode
 from chronik.raft.messages import AnyMessage, VoteAck, VoteRequest, decode_message, encode_message
 from chronik.raft.node import RaftNode
 from chronik.raft.roles import Role
@@ -421,7 +421,7 @@ class Simulation:
         self._handle(host, ReadIndex(context))
 
     def _operator(self) -> None:
-        """Adds, promotes and removes members, lets replaced disks in again, and hands leadership over."""
+        """Adds, promotes, demotes and removes members, lets replaced disks in again, and hands leadership over."""
         self._later(self.random.expovariate(1 / 700), self._operator)
         host = self._leader()
         if host is None or host.node is None or host.is_paused:
@@ -452,7 +452,8 @@ class Simulation:
             stranger = self.random.choice(strangers)
             return ChangeMembership(AddLearner(stranger.node_id, stranger.directory_id), self._context())
         if len(membership.voters) > 3 or (len(membership.voters) == 3 and self.random.random() < 0.1):
-            return ChangeMembership(RemoveNode(self.random.choice(membership.voters)), self._context())
+            change = RemoveNode if self.random.random() < 0.6 else DemoteVoter
+            return ChangeMembership(change(self.random.choice(membership.voters)), self._context())
         return None
 
     def _take_outcome(self, host: Host, outcome: Accepted | Refused | ReadConfirmed) -> None:

@@ -12,7 +12,7 @@ from .simulation import Simulation
 
 pytestmark = pytest.mark.slow
 
-SEEDS = count(200, 10_000)
+SEEDS = count(50, 10_000)
 PART = 25
 """Seeds per test, so that they are spread over the workers."""
 FIRST = (SEED - 1) * SEEDS + 1

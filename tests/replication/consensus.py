@@ -137,7 +137,10 @@ class VirtualStore(RaftStore):
         while self.is_cut_off() or self.image.applied_index < index:
             await self._breathe_until(deadline)
 
-    async def wait_applied(self, index: int, seconds: float = BARRIER_SECONDS) -> None:
+    def is_durable(self, index: int) -> bool:
+        return index <= self.image.applied_index
+
+    async def wait_durable(self, index: int, seconds: float = BARRIER_SECONDS) -> None:
         deadline = self._consensus.loop.time() + seconds
         while self.image.applied_index < index:
             await self._breathe_until(deadline)

@@ -4,6 +4,7 @@ and deleted, records deleted. Often in haste, and sometimes wrongly: nothing of 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -40,16 +41,11 @@ class Controller:
             for host in self._world.hosts.values():
                 self._judge(host)
             if not self._world.is_calm and self._world.replacing is None:
-                self._world.chance.choice(
-                    (
-                        self._move_leader,
-                        self._prefer,
-                        self._reassign,
-                        self._drop_and_add,
-                        self._topics,
-                        self._delete,
-                    )
-                )()
+                self._world.chance.choice(self.whims())()
+
+    def whims(self) -> tuple[Callable[[], None], ...]:
+        """What it may come to do."""
+        return (self._move_leader, self._prefer, self._reassign, self._drop_and_add, self._topics, self._delete)
 
     def lay_out(self) -> None:
         """What there is before anything breaks."""
@@ -86,8 +82,13 @@ class Controller:
         for topic, index, partition in self._world.some_partitions():
             replicas: tuple[int, ...] | None = None
             if not partition.is_reassigning or self._world.chance.random() < 0.5:
-                replicas = tuple(self._world.chance.sample(sorted(self._world.hosts), self._world.chance.randint(2, 3)))
-            self._reassign_to(topic, index, replicas)
+                replicas = self._some_places(self._world.chance.randint(2, 3))
+            self.reassign_to(topic, index, replicas)
+
+    def _some_places(self, count: int) -> tuple[int, ...]:
+        """As many, if there are."""
+        places = self._world.places()
+        return tuple(self._world.chance.sample(places, min(count, len(places))))
 
     def _drop_and_add(self) -> None:
         """A replica leaves, and is back before it may have heard of it."""
@@ -97,11 +98,11 @@ class Controller:
                 dropped = self._world.chance.choice(others)
                 if self._world.chance.random() < 0.5:
                     self._world.isolate(self._world.hosts[dropped])
-                self._reassign_to(topic, index, tuple(node for node in partition.replicas if node != dropped))
-                back = partial(self._reassign_to, topic, index, partition.replicas)
+                self.reassign_to(topic, index, tuple(node for node in partition.replicas if node != dropped))
+                back = partial(self.reassign_to, topic, index, partition.replicas)
                 self._world.later(self._world.chance.uniform(0.001, 0.3), back)
 
-    def _reassign_to(self, topic: Topic, index: int, replicas: tuple[int, ...] | None) -> None:
+    def reassign_to(self, topic: Topic, index: int, replicas: tuple[int, ...] | None) -> None:
         self._world.consensus.command(ReassignPartitions((Reassignment(topic.id, index, replicas),)))
 
     def _topics(self) -> None:
@@ -120,7 +121,7 @@ class Controller:
         online = [broker.id for broker in self._world.consensus.image.brokers.values() if broker.online]
         assignments: list[PartitionAssignment] = []
         for _ in range(self._world.chance.randint(1, 2)):
-            replicas = tuple(self._world.chance.sample(sorted(self._world.hosts), 3))
+            replicas = self._some_places(3)
             isr = tuple(replica for replica in replicas if replica in online)
             if not isr:
                 return

@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from chronik.api import produce
 from chronik.api.shared.context import Context, Pipelined, Services
@@ -82,6 +82,7 @@ class PartsOfProduce:
     is_fenced: Callable[[], bool]
     refused_batches: RefusedBatches
     openings: Openings
+    authorizer: ClassVar[None] = None
 
     @property
     def image(self) -> Image:

@@ -1,10 +1,11 @@
-"""Replays seeds of the simulation: `python -m tests.replication.simulate --seed 7 [--count 1]`."""
+"""Replays seeds of the simulation: `python -m tests.replication.simulate --seed 7 [--count 1] [--growing]`."""
 
 from __future__ import annotations
 
 import argparse
 import time
 
+from .growing import GrowingWorld
 from .world import World
 
 
@@ -12,10 +13,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=1)
+    parser.add_argument("--growing", action="store_true", help="nodes come and go")
     arguments = parser.parse_args()
     for seed in range(arguments.seed, arguments.seed + arguments.count):
         begun = time.perf_counter()
-        world = World(seed)
+        world = GrowingWorld(seed) if arguments.growing else World(seed)
         world.run()
         checker = world.checker
         print(

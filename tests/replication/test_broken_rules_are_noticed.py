@@ -22,8 +22,9 @@ from .world import World
 
 pytestmark = pytest.mark.slow
 
-SEEDS = range(1, 41)
-"""Most are caught by one of the first five; those that need several rare faults at once are caught by plain tests."""
+FIRST_SEEDS, OTHER_SEEDS = range(1, 6), range(6, 41)
+"""The first catch most. Those that need several rare faults at once are caught by plain tests, and these are asked
+before the other seeds: they take no time."""
 
 NOTICED = (AssertionError, ChronikError, ExceptionGroup, pytest.fail.Exception)
 
@@ -60,8 +61,8 @@ def plain_test_that_notices() -> str | None:
     return None
 
 
-def seed_that_notices() -> int | None:
-    for seed in SEEDS:
+def seed_that_notices(seeds: range) -> int | None:
+    for seed in seeds:
         try:
             World(seed).run()
         except NOTICED:
@@ -72,7 +73,8 @@ def seed_that_notices() -> int | None:
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_broken_rule_is_noticed(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.apply(monkeypatch)
-    assert seed_that_notices() or plain_test_that_notices(), f"a cluster that {mutant.name} goes unnoticed"
+    noticed = seed_that_notices(FIRST_SEEDS) or plain_test_that_notices() or seed_that_notices(OTHER_SEEDS)
+    assert noticed, f"a cluster that {mutant.name} goes unnoticed"
 
 
 def test_unbroken_rules_are_not_complained_about() -> None:

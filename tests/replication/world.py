@@ -100,7 +100,7 @@ class World:
     async def _story(self) -> None:
         for host in self.hosts.values():
             self.start(host)
-        await self.until(lambda: all(self.is_up(host) for host in self.hosts.values()), 30.0, "nodes to register")
+        await self.until(lambda: all(map(self.is_up, self.members())), 30.0, "nodes to register")
         self._controller.lay_out()
         began_at = self.loop.time()
         actors = [self._keep_breaking(), self._controller.run(), self._keep_looking(), *self.clients()]
@@ -112,6 +112,15 @@ class World:
         await self._write_once_more()
         self.have_clients_left = True
         self.checker.check_end()
+
+    # -- who belongs to it ---------------------------------------------------------------------------------------------
+
+    def members(self) -> list[Host]:
+        return list(self.hosts.values())
+
+    def places(self) -> list[int]:
+        """Where replicas may be."""
+        return sorted(self.hosts)
 
     # -- who lives in it: other worlds have others ---------------------------------------------------------------------
 
@@ -177,7 +186,7 @@ class World:
                     return False
         return all(
             self.is_up(host) and host.process.store.image.applied_index == len(self.consensus.log)
-            for host in self.hosts.values()
+            for host in self.members()
             if host.process is not None
         )
 
@@ -238,7 +247,7 @@ class World:
 
     def _may_replace_disk_of(self, host: Host) -> bool:
         """Where another disk has everything, and nothing happens to it meanwhile."""
-        if self.replacing is not None or not all(map(self.is_up, self.hosts.values())):
+        if self.replacing is not None or not all(map(self.is_up, self.members())):
             return False
         return all(
             len(partition.isr) >= 2 or host.id not in partition.isr

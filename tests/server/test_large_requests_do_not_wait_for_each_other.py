@@ -7,8 +7,8 @@ import random
 import pytest
 
 from chronik.limits import FRAME_RATE_BYTES_MIN
-from chronik.server.connection import ListenerLimits
 from chronik.server.frame_budget import FrameBudget
+from chronik.server.listener_limits import ListenerLimits
 
 
 def test_up_to_the_limit_nobody_waits_and_one_more_goes_beyond_it() -> None:

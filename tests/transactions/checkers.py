@@ -28,6 +28,12 @@ class Found(NamedTuple):
     finding: Finding
     about: frozenset[TransactionId] = frozenset()
     """The transactions that it happened to."""
+    innocent: int = 0
+    """How many of them did what they should: of two that copied the same record, one."""
+
+    def is_explained_by(self, touched: set[TransactionId]) -> bool:
+        """Whether it happened only to transactions that were touched by a late request."""
+        return not self.about.isdisjoint(touched) and len(self.about - touched) <= self.innocent
 
 
 class Verdict(NamedTuple):
@@ -44,8 +50,7 @@ def judge(events: Iterable[Event]) -> Verdict:
     excused = {each for straggled in evidence.stragglers for each in (straggled.transaction, straggled.touched)}
     verdict = Verdict([], [])
     for found in (found for checker in CHECKERS for found in checker(evidence)):
-        is_excused = bool(found.about) and found.about <= excused
-        (verdict.of_v1 if is_excused else verdict.violations).append(found.finding)
+        (verdict.of_v1 if found.is_explained_by(excused) else verdict.violations).append(found.finding)
     return verdict
 
 
@@ -275,7 +280,8 @@ def copies(evidence: Evidence) -> Iterator[Found]:
                 about = there or [
                     sent.transaction for sent in of_it if evidence.fate(sent.transaction) is not Outcome.ABORTED
                 ]
-                yield _found("not copied once", f"{key[1]}@{offset} was copied {times}", *about)
+                found = _found("not copied once", f"{key[1]}@{offset} was copied {times}", *about)
+                yield found._replace(innocent=1 if offset < position and there else 0)
 
 
 CHECKERS: tuple[Checker, ...] = (

@@ -8,6 +8,7 @@ from chronik.coordination.machine import Act, Event, Forget, Instruction, Reply,
 from chronik.metadata.commands.transactions import TransactionPartition
 from chronik.metadata.records import Transaction
 from chronik.protocol.errors import ErrorCode
+from chronik.transactions.config import COMPLETED_AFTER_MS
 from chronik.transactions.events import AddAsked, Asked, EndAsked, Given, InitAsked, MarkersWritten
 from chronik.transactions.machine import TransactionMachine, WriteMarkers
 from tests.metadata.world import World, assignment
@@ -83,12 +84,17 @@ class Lab:
         self.feed(StoreFailed(self.now_ms, store.ticket, error))
 
     def settle(self) -> None:
-        """All that is on its way arrives, markers too."""
-        while self.stores or self.markers:
+        """All that is on its way arrives, markers too, and what has its markers is completed."""
+        while self.stores or self.markers or self._is_completed_soon():
             if self.stores:
                 self.apply()
-            else:
+            elif self.markers:
                 self.mark()
+
+    def _is_completed_soon(self) -> bool:
+        if self.now is not None and self.now.state.is_prepared:
+            self.pass_time(COMPLETED_AFTER_MS)
+        return bool(self.stores)
 
     def mark(self) -> None:
         marked = self.markers.pop(0)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from chronik.api import produce
+from chronik.api.producing import transactional
 from chronik.api.producing.transactional import First
 from chronik.broker.replica import Replica
 from chronik.coordination.machine import Instruction, Reply, StoreFailed
@@ -278,7 +278,7 @@ MUTANTS: Final = (
     Mutant("takes records for any partition", wrapped(First, "refusal", _whatever_the_partition)),
     Mutant("takes records after the decision", wrapped(First, "refusal", _whatever_the_state)),
     Mutant("takes records of any epoch", wrapped(First, "refusal", _whatever_the_epoch)),
-    Mutant("trusts an image that is behind", instead(produce, "confirm", _waits_for_nothing)),
+    Mutant("trusts an image that is behind", instead(transactional, "confirm", _waits_for_nothing)),
     Mutant("shows what is open", wrapped(Transactions, "first_unstable", _stable_as_soon_as_committed)),
     Mutant("trusts markers that may be lost", wrapped(Transactions, "first_unstable", _stable_as_soon_as_marked)),
     Mutant("shows everything that is committed", instead(Replica, "last_stable_offset", property(_high_watermark))),

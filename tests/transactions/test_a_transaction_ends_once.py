@@ -9,7 +9,7 @@ from chronik.metadata.commands.topics import DeleteTopic
 from chronik.metadata.commands.transactions import InitTransaction
 from chronik.metadata.records import TransactionState
 from chronik.protocol.errors import ErrorCode
-from chronik.transactions.config import GROUPS_PER_TRANSACTION_MAX
+from chronik.transactions.config import COMPLETED_AFTER_MS, GROUPS_PER_TRANSACTION_MAX
 from chronik.transactions.events import Given
 from tests.transactions.lab import ID, TIMEOUT_MS, Lab
 
@@ -81,6 +81,32 @@ def test_the_next_transaction_waits_for_the_markers_of_the_last() -> None:
     assert lab.answers[waiter].error is OK, "one command completes the last and begins the next"
     assert lab.transaction.partitions == lab.parts(2)
     assert lab.transaction.state is TransactionState.ONGOING
+
+
+def test_one_that_comes_soon_completes_the_last_along_with_its_own_command() -> None:
+    lab = begun()
+    lab.begin_end(0)
+    lab.apply()
+    lab.mark()
+    lab.pass_time(COMPLETED_AFTER_MS - 1)
+    assert not lab.stores
+    lab.begin_add(0, 2)
+    lab.apply()
+    assert lab.transaction.partitions == lab.parts(2)
+    lab.pass_time(COMPLETED_AFTER_MS)
+    assert not lab.stores
+    assert lab.transaction.state is TransactionState.ONGOING
+
+
+def test_one_that_nobody_follows_is_completed_by_itself() -> None:
+    lab = begun()
+    lab.begin_end(0)
+    lab.apply()
+    lab.mark()
+    lab.pass_time(COMPLETED_AFTER_MS)
+    lab.apply()
+    assert lab.transaction.state is TransactionState.COMPLETE_COMMIT
+    assert lab.is_forgotten
 
 
 def test_nothing_that_was_begun_cannot_be_committed() -> None:
@@ -183,6 +209,7 @@ def test_what_could_not_be_stored_is_told_and_what_is_due_is_tried_again() -> No
     lab.begin_end(0)
     lab.apply()
     lab.mark()
+    lab.pass_time(COMPLETED_AFTER_MS)
     for _ in range(3):
         lab.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         assert not lab.stores

@@ -414,6 +414,29 @@ def test_what_a_late_request_of_v1_does_is_counted_apart() -> None:
     assert {finding.kind for finding in verdict.of_v1} == {"lost write", G1B}
 
 
+@pytest.mark.parametrize("is_touched", [True, False])
+def test_a_record_that_is_copied_again_after_a_late_end_of_v1_is_counted_apart(is_touched: bool) -> None:
+    """The late end commits a transaction that its client then aborts, as far as it knows, and does again."""
+    story = Story()
+    first = story.begin()
+    story.end(first)
+    second = story.begin()
+    early = story.send(second, copied=0)
+    story.end(second, UNKNOWN)
+    third = story.begin()
+    again = story.send(third, copied=0)
+    story.stage(third, 1)
+    story.end(third)
+    if is_touched:
+        story.tell(Straggled(transaction=first, kind="EndTxn", touched=second))
+    story.see_position(1, is_final=True)
+    story.end_with(early, None, again, None)
+    verdict = judge(story.finished())
+    found = verdict.of_v1 if is_touched else verdict.violations
+    assert {finding.kind for finding in found} == {"not copied once"}
+    assert (verdict.violations if is_touched else verdict.of_v1) == []
+
+
 def test_events_can_be_written_down() -> None:
     story = Story()
     for history in BAD:

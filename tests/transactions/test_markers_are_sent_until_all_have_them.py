@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from chronik.broker.requests.incoming import accept_produced
@@ -18,14 +20,17 @@ from chronik.metadata.commands.transactions import (
     InitTransaction,
     TransactionPartition,
 )
+from chronik.metadata.delta import Change, Delta
 from chronik.metadata.records import TransactionState
 from chronik.metadata.stores.store import MetadataStore
+from chronik.peers.calls import PeerCalls
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.records import Record, encode_batch
-from chronik.transactions.coordinator import TransactionCoordinator
+from chronik.transactions.calls import MARKERS_UNDER_WAY_MAX, TransactionCalls
+from chronik.transactions.coordinator import CHANGES_AT_ONCE_MAX, TransactionCoordinator
 from chronik.transactions.marker_appending import MarkerAppender
 from chronik.transactions.marker_sending import MarkerSender
-from chronik.transactions.messages import Markers, Nowhere
+from chronik.transactions.messages import Markers, MarkersAppended, Nowhere
 from tests.groups.driving import run, until
 from tests.groups.memory_store import MemoryStore
 from tests.replication.rig import LEADER, Rig
@@ -63,10 +68,13 @@ class Desk:
     def state(self) -> TransactionState:
         return self.store.image.transactions["t"].state
 
-    async def decide(self) -> None:
+    async def begin(self) -> None:
         await self.coordinator.init("t", 60_000)
         partitions = [TransactionPartition(b"t" * 16, 0)]
         assert await self.coordinator.add("t", FIRST_PRODUCER, 0, partitions) is ErrorCode.NONE
+
+    async def decide(self) -> None:
+        await self.begin()
         given = await self.coordinator.end("t", FIRST_PRODUCER, 0, commit=True, bump=False)
         assert given.error is ErrorCode.NONE
 
@@ -108,6 +116,52 @@ def test_a_coordinator_that_was_fenced_for_a_moment_goes_on() -> None:
         await until(lambda: desk.state is TransactionState.COMPLETE_COMMIT)
 
     told(story)
+
+
+@pytest.mark.parametrize("others", [0, CHANGES_AT_ONCE_MAX])
+def test_a_decision_that_comes_to_hold_without_its_coordinator_is_seen_to(others: int) -> None:
+    """By a command whose outcome was not known in time; or by a snapshot, with many others."""
+
+    async def story(desk: Desk) -> None:
+        await desk.begin()
+        await desk.store.propose(EndTransaction("t", desk.store.image.transactions["t"].index, True, 0, 0))
+        for number in range(others):
+            await desk.store.propose(InitTransaction(f"other-{number}", NOT_SEEN, 100 + number, 0, 60_000, 0))
+        changes = [Change(None, each) for each in desk.store.image.transactions.values()]
+        desk.coordinator.follow(Delta(desk.store.image.applied_index, transactions=tuple(changes)))
+        await until(lambda: desk.state is TransactionState.COMPLETE_COMMIT)
+
+    told(story)
+
+
+def test_markers_for_one_node_do_not_wait_behind_those_for_another() -> None:
+    markers = Markers(FIRST_PRODUCER, 0, 0, 1, True, (TransactionPartition(b"t" * 16, 0),))
+
+    async def story() -> None:
+        silent = SilentNode(2)
+        calls = TransactionCalls(cast(PeerCalls, silent))
+        waiting = [asyncio.ensure_future(calls.tell(2, markers, 60.0)) for _ in range(MARKERS_UNDER_WAY_MAX + 1)]
+        await until(lambda: silent.asked == MARKERS_UNDER_WAY_MAX)
+        assert await calls.tell(3, markers, 60.0) == (ErrorCode.NONE,)
+        for each in waiting:
+            each.cancel()
+        await asyncio.wait(waiting)
+
+    run(story)
+
+
+class SilentNode:
+    """Calls of which those to one node are not answered."""
+
+    def __init__(self, node_id: int) -> None:
+        self._node_id = node_id
+        self.asked = 0
+
+    async def call(self, peer: int, kind: int, payload: bytes, timeout: float) -> memoryview:
+        if peer == self._node_id:
+            self.asked += 1
+            await asyncio.sleep(timeout)
+        return memoryview(msgspec.msgpack.encode(MarkersAppended((ErrorCode.NONE,))))
 
 
 @pytest.mark.parametrize("count", [1, 1_001])

@@ -14,7 +14,7 @@ from .simulation.world import TransactionWorld
 
 pytestmark = pytest.mark.slow
 
-SEEDS = count(60, 10_000)
+SEEDS = count(40, 10_000)
 PART = count(10, 25)
 """Seeds per test, so that they are spread over the workers."""
 FIRST = (SEED - 1) * SEEDS + 1

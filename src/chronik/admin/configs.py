@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from enum import IntEnum
 from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from chronik.admin.loggers import change_levels, describe_levels, refuse_other_nodes
 from chronik.admin.second_look import with_second_look
+from chronik.clock import Clock
 from chronik.config import Address, NodeConfig
 from chronik.configs.checking import check_broker_configs, check_topic_config
 from chronik.configs.keys import TOPIC_KEYS, ConfigType
 from chronik.configs.known import broker_key
 from chronik.configs.resolver import ConfigEntry, ConfigResolver, ConfigSource, Synonym
 from chronik.listeners import ADVERTISED, LISTENERS
+from chronik.metadata import levels
 from chronik.metadata.commands.brokers import CLUSTER_DEFAULT, UpdateBrokerConfig
 from chronik.metadata.commands.groups import UpdateGroupConfig
 from chronik.metadata.commands.topics import UpdateTopicConfig
@@ -66,9 +69,11 @@ class ConfigAdmin:
         config: NodeConfig,
         store: MetadataStore,
         configs: ConfigResolver,
+        clock: Clock,
         bound: Mapping[str, Address] = MappingProxyType({}),
     ) -> None:
         """`bound` is where the node listens, by listener."""
+        self._clock = clock
         self._config = config
         self._bound = bound
         self._store = store
@@ -166,7 +171,8 @@ class ConfigAdmin:
             for key, value in wanted.items():
                 check_topic_config(key, value)
             self._configs.check_together(_after({} if is_all else topic.configs, wanted, delete))
-            command = UpdateTopicConfig(topic.id, dict(wanted), delete, is_all)
+            time_ms = levels.time_if_kept(self._store.image.features, self._clock.now_ms())
+            command = UpdateTopicConfig(topic.id, dict(wanted), delete, is_all, time_ms)
         elif resource.type == ResourceType.BROKER:
             broker = self._broker(resource.name)
             check_broker_configs(wanted, cluster_wide=broker == CLUSTER_DEFAULT)

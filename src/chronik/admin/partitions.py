@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NamedTuple, TypeVar
+
+import msgspec
 
 from chronik.admin.second_look import look_again
 from chronik.metadata.commands.envelope import Command
@@ -33,8 +34,7 @@ class NamedPartition(NamedTuple):
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
-class WantedReplicas:
+class WantedReplicas(msgspec.Struct, frozen=True):
     partition: NamedPartition
     replicas: tuple[int, ...] | None
     """None gives up the move that is under way."""

@@ -9,12 +9,14 @@ import msgspec
 from chronik.clock import Clock
 from chronik.configs.checking import check_topic_config
 from chronik.configs.resolver import ConfigResolver
-from chronik.controller.placement import Place, place_replicas
 from chronik.limits import PARTITIONS_PER_REQUEST_MAX, TOPIC_PARTITIONS_MAX
+from chronik.metadata import levels
+from chronik.metadata.commands.brokers import BrokerStatus
 from chronik.metadata.commands.topics import CreateTopic, PartitionAssignment
 from chronik.metadata.names import OFFSETS_TOPIC, SYSTEM_TOPICS, name_fault
 from chronik.metadata.records import Topic
 from chronik.metadata.stores.store import MetadataStore
+from chronik.planning.placement import Place, place_replicas
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 OFFSETS_TOPIC_CONFIGS = {"cleanup.policy": "compact", "compression.type": "snappy", "segment.bytes": "104857600"}
@@ -66,6 +68,11 @@ class TopicPlanner:
             yield
         return outcomes
 
+    def plan_import(self, request: TopicRequest, topic_id: bytes, created_ms: int) -> CreateTopic:
+        """Plans a topic that keeps its id. Raises KafkaError."""
+        planned = self._plan(request, TOPIC_PARTITIONS_MAX)
+        return msgspec.structs.replace(planned, topic_id=topic_id, time_ms=created_ms)
+
     def offsets_topic(self) -> TopicRequest:
         factor = self._configs.broker_int("offsets.topic.replication.factor")
         return TopicRequest(
@@ -103,6 +110,9 @@ class TopicPlanner:
         isr = tuple(broker for broker in replicas if brokers[broker].online) or replicas[:1]
         return PartitionAssignment(replicas, isr, isr[0])
 
+    def time_of_change(self) -> int:
+        return levels.time_if_kept(self._store.image.features, self._clock.now_ms())
+
     def _plan(self, request: TopicRequest, partitions_left: int) -> CreateTopic:
         """Places no partition of a topic that has too many: a request may name a thousand of those."""
         fault = name_fault(request.name)
@@ -110,6 +120,8 @@ class TopicPlanner:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Invalid topic: {fault}")
         if request.name in self._store.image.topics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{request.name}' already exists.")
+        if request.name in self._store.image.importing:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{request.name}' is being imported.")
         if request.assignments:
             _check_left(len(request.assignments), partitions_left)
             replicas = self._replicas_as_given(request)
@@ -166,11 +178,13 @@ class TopicPlanner:
         return replicas
 
     def _place(self, count: int, factor: int) -> list[Replicas]:
-        """Places replicas on brokers that are online; if these are too few, on others too, which get them on return."""
+        """Places replicas on brokers that are online; if these are too few, on others too, which get them on return;
+        and only if all of those are too few on drained ones, which are about to go."""
         brokers = self._store.image.brokers.values()
         places = [Place(broker.id, broker.rack) for broker in brokers if broker.online]
-        if factor > len(places) > 0:
-            places = [Place(broker.id, broker.rack) for broker in brokers]
+        for status in (BrokerStatus.OFFLINE, BrokerStatus.MAINTENANCE):
+            if factor > len(places) > 0:
+                places += [Place(broker.id, broker.rack) for broker in brokers if broker.status is status]
         if not 1 <= factor <= len(places):
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,

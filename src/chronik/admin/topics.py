@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -43,6 +43,10 @@ class TopicAdmin:
         self._store = store
         self._configs = configs
         self._planner = planner
+
+    @property
+    def planner(self) -> TopicPlanner:
+        return self._planner
 
     # New ones
 
@@ -118,7 +122,8 @@ class TopicAdmin:
         for plans_left in range(REPLANS_MAX, -1, -1):
             added = tuple(map(self._planner.assignment, replicas))
             try:
-                await self._store.propose(CreatePartitions(topic.id, len(topic.partitions), added))
+                time_ms = self._planner.time_of_change()
+                await self._store.propose(CreatePartitions(topic.id, len(topic.partitions), added, time_ms))
                 return
             except KafkaError as error:
                 if not _is_outdated(error) or plans_left == 0:
@@ -130,12 +135,14 @@ class TopicAdmin:
     def may_be_deleted(self) -> bool:
         return self._configs.broker_flag("delete.topic.enable")
 
-    async def delete(self, key: TopicKey) -> Topic:
-        """Returns the topic, which is deleted. Raises KafkaError."""
-        return await with_second_look(self._store, partial(self._delete, key))
+    async def delete(self, key: TopicKey, check: Callable[[Topic], None] = lambda _: None) -> Topic:
+        """Returns the topic, which is deleted. Raises KafkaError, also what `check` raises for the topic that is found:
+        an id may become known only at a second look."""
+        return await with_second_look(self._store, partial(self._delete, key, check))
 
-    async def _delete(self, key: TopicKey) -> Topic:
+    async def _delete(self, key: TopicKey, check: Callable[[Topic], None]) -> Topic:
         topic = self._find(key)
+        check(topic)
         self._refuse_system_topic(topic.name)
         await self._store.propose(DeleteTopic(topic.id))
         return topic

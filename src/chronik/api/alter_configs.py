@@ -5,19 +5,22 @@ from __future__ import annotations
 from chronik.admin.configs import Change, ConfigAdmin, Resource
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.many_changes import changed, named_once
+from chronik.api.shared.rights import check_configs
 from chronik.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
+from chronik.protocol.permissions import Operation
 
 
 async def handle(services: Services, request: AlterConfigsRequest, context: Context) -> AlterConfigsResponse:
-    configs = ConfigAdmin(services.config, services.store, services.configs)
+    configs = ConfigAdmin(services.config, services.store, services.configs, services.clock)
 
     async def change(wanted: AlterConfigsResource) -> None:
         resource = Resource(wanted.resource_type, wanted.resource_name)
+        check_configs(services, context, Operation.ALTER_CONFIGS, *resource)
         changes = [Change(config.name, config.value) for config in wanted.configs]
         await configs.replace_all(resource, changes, validate_only=request.validate_only)
 

@@ -1,4 +1,4 @@
-"""ApiVersions: what this node speaks, as declared by the messages themselves, and what it can do.
+"""ApiVersions: what this node speaks, as the table of APIs has it, and what it can do.
 
 Of Kafka's features `metadata.version` and `transaction.version` are told, and Chronik's own beside them. The others
 switch on what is not built here: new kinds of groups, eligible leader replicas. Java's producers use transactions v2
@@ -14,7 +14,7 @@ import re
 
 from chronik.admin.features import features_of
 from chronik.api.shared.context import Context, Services
-from chronik.protocol.apis import APIS
+from chronik.protocol.apis import KAFKA_APIS
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.api_versions import (
     ApiVersion,
@@ -56,6 +56,6 @@ def failure(request: ApiVersionsRequest, code: ErrorCode) -> ApiVersionsResponse
         error_code=code,
         api_keys=[
             ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
-            for api in APIS.values()
+            for api in KAFKA_APIS.values()
         ],
     )

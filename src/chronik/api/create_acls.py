@@ -1,19 +1,44 @@
-"""CreateAcls: takes none, since nobody would heed them."""
+"""CreateAcls: allows or denies something from now on. Without an authorizer it takes none: nobody would heed them."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import cast
 
+from chronik.admin.acls import create_acls
 from chronik.api.shared.context import Context, Services
+from chronik.metadata.records import Acl
 from chronik.protocol.codec import encode_element
 from chronik.protocol.errors import ErrorCode
-from chronik.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from chronik.protocol.failures import told
+from chronik.protocol.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
 NO_AUTHORIZER = "No Authorizer is configured."
 
 
-def handle(services: Services, request: CreateAclsRequest, context: Context) -> CreateAclsResponse:
+def handle(
+    services: Services, request: CreateAclsRequest, context: Context
+) -> CreateAclsResponse | Awaitable[CreateAclsResponse]:
+    if services.authorizer is not None:
+        return _create(services, request)
     result = AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
     # Encoded once, however many are asked for: a request may hold a quarter of a million.
     encoded = encode_element(CreateAclsResponse, result, context.version)
     return CreateAclsResponse(results=cast("list[AclCreationResult]", [encoded] * len(request.creations)))
+
+
+async def _create(services: Services, request: CreateAclsRequest) -> CreateAclsResponse:
+    outcomes = await create_acls(services.store, [acl_of(each) for each in request.creations])
+    return CreateAclsResponse(results=[AclCreationResult(**told(outcome)) for outcome in outcomes])
+
+
+def acl_of(creation: AclCreation) -> Acl:
+    return Acl(
+        creation.resource_type,
+        creation.resource_name,
+        creation.resource_pattern_type,
+        creation.principal,
+        creation.host,
+        creation.operation,
+        creation.permission_type,
+    )

@@ -5,16 +5,29 @@ from __future__ import annotations
 from chronik.admin.topics import Enlargement
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.many_changes import changed, named_once
+from chronik.api.shared.rights import may_do
+from chronik.limits import TOPIC_PARTITIONS_MAX
+from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from chronik.protocol.permissions import Operation, ResourceType
+
+FIRST_STRICT_VERSION = 3
+"""From here on clients know that a quota may be exceeded."""
 
 
 async def handle(services: Services, request: CreatePartitionsRequest, context: Context) -> CreatePartitionsResponse:
+    may_alter = may_do(services, context, Operation.ALTER, ResourceType.TOPIC)
+
     async def enlarge(topic: CreatePartitionsTopic) -> None:
+        if not may_alter(topic.name):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if context.usage is not None:
+            context.usage.mutated(_added(services, topic), strict=context.version >= FIRST_STRICT_VERSION)
         await services.topics.enlarge(_wanted(topic), validate_only=request.validate_only)
 
     topics = await named_once(request.topics, lambda topic: topic.name)
@@ -27,3 +40,10 @@ async def handle(services: Services, request: CreatePartitionsRequest, context: 
 def _wanted(topic: CreatePartitionsTopic) -> Enlargement:
     given = None if topic.assignments is None else [tuple(each.broker_ids) for each in topic.assignments]
     return Enlargement(topic.name, topic.count, given)
+
+
+def _added(services: Services, topic: CreatePartitionsTopic) -> int:
+    known = services.image.topics.get(topic.name)
+    if known is None or topic.count > TOPIC_PARTITIONS_MAX:
+        return 0  # it is refused
+    return max(topic.count - len(known.partitions), 0)

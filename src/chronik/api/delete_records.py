@@ -10,14 +10,16 @@ import asyncio
 from chronik.admin.partitions import NamedPartition
 from chronik.admin.records import delete_records
 from chronik.api.shared.context import Context, Services
+from chronik.api.shared.rights import Judge, may_do
 from chronik.metadata.slices import Pace, in_pieces
-from chronik.protocol.errors import KafkaError
+from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from chronik.protocol.permissions import Operation, ResourceType
 
 
 async def handle(services: Services, request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
@@ -28,18 +30,21 @@ async def handle(services: Services, request: DeleteRecordsRequest, context: Con
             offsets.update((NamedPartition(topic.name, each.partition_index), each.offset) for each in some)
             await pace.breathe()
     topics: dict[str, DeleteRecordsTopicResult] = {}
+    may_delete = may_do(services, context, Operation.DELETE, ResourceType.TOPIC)
     for wanted in in_pieces(offsets.items()):
-        results = await asyncio.gather(*(_delete(services, *each, request.timeout_ms) for each in wanted))
+        results = await asyncio.gather(*(_delete(services, may_delete, *each, request.timeout_ms) for each in wanted))
         for (named, _), result in zip(wanted, results, strict=True):
             topics.setdefault(named.topic, DeleteRecordsTopicResult(name=named.topic)).partitions.append(result)
     return DeleteRecordsResponse(topics=list(topics.values()))
 
 
 async def _delete(
-    services: Services, named: NamedPartition, offset: int, timeout_ms: int
+    services: Services, may_delete: Judge, named: NamedPartition, offset: int, timeout_ms: int
 ) -> DeleteRecordsPartitionResult:
     result = DeleteRecordsPartitionResult(partition_index=named.partition)
     try:
+        if not may_delete(named.topic):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         result.low_watermark = await delete_records(services.store, services.replicas, named, offset, timeout_ms)
     except KafkaError as error:
         result.error_code = error.code

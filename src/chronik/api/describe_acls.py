@@ -1,13 +1,66 @@
-"""DescribeAcls: there is no authorizer, so there are no ACLs, and it says so in Kafka's words."""
+"""DescribeAcls: what is allowed and denied. Without an authorizer it says in Kafka's words that there is none."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Iterable
+from itertools import groupby
+
+from chronik.admin.acls import matching
 from chronik.api.shared.context import Context, Services
-from chronik.protocol.errors import ErrorCode
-from chronik.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from chronik.api.shared.long_answers import Elements, Long
+from chronik.metadata.records import Acl
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.failures import told
+from chronik.protocol.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
+from chronik.security.acls import Filter
 
 NO_AUTHORIZER = "No Authorizer is configured on the broker"
 
 
-def handle(services: Services, request: DescribeAclsRequest, context: Context) -> DescribeAclsResponse:
-    return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+def handle(
+    services: Services, request: DescribeAclsRequest, context: Context
+) -> DescribeAclsResponse | Awaitable[DescribeAclsResponse | Long]:
+    if services.authorizer is None:
+        return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+    return _describe(services, request, context.version)
+
+
+async def _describe(services: Services, request: DescribeAclsRequest, version: int) -> DescribeAclsResponse | Long:
+    wanted = Filter(
+        request.resource_type_filter,
+        request.resource_name_filter,
+        request.pattern_type_filter,
+        request.principal_filter,
+        request.host_filter,
+        request.operation,
+        request.permission_type,
+    )
+    resources = Elements(DescribeAclsResponse, version)
+    try:
+        if not wanted.is_known:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "The filter names what there is not.")
+        found = await matching(services.store, wanted)
+        for pattern, acls in groupby(found, lambda acl: (acl.resource_type, acl.name, acl.pattern_type)):
+            resources.add(_resource(*pattern, acls))
+    except KafkaError as error:
+        return DescribeAclsResponse(**told(error))
+    return Long(DescribeAclsResponse(error_message=None, resources=resources.as_array_of(DescribeAclsResource)))
+
+
+def _resource(kind: int, name: str, pattern_type: int, acls: Iterable[Acl]) -> DescribeAclsResource:
+    return DescribeAclsResource(
+        resource_type=kind,
+        resource_name=name,
+        pattern_type=pattern_type,
+        acls=[
+            AclDescription(
+                principal=acl.principal, host=acl.host, operation=acl.operation, permission_type=acl.permission
+            )
+            for acl in acls
+        ],
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.leaders import controller_for, places
+from chronik.api.shared.rights import operations_on_cluster
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.failures import failed
 from chronik.protocol.messages.describe_cluster import (
@@ -11,7 +12,6 @@ from chronik.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from chronik.protocol.permissions import ALL_ON_CLUSTER
 
 BROKERS = 1
 
@@ -33,7 +33,7 @@ def handle(services: Services, request: DescribeClusterRequest, context: Context
         error_message=CUT_OFF if services.is_fenced() else None,
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = ALL_ON_CLUSTER
+        response.cluster_authorized_operations = operations_on_cluster(services, context)
     return response
 
 

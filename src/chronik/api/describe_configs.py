@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Generator
 from chronik.admin.configs import ConfigAdmin, Resource
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.long_answers import Elements, Long, at_once_or_in_slices
+from chronik.api.shared.rights import check_configs
 from chronik.configs.resolver import ConfigEntry, ConfigSource
 from chronik.protocol.errors import KafkaError
 from chronik.protocol.messages.describe_configs import (
@@ -17,6 +18,7 @@ from chronik.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from chronik.protocol.permissions import Operation
 
 
 def handle(
@@ -28,11 +30,12 @@ def handle(
 def _answer(
     services: Services, request: DescribeConfigsRequest, context: Context
 ) -> Generator[None, None, DescribeConfigsResponse]:
-    configs = ConfigAdmin(services.config, services.store, services.configs, services.bound)
+    configs = ConfigAdmin(services.config, services.store, services.configs, services.clock, services.bound)
     results = Elements(DescribeConfigsResponse, context.version)
     for resource, keys in _each_once(request.resources).items():
         result = DescribeConfigsResult(resource_type=resource.type, resource_name=resource.name, error_message=None)
         try:
+            check_configs(services, context, Operation.DESCRIBE_CONFIGS, *resource)
             result.configs = [
                 _described(entry, request) for entry in configs.describe(resource) if not keys or entry.key.name in keys
             ]

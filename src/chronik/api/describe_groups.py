@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Generator
 
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.long_answers import Elements, Long, at_once_or_in_slices
+from chronik.api.shared.rights import may_do, operations_on
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -13,7 +14,7 @@ from chronik.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from chronik.protocol.permissions import ALL_ON_GROUP
+from chronik.protocol.permissions import Operation, ResourceType
 
 FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 6
 
@@ -28,8 +29,13 @@ def _answer(
     services: Services, request: DescribeGroupsRequest, context: Context
 ) -> Generator[None, None, DescribeGroupsResponse]:
     groups = Elements(DescribeGroupsResponse, context.version)
+    may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.GROUP)
     for group_id in dict.fromkeys(request.groups):
-        described = _describe(services, group_id, request, context.version)
+        if not may_see(group_id):
+            groups.refuse(_refused(group_id))
+            yield
+            continue
+        described = _describe(services, group_id, request, context)
         try:
             if described.error_code:
                 groups.refuse(described)
@@ -41,10 +47,15 @@ def _answer(
     return DescribeGroupsResponse(groups=groups.as_array_of(DescribedGroup))
 
 
-def _describe(services: Services, group_id: str, request: DescribeGroupsRequest, version: int) -> DescribedGroup:
+def _refused(group_id: str) -> DescribedGroup:
+    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return DescribedGroup(group_id=group_id, error_code=code, error_message=code.message)
+
+
+def _describe(services: Services, group_id: str, request: DescribeGroupsRequest, context: Context) -> DescribedGroup:
     found = services.groups.describe(group_id)
     error = found.error
-    if error is ErrorCode.GROUP_ID_NOT_FOUND and version < FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND:
+    if error is ErrorCode.GROUP_ID_NOT_FOUND and context.version < FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND:
         error = ErrorCode.NONE
     answer = DescribedGroup(
         error_code=error,
@@ -66,5 +77,5 @@ def _describe(services: Services, group_id: str, request: DescribeGroupsRequest,
         ],
     )
     if request.include_authorized_operations:
-        answer.authorized_operations = ALL_ON_GROUP
+        answer.authorized_operations = operations_on(services, context, ResourceType.GROUP, group_id)
     return answer

@@ -49,5 +49,8 @@ def _wanted(services: Services, request: DescribeLogDirsRequest) -> Iterator[tup
 
 
 def failure(request: DescribeLogDirsRequest, code: ErrorCode) -> DescribeLogDirsResponse:
-    """In early versions only folders have an error, and requests name topics, not folders."""
+    """In early versions only folders have an error, and requests name topics, not folders. Who may not describe the
+    cluster is told of none, as by Kafka: Java's admin client goes by that."""
+    if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        return DescribeLogDirsResponse(error_code=code)
     return DescribeLogDirsResponse(error_code=code, results=[DescribeLogDirsResult(error_code=code)])

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Generator
 
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.long_answers import Long, at_once_or_in_slices
+from chronik.api.shared.rights import may_do
 from chronik.log.producers import PRODUCERS_MAX, Producer
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.failures import told
@@ -19,6 +20,7 @@ from chronik.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from chronik.protocol.permissions import Operation, ResourceType
 
 NONE = -1
 
@@ -30,18 +32,23 @@ it has very many open transactions; for what does not fit, clients ask again."""
 def handle(
     services: Services, request: DescribeProducersRequest, context: Context
 ) -> DescribeProducersResponse | Awaitable[Long]:
-    return at_once_or_in_slices(_answer_all(services, request))
+    return at_once_or_in_slices(_answer_all(services, request, context))
 
 
 def _answer_all(
-    services: Services, request: DescribeProducersRequest
+    services: Services, request: DescribeProducersRequest, context: Context
 ) -> Generator[None, None, DescribeProducersResponse]:
     topics: dict[str, dict[int, PartitionResponse]] = {}
     room = TOLD_MAX
+    may_read = may_do(services, context, Operation.READ, ResourceType.TOPIC)
     for topic in request.topics:
         answers = topics.setdefault(topic.name, {})
         for index in topic.partition_indexes:
-            if index not in answers:
+            if index not in answers and not may_read(topic.name):
+                error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                answers[index] = PartitionResponse(partition_index=index, **told(error))
+                yield
+            elif index not in answers:
                 answer = answers[index] = yield from _answer(services, topic.name, index, room)
                 room -= len(answer.active_producers)
                 yield

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Generator
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.leaders import gone_brokers, named_leader, offline_replicas, without_listener
 from chronik.api.shared.long_answers import Long, at_once_or_in_slices
+from chronik.api.shared.rights import may_do, operations_on
 from chronik.limits import PARTITIONS_PER_PAGE_MAX
 from chronik.metadata.names import name_fault
 from chronik.metadata.records import Topic
@@ -18,7 +19,7 @@ from chronik.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from chronik.protocol.permissions import ALL_ON_TOPIC
+from chronik.protocol.permissions import Operation, ResourceType
 
 
 def handle(
@@ -26,16 +27,21 @@ def handle(
 ) -> DescribeTopicPartitionsResponse | Awaitable[Long]:
     if context.may_be_behind:  # what it would say of topics may be out of date
         code = ErrorCode.LEADER_NOT_AVAILABLE
-        names = sorted({topic.name for topic in request.topics} or services.image.topics)
-        topics = [DescribeTopicPartitionsResponseTopic(name=name, error_code=code) for name in names]
+        may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC, audited=bool(request.topics))
+        names = sorted({topic.name for topic in request.topics} or filter(may_see, services.image.topics))
+        topics = [
+            DescribeTopicPartitionsResponseTopic(name=name, error_code=code) if may_see(name) else _refused(name)
+            for name in names
+        ]
         return DescribeTopicPartitionsResponse(topics=topics)
-    return at_once_or_in_slices(_page(services, request, context.listener))
+    return at_once_or_in_slices(_page(services, request, context))
 
 
 def _page(
-    services: Services, request: DescribeTopicPartitionsRequest, listener: str
+    services: Services, request: DescribeTopicPartitionsRequest, context: Context
 ) -> Generator[None, None, DescribeTopicPartitionsResponse]:
     image = services.image
+    may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC, audited=bool(request.topics))
     names = sorted({topic.name for topic in request.topics} or image.topics)
     first_partition = 0
     if request.cursor is not None:
@@ -46,14 +52,20 @@ def _page(
     response = DescribeTopicPartitionsResponse()
     for name in names:
         yield
+        if not may_see(name):
+            if request.topics:
+                response.topics.append(_refused(name))
+            first_partition = 0
+            continue
         if room == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
         topic = image.topics.get(name)
         if topic is None:
             response.topics.append(_unknown(name))
+            first_partition = 0
             continue
-        page = _topic(services, topic, first_partition, room, listener)
+        page = _topic(services, topic, first_partition, room, context)
         response.topics.append(page)
         room -= len(page.partitions)
         next_partition = first_partition + len(page.partitions)
@@ -70,16 +82,20 @@ def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(name=name, error_code=code)
 
 
+def _refused(name: str) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
 def _topic(
-    services: Services, topic: Topic, first: int, room: int, listener: str
+    services: Services, topic: Topic, first: int, room: int, context: Context
 ) -> DescribeTopicPartitionsResponseTopic:
     brokers = services.image.brokers
-    gone, apart = gone_brokers(services), without_listener(brokers, listener)
+    gone, apart = gone_brokers(services), without_listener(brokers, context.listener)
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.internal,
-        topic_authorized_operations=ALL_ON_TOPIC,
+        topic_authorized_operations=operations_on(services, context, ResourceType.TOPIC, topic.name),
         partitions=[
             DescribeTopicPartitionsResponsePartition(
                 error_code=error,

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Generator
 
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.long_answers import Elements, Long, at_once_or_in_slices
+from chronik.api.shared.rights import Judge, may_do
 from chronik.metadata.image import Image
 from chronik.metadata.names import OFFSETS_TOPIC, coordinator_partition
 from chronik.metadata.records import Transaction
@@ -17,31 +18,36 @@ from chronik.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
 )
+from chronik.protocol.permissions import Operation, ResourceType
 
 
 def handle(
     services: Services, request: DescribeTransactionsRequest, context: Context
 ) -> DescribeTransactionsResponse | Awaitable[Long]:
-    return at_once_or_in_slices(_answer(services, request, context.version))
+    return at_once_or_in_slices(_answer(services, request, context))
 
 
 def _answer(
-    services: Services, request: DescribeTransactionsRequest, version: int
+    services: Services, request: DescribeTransactionsRequest, context: Context
 ) -> Generator[None, None, DescribeTransactionsResponse]:
-    states = Elements(DescribeTransactionsResponse, version)
+    states = Elements(DescribeTransactionsResponse, context.version)
+    may_describe = may_do(services, context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
+    may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC, audited=False)
     for transactional_id in dict.fromkeys(request.transactional_ids):
-        found = services.transactions.describe(transactional_id) if transactional_id else ErrorCode.INVALID_REQUEST
         try:
+            if not may_describe(transactional_id):
+                raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            found = services.transactions.describe(transactional_id) if transactional_id else ErrorCode.INVALID_REQUEST
             if isinstance(found, ErrorCode):
                 raise KafkaError(found)
-            states.add(_described(services.image, found))
+            states.add(_described(services.image, found, may_see))
         except KafkaError as error:
             states.refuse(DescribedTransaction(transactional_id=transactional_id, error_code=error.code))
         yield
     return DescribeTransactionsResponse(transaction_states=states.as_array_of(DescribedTransaction))
 
 
-def _described(image: Image, transaction: Transaction) -> DescribedTransaction:
+def _described(image: Image, transaction: Transaction, may_see: Judge) -> DescribedTransaction:
     return DescribedTransaction(
         transactional_id=transaction.transactional_id,
         transaction_state=transaction.state.label,
@@ -52,6 +58,7 @@ def _described(image: Image, transaction: Transaction) -> DescribedTransaction:
         topics=[
             DescribedTransactionTopic(topic=name, partitions=indexes)
             for name, indexes in _partitions(image, transaction).items()
+            if may_see(name)
         ],
     )
 

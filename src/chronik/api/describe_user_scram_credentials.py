@@ -1,43 +1,49 @@
-"""DescribeUserScramCredentials: no user has any, since there is no SCRAM here.
-
-Missing: AlterUserScramCredentials, which is not among the APIs of this node.
-"""
+"""DescribeUserScramCredentials: by which mechanisms users have passwords, and nothing of those."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Generator
 
+from chronik.admin.users import described
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.long_answers import Long, at_once_or_in_slices
-from chronik.protocol.errors import ErrorCode
+from chronik.metadata.image import Image
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.failures import told
 from chronik.protocol.messages.describe_user_scram_credentials import (
     DescribedScramUser,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
+    ScramCredential,
 )
 
 
 def handle(
     services: Services, request: DescribeUserScramCredentialsRequest, context: Context
 ) -> DescribeUserScramCredentialsResponse | Awaitable[Long]:
-    return at_once_or_in_slices(_answer(request))
+    return at_once_or_in_slices(_answer(services.image, request))
 
 
 def _answer(
-    request: DescribeUserScramCredentialsRequest,
+    image: Image, request: DescribeUserScramCredentialsRequest
 ) -> Generator[None, None, DescribeUserScramCredentialsResponse]:
+    """Without names, all users are told."""
     response = DescribeUserScramCredentialsResponse()
-    asked = Counter(user.name for user in request.users or ())
+    asked = Counter(user.name for user in request.users) if request.users else Counter(list(image.users.by_name))
     for name, times in asked.items():
-        response.results.append(_unknown(name, times))
+        response.results.append(_described(image, name, times))
         yield
     return response
 
 
-def _unknown(name: str, times: int) -> DescribedScramUser:
-    if times > 1:
-        told = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
-        return DescribedScramUser(user=name, error_code=ErrorCode.DUPLICATE_RESOURCE, error_message=told)
-    told = f"Attempt to describe a user credential that does not exist: {name}"
-    return DescribedScramUser(user=name, error_code=ErrorCode.RESOURCE_NOT_FOUND, error_message=told)
+def _described(image: Image, name: str, times: int) -> DescribedScramUser:
+    try:
+        if times > 1:
+            twice = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+            raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, twice)
+        found = described(image, name)
+    except KafkaError as error:
+        return DescribedScramUser(user=name, **told(error))
+    infos = [ScramCredential(mechanism=mechanism, iterations=iterations) for mechanism, iterations in found]
+    return DescribedScramUser(user=name, credential_infos=infos)

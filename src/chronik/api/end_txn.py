@@ -6,14 +6,19 @@ From version 5 on the producer gets the epoch of its next transaction with the a
 from __future__ import annotations
 
 from chronik.api.shared.context import Context, Services
+from chronik.api.shared.rights import may_do
 from chronik.api.shared.transactions import FirstVersions, refusal
+from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from chronik.protocol.permissions import Operation, ResourceType
 
 FIRST_VERSIONS = FirstVersions(fenced=2, abortable=4)
 FIRST_VERSION_OF_TRANSACTIONS_V2 = 5
 
 
 async def handle(services: Services, request: EndTxnRequest, context: Context) -> EndTxnResponse:
+    if not may_do(services, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID)(request.transactional_id):
+        return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     refused = refusal(services.image, request.transactional_id)
     if refused is not None:
         return EndTxnResponse(error_code=refused)

@@ -25,6 +25,7 @@ from chronik.api.fetching.message_sets import with_message_sets
 from chronik.api.shared.admission import CONFIRM_SECONDS
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.leaders import places
+from chronik.api.shared.rights import Judge, may_do
 from chronik.broker.requests.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchPartition, FetchSession
 from chronik.broker.requests.purgatory import RecordsArrived
 from chronik.exchange import Disconnect, Outbox
@@ -45,6 +46,7 @@ from chronik.protocol.messages.fetch import (
     FetchResponse,
     NodeEndpoint,
 )
+from chronik.protocol.permissions import Operation, ResourceType
 
 FIRST_VERSION_WITH_BATCHES = 4
 FIRST_VERSION_WITH_SESSIONS = 7
@@ -61,46 +63,76 @@ def handle(services: Services, request: FetchRequest, context: Context) -> Fetch
         return failed(FetchResponse, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     _check_count(request)
     wanted = _wanted(request, context.version)
+    may_read = None
+    if services.authorizer is not None:
+        may_read = may_do(services, context, Operation.READ, ResourceType.TOPIC)
+    if context.usage is not None and context.usage.must_fetch_later():
+        return _without_records(services, request, context, wanted, may_read)
     try:
-        session = _session(services, request, context, wanted)
+        session = _session(services, request, context, wanted, may_read)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
     if session is not None:
         wanted = list(session.wanted.values())
-    fetching = _Fetching(services, request, context, wanted, session)
+    fetching = _Fetching(services, request, context, wanted, session, may_read)
     if context.version < FIRST_VERSION_WITH_BATCHES:
         return with_message_sets(services, fetching.begin, wanted, context.version)
     return fetching.begin()
 
 
 def _session(
-    services: Services, request: FetchRequest, context: Context, wanted: list[FetchPartition]
+    services: Services,
+    request: FetchRequest,
+    context: Context,
+    wanted: list[FetchPartition],
+    may_read: Judge | None,
 ) -> FetchSession | None:
     """Returns the session that the request begins or goes on with, brought up to date; None when it has none.
 
-    Names that nobody knows are not kept: anybody can make them up. Whoever asks for one gets along without a session.
+    Names that nobody knows are not kept: anybody can make them up. Whoever asks for one gets along without a session;
+    and so does who may not read it, or it could be told from the others.
     """
     sessions, now = services.fetch_sessions, services.clock.monotonic()
-    version, host = context.version, context.peer.host
+    version, owner = context.version, (context.peer.host, context.peer.principal)
     by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
     if version >= FIRST_VERSION_WITH_SESSIONS and request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
-        if not _are_known(services, wanted, by_id):
-            sessions.end(request.session_id, host)
+        if not _are_known(services, wanted, by_id, may_read):
+            sessions.end(request.session_id, owner)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         forgotten = _forgotten(request, version)
         return sessions.resume(
-            request.session_id, request.session_epoch, wanted, forgotten, now, by_id=by_id, host=host
+            request.session_id, request.session_epoch, wanted, forgotten, now, by_id=by_id, owner=owner
         )
     if request.session_id != NO_SESSION:
-        sessions.end(request.session_id, host)
+        sessions.end(request.session_id, owner)
     if version >= FIRST_VERSION_WITH_SESSIONS and request.session_epoch == INITIAL_EPOCH:
-        return sessions.begin(wanted, now, by_id=by_id, host=host) if _are_known(services, wanted, by_id) else None
+        return (
+            sessions.begin(wanted, now, by_id=by_id, owner=owner)
+            if _are_known(services, wanted, by_id, may_read)
+            else None
+        )
     return None
 
 
-def _are_known(services: Services, wanted: list[FetchPartition], by_id: bool) -> bool:
+def _without_records(
+    services: Services, request: FetchRequest, context: Context, wanted: list[FetchPartition], may_read: Judge | None
+) -> FetchResponse:
+    """Answers a client that is above its quota. A session goes on, and none begins: as in Kafka, no partition is named,
+    and clients know what that means."""
+    if context.version < FIRST_VERSION_WITH_SESSIONS or request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+        return FetchResponse()
+    try:
+        session = _session(services, request, context, wanted, may_read)
+    except KafkaError as error:
+        return FetchResponse(error_code=error.code)
+    return FetchResponse(session_id=session.id if session else NO_SESSION)
+
+
+def _are_known(services: Services, wanted: list[FetchPartition], by_id: bool, may_read: Judge | None) -> bool:
     known: Mapping[Any, Topic] = services.image.topics_by_id if by_id else services.image.topics
-    return all(partition.topic in known for partition in wanted)
+    if not all(partition.topic in known for partition in wanted):
+        return False
+    return may_read is None or all(may_read(known[partition.topic].name) for partition in wanted)
 
 
 def room_for_answer(outbox: Outbox) -> int:
@@ -123,8 +155,10 @@ class _Fetching:
         context: Context,
         wanted: list[FetchPartition],
         session: FetchSession | None,
+        may_read: Judge | None,
     ) -> None:
         self._services = services
+        self._may_read = may_read
         self._request = request
         self._hurry = context.hurry
         self._version = context.version
@@ -133,6 +167,7 @@ class _Fetching:
         self._wanted = wanted
         self._session = session
         self._deadline = services.clock.monotonic() + patience_seconds(request.max_wait_ms)
+        self._usage = context.usage
         self._max_bytes = 0
         self._arrived: RecordsArrived
         self._answered: asyncio.Future[FetchResponse]
@@ -146,7 +181,7 @@ class _Fetching:
         self._max_bytes = self._bytes_allowed()
         found = self._nothing_yet()
         for some in in_pieces(self._wanted):
-            look(self._services, some, self._max_bytes, self._version, found)
+            look(self._services, some, self._max_bytes, self._version, found, self._may_read)
             await asyncio.sleep(0)
         services = self._services
         is_doubtful = services.may_be_replaced() or (found.is_doubtful and services.store.is_shared)
@@ -166,7 +201,8 @@ class _Fetching:
 
     def look(self) -> Answer:
         self._max_bytes = self._bytes_allowed()
-        return look(self._services, self._wanted, self._max_bytes, self._version, self._nothing_yet())
+        found = self._nothing_yet()
+        return look(self._services, self._wanted, self._max_bytes, self._version, found, self._may_read)
 
     def _nothing_yet(self) -> Answer:
         return Answer([], [], 0, False, self._committed_only)
@@ -174,7 +210,8 @@ class _Fetching:
     def _bytes_allowed(self) -> int:
         services = self._services
         configured = services.configs.broker_int("fetch.max.bytes")
-        return min(self._request.max_bytes, configured, room_for_answer(services.outbox))
+        allowed = min(self._request.max_bytes, configured, room_for_answer(services.outbox))
+        return allowed if self._usage is None else min(allowed, self._usage.fetch_bytes_max)
 
     async def _when_confirmed(self) -> FetchResponse:
         """A majority has confirmed that this node still leads; if none does, clients look for whoever does."""
@@ -204,8 +241,9 @@ class _Fetching:
         return self._answered
 
     def _listen(self, answer: Answer) -> None:
+        authorizer = self._services.authorizer  # wakes it as well: what is read may be taken away
         self._arrived = RecordsArrived(
-            answer.replicas,
+            answer.replicas if authorizer is None else [*answer.replicas, authorizer],
             self._missing(answer),
             self._patience,
             self._look_again,
@@ -217,6 +255,9 @@ class _Fetching:
         if self._answered.done():
             return
         try:
+            if self._usage is not None and self._usage.must_fetch_later():  # others have fetched by the same quota
+                self._answered.set_result(FetchResponse(session_id=self._session.id if self._session else NO_SESSION))
+                return
             answer = self.look()
             if self.is_enough(answer):
                 self._answered.set_result(self.response(answer))
@@ -230,6 +271,8 @@ class _Fetching:
         del self._arrived  # they hold each other, and the answer
 
     def response(self, answer: Answer) -> FetchResponse:
+        if self._usage is not None:
+            self._usage.fetched(answer.records_bytes)
         response = _response(answer, self._session, self._request.session_epoch > INITIAL_EPOCH, self._version)
         if answer.urgent and self._version >= FIRST_VERSION_WITH_ENDPOINTS:
             response.node_endpoints = _endpoints(self._services, answer, self._listener)

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Generator
 from enum import IntEnum
+from typing import Final
 
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.long_answers import Long, at_once_or_in_slices
+from chronik.api.shared.rights import may_do
 from chronik.api.shared.transactions import REFUSED, why_refused
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from chronik.protocol.permissions import Operation, ResourceType
 
 FIRST_VERSION_WITH_MANY_KEYS = 4
 NO_NODE = -1
@@ -22,6 +25,13 @@ class KeyType(IntEnum):
     GROUP = 0
     TRANSACTION = 1
     SHARE = 2
+
+
+_NEEDED: Final[dict[int, tuple[ResourceType, ErrorCode]]] = {
+    KeyType.GROUP: (ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    KeyType.TRANSACTION: (ResourceType.TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+}
+"""What must be allowed to be described, and what those are told for whom it is not."""
 
 
 def handle(
@@ -35,8 +45,13 @@ def _answer(
 ) -> Generator[None, None, FindCoordinatorResponse]:
     many = context.version >= FIRST_VERSION_WITH_MANY_KEYS
     found = []
+    kind, refusal = _NEEDED.get(request.key_type, (None, ErrorCode.NONE))
+    may_see = None if kind is None else may_do(services, context, Operation.DESCRIBE, kind)
     for key in dict.fromkeys(request.coordinator_keys if many else [request.key]):
-        found.append(_find(services, key, request.key_type, context.listener))
+        if may_see is None or may_see(key):
+            found.append(_find(services, key, request.key_type, context.listener))
+        else:
+            found.append(_failed(key, refusal, refusal.message))
         yield
     return _response(found, many)
 

@@ -5,21 +5,24 @@ from __future__ import annotations
 from chronik.admin.configs import Change, ConfigAdmin, Resource
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.many_changes import changed, named_once
+from chronik.api.shared.rights import check_configs
 from chronik.protocol.messages.alter_configs import AlterConfigsResourceResponse
 from chronik.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from chronik.protocol.permissions import Operation
 
 
 async def handle(
     services: Services, request: IncrementalAlterConfigsRequest, context: Context
 ) -> IncrementalAlterConfigsResponse:
-    configs = ConfigAdmin(services.config, services.store, services.configs)
+    configs = ConfigAdmin(services.config, services.store, services.configs, services.clock)
 
     async def change(wanted: AlterConfigsResource) -> None:
         resource = Resource(wanted.resource_type, wanted.resource_name)
+        check_configs(services, context, Operation.ALTER_CONFIGS, *resource)
         changes = [Change(config.name, config.value, config.config_operation) for config in wanted.configs]
         await configs.change(resource, changes, validate_only=request.validate_only)
 

@@ -6,10 +6,12 @@ from __future__ import annotations
 import logging
 
 from chronik.api.shared.context import Context, Services
+from chronik.api.shared.rights import may_do, may_with_cluster, may_write_something
 from chronik.api.shared.transactions import FirstVersions, refusal
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.failures import failed
 from chronik.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from chronik.protocol.permissions import Operation, ResourceType
 
 logger = logging.getLogger("chronik.api")
 
@@ -18,6 +20,9 @@ FIRST_VERSIONS = FirstVersions(fenced=4, abortable=5)
 
 
 async def handle(services: Services, request: InitProducerIdRequest, context: Context) -> InitProducerIdResponse:
+    code = _refusal(services, request, context)
+    if code is not None:
+        return failed(InitProducerIdResponse, request, code)
     if (request.producer_id == NONE) != (request.producer_epoch == NONE):
         return failed(InitProducerIdResponse, request, ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
@@ -33,6 +38,17 @@ async def handle(services: Services, request: InitProducerIdRequest, context: Co
         # any other error makes some give up.
         logger.info("no producer id for %s: %s", context.client_id, error)
         return failed(InitProducerIdResponse, request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+
+def _refusal(services: Services, request: InitProducerIdRequest, context: Context) -> ErrorCode | None:
+    """Whoever may write to some topic may do it as an idempotent producer, too (KIP-679)."""
+    if request.transactional_id is not None:
+        may_write = may_do(services, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID)
+        is_allowed = may_write(request.transactional_id)
+        return None if is_allowed else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if may_write_something(services, context) or may_with_cluster(services, context, Operation.IDEMPOTENT_WRITE):
+        return None
+    return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 async def _of_transactional_id(

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from chronik.api.shared.context import Context, Services
+from chronik.api.shared.rights import may_do
 from chronik.groups.requests import JoinRequest
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.failures import failed
 from chronik.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from chronik.protocol.permissions import Operation, ResourceType
 
 FIRST_VERSION_WITH_KNOWN_MEMBERS = 4
 FIRST_VERSION_WITH_NULL_PROTOCOL = 7
@@ -12,6 +16,8 @@ FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
 
 
 async def handle(services: Services, request: JoinGroupRequest, context: Context) -> JoinGroupResponse:
+    if not may_do(services, context, Operation.READ, ResourceType.GROUP)(request.group_id):
+        return failed(JoinGroupResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     rebalance_timeout_ms = request.rebalance_timeout_ms
     if rebalance_timeout_ms < 0:  # version 0 has none
         rebalance_timeout_ms = request.session_timeout_ms

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from chronik.api.shared.context import Context, Services
+from chronik.api.shared.rights import may_do
 from chronik.groups.requests import LeaveRequest, LeavingMember
 from chronik.protocol.errors import ErrorCode
+from chronik.protocol.failures import failed
 from chronik.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from chronik.protocol.permissions import Operation, ResourceType
 
 FIRST_VERSION_WITH_MANY_MEMBERS = 3
 
 
 async def handle(services: Services, request: LeaveGroupRequest, context: Context) -> LeaveGroupResponse:
+    if not may_do(services, context, Operation.READ, ResourceType.GROUP)(request.group_id):
+        return failed(LeaveGroupResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     many = context.version >= FIRST_VERSION_WITH_MANY_MEMBERS
     if many:
         leaving = tuple(

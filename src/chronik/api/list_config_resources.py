@@ -19,7 +19,7 @@ def handle(services: Services, request: ListConfigResourcesRequest, context: Con
     if not wanted.issubset(ResourceType):
         # Kafka's answer to kinds that it does not know
         return failed(ListConfigResourcesResponse, request, ErrorCode.UNSUPPORTED_VERSION)
-    found = ConfigAdmin(services.config, services.store, services.configs).resources()
+    found = ConfigAdmin(services.config, services.store, services.configs, services.clock).resources()
     return ListConfigResourcesResponse(
         config_resources=[
             ConfigResource(resource_name=name, resource_type=kind)

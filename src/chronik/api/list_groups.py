@@ -6,17 +6,24 @@ from collections.abc import Awaitable, Generator
 
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.long_answers import Long, at_once_or_in_slices
+from chronik.api.shared.rights import may_do, may_with_cluster
 from chronik.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from chronik.protocol.permissions import Operation, ResourceType
 
 
 def handle(services: Services, request: ListGroupsRequest, context: Context) -> ListGroupsResponse | Awaitable[Long]:
-    return at_once_or_in_slices(_answer(services, request))
+    return at_once_or_in_slices(_answer(services, request, context))
 
 
-def _answer(services: Services, request: ListGroupsRequest) -> Generator[None, None, ListGroupsResponse]:
+def _answer(
+    services: Services, request: ListGroupsRequest, context: Context
+) -> Generator[None, None, ListGroupsResponse]:
+    """Leaves out groups that whoever asks may not describe, unless it may describe the cluster."""
     groups = []
+    sees_all = may_with_cluster(services, context, Operation.DESCRIBE, audited=False)
+    may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.GROUP, audited=False)
     for group in services.groups.list_in_steps(request.states_filter, request.types_filter):
-        if group is not None:
+        if group is not None and (sees_all or may_see(group.group_id)):
             groups.append(
                 ListedGroup(
                     group_id=group.group_id,

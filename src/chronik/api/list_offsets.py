@@ -13,6 +13,7 @@ from functools import partial
 
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.long_answers import Long
+from chronik.api.shared.rights import may_do
 from chronik.broker.replica import Replica
 from chronik.log.times import TimedBatch, TimedOffset, first_in, first_or_start
 from chronik.metadata.slices import Pace
@@ -25,6 +26,7 @@ from chronik.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from chronik.protocol.permissions import Operation, ResourceType
 
 LATEST = -1
 EARLIEST = -2
@@ -52,7 +54,7 @@ def handle(
     """Takes everybody for a consumer: no replica asks here, and kafka-python 3.0.11 calls itself replica 0."""
     wanted = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
     committed_only = request.isolation_level == READ_COMMITTED
-    listing = _Listing(services, context.version, wanted, committed_only=committed_only)
+    listing = _Listing(services, context, wanted, committed_only=committed_only)
     if len(wanted) <= AT_ONCE_MAX and not any(_is_by_time(partition) for _, partition in wanted):
         return _response(request, [listing.by_name(topic, partition) for topic, partition in wanted])
     return listing.by_and_by(request, wanted)
@@ -82,14 +84,15 @@ class _Listing:
     def __init__(
         self,
         services: Services,
-        version: int,
+        context: Context,
         wanted: list[tuple[str, ListOffsetsPartition]],
         *,
         committed_only: bool,
     ) -> None:
         self._services = services
         self._committed_only = committed_only
-        self._version = version
+        self._version = context.version
+        self._may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC)
         self._named = Counter((topic, partition.partition_index) for topic, partition in wanted)
         self._at_once = Budget.on_loop()
 
@@ -132,6 +135,8 @@ class _Listing:
 
     def _find(self, topic: str, wanted: ListOffsetsPartition) -> Replica:
         """Raises KafkaError, also when the replica cannot tell yet; INVALID_REQUEST as Kafka does."""
+        if not self._may_see(topic):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if self._named[topic, wanted.partition_index] > 1:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         replica = self._services.replicas.by_name(topic, wanted.partition_index)

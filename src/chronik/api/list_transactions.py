@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Generator
 
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.long_answers import Long, at_once_or_in_slices
+from chronik.api.shared.rights import may_do
 from chronik.metadata.records import Transaction, TransactionState
 from chronik.patterns import Pattern, PatternError
 from chronik.protocol.errors import ErrorCode
@@ -14,6 +15,7 @@ from chronik.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
+from chronik.protocol.permissions import Operation, ResourceType
 
 KNOWN_STATES = {*(state.label for state in TransactionState), "Dead", "PrepareEpochFence"}
 """The last two are states of Kafka's that nothing is ever in here."""
@@ -26,16 +28,17 @@ def handle(
         pattern = Pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
     except PatternError:
         return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
-    return at_once_or_in_slices(_answer(services, request, pattern))
+    return at_once_or_in_slices(_answer(services, request, context, pattern))
 
 
 def _answer(
-    services: Services, request: ListTransactionsRequest, pattern: Pattern | None
+    services: Services, request: ListTransactionsRequest, context: Context, pattern: Pattern | None
 ) -> Generator[None, None, ListTransactionsResponse]:
     listed = []
     is_wanted = _filter(request, services.clock.now_ms())
+    may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, audited=False)
     for each in services.transactions.list_in_steps():
-        if each is not None and is_wanted(each):
+        if each is not None and is_wanted(each) and may_see(each.transactional_id):
             if pattern is not None and not (yield from pattern.match_in_steps(each.transactional_id)):
                 continue
             listed.append(

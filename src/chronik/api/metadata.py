@@ -6,6 +6,7 @@ client has to ask twice. From version 12 on topics may be asked for by id; 10 an
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Collection, Generator, Mapping
 from typing import Final
 
@@ -19,6 +20,7 @@ from chronik.api.shared.leaders import (
     without_listener,
 )
 from chronik.api.shared.long_answers import Elements, Long, at_once_or_in_slices, once
+from chronik.api.shared.rights import may_do, may_with_cluster, operations_on, operations_on_cluster
 from chronik.api.shared.topic_bytes import Form
 from chronik.exchange import Disconnect
 from chronik.ids import ZERO_ID
@@ -36,7 +38,9 @@ from chronik.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from chronik.protocol.permissions import ALL_ON_CLUSTER, ALL_ON_TOPIC
+from chronik.protocol.permissions import ALL_ON_TOPIC, Operation, ResourceType
+
+logger = logging.getLogger("chronik.api")
 
 FIRST_VERSION_BY_ID = 12
 FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6
@@ -64,12 +68,14 @@ def handle(
         return at_once_or_in_slices(_answer_of_the_past(services, request, context))
     context.peer.was_answered, context.peer.was_sent_away = True, False
     missing = _missing(services, request)
+    failures = {} if services.authorizer is None else _not_to_create(services, context, missing)
+    missing = {name: None for name in missing if name not in failures}
     if not missing:
-        return at_once_or_in_slices(_answer(services, request, context, {}))
-    if services.is_fenced():  # creating them would be waited for in vain
-        failures = dict.fromkeys(missing, ErrorCode.LEADER_NOT_AVAILABLE)
         return at_once_or_in_slices(_answer(services, request, context, failures))
-    return _create_and_answer(services, request, context, missing)
+    if services.is_fenced():  # creating them would be waited for in vain
+        failures |= dict.fromkeys(missing, ErrorCode.LEADER_NOT_AVAILABLE)
+        return at_once_or_in_slices(_answer(services, request, context, failures))
+    return _create_and_answer(services, request, context, missing, failures)
 
 
 def _is_by_id(topic: MetadataRequestTopic) -> bool:
@@ -93,27 +99,33 @@ def _answer_of_the_past(
     """A node that may be behind names brokers, for clients to ask another, and nobody as a leader. Topics may have been
     created since, or deleted: it says of none whether it exists."""
     topics = Elements(MetadataResponse, context.version)
-    _, named = _named(services, request, context.version)
+    are_all_wanted, named = _named(services, request, context.version)
+    may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC, audited=not are_all_wanted)
     for wanted in named:
         code = ErrorCode.LEADER_NOT_AVAILABLE
+        name = _name_of(services.image, wanted)
+        if name is not None and not may_see(name):
+            if are_all_wanted:
+                continue
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         topics.refuse(MetadataResponseTopic(name=wanted.name, topic_id=wanted.topic_id, error_code=code))
         yield
-    response = _response(services, request, context.listener)
+    response = _response(services, request, context)
     response.topics = topics.as_array_of(MetadataResponseTopic)
     if not response.brokers:
         response.brokers = _brokers(services.image.brokers, context.listener)
     return response
 
 
-def _response(services: Services, request: MetadataRequest, listener: str) -> MetadataResponse:
-    image = services.image
+def _response(services: Services, request: MetadataRequest, context: Context) -> MetadataResponse:
+    image, listener = services.image, context.listener
     response = MetadataResponse(
         cluster_id=image.cluster_id,
         controller_id=controller_for(services, listener),
         brokers=_brokers({key: broker for key, broker in image.brokers.items() if not broker.fenced}, listener),
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = ALL_ON_CLUSTER
+        response.cluster_authorized_operations = operations_on_cluster(services, context)
     return response
 
 
@@ -137,11 +149,26 @@ def _missing(services: Services, request: MetadataRequest) -> dict[str, None]:
     return missing if missing and services.configs.broker_flag("auto.create.topics.enable") else {}
 
 
+def _not_to_create(services: Services, context: Context, missing: dict[str, None]) -> dict[str, ErrorCode]:
+    """Returns those that whoever asks may not create, or even describe."""
+    may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC, audited=False)
+    may_create = may_do(services, context, Operation.CREATE, ResourceType.TOPIC)
+    may_create_any = not missing or may_with_cluster(services, context, Operation.CREATE, audited=False)
+    refused = [name for name in missing if not may_see(name) or not (may_create_any or may_create(name))]
+    return dict.fromkeys(refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
 async def _create_and_answer(
-    services: Services, request: MetadataRequest, context: Context, missing: dict[str, None]
+    services: Services,
+    request: MetadataRequest,
+    context: Context,
+    missing: dict[str, None],
+    refused: dict[str, ErrorCode],
 ) -> MetadataResponse | Long:
+    if context.usage is not None:
+        context.usage.mutated(len(missing) * services.configs.broker_int("num.partitions"), strict=False)
     failed = await services.topics.create_missing(missing)
-    failures = {name: _UNDECIDED.get(error.code, error.code) for name, error in failed.items()}
+    failures = refused | {name: _UNDECIDED.get(error.code, error.code) for name, error in failed.items()}
     answer = at_once_or_in_slices(_answer(services, request, context, failures))
     return answer if isinstance(answer, MetadataResponse) else await answer
 
@@ -154,8 +181,10 @@ def _answer(
         topics = yield from _topics(services, request, context, failures)
         if services.image.brokers == brokers:
             break  # otherwise topics may name leaders that are not among the brokers
-    response = _response(services, request, context.listener)
+    response = _response(services, request, context)
     response.topics = topics.as_array_of(MetadataResponseTopic)
+    told = "Metadata v%d for %s: %d brokers, %d topics"
+    logger.debug(told, context.version, context.client_id, len(response.brokers), len(response.topics))
     return response
 
 
@@ -166,12 +195,21 @@ def _topics(
     gone = gone_brokers(services)
     topics = Elements(MetadataResponse, context.version)
     are_all_wanted, named = _named(services, request, context.version)
+    may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC, audited=not are_all_wanted)
     for number, wanted in enumerate(named):
         if number:  # one topic is answered at once, however long it takes
             yield
         if are_all_wanted and wanted.name not in services.image.topics:
             continue  # deleted since
+        name = _name_of(services.image, wanted)
+        if name is not None and not may_see(name):
+            if not are_all_wanted:
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                topics.refuse(MetadataResponseTopic(name=wanted.name, topic_id=wanted.topic_id, error_code=code))
+            continue
         found = _wanted_topic(services, wanted, form, gone, failures)
+        if form[1] and services.authorizer is not None and isinstance(found, MetadataResponseTopic) and name:
+            found.topic_authorized_operations = operations_on(services, context, ResourceType.TOPIC, name)
         try:
             if isinstance(found, MetadataResponseTopic) and found.error_code:
                 topics.refuse(found)
@@ -189,6 +227,14 @@ def _named(services: Services, request: MetadataRequest, version: int) -> tuple[
     if len(request.topics) < 2:
         return False, request.topics
     return False, once(request.topics, lambda topic: topic.name if topic.topic_id == ZERO_ID else topic.topic_id)
+
+
+def _name_of(image: Image, wanted: MetadataRequestTopic) -> str | None:
+    """Returns None for an id that nobody knows."""
+    if wanted.topic_id == ZERO_ID:
+        return wanted.name
+    topic = image.topics_by_id.get(wanted.topic_id)
+    return None if topic is None else topic.name
 
 
 def _wanted_topic(
@@ -215,8 +261,10 @@ def _wanted_topic(
 
 
 def _encoded(services: Services, topic: Topic, form: Form, gone: Collection[int]) -> MetadataResponseTopic | bytes:
-    if gone and any(partition.leader in gone for partition in topic.partitions):
-        return topic_answer(services.image, topic, form, gone)  # not kept: it holds for a moment
+    # What holds for a moment is not kept, nor what holds for one client.
+    is_for_one = form[1] and services.authorizer is not None
+    if is_for_one or (gone and any(partition.leader in gone for partition in topic.partitions)):
+        return topic_answer(services.image, topic, form, gone)
 
     def encode() -> bytes:
         return encode_element(MetadataResponse, topic_answer(services.image, topic, form), form[0])

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from chronik.api.shared.commits import list_offsets_topic, offsets_of_known
 from chronik.api.shared.context import Context, Services
+from chronik.api.shared.rights import may_do
 from chronik.metadata.records import Topic
 from chronik.protocol.errors import ErrorCode
+from chronik.protocol.failures import failed
 from chronik.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -16,13 +18,19 @@ from chronik.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from chronik.protocol.permissions import Operation, ResourceType
 
 FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 9
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
 async def handle(services: Services, request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse:
+    if not may_do(services, context, Operation.READ, ResourceType.GROUP)(request.group_id):
+        return failed(OffsetCommitResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     found = [_find(services, topic, context.version) for topic in request.topics]
+    refused = _refused(services, request, context, found)
+    if refused:
+        found = [None if number in refused else topic for number, topic in enumerate(found)]
     partitions = [topic.partitions for topic in request.topics]
     known = await offsets_of_known(list(zip(found, partitions, strict=True)))
     codes = await services.groups.offsets.commit(
@@ -36,7 +44,20 @@ async def handle(services: Services, request: OffsetCommitRequest, context: Cont
     if ErrorCode.GROUP_ID_NOT_FOUND in codes and context.version < FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND:
         codes = [ErrorCode.ILLEGAL_GENERATION] * len(codes)
     await list_offsets_topic(services, codes)
-    return _response(request, found, dict(zip(known, codes, strict=True)), context.version)
+    return _response(request, found, dict(zip(known, codes, strict=True)), context.version, refused)
+
+
+def _refused(services: Services, request: OffsetCommitRequest, context: Context, found: list[Topic | None]) -> set[int]:
+    """Returns the numbers of those topics that may not be read, whether they exist or not."""
+    if services.authorizer is None:
+        return set()
+    may_read = may_do(services, context, Operation.READ, ResourceType.TOPIC)
+    by_id = context.version >= FIRST_VERSION_WITH_TOPIC_IDS
+    names = [
+        topic.name if not by_id else None if known is None else known.name
+        for topic, known in zip(request.topics, found, strict=True)
+    ]
+    return {number for number, name in enumerate(names) if name is not None and not may_read(name)}
 
 
 def _find(services: Services, topic: OffsetCommitRequestTopic, version: int) -> Topic | None:
@@ -46,12 +67,18 @@ def _find(services: Services, topic: OffsetCommitRequestTopic, version: int) -> 
 
 
 def _response(
-    request: OffsetCommitRequest, found: list[Topic | None], errors: dict[tuple[str, int], ErrorCode], version: int
+    request: OffsetCommitRequest,
+    found: list[Topic | None],
+    errors: dict[tuple[str, int], ErrorCode],
+    version: int,
+    refused: set[int],
 ) -> OffsetCommitResponse:
     response = OffsetCommitResponse()
-    for topic, existing in zip(request.topics, found, strict=True):
+    for number, (topic, existing) in enumerate(zip(request.topics, found, strict=True)):
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if existing is None and version >= FIRST_VERSION_WITH_TOPIC_IDS:
+        if number in refused:
+            missing = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif existing is None and version >= FIRST_VERSION_WITH_TOPIC_IDS:
             missing = ErrorCode.UNKNOWN_TOPIC_ID
         answer = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
         name = topic.name if existing is None else existing.name

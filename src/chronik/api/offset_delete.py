@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from chronik.api.shared.context import Context, Services
+from chronik.api.shared.rights import may_do
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.failures import failed
 from chronik.protocol.messages.offset_delete import (
@@ -11,13 +12,19 @@ from chronik.protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from chronik.protocol.permissions import Operation, ResourceType
 
 
 async def handle(services: Services, request: OffsetDeleteRequest, context: Context) -> OffsetDeleteResponse:
     """As in Kafka, the group is not even looked for when none of the topics exists."""
+    if not may_do(services, context, Operation.DELETE, ResourceType.GROUP)(request.group_id):
+        return failed(OffsetDeleteResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    may_read = may_do(services, context, Operation.READ, ResourceType.TOPIC)
+    refused = {topic.name for topic in request.topics if not may_read(topic.name)}
     keys = [(topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions]
     errors = dict.fromkeys(keys, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    known = [key for key in errors if key[0] in services.image.topics]
+    errors.update((key, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for key in keys if key[0] in refused)
+    known = [key for key in errors if key[0] in services.image.topics and key[0] not in refused]
     if known or not keys:
         result = await services.groups.delete_offsets(request.group_id, known)
         if isinstance(result, ErrorCode):

@@ -17,12 +17,14 @@ from typing import Final
 
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.long_answers import Elements, Long, at_once_or_in_slices
+from chronik.api.shared.rights import may_do
 from chronik.groups.offsets import UNSTABLE, all_committed
 from chronik.groups.requests import TopicPartition
 from chronik.metadata.commands.base import NO_EPOCH
 from chronik.metadata.records import CommittedOffset
 from chronik.metadata.slices import Pace, in_slices
 from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.failures import failed
 from chronik.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -32,6 +34,7 @@ from chronik.protocol.messages.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
+from chronik.protocol.permissions import Operation, ResourceType
 
 FIRST_VERSION_WITH_MANY_GROUPS = 8
 FIRST_VERSION_WITH_TOPIC_IDS = 10
@@ -49,12 +52,14 @@ async def handle(services: Services, request: OffsetFetchRequest, context: Conte
     version = context.version
     if version >= FIRST_VERSION_WITH_MANY_GROUPS:
         wanted = _each_once(request.groups, version)
-        results = await _fetch(services, wanted, request, version)
-        answer = at_once_or_in_slices(_for_many_groups(services, wanted, results, version))
+        results = await _fetch(services, wanted, request, context)
+        answer = at_once_or_in_slices(_for_many_groups(services, wanted, results, context))
         return answer if isinstance(answer, OffsetFetchResponse) else await answer
     wanted = _each_once([OffsetFetchRequestGroup(group_id=request.group_id, topics=request.topics)], version)
-    (result,) = await _fetch(services, wanted, request, version)
-    response = OffsetFetchResponse(topics=_answer(services, wanted[0], result, by_id=False).topics)
+    (result,) = await _fetch(services, wanted, request, context)
+    if result is None:
+        return failed(OffsetFetchResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    response = OffsetFetchResponse(topics=_answer(services, wanted[0], result, context, by_id=False).topics)
     return Long(response) if len(result) > OFFSETS_ENCODED_AT_ONCE_MAX else response
 
 
@@ -88,13 +93,18 @@ def _topics_once(topics: list[OffsetFetchRequestTopic], by_id: bool) -> list[Off
 
 
 async def _fetch(
-    services: Services, wanted: Sequence[OffsetFetchRequestGroup], request: OffsetFetchRequest, version: int
-) -> list[Committed]:
-    """Reads the image, whoever coordinates the groups: a majority has confirmed that it is fresh."""
-    by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
+    services: Services, wanted: Sequence[OffsetFetchRequestGroup], request: OffsetFetchRequest, context: Context
+) -> list[Committed | None]:
+    """Reads the image, whoever coordinates the groups: a majority has confirmed that it is fresh. Returns None for
+    those that whoever asks may not describe."""
+    by_id = context.version >= FIRST_VERSION_WITH_TOPIC_IDS
+    may_describe = may_do(services, context, Operation.DESCRIBE, ResourceType.GROUP)
     pace = Pace()
-    results = []
+    results: list[Committed | None] = []
     for group in wanted:
+        if not may_describe(group.group_id):
+            results.append(None)
+            continue
         keys = _keys(services, group, by_id)
         found = all_committed(services.image, group.group_id, keys, stable=request.require_stable)
         results.append(await in_slices(found))
@@ -103,12 +113,15 @@ async def _fetch(
 
 
 def _for_many_groups(
-    services: Services, wanted: list[OffsetFetchRequestGroup], results: list[Committed], version: int
+    services: Services, wanted: list[OffsetFetchRequestGroup], results: list[Committed | None], context: Context
 ) -> Generator[None, None, OffsetFetchResponse]:
-    groups = Elements(OffsetFetchResponse, version)
+    groups = Elements(OffsetFetchResponse, context.version)
+    by_id = context.version >= FIRST_VERSION_WITH_TOPIC_IDS
     for group, result in zip(wanted, results, strict=True):
         try:
-            groups.add(_answer(services, group, result, version >= FIRST_VERSION_WITH_TOPIC_IDS))
+            if result is None:
+                raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            groups.add(_answer(services, group, result, context, by_id=by_id))
         except KafkaError as error:
             groups.refuse(OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code))
         yield
@@ -127,19 +140,25 @@ def _keys(services: Services, wanted: OffsetFetchRequestGroup, by_id: bool) -> l
 
 
 def _answer(
-    services: Services, wanted: OffsetFetchRequestGroup, committed: Committed, by_id: bool
+    services: Services, wanted: OffsetFetchRequestGroup, committed: Committed, context: Context, *, by_id: bool
 ) -> OffsetFetchResponseGroup:
     answer = OffsetFetchResponseGroup(group_id=wanted.group_id)
+    are_all_wanted = wanted.topics is None
+    may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC, audited=not are_all_wanted)
     if wanted.topics is None:
-        answer.topics = _all(services, committed, by_id)
+        answer.topics = [topic for topic in _all(services, committed, by_id) if may_see(topic.name)]
     else:
         for topic in wanted.topics:
-            name = _name(services, topic, by_id) or ""
+            known = _name(services, topic, by_id)
+            name, is_seen = known or "", known is None or may_see(known)
             answer.topics.append(
                 OffsetFetchResponseTopic(
                     name=topic.name,
                     topic_id=topic.topic_id,
-                    partitions=[_asked_for(index, (name, index), committed) for index in topic.partition_indexes],
+                    partitions=[
+                        _asked_for(index, (name, index), committed) if is_seen else _refused(index)
+                        for index in topic.partition_indexes
+                    ],
                 )
             )
     return answer
@@ -164,6 +183,10 @@ def _name(services: Services, topic: OffsetFetchRequestTopic, by_id: bool) -> st
         return topic.name
     found = services.image.topics_by_id.get(topic.topic_id)
     return None if found is None else found.name
+
+
+def _refused(index: int) -> OffsetFetchResponsePartition:
+    return _partition(index, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def _asked_for(index: int, key: TopicPartition, committed: Committed) -> OffsetFetchResponsePartition:

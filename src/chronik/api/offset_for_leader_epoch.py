@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Generator
 
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.long_answers import Long, at_once_or_in_slices
-from chronik.protocol.errors import KafkaError
+from chronik.api.shared.rights import may_do, may_with_cluster
+from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -14,23 +15,29 @@ from chronik.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from chronik.protocol.permissions import Operation, ResourceType
 
 
 def handle(
     services: Services, request: OffsetForLeaderEpochRequest, context: Context
 ) -> OffsetForLeaderEpochResponse | Awaitable[Long]:
-    return at_once_or_in_slices(_answer_all(services, request))
+    return at_once_or_in_slices(_answer_all(services, request, context))
 
 
 def _answer_all(
-    services: Services, request: OffsetForLeaderEpochRequest
+    services: Services, request: OffsetForLeaderEpochRequest, context: Context
 ) -> Generator[None, None, OffsetForLeaderEpochResponse]:
     topics: dict[str, dict[int, EpochEndOffset]] = {}
+    sees_all = may_with_cluster(services, context, Operation.CLUSTER_ACTION, audited=False)
+    may_see = may_do(services, context, Operation.DESCRIBE, ResourceType.TOPIC)
     for topic in request.topics:
         answers = topics.setdefault(topic.topic, {})
         for partition in topic.partitions:
             if partition.partition not in answers:
-                answers[partition.partition] = _answer(services, topic.topic, partition)
+                is_seen = sees_all or may_see(topic.topic)
+                answers[partition.partition] = (
+                    _answer(services, topic.topic, partition) if is_seen else _refused(partition)
+                )
                 yield
     return OffsetForLeaderEpochResponse(
         topics=[
@@ -38,6 +45,10 @@ def _answer_all(
             for name, answers in topics.items()
         ]
     )
+
+
+def _refused(wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+    return EpochEndOffset(partition=wanted.partition, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def _answer(services: Services, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:

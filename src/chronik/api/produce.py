@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, cast
+
+import msgspec
 
 from chronik.api.producing import transactional
 from chronik.api.producing.answers import (
@@ -28,10 +29,10 @@ from chronik.api.producing.answers import (
     name_leaders,
     record_errors,
 )
+from chronik.api.producing.rights import may_begin, may_write, replica_to_write
 from chronik.api.producing.transactional import First
 from chronik.api.shared.admission import CONFIRM_SECONDS
 from chronik.api.shared.context import Context, Pipelined, Services
-from chronik.api.shared.open_transactions import confirm
 from chronik.broker.replica import Replica
 from chronik.broker.requests.incoming import BudgetOf, Incoming, IncomingRules, accept_produced
 from chronik.exchange import Disconnect
@@ -55,9 +56,6 @@ NO_OFFSET = -1
 FIRST_VERSION_WITH_LEADERS = 10
 FIRST_VERSION_WITH_ABORTABLE = 11
 FIRST_VERSION_THAT_JOINS = 12
-INTERNAL_TOPICS_CLIENT = "__admin_client"
-"""With this client id Kafka's own tools say that they mean to write to internal topics."""
-
 TIMEOUT_SECONDS_MAX = 300.0
 """A disk that takes longer than this has failed; also for acks=1, where a client's timeout says nothing."""
 
@@ -67,8 +65,8 @@ PARTITIONS_PER_TURN = 2000
 
 
 class _Unconfirmed(Exception):
-    """There is a gap in a producer's sequence, if this node still leads; or it is not known whether the transaction is
-    open that this batch would begin here."""
+    """There is a gap in a producer's sequence, if this node still leads; or it is not known for good whether the
+    transaction is open that this batch would begin here."""
 
     def __init__(self, first: First | None = None) -> None:
         super().__init__()
@@ -83,8 +81,7 @@ class _Entry(NamedTuple):
     answers: list[PartitionProduceResponse]
 
 
-@dataclass(slots=True)
-class Appended:
+class Appended(msgspec.Struct):
     """Records that are written and not yet known to be safe, and the answer that waits for them."""
 
     replica: Replica
@@ -104,6 +101,8 @@ def handle(
         return failure(request, ErrorCode.INVALID_REQUIRED_ACKS)
     if len(request.topic_data) > MANY_TOPICS:
         check_names(request)
+    if not may_begin(services, request, context):
+        return failure(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     producing = _Producing(services, request, context)
     return producing.outcome() if producing.append_at_once() else producing.append_by_and_by()
 
@@ -119,6 +118,7 @@ class _Producing:
         "_doubt",
         "_held",
         "_left",
+        "_may_write",
         "_request",
         "_response",
         "_services",
@@ -131,6 +131,7 @@ class _Producing:
         self._request = request
         self._context = context
         self._acks = request.acks
+        self._may_write = may_write(services, context)
         self._response = ProduceResponse()
         self._waiting: list[Appended] = []
         self._unsettled = 0
@@ -231,10 +232,10 @@ class _Producing:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER) from None
         elif transactional_id is not None and self._context.version >= FIRST_VERSION_THAT_JOINS:
             by_id = self._context.version >= FIRST_VERSION_WITH_TOPIC_IDS
-            partitions = transactional.partitions_of(self._request, services.image, by_id=by_id)
+            partitions = transactional.partitions_of(self._request, services.image, self._may_write, by_id=by_id)
             await transactional.join(services, transactional_id, first.header, partitions)
         else:
-            await confirm(services, lambda: first.refusal(services.image) is None)
+            await first.confirm(services)
 
     async def _open_and_append(
         self, entry: _Entry, cleared: _Unconfirmed | None, budget: Budget
@@ -243,8 +244,9 @@ class _Producing:
         try:
             replica = self._find(entry)
             epoch, rules = replica.leader_epoch, replica.rules
-            incoming = await self._services.openings.run_in_thread(
-                lambda within: self._accept(entry, rules, lambda: within), budget
+            at_once = None if cleared is None else Budget.on_loop()  # what was not in doubt was too large
+            incoming = await self._services.openings.run(
+                lambda within: self._accept(entry, rules, lambda: within), at_once, budget
             )
             if self._find(entry) is not replica or (replica.leader_epoch, replica.rules) != (epoch, rules):
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "The partition has changed while it was opened")
@@ -258,15 +260,10 @@ class _Producing:
 
     def _find(self, entry: _Entry) -> Replica:
         """Returns the replica to which the records may be appended now. Raises KafkaError."""
-        services, topic, context = self._services, entry.topic, self._context
+        services = self._services
         if services.is_fenced():
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if context.version >= FIRST_VERSION_WITH_TOPIC_IDS:
-            replica = services.replicas.by_id(topic.topic_id, entry.partition.index)
-        else:
-            replica = services.replicas.by_name(topic.name, entry.partition.index)
-        if services.image.topics_by_id[replica.topic_id].internal and context.client_id != INTERNAL_TOPICS_CLIENT:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{replica.topic_name} is an internal topic")
+        replica = replica_to_write(services, self._context, entry.topic, entry.partition.index, self._may_write)
         if self._acks == ALL_ACKS and not replica.has_enough_replicas:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         return replica
@@ -278,13 +275,18 @@ class _Producing:
 
     def _check_transaction(self, replica: Replica, header: BatchHeader, *, is_certain: bool) -> None:
         """Raises KafkaError, or _Unconfirmed. What it sees is true until the loop is given up."""
+        owner = self._services.image.transaction_of(header.producer_id)
+        if (
+            owner is not None and owner.transactional_id != self._request.transactional_id
+        ):  # the right to write was asked for this id
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         if transactional.is_under_way(replica.log.producers, header):
             return
         first = First(header, TransactionPartition(replica.topic_id, replica.index))
         refusal = first.refusal(self._services.image)
-        if refusal is None:
+        if refusal is None and first.is_durable(self._services.store):
             return
-        if not is_certain:
+        if refusal is None or not is_certain:
             raise _Unconfirmed(first)
         if refusal is ErrorCode.TRANSACTION_ABORTABLE and self._context.version < FIRST_VERSION_WITH_ABORTABLE:
             refusal = ErrorCode.INVALID_TXN_STATE

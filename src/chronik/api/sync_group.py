@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from chronik.api.shared.context import Context, Services
+from chronik.api.shared.rights import may_do
 from chronik.groups.requests import SyncRequest
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.failures import failed
 from chronik.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from chronik.protocol.permissions import Operation, ResourceType
 
 
 async def handle(services: Services, request: SyncGroupRequest, context: Context) -> SyncGroupResponse:
+    if not may_do(services, context, Operation.READ, ResourceType.GROUP)(request.group_id):
+        return failed(SyncGroupResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     result = await services.groups.sync(
         SyncRequest(
             group_id=request.group_id,

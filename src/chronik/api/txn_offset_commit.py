@@ -9,8 +9,10 @@ from __future__ import annotations
 from chronik.api.shared.commits import list_offsets_topic, offsets_of_known
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.open_transactions import open_with_group
+from chronik.api.shared.rights import may_do, refusal_of_offsets
 from chronik.api.shared.transactions import FirstVersions, refusal
 from chronik.metadata.commands.groups import OffsetToCommit
+from chronik.protocol.apis import LAST_VERSION
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.failures import failed
 from chronik.protocol.messages.txn_offset_commit import (
@@ -19,7 +21,7 @@ from chronik.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from chronik.protocol.schema import LAST_VERSION
+from chronik.protocol.permissions import Operation, ResourceType
 
 FIRST_VERSIONS = FirstVersions(fenced=LAST_VERSION, abortable=4)
 FIRST_VERSION_WITH_LOADING = 2
@@ -35,19 +37,26 @@ ELSEWHERE = (
 
 
 async def handle(services: Services, request: TxnOffsetCommitRequest, context: Context) -> TxnOffsetCommitResponse:
-    refused = refusal(services.image, request.transactional_id)
+    refused = refusal_of_offsets(services, context, request.transactional_id, request.group_id)
+    refused = refused or refusal(services.image, request.transactional_id)
     if refused is None and not request.group_id:
         refused = ErrorCode.INVALID_GROUP_ID
     if refused is not None:
         return failed(TxnOffsetCommitResponse, request, refused)
-    topics = [(services.image.topics.get(topic.name), topic.partitions) for topic in request.topics]
+    may_read = may_do(services, context, Operation.READ, ResourceType.TOPIC)
+    unread = {topic.name for topic in request.topics if not may_read(topic.name)}
+    topics = [
+        (None if topic.name in unread else services.image.topics.get(topic.name), topic.partitions)
+        for topic in request.topics
+    ]
     known = await offsets_of_known(topics)
     try:
         codes = await _stage(services, request, list(known.values()), context.version)
     except KafkaError as error:
         codes = [error.code] * len(known)
     await list_offsets_topic(services, codes)
-    return _response(request, {key: _told(code, context.version) for key, code in zip(known, codes, strict=True)})
+    told = {key: _told(code, context.version) for key, code in zip(known, codes, strict=True)}
+    return _response(request, told, unread)
 
 
 async def _stage(
@@ -90,8 +99,11 @@ def _told(code: ErrorCode, version: int) -> ErrorCode:
     return FIRST_VERSIONS.told(code, version)
 
 
-def _response(request: TxnOffsetCommitRequest, codes: dict[tuple[str, int], ErrorCode]) -> TxnOffsetCommitResponse:
-    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+def _response(
+    request: TxnOffsetCommitRequest, codes: dict[tuple[str, int], ErrorCode], unread: set[str]
+) -> TxnOffsetCommitResponse:
+    missing = dict.fromkeys(unread, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
@@ -99,7 +111,7 @@ def _response(request: TxnOffsetCommitRequest, codes: dict[tuple[str, int], Erro
                 partitions=[
                     TxnOffsetCommitResponsePartition(
                         partition_index=partition.partition_index,
-                        error_code=codes.get((topic.name, partition.partition_index), missing),
+                        error_code=codes.get((topic.name, partition.partition_index), missing.get(topic.name, unknown)),
                     )
                     for partition in topic.partitions
                 ],

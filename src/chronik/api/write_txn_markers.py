@@ -12,6 +12,7 @@ import asyncio
 from chronik.admin.hanging import abort_hanging
 from chronik.admin.partitions import NamedPartition
 from chronik.api.shared.context import Context, Services
+from chronik.api.shared.rights import check_cluster
 from chronik.metadata.slices import in_pieces
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.write_txn_markers import (
@@ -22,9 +23,11 @@ from chronik.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from chronik.protocol.permissions import Operation
 
 
 async def handle(services: Services, request: WriteTxnMarkersRequest, context: Context) -> WriteTxnMarkersResponse:
+    check_cluster(services, context, Operation.ALTER, Operation.CLUSTER_ACTION)
     response = WriteTxnMarkersResponse()
     for marker in request.markers:
         result = WritableTxnMarkerResult(producer_id=marker.producer_id)

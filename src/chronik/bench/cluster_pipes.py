@@ -19,7 +19,6 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from chronik.bench.arguments import CLIENT_ID
 from chronik.bench.errors import BenchFailed
 from chronik.client.connection import Connection
-from chronik.config import Address
 from chronik.protocol.codec import RequestHeader, decode_response, encode_request
 from chronik.protocol.schema import Request, Response
 
@@ -74,11 +73,6 @@ class Pipe(asyncio.Protocol):
         self._transport.write(encode_request(RequestHeader(key, version, self._last_id, CLIENT_ID), request))
         return answer
 
-    async def another(self, address: Address) -> Pipe:
-        """Opens one to another broker of the same cluster, in the same versions."""
-        _, pipe = await asyncio.get_running_loop().create_connection(partial(Pipe, self._version_of), *address)
-        return pipe
-
     def close(self) -> None:
         self._transport.close()
 
@@ -128,24 +122,6 @@ async def at_a_steady_rate(ask: Ask, per_second: float, seconds: float) -> list[
             due = began + number / per_second
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
             asked.create_task(one(number))
-    return latencies
-
-
-async def as_fast_as_answered(asks: Sequence[Ask], seconds: float) -> list[float]:
-    """Asks all at the same time, each one request after another; returns the seconds that each request took."""
-    latencies: list[float] = []
-    end = time.perf_counter() + seconds
-
-    async def one_after_another(ask: Ask) -> None:
-        number = 0
-        while (sent := time.perf_counter()) < end:
-            await ask(number)
-            latencies.append(time.perf_counter() - sent)
-            number += 1
-
-    async with asyncio.timeout(seconds + ANSWER_SECONDS_MAX), asyncio.TaskGroup() as asking:
-        for ask in asks:
-            asking.create_task(one_after_another(ask))
     return latencies
 
 

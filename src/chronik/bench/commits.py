@@ -5,16 +5,19 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from operator import sub
+from typing import Final, NamedTuple
 
 from chronik.bench.arguments import cluster_of, positive
 from chronik.bench.clients import unique_name
-from chronik.bench.cluster_pipes import Ask, Pipe, as_fast_as_answered, at_a_steady_rate, open_pipes, run_on_best_loop
+from chronik.bench.cluster_pipes import ANSWER_SECONDS_MAX, Pipe, open_pipes, run_on_best_loop
 from chronik.bench.errors import BenchFailed
-from chronik.bench.measures import Latency
+from chronik.bench.measures import MILLION, Latency, cpu_seconds
+from chronik.bench.numbered import NUMBER, NumberedPipe, NumberedRequest
 from chronik.client.admin import NewTopic, create_topics, delete_topics
 from chronik.client.cluster import Cluster, raise_for
 from chronik.config import Address
@@ -27,7 +30,10 @@ from chronik.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
 )
+from chronik.protocol.schema import Response
 
 GROUPS_DEFAULT: Final = 50
 OFFSETS_DEFAULT: Final = 10
@@ -43,6 +49,9 @@ MOVE_SECONDS_MAX: Final = 10.0
 LOOK_SECONDS: Final = 0.02
 """The time between two looks for it."""
 
+SEND_SECONDS: Final = 0.001
+"""How often commits are sent at a steady rate, all that are due together: a loop's timers are no finer."""
+
 
 @dataclass(frozen=True, slots=True)
 class CommitsLoad:
@@ -52,6 +61,8 @@ class CommitsLoad:
     seconds: float = SECONDS_DEFAULT
     rate: int | None = None
     """Requests per second of all groups together; None: each group's next as soon as its last is answered."""
+    broker_pids: Sequence[int] = ()
+    """Of brokers on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +72,10 @@ class CommitsResult:
     seconds: float
     requests_per_second: float
     offsets_per_second: float
+    client_us_per_request: float
+    """Processor time of this process."""
+    brokers_us_per_request: float | None
+    """Processor time of the brokers whose pids are known."""
     latency: Latency
 
 
@@ -71,10 +86,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seconds", type=positive, default=SECONDS_DEFAULT, metavar="N", help="(default: %(default)s)")
     parser.add_argument("--rate", type=positive, metavar="N", help="requests per second (default: as fast as answered)")
+    help_on_pids = "of a broker that runs here: shows its CPU, too; of several brokers each"
+    parser.add_argument("--pid", type=positive, action="append", default=[], metavar="PID", help=help_on_pids)
 
 
 def run(arguments: argparse.Namespace) -> list[CommitsResult]:
-    load = CommitsLoad(arguments.groups, arguments.offsets, arguments.seconds, arguments.rate)
+    load = CommitsLoad(arguments.groups, arguments.offsets, arguments.seconds, arguments.rate, arguments.pid)
     with cluster_of(arguments) as cluster:
         return [measure(cluster, load)]
 
@@ -87,7 +104,7 @@ def measure(cluster: Cluster, load: CommitsLoad) -> CommitsResult:
     try:
         for group in groups:
             cluster.retrying(partial(_find_coordinator, cluster, group, topic))
-        seconds, latencies = run_on_best_loop(_commit(cluster, load, topic, groups))
+        spent, latencies = run_on_best_loop(_commit(cluster, load, topic, groups))
     finally:
         _delete_groups(cluster, groups)
         delete_topics(cluster, [topic])
@@ -95,9 +112,11 @@ def measure(cluster: Cluster, load: CommitsLoad) -> CommitsResult:
     return CommitsResult(
         groups=load.groups,
         requests=requests,
-        seconds=seconds,
-        requests_per_second=requests / seconds,
-        offsets_per_second=requests * load.offsets / seconds,
+        seconds=spent.seconds,
+        requests_per_second=requests / spent.seconds,
+        offsets_per_second=requests * load.offsets / spent.seconds,
+        client_us_per_request=spent.client_seconds * MILLION / requests,
+        brokers_us_per_request=spent.brokers_seconds * MILLION / requests if load.broker_pids else None,
         latency=Latency.of(latencies),
     )
 
@@ -109,73 +128,166 @@ def _find_coordinator(cluster: Cluster, group: str, topic: str) -> None:
         raise_for(known.error_code, f"topic {topic}")
 
 
-async def _commit(cluster: Cluster, load: CommitsLoad, topic: str, groups: list[str]) -> tuple[float, list[float]]:
-    async with open_pipes([cluster.coordinator(group) for group in groups]) as pipes, AsyncExitStack() as others:
-        asks = [_Committer(pipe, topic, group, load.offsets, others) for group, pipe in zip(groups, pipes, strict=True)]
-        await as_fast_as_answered(asks, WARM_UP_SECONDS)  # every code path has run, and every group is there
-        began = time.perf_counter()
+class Spent(NamedTuple):
+    seconds: float
+    client_seconds: float
+    """Of the processor."""
+    brokers_seconds: float
+
+    @classmethod
+    def until_now(cls, load: CommitsLoad) -> Spent:
+        return cls(time.perf_counter(), time.process_time(), sum(map(cpu_seconds, load.broker_pids)))
+
+    def since(self, before: Spent) -> Spent:
+        return Spent(*map(sub, self, before))
+
+
+async def _commit(cluster: Cluster, load: CommitsLoad, topic: str, groups: list[str]) -> tuple[Spent, list[float]]:
+    """Returns what it took, and the seconds of each commit."""
+    connections = [cluster.coordinator(group) for group in groups]
+    async with asyncio.timeout(WARM_UP_SECONDS + load.seconds + ANSWER_SECONDS_MAX), AsyncExitStack() as open_ones:
+        finders = await open_ones.enter_async_context(open_pipes(connections))
+        crowd = Crowd()
+        for group, finder, connection in zip(groups, finders, connections, strict=True):
+            request = commit_request(topic, group, load.offsets, connection.version_of(OffsetCommitRequest))
+            crowd.committers.append(Committer(group, request, finder, crowd))
+            open_ones.callback(crowd.committers[-1].close)
+            await crowd.committers[-1].connect(connection.address)
+        await crowd.as_fast_as_answered(WARM_UP_SECONDS)  # every code path has run, and every group is there
+        before = Spent.until_now(load)
         if load.rate is None:
-            latencies = await as_fast_as_answered(asks, load.seconds)
+            latencies = await crowd.as_fast_as_answered(load.seconds)
         else:
-            latencies = await at_a_steady_rate(_in_turn(asks), load.rate, load.seconds)
-        return time.perf_counter() - began, latencies
+            latencies = await crowd.at_a_steady_rate(load.rate, load.seconds)
+        return Spent.until_now(load).since(before), latencies
 
 
-def _in_turn(asks: list[_Committer]) -> Ask:
-    async def ask(number: int) -> None:
-        await asks[number % len(asks)](number)
+def commit_request(topic: str, group: str, partitions: int, version: int) -> NumberedRequest:
+    """Commits for all partitions at once, each time a later offset, for a group without members."""
+    parts = [
+        OffsetCommitRequestPartition(partition_index=index, committed_offset=NUMBER, committed_metadata="")
+        for index in range(partitions)
+    ]
+    request = OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=parts)])
+    good = [OffsetCommitResponsePartition(partition_index=index) for index in range(partitions)]
+    answer = OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name=topic, partitions=good)])
+    return NumberedRequest(request, version, answer)
 
-    return ask
+
+class Crowd:
+    """Groups that commit at the same time. The first failure of any of them ends it all."""
+
+    def __init__(self) -> None:
+        self.committers: list[Committer] = []
+        self._latencies: list[float] = []
+        self._under_way = 0
+        self._end = 0.0
+        self._is_all_sent = False
+        self._done: asyncio.Future[None]
+
+    async def as_fast_as_answered(self, seconds: float) -> list[float]:
+        """Each commits again when it is answered; returns the seconds that each commit took."""
+        self._begin(time.perf_counter() + seconds)
+        for committer in self.committers:
+            self._commit(committer)
+        return await self._when_answered()
+
+    async def at_a_steady_rate(self, per_second: float, seconds: float) -> list[float]:
+        """They commit in turn, each when it is due, whatever is unanswered; a millisecond late by the loop's timers,
+        which is not the broker's doing and not counted."""
+        self._begin(0.0)
+        began, sent, count = time.perf_counter(), 0, int(per_second * seconds)
+        while sent < count and not self._done.done():
+            due = min(count, int((time.perf_counter() - began) * per_second) + 1)
+            for number in range(sent, due):
+                self._commit(self.committers[number % len(self.committers)])
+            sent = due
+            await asyncio.sleep(SEND_SECONDS)
+        return await self._when_answered()
+
+    def _begin(self, end: float) -> None:
+        self._end, self._latencies, self._is_all_sent = end, [], False
+        self._done = asyncio.get_running_loop().create_future()
+
+    def _commit(self, committer: Committer) -> None:
+        self._under_way += 1
+        committer.commit()
+
+    async def _when_answered(self) -> list[float]:
+        self._is_all_sent = True
+        if self._under_way:
+            await self._done
+        return self._latencies
+
+    def answered(self, committer: Committer, sent: float) -> None:
+        now = time.perf_counter()
+        self._latencies.append(now - sent)
+        self._under_way -= 1
+        if now < self._end:
+            self._commit(committer)
+        elif not self._under_way and self._is_all_sent and not self._done.done():
+            self._done.set_result(None)
+
+    def failed(self, error: BenchFailed) -> None:
+        if not self._done.done():
+            self._done.set_exception(error)
 
 
-class _Committer:
-    """One group without members, which commits for all partitions at once, each time a later offset."""
+class Committer:
+    """One group, which looks for its coordinator again when that has moved."""
 
-    def __init__(self, pipe: Pipe, topic: str, group: str, partitions: int, others: AsyncExitStack) -> None:
-        """`others` closes the connections to coordinators that the group has moved to."""
-        self._pipe = pipe
-        self._others = others
-        self._looking = asyncio.Lock()
-        self._topic = topic
+    def __init__(self, group: str, request: NumberedRequest, finder: Pipe, crowd: Crowd) -> None:
+        """`finder` is asked where the coordinator is."""
         self._group = group
-        self._partitions = partitions
+        self._request = request
+        self._finder = finder
+        self._crowd = crowd
+        self._pipes: list[NumberedPipe] = []
+        """The last is in use. Others are to coordinators of before, which may have answers to give yet."""
+        self._address: Address
+        self._looking: set[asyncio.Task[None]] = set()
         self._committed = 0
 
-    async def __call__(self, number: int) -> None:
-        """Raises BenchFailed."""
+    async def connect(self, address: Address) -> None:
+        answered = partial(self._crowd.answered, self)
+        pipe = NumberedPipe(self._request, answered, self._refused, self._crowd.failed)
+        await asyncio.get_running_loop().create_connection(lambda: pipe, *address)
+        self._pipes.append(pipe)
+        self._address = address
+
+    def close(self) -> None:
+        for pipe in self._pipes:
+            pipe.close()
+
+    def commit(self) -> None:
         self._committed += 1
-        request, until = self._request(self._committed), time.perf_counter() + MOVE_SECONDS_MAX
-        while True:
-            pipe = self._pipe
-            response = await pipe.send(request)
-            assert isinstance(response, OffsetCommitResponse)
-            codes = [partition.error_code for topic in response.topics for partition in topic.partitions]
-            errors = {ErrorCode(code) for code in codes if code}
-            if not errors and len(codes) == self._partitions:
-                return
-            if not errors or not errors <= COORDINATOR_MOVES or time.perf_counter() > until:
-                told = ", ".join(sorted(error.name for error in errors)) or "too few offsets"
-                raise BenchFailed(f"a commit of group {self._group} was answered with {told}")
-            await asyncio.sleep(LOOK_SECONDS)
-            await self._look_again(pipe)
+        self._pipes[-1].send(self._committed)
 
-    async def _look_again(self, pipe: Pipe) -> None:
-        """Looks again, unless another commit over the same `pipe` has found the coordinator meanwhile."""
-        async with self._looking:
-            found = await pipe.send(FindCoordinatorRequest(key=self._group))
+    def _refused(self, number: int, sent: float, response: Response) -> None:
+        assert isinstance(response, OffsetCommitResponse)
+        codes = {partition.error_code for topic in response.topics for partition in topic.partitions}
+        errors = {ErrorCode(code) for code in codes if code}
+        if not errors or not errors <= COORDINATOR_MOVES or time.perf_counter() > sent + MOVE_SECONDS_MAX:
+            told = ", ".join(sorted(error.name for error in errors)) or "too few offsets"
+            raise BenchFailed(f"a commit of group {self._group} was answered with {told}")
+        looking = asyncio.get_running_loop().create_task(self._commit_elsewhere(number, sent))
+        self._looking.add(looking)
+        looking.add_done_callback(self._looking.discard)
+
+    async def _commit_elsewhere(self, number: int, sent: float) -> None:
+        await asyncio.sleep(LOOK_SECONDS)
+        try:
+            found = await self._finder.send(FindCoordinatorRequest(key=self._group))
             assert isinstance(found, FindCoordinatorResponse)
-            if self._pipe is pipe and not found.error_code:
-                self._pipe = await pipe.another(Address(found.host, found.port))
-                self._others.callback(self._pipe.close)
-
-    def _request(self, offset: int) -> OffsetCommitRequest:
-        partitions = [
-            OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="")
-            for index in range(self._partitions)
-        ]
-        return OffsetCommitRequest(
-            group_id=self._group, topics=[OffsetCommitRequestTopic(name=self._topic, partitions=partitions)]
-        )
+            address = Address(found.host, found.port)
+            if not found.error_code and address != self._address:
+                await self.connect(address)
+        except BenchFailed as error:
+            self._crowd.failed(error)
+        except OSError as error:
+            self._crowd.failed(BenchFailed(f"the coordinator of group {self._group} is out of reach: {error}"))
+        else:
+            self._pipes[-1].send(number, sent)
 
 
 def _delete_groups(cluster: Cluster, groups: list[str]) -> None:

@@ -46,6 +46,7 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, list[Any]]]] = {
     "conf_new": (c_void_p, []),
     "conf_set": (c_int, [c_void_p, c_char_p, c_char_p, c_char_p, c_size_t]),
     "conf_set_events": (None, [c_void_p, c_int]),
+    "conf_set_dr_msg_cb": (None, [c_void_p, c_void_p]),
     "conf_destroy": (None, [c_void_p]),
     "new": (c_void_p, [c_int, c_void_p, c_char_p, c_size_t]),
     "destroy": (None, [c_void_p]),
@@ -53,6 +54,7 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, list[Any]]]] = {
     "topic_destroy": (None, [c_void_p]),
     "last_error": (c_int, []),
     "err2str": (c_char_p, [c_int]),
+    "version": (c_int, []),
     "produce_batch": (c_int, [c_void_p, c_int32, c_int, POINTER(Message), c_int]),
     "queue_get_main": (c_void_p, [c_void_p]),
     "queue_new": (c_void_p, [c_void_p]),
@@ -130,6 +132,8 @@ class Handle:
     """A client instance and one topic of it."""
 
     events = EVENT_DELIVERY | EVENT_ERROR
+    takes_reports = False
+    """By a callback that does nothing with them. `rd_kafka_version` is one: it does not look at what it is given."""
 
     def __init__(self, kind: int, config: Mapping[str, str], topic: str) -> None:
         rd = self._rd = library()
@@ -140,6 +144,8 @@ class Handle:
                 rd.conf_destroy(conf)
                 raise BenchFailed(error.value.decode())
         rd.conf_set_events(conf, self.events)
+        if self.takes_reports:
+            rd.conf_set_dr_msg_cb(conf, ctypes.cast(rd.version, c_void_p))
         self._client = rd.new(kind, conf, error, ERROR_TEXT_BYTES)
         if not self._client:
             rd.conf_destroy(conf)
@@ -195,10 +201,12 @@ class Producer(Handle):
 
 
 class TransactionalProducer(Producer):
-    """Its records are not reported one by one: a commit that succeeds says that all of them are there, and would wait
-    for somebody to take the reports."""
+    """Its records are reported to a callback, as they are in most applications. Events would have to be taken by
+    another thread while a commit waits for its records; and where nobody is told of records, a commit looks for them
+    only every 10 ms."""
 
     events = EVENT_ERROR
+    takes_reports = True
 
     def init(self, timeout_ms: int) -> None:
         """Raises BenchFailed, as the others do."""

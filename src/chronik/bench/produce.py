@@ -33,6 +33,7 @@ class ProduceLoad:
     acks: str = "all"
     codec: str = "none"
     broker_pid: int | None = None
+    batch_records: int = BATCH_RECORDS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ def _config(load: ProduceLoad) -> dict[str, str]:
         compression_codec=load.codec,
         linger_ms=str(LINGER_MS),
         batch_size=str(BATCH_BYTES_MAX),
-        batch_num_messages=str(BATCH_RECORDS_MAX),
+        batch_num_messages=str(load.batch_records),
         queue_buffering_max_messages=str(QUEUED_RECORDS_MAX),
         queue_buffering_max_kbytes=str(QUEUED_KIB_MAX),
         enable_idempotence="false",

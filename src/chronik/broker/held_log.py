@@ -165,6 +165,12 @@ class HeldLog:
         self._appended(len(records))
         return True
 
+    def append_imported(self, records: Buffer, leader_epoch: int) -> None:
+        """Writes batches of another store's log, as they stand there, as the leader in this epoch. Raises
+        CorruptRecords."""
+        if self.log.append_imported(records, leader_epoch) is not None:
+            self._appended(len(records))
+
     def has_to_begin_earlier(self, records: Buffer) -> bool:
         """Whether this empty log was told to begin where the leader's does, which turns out to be inside a batch.
 

@@ -95,7 +95,7 @@ class Housekeeping:
         return max(self._configs.broker_int("log.cleaner.backoff.ms") / 1000, COMPACTION_REST_SECONDS_MIN)
 
     async def _compact(self, replica: Replica) -> None:
-        log = replica.opened_log
+        log = None if replica.is_hidden else replica.opened_log
         compaction = None if log is None else log.begin_compaction(self._clock.now_ms(), replica.committed_end)
         if log is None or compaction is None or replica.abandoned:
             return

@@ -31,11 +31,13 @@ class Removals:
         self._waiting: deque[_Removal] = deque()
         self._due = asyncio.Event()
         self.leaving: set[tuple[bytes, int]] = set()
-        """Partitions whose files are still being closed: until then they cannot come here again."""
+        """Partitions whose files are still being closed: until then they cannot come here again. Those of a deleted
+        topic can, too: an import that was given up and is begun once more brings the same ids."""
 
     def add(self, topic_id: bytes, partition: int | None, abandoned: list[Replica]) -> None:
         if partition is not None:
             self.leaving.add((topic_id, partition))
+        self.leaving.update((topic_id, replica.index) for replica in abandoned)
         self._waiting.append(_Removal(topic_id, partition, abandoned))
         self._due.set()
 
@@ -60,10 +62,11 @@ class Removals:
             self._take_away(self._waiting.popleft())
 
     def _take_away(self, removal: _Removal) -> None:
-        topic_id, partition, _ = removal
+        topic_id, partition, abandoned = removal
         folder = format_id(topic_id) if partition is None else f"{format_id(topic_id)}/{partition}"
         self._cache.forget_folder(f"{TOPICS_FOLDER}/{folder}")
         self._set_aside.put(folder, DELETED_FOLDER)
+        self.leaving.difference_update((topic_id, replica.index) for replica in abandoned)
         if partition is not None:
             self.leaving.discard((topic_id, partition))
-            self._on_left(topic_id)
+        self._on_left(topic_id)

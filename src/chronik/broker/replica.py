@@ -61,6 +61,7 @@ class Replica(HeldLog):
         "_starts",
         "commits",
         "durables",
+        "is_hidden",
         "is_in_isr",
         "leader",
         "leader_epoch",
@@ -89,6 +90,8 @@ class Replica(HeldLog):
         self.leader = NO_LEADER
         self.leader_epoch = ANY_EPOCH
         self.is_in_isr = False
+        self.is_hidden = topic.importing
+        """Whether its topic is being imported: clients see nothing of it, and its log stays whole."""
         self.was_out_of_isr = False
         """At some time since the node started. If it leads without its log nevertheless, an operator wants that."""
         self.leading: InSync | None = None
@@ -180,14 +183,18 @@ class Replica(HeldLog):
 
     def begin_anew(self) -> int:
         """Goes on where the log ended, since an operator has given up what this disk has lost. Returns that offset.
-
         Raises KAFKA_STORAGE_ERROR when others are in sync, which have it all. Waits for the disk."""
         leading, log = self.leading, self.log
         if leading is None or any(member != self._node_id for member in leading.isr):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self}: others are in sync")
-        self.restart_at(log.log_end_offset)
-        self._begin_term(leading)
+        self.begin_at(log.log_end_offset)
         return log.log_start_offset
+
+    def begin_at(self, offset: int) -> None:
+        """Drops all records, and leads on from `offset`. No sync may be under way. Waits for the disk."""
+        self.restart_at(offset)
+        if self.leading is not None:
+            self._begin_term(self.leading)
 
     def check_epoch(self, claimed: int) -> None:
         """Raises FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH when client and broker disagree about who leads."""
@@ -251,16 +258,14 @@ class Replica(HeldLog):
 
     def apply_retention(self, now_ms: int) -> None:
         """Moves the start of the log as retention demands; files are removed once that is durable."""
-        if self._log is not None:
+        if self._log is not None and not self.is_hidden:
             if self._log.apply_retention(now_ms, self.committed_end):
                 self._tell_readers()
             self.syncs.request_if_needed()
 
     async def low_watermark_reaches(self, offset: int, is_alive: Callable[[int], bool]) -> int:
-        """Returns the offset from which on every living replica has its records, once it is `offset` or more.
-
-        Raises NOT_LEADER_OR_FOLLOWER.
-        """
+        """Returns the offset from which on every living replica has its records, once it is `offset` or more. Raises
+        NOT_LEADER_OR_FOLLOWER."""
         while self.leading is not None:
             seen = self._starts.count
             low_watermark = self.leading.low_watermark(self.log.log_start_offset, is_alive)

@@ -118,13 +118,15 @@ class Replicas:
         replica.refuse_if_lost()
         return replica
 
-    def by_id(self, topic_id: bytes, index: int) -> Replica:
-        """Returns an open replica that this node leads. Raises UNKNOWN_TOPIC_ID or as `by_name` does."""
+    def by_id(self, topic_id: bytes, index: int, *, hidden_too: bool = False) -> Replica:
+        """Returns an open replica that this node leads; with `hidden_too` also of a topic that is being imported.
+        Raises UNKNOWN_TOPIC_ID or as `by_name` does."""
         if self._behind:
             self._catch_up_at_once(topic_id, index)
         replica = self._by_id.get((topic_id, index))
-        if replica is None or not replica.leads:
-            topic = self._store.image.topics_by_id.get(topic_id)
+        if replica is None or not replica.leads or (replica.is_hidden and not hidden_too):
+            image = self._store.image
+            topic = (image.held_topics if hidden_too else image.topics_by_id).get(topic_id)
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID) if topic is None else self._not_here(topic, index)
         replica.open()
         replica.refuse_if_lost()
@@ -175,15 +177,18 @@ class Replicas:
                 self._delete(change.old)
         if not self._is_catching_up:
             self._catch_up()
-        if delta.brokers:
+        if any(not change.created for change in delta.brokers):  # nobody waits for one that was never there
             for replica in self._by_id.values():
                 replica.brokers_changed()
         if delta.broker_configs:
-            for topic in self._store.image.topics.values():
+            for topic in self._store.image.held_topics.values():
                 self._reconfigure(topic)
 
     def _will_follow(self, topic: Topic, old: Topic | None) -> None:
-        self._topic_ids[topic.name] = topic.id
+        if not topic.importing:
+            self._topic_ids[topic.name] = topic.id
+            if old is not None and old.importing:
+                self._show(topic)
         if topic.id in self._unknown:
             self._bring_back(topic)
         if old is None:
@@ -191,6 +196,12 @@ class Replicas:
         elif old.configs != topic.configs:
             self._reconfigure(topic)
         self._behind.setdefault(topic.id, old)
+
+    def _show(self, topic: Topic) -> None:
+        """Opens the partitions of a topic to clients: its import is finished."""
+        for index in range(len(topic.partitions)):
+            if (replica := self._by_id.get((topic.id, index))) is not None:
+                replica.is_hidden = False
 
     def _catch_up(self) -> None:
         """Gives some partitions their new role now, and the others in the next turns of the loop, or when a request
@@ -211,7 +222,7 @@ class Replicas:
     def _follow(self, topic_id: bytes, changes_max: int) -> int:
         """Returns how many partitions have changed, at least 1. Those that have not changed are left alone."""
         old = self._behind.pop(topic_id)
-        topic = self._store.image.topics_by_id.get(topic_id)
+        topic = self._store.image.held_topics.get(topic_id)
         if topic is None:
             return 1
         changes = 0
@@ -229,7 +240,7 @@ class Replicas:
 
     def _catch_up_at_once(self, topic_id: bytes, index: int) -> None:
         """Gives a partition that is asked for its role now. When its turn comes, it takes the same role once more."""
-        topic = self._store.image.topics_by_id.get(topic_id)
+        topic = self._store.image.held_topics.get(topic_id)
         if topic_id in self._behind and topic is not None and topic.has_partition(index):
             before = self._behind[topic_id].partitions
             if index >= len(before) or before[index] != topic.partitions[index]:
@@ -239,7 +250,7 @@ class Replicas:
         """Gives the partitions their roles: this run of the broker is in the image."""
         self.began.set()
         self._unknown = self._set_aside.unknown_topics()
-        for topic in list(self._store.image.topics.values()):
+        for topic in list(self._store.image.held_topics.values()):
             self._update(topic)
         self._tidy_folders()
 
@@ -308,14 +319,14 @@ class Replicas:
 
     def _may_be_back(self, topic_id: bytes) -> None:
         """Files of a partition that had moved away are gone: it may have come back meanwhile."""
-        topic = self._store.image.topics_by_id.get(topic_id)
+        topic = self._store.image.held_topics.get(topic_id)
         if topic is not None and not self.stopping:
             self._update(topic)
 
     # Folders
 
     def _open_log(self, replica: Replica) -> PartitionLog:
-        topic = self._store.image.topics_by_id[replica.topic_id]
+        topic = self._store.image.held_topics[replica.topic_id]
         key = replica.topic_id, replica.index
         log = PartitionLog.open(
             self._cache.files,
@@ -331,7 +342,7 @@ class Replicas:
         return log
 
     def _report_damage(self, replica: Replica, log: PartitionLog) -> None:
-        partition = self._store.image.topics_by_id[replica.topic_id].partitions[replica.index]
+        partition = self._store.image.held_topics[replica.topic_id].partitions[replica.index]
         logger.error("%s", what_is_gone(replica, log, self._node_id, partition.replicas))
         for listener in self.damage_listeners:
             listener(replica)
@@ -340,7 +351,7 @@ class Replicas:
         """Sets aside, at the start, folders of topics or partitions that do not belong here, and never deletes them;
         removes those of deleted topics."""
         files = self._cache.files
-        known = {format_id(topic_id): topic_id for topic_id in self._store.image.topics_by_id}
+        known = {format_id(topic_id): topic_id for topic_id in self._store.image.held_topics}
         for name in files.list_folder(TOPICS_FOLDER):
             if name not in known:
                 self._set_aside.put_unknown(name, self._deletions_of(), self._clock.now_ms())

@@ -15,19 +15,26 @@ from chronik.shown import escaping_output
 
 COMMANDS = {
     "start": "run a node",
-    "cluster": "start and stop a cluster on this machine, and show the state of any cluster",
+    "cluster": "start and stop a cluster on this machine; look at any cluster, let it grow and shrink",
+    "backup": "copy a running cluster into a folder, or bring such a copy up to date",
+    "restore": "bring a backup into an empty cluster",
     "metadata": "show what one node knows: brokers, topics, leaders, in-sync replicas",
     "topics": "create, list, describe, alter and delete topics",
+    "users": "list users with passwords, add, alter and delete them",
     "groups": "list, describe, delete and rewind consumer groups",
     "transactions": "list and describe transactions, find those that hang and abort them",
+    "acls": "list, add and remove ACLs: who may do what with topics, groups, transactional ids and the cluster",
+    "quotas": "list, set and remove quotas of users, clients and addresses",
     "produce": "write lines from stdin to a topic",
     "consume": "write the records of a topic to stdout",
     "pipeline": "turn topics into tables and query them, on Spark",
     "bench": "measure throughput and latency",
     "demo": "see three nodes, a stream and a crash; then a table, SQL and an audit",
 }
-ROOMS = {"demo", "pipeline"}
+ROOMS = {"cluster", "demo", "pipeline"}
 """Commands with a room of their own."""
+MOVING = {"backup", "restore"}
+"""Commands that share one."""
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 EXIT_INTERRUPTED = 130  # what a shell reports for SIGINT
@@ -71,7 +78,8 @@ def _main(words: list[str]) -> int:
 def _run(word: str, words: list[str]) -> int:
     if word == "bench":
         return int(import_module("chronik.bench.main").main(words))
-    command = import_module(f"chronik.cli.{word}.command" if word in ROOMS else f"chronik.cli.{word}")
+    module = f"{word}.command" if word in ROOMS else f"moving.{word}" if word in MOVING else word
+    command = import_module(f"chronik.cli.{module}")
     about = COMMANDS[word]
     parser = argparse.ArgumentParser(prog=f"chronik {word}", description=f"{about[:1].upper()}{about[1:]}.")
     command.add_arguments(parser)

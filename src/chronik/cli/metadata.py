@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 
-from chronik.cli.arguments import CLIENT_ID, add_client_arguments, add_json_argument
+from chronik.cli.arguments import CLIENT_ID, add_client_arguments, add_json_argument, security_of
 from chronik.cli.output import message_to_json, numbers, print_json, ranges, table
 from chronik.client.cluster import parse_bootstrap, raise_for
 from chronik.client.connection import Connection
@@ -24,7 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     address = parse_bootstrap(arguments.bootstrap_server)[0]
-    with Connection(address, client_id=CLIENT_ID, timeout_s=arguments.timeout) as connection:
+    with Connection(
+        address, client_id=CLIENT_ID, timeout_s=arguments.timeout, security=security_of(arguments)
+    ) as connection:
         response = connection.request(MetadataRequest(topics=None, allow_auto_topic_creation=False), MetadataResponse)
         raise_for(response.error_code, "metadata")
         _sort(response)

@@ -21,11 +21,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--restore-identity", action="store_true", help="write a lost node.json again, as the metadata knows it"
     )
+    parser.add_argument(
+        "--add-scram",
+        metavar="NAME",
+        help="make this user as long as the cluster has none",
+    )
+    parser.add_argument(
+        "--password-file",
+        type=Path,
+        metavar="FILE",
+        help="its password is the first line; also CHRONIK_PASSWORD in the environment, or a prompt",
+    )
+    parser.add_argument(
+        "--processes",
+        type=int,
+        metavar="N",
+        help="run N nodes, with the ids from node_id on, as [[peers]] has them; this machine is their rack",
+    )
     parser.add_argument("--log-level", metavar="LEVEL", help="debug, info (default), warning or error")
     parser.add_argument("--debug", action="store_true", help="log every request, and show the traceback of an error")
 
 
 def run(arguments: argparse.Namespace) -> int:
+    log_level = arguments.log_level or ("debug" if arguments.debug else None)
     config = load_config(
         arguments.config,
         data_dir=arguments.data,
@@ -33,8 +51,23 @@ def run(arguments: argparse.Namespace) -> int:
         http=arguments.http,
         node_id=arguments.node_id,
         flush=arguments.flush,
-        log_level=arguments.log_level or ("debug" if arguments.debug else None),
+        log_level=log_level,
     )
-    from chronik.node.run import run as run_node  # after the config: a fault in it is told before more is loaded
+    if arguments.processes is not None:
+        from chronik.cli import processes
 
-    return run_node(config, restore_identity=arguments.restore_identity)
+        words = processes.common_words(arguments.config, flush=arguments.flush, log_level=log_level)
+        words += processes.words_of_first_user(arguments.add_scram, arguments.password_file)
+        return processes.run(processes.children(config, arguments.processes, words))
+    user = None
+    if arguments.add_scram is not None:
+        from chronik.admin.users import first_user
+        from chronik.cli.passwords import password_from
+
+        user = first_user(arguments.add_scram, password_from(arguments.password_file, arguments.add_scram))
+    # After the config: a fault in it is told before more is loaded.
+    from chronik.node.garbage import nothing_is_garbage
+
+    with nothing_is_garbage():
+        from chronik.node.run import run as run_node
+    return run_node(config, restore_identity=arguments.restore_identity, first_user=user)

@@ -17,7 +17,6 @@ from chronik.cli.output import numbers, print_json, table
 from chronik.cli.partition_actions import add_partition_actions
 from chronik.client.admin import (
     BROKER_DEFAULT,
-    DYNAMIC_TOPIC_CONFIG,
     NewTopic,
     alter_topic_configs,
     create_partitions,
@@ -27,6 +26,7 @@ from chronik.client.admin import (
     list_topics,
 )
 from chronik.client.cluster import Cluster
+from chronik.client.configs import DYNAMIC_TOPIC_CONFIG
 from chronik.client.offsets import earliest_offsets, latest_offsets, lost_partitions
 from chronik.client.records import TopicPartition
 from chronik.ids import format_id

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from chronik.client.cluster import Cluster, raise_for
+from chronik.client.configs import TOPIC_RESOURCE, Resource, alter_configs, describe_configs
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -20,27 +21,10 @@ from chronik.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from chronik.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from chronik.protocol.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResourceResult,
-    DescribeConfigsResponse,
-)
-from chronik.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
+from chronik.protocol.messages.describe_configs import DescribeConfigsResourceResult
 from chronik.protocol.messages.metadata import MetadataResponseTopic
 
 BROKER_DEFAULT: Final = -1
-
-TOPIC_RESOURCE: Final = 2
-DYNAMIC_TOPIC_CONFIG: Final = 1
-"""The source of a config value that was set on the topic itself."""
-
-_SET, _DELETE = 0, 1
 
 
 @dataclass(frozen=True)
@@ -94,32 +78,29 @@ def delete_topics(cluster: Cluster, names: Sequence[str]) -> None:
 
 
 def list_topics(cluster: Cluster) -> list[MetadataResponseTopic]:
-    """Returns all topics, internal ones too, by name."""
-    response = cluster.retrying(lambda: cluster.metadata(None))
-    return sorted(response.topics, key=lambda topic: topic.name or "")
+    """Returns all topics, internal ones too, by name. Raises KafkaError when nobody knows them at the moment."""
+    return sorted(cluster.retrying(lambda: _all_topics(cluster)), key=lambda topic: topic.name or "")
+
+
+def _all_topics(cluster: Cluster) -> list[MetadataResponseTopic]:
+    """A broker that may be behind names topics without their partitions, and with an error that passes."""
+    topics = cluster.metadata(None).topics
+    for topic in topics:
+        raise_for(topic.error_code, f"topic {topic.name}")
+    return topics
 
 
 def describe_topic_configs(cluster: Cluster, topic: str) -> list[DescribeConfigsResourceResult]:
     """Returns every config of a topic with its source, by name."""
-    resource = DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=None)
-    request = DescribeConfigsRequest(resources=[resource])
-    response = cluster.retrying(lambda: cluster.any_broker().request(request, DescribeConfigsResponse))
-    (result,) = response.results
-    raise_for(result.error_code, f"topic {topic}", result.error_message)
-    return sorted(result.configs, key=lambda config: config.name)
+    (configs,) = describe_configs(cluster, [Resource(TOPIC_RESOURCE, topic)]).values()
+    return configs
 
 
 def alter_topic_configs(
     cluster: Cluster, topic: str, *, changes: Mapping[str, str], removals: Iterable[str] = ()
 ) -> None:
     """Sets some configs of a topic and returns others to their defaults; the rest stays."""
-    configs = [AlterableConfig(name=name, config_operation=_SET, value=value) for name, value in changes.items()]
-    configs += [AlterableConfig(name=name, config_operation=_DELETE, value=None) for name in removals]
-    resource = AlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=topic, configs=configs)
-    request = IncrementalAlterConfigsRequest(resources=[resource])
-    response = cluster.retrying(lambda: cluster.controller().request(request, IncrementalAlterConfigsResponse))
-    for answer in response.responses:
-        raise_for(answer.error_code, f"topic {topic}", answer.error_message)
+    alter_configs(cluster, {Resource(TOPIC_RESOURCE, topic): {**changes, **dict.fromkeys(removals)}})
 
 
 def _raise_refusals(results: Iterable[tuple[str, int, str | None]]) -> None:

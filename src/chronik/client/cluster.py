@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from chronik.client.access.settings import Bootstrap, access_of
 from chronik.client.connection import Connection
 from chronik.client.errors import BrokerUnreachable, ClientError, ConnectionLost
 from chronik.client.records import TopicPartition
@@ -39,9 +40,13 @@ UNANSWERED: Final = (BrokerUnreachable, ConnectionLost)
 class Cluster:
     """Use it from one thread at a time, as a context manager. Connections are made when they are needed."""
 
-    def __init__(self, bootstrap: str = DEFAULT_BOOTSTRAP, *, client_id: str = "chronik", timeout_s: float = 30.0):
-        """`bootstrap`: HOST:PORT, or several with commas. Raises ClientError when it is not."""
-        self._bootstrap = parse_bootstrap(bootstrap)
+    def __init__(
+        self, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, *, client_id: str = "chronik", timeout_s: float = 30.0
+    ) -> None:
+        """`bootstrap`: HOST:PORT, or several with commas; an Access where brokers want to see more. Raises ClientError
+        when it is not."""
+        servers, self.security = access_of(bootstrap)
+        self._bootstrap = parse_bootstrap(servers)
         self._client_id = client_id
         self.timeout_s = timeout_s
         self._connections: dict[Address, Connection] = {}
@@ -152,7 +157,9 @@ class Cluster:
         connection = self._connections.get(address)
         if connection is None or connection.closed:
             self._connections.pop(address, None)
-            connection = Connection(address, client_id=self._client_id, timeout_s=self.timeout_s)
+            connection = Connection(
+                address, client_id=self._client_id, timeout_s=self.timeout_s, security=self.security
+            )
             self._connections[address] = connection
             self._reached = True
         return connection

@@ -8,10 +8,12 @@ import time
 from typing import Final, Self, TypeVar, cast
 
 import chronik
+from chronik.client.access.settings import OPEN, ClientSecurity
 from chronik.client.errors import ApiNotSupported, BrokerUnreachable, ConnectionLost, RequestTimedOut
 from chronik.config import Address
 from chronik.limits import MIB
-from chronik.protocol.apis import API_VERSIONS_KEY, APIS
+from chronik.metadata.levels import FEATURE, GROWTH
+from chronik.protocol.apis import API_VERSIONS_KEY, APIS, Versions
 from chronik.protocol.codec import MalformedMessage, RequestHeader, decode_response, encode_request
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
@@ -24,7 +26,7 @@ from chronik.protocol.messages.offset_commit import OffsetCommitRequest
 from chronik.protocol.messages.offset_fetch import OffsetFetchRequest
 from chronik.protocol.messages.produce import ProduceRequest
 from chronik.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
-from chronik.protocol.schema import Request, Response, Versions
+from chronik.protocol.schema import Request, Response
 
 R = TypeVar("R", bound=Response)
 
@@ -32,6 +34,9 @@ RESPONSE_BYTES_MAX: Final = 256 * MIB
 """A fetch is asked to stay far below, and metadata of 100,000 partitions takes 10 MB: more is not from a broker."""
 
 CONNECT_SECONDS_MAX: Final = 10.0
+
+LOGIN_SHARE: Final = 0.85
+"""Of the time for which a login holds, after which it is renewed: what is on its way then must still be answered."""
 
 VERSIONS_MAX: Final[dict[type[Request], int]] = {
     # The last versions before transactions v2, which every broker with transactions speaks: an epoch for each
@@ -57,9 +62,19 @@ _CORRELATION_ID_BYTES = 4
 class Connection:
     """Use it from one thread at a time. Once an answer has not come, it is closed for good."""
 
-    def __init__(self, address: Address, *, client_id: str = "chronik", timeout_s: float = 30.0) -> None:
-        """Connects and learns which versions the broker speaks. Raises BrokerUnreachable."""
+    def __init__(
+        self,
+        address: Address,
+        *,
+        client_id: str = "chronik",
+        timeout_s: float = 30.0,
+        security: ClientSecurity = OPEN,
+    ) -> None:
+        """Connects, learns which versions the broker speaks, and logs in where that is asked for. Raises
+        BrokerUnreachable or LoginRefused."""
         self.address = address
+        self._security = security
+        self._login_ends = float("inf")
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._correlation_id = 0
@@ -69,7 +84,9 @@ class Connection:
             self._negotiate()
         except (ConnectionLost, MalformedMessage) as error:
             self.close()
-            raise BrokerUnreachable(f"{address} does not answer as a Kafka broker does: {error}") from error
+            hint = "" if security.is_encrypted else "; if it wants TLS, say so (security.protocol)"
+            raise BrokerUnreachable(f"{address} does not answer as a Kafka broker does: {error}{hint}") from error
+        self._log_in()
 
     @property
     def closed(self) -> bool:
@@ -99,6 +116,11 @@ class Connection:
 
         Raises ApiNotSupported, ConnectionLost or RequestTimedOut.
         """
+        if time.monotonic() >= self._login_ends:
+            self._log_in()
+        return self._request(request, response_type, wait_s)
+
+    def _request(self, request: Request, response_type: type[R], wait_s: float = 0.0) -> R:
         version = self.version_of(type(request))
         frame = self._exchange(request, version, self._timeout_s + wait_s)
         try:
@@ -108,6 +130,19 @@ class Connection:
             raise ConnectionLost(f"{self.address} sent what cannot be read: {error}") from error
         assert isinstance(response, response_type), f"{type(request).__name__} is not answered by {response_type}"
         return response
+
+    def _log_in(self) -> None:
+        """Does so again before the broker's session ends."""
+        if not self._security.has_login:
+            return
+        from chronik.client.access.login import log_in
+
+        try:
+            seconds = log_in(self._security, self.address, self._request)
+        except BaseException:
+            self.close()
+            raise
+        self._login_ends = time.monotonic() + LOGIN_SHARE * seconds
 
     def _negotiate(self) -> None:
         request = ApiVersionsRequest(client_software_name="chronik", client_software_version=chronik.__version__)
@@ -122,6 +157,8 @@ class Connection:
         if response.error_code and response.error_code != ErrorCode.UNSUPPORTED_VERSION:
             raise KafkaError(ErrorCode(response.error_code))
         self._spoken = {key.api_key: Versions(key.min_version, key.max_version) for key in response.api_keys}
+        if any(feature.name == FEATURE and feature.max_version >= GROWTH for feature in response.supported_features):
+            self._spoken |= {api.key: api.versions for api in APIS.values() if not api.is_kafkas}
 
     def _connect(self) -> socket.socket:
         try:
@@ -133,7 +170,11 @@ class Connection:
             connected.close()
             raise BrokerUnreachable(f"no broker at {self.address}: Connection refused")
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return connected
+        if not self._security.is_encrypted:
+            return connected
+        from chronik.client.access.tls import encrypted
+
+        return encrypted(connected, self.address, self._security)
 
     def _exchange(self, request: Request, version: int, timeout_s: float) -> memoryview:
         """Returns the frame that answers. After anything else both sides are out of step: the connection is closed."""

@@ -23,3 +23,7 @@ class RequestTimedOut(ConnectionLost):
 
 class ApiNotSupported(ClientError):
     """The broker speaks no version of the API that we speak."""
+
+
+class LoginRefused(ClientError):
+    """The broker is there, and does not let us in: the name, the password or the token is not right."""

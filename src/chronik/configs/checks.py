@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from chronik.principals import Principal
+
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
 
@@ -65,9 +67,25 @@ def throttled_replicas(value: str) -> str | None:
     return None if legal else "* or a list of PARTITION:BROKER"
 
 
+def connections_by_address(value: str) -> str | None:
+    """Names of hosts are not looked up."""
+    parts = [part.strip() for part in value.split(",")] if value.strip() else []
+    legal = all(re.fullmatch(r"(\[?[0-9a-fA-F:.]*[.:][0-9a-fA-F:.]*\]?):[0-9]{1,9}", part) for part in parts)
+    return None if legal else "a list of ADDRESS:COUNT"
+
+
 def anything(value: str) -> str | None:
     return None
 
 
 def boolean(value: str) -> str | None:
     return None if value.strip().lower() in ("true", "false") else "true or false"
+
+
+def principals(value: str) -> str | None:
+    try:
+        for each in filter(None, map(str.strip, value.split(";"))):
+            Principal.parse(each)
+    except ValueError as error:
+        return f"{error}, with ; between several"
+    return None

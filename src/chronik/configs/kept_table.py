@@ -24,15 +24,10 @@ LONG_DEFAULTS: Final = {
 TABLE: Final = """
 # Threads, sockets and requests
 alter.config.policy.class.name                        class    fixed    -          -
-authorizer.class.name                                 string   fixed    -          ""
 background.threads                                    int      cluster  1..        10
 config.providers                                      list     cluster  -          ""
-connection.failed.authentication.delay.ms             int      fixed    0..        100
 controlled.shutdown.enable                            boolean  fixed    -          true
 create.topic.policy.class.name                        class    fixed    -          -
-max.connection.creation.rate                          int      cluster  0..        2147483647
-max.connections.per.ip                                int      cluster  0..        2147483647
-max.connections.per.ip.overrides                      string   cluster  -          ""
 max.request.partition.size.limit                      int      fixed    1..        2000
 num.io.threads                                        int      cluster  1..        8
 num.network.threads                                   int      cluster  1..        3
@@ -280,13 +275,11 @@ ssl.truststore.password                               password listener -       
 ssl.truststore.type                                   string   listener -          JKS
 
 # SASL and delegation tokens
-connections.max.reauth.ms                             long     fixed    -          0
 delegation.token.expiry.check.interval.ms             long     fixed    1..        3600000
 delegation.token.expiry.time.ms                       long     fixed    1..        86400000
 delegation.token.max.lifetime.ms                      long     fixed    1..        604800000
 delegation.token.secret.key                           password fixed    -          -
 sasl.client.callback.handler.class                    class    fixed    -          -
-sasl.enabled.mechanisms                               list     broker   -          GSSAPI
 sasl.jaas.config                                      password broker   -          -
 sasl.kerberos.kinit.cmd                               string   broker   -          /usr/bin/kinit
 sasl.kerberos.min.time.before.relogin                 long     broker   -          60000
@@ -319,18 +312,10 @@ sasl.oauthbearer.assertion.private.key.passphrase     password fixed    -       
 sasl.oauthbearer.assertion.template.file              string   fixed    -          -
 sasl.oauthbearer.client.credentials.client.id         string   fixed    -          -
 sasl.oauthbearer.client.credentials.client.secret     password fixed    -          -
-sasl.oauthbearer.clock.skew.seconds                   int      fixed    -          30
-sasl.oauthbearer.expected.audience                    list     fixed    -          ""
-sasl.oauthbearer.expected.issuer                      string   fixed    -          -
-sasl.oauthbearer.jwks.endpoint.refresh.ms             long     fixed    -          3600000
 sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms   long     fixed    -          10000
-sasl.oauthbearer.jwks.endpoint.retry.backoff.ms       long     fixed    -          100
-sasl.oauthbearer.jwks.endpoint.url                    string   fixed    -          -
 sasl.oauthbearer.jwt.retriever.class                  class    fixed    -          *
 sasl.oauthbearer.jwt.validator.class                  class    fixed    -          *
 sasl.oauthbearer.scope                                string   fixed    -          -
-sasl.oauthbearer.scope.claim.name                     string   fixed    -          scope
-sasl.oauthbearer.sub.claim.name                       string   fixed    -          sub
 sasl.oauthbearer.token.endpoint.url                   string   fixed    -          -
 sasl.server.callback.handler.class                    class    fixed    -          -
 sasl.server.max.receive.size                          int      fixed    -          524288

@@ -6,103 +6,31 @@ rather than stored and ignored.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from enum import IntEnum
-from typing import NamedTuple
+from msgspec.structs import replace
 
 from chronik.configs.checks import (
     INT_MAX,
     LONG_MAX,
-    Check,
-    anything,
-    boolean,
     choice,
     choice_or_none,
     choices,
+    connections_by_address,
     number,
+    principals,
     throttled_replicas,
     unlimited_or,
     whole,
 )
-
-
-class ConfigType(IntEnum):
-    """As DescribeConfigs names them."""
-
-    UNKNOWN = 0
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    SHORT = 4
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
-    CLASS = 8
-    PASSWORD = 9
-
-
-class Scope(IntEnum):
-    """Where a broker key may be changed while the node runs."""
-
-    READ_ONLY = 0
-    PER_BROKER = 1
-    """Of one broker only."""
-    CLUSTER_WIDE = 2
-    """Of one broker, or of all."""
-
-
-class Fallback(NamedTuple):
-    """The same in other units: `unit` of the key that falls back make one of this."""
-
-    name: str
-    unit: int
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigKey:
-    name: str
-    type: ConfigType
-    default: str | None
-    doc: str
-    check: Check
-    synonym: str | None = None
-    """For a topic key: the broker key that gives its default."""
-    scope: Scope = Scope.READ_ONLY
-    fallbacks: tuple[Fallback, ...] = ()
-    """Broker keys that give its default, where it has none of its own, nearest first."""
-    kept: bool = False
-    """Known for Kafka's sake: stored and described, and without effect."""
-    internal: bool = False
-    """Described only where it is set."""
-    per_listener: bool = False
-    """Changed only with the prefix of a listener, `listener.name.NAME.`."""
-    secret: bool = False
-
-    @property
-    def sensitive(self) -> bool:
-        """Whether its value is never shown."""
-        return self.secret or self.type is ConfigType.PASSWORD
-
-
-def _int(name: str, default: int, doc: str, low: int = 0, high: int = INT_MAX, **more: object) -> ConfigKey:
-    return ConfigKey(name, ConfigType.INT, str(default), doc, whole(low, high), **more)  # type: ignore[arg-type]
-
-
-def _long(name: str, default: int, doc: str, low: int = 0, high: int = LONG_MAX, **more: object) -> ConfigKey:
-    return ConfigKey(name, ConfigType.LONG, str(default), doc, whole(low, high), **more)  # type: ignore[arg-type]
-
-
-def _flag(name: str, default: bool, doc: str, **more: object) -> ConfigKey:
-    text = "true" if default else "false"
-    return ConfigKey(name, ConfigType.BOOLEAN, text, doc, boolean, **more)  # type: ignore[arg-type]
-
-
-def _text(name: str, default: str | None, doc: str, check: Check = anything, **more: object) -> ConfigKey:
-    return ConfigKey(name, ConfigType.STRING, default, doc, check, **more)  # type: ignore[arg-type]
-
-
-def _list(name: str, default: str, doc: str, check: Check = anything, **more: object) -> ConfigKey:
-    return ConfigKey(name, ConfigType.LIST, default, doc, check, **more)  # type: ignore[arg-type]
+from chronik.configs.kinds import ConfigKey as ConfigKey
+from chronik.configs.kinds import ConfigType as ConfigType
+from chronik.configs.kinds import Fallback as Fallback
+from chronik.configs.kinds import Scope as Scope
+from chronik.configs.kinds import flag as _flag
+from chronik.configs.kinds import int_ as _int
+from chronik.configs.kinds import list_ as _list
+from chronik.configs.kinds import long as _long
+from chronik.configs.kinds import text as _text
+from chronik.configs.sasl_keys import SASL_KEYS
 
 
 def _by_name(*keys: ConfigKey) -> dict[str, ConfigKey]:
@@ -301,8 +229,9 @@ BROKER_KEYS = _by_name(
     _text(
         "listener.security.protocol.map",
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "What each listener speaks: NAME:PROTOCOL, …; of protocols there is PLAINTEXT so far.",
+        "What each listener speaks: NAME:PROTOCOL, …; of protocols there are PLAINTEXT and SASL_PLAINTEXT so far.",
     ),
+    *SASL_KEYS,
     _text(
         "inter.broker.listener.name",
         None,
@@ -363,9 +292,26 @@ BROKER_KEYS = _by_name(
     ),
     _long("connections.max.idle.ms", 600_000, "After this time an idle connection is closed.", 1),
     _int("max.connections", 10_000, "How many connections may be open at once.", 1, scope=Scope.CLUSTER_WIDE),
+    _int("max.connections.per.ip", INT_MAX, "How many may be open from one address.", 0, scope=Scope.CLUSTER_WIDE),
+    _text(
+        "max.connections.per.ip.overrides",
+        "",
+        "How many may be open from some addresses: ADDRESS:COUNT for each of them.",
+        connections_by_address,
+        scope=Scope.CLUSTER_WIDE,
+    ),
+    _int("max.connection.creation.rate", INT_MAX, "How many may come in a second.", 0, scope=Scope.CLUSTER_WIDE),
     _int("socket.request.max.bytes", 104_857_600, "The largest request that is accepted.", 1),
     _int("fetch.max.bytes", 57_671_680, "The largest fetch response.", 1024),
     _int("max.incremental.fetch.session.cache.slots", 1000, "Incremental fetch sessions that are kept."),
+    _text(
+        "authorizer.class.name",
+        "",
+        'Who says what clients may do: "standard", or Kafka\'s name of it; empty: they may do everything.',
+        choice_or_none("standard", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+    ),
+    _text("super.users", "", "Who may do everything, whatever ACLs say: User:NAME;User:NAME.", principals),
+    _flag("allow.everyone.if.no.acl.found", False, "Whether everybody may do what no ACL is about."),
     _long("replica.lag.time.max.ms", 10_000, "A follower that has not had everything for so long is not in sync.", 1),
     _long("log.retention.check.interval.ms", 300_000, "How often it is checked what is to be deleted or compacted.", 1),
     _flag("log.cleaner.enable", True, "Whether compacted topics are compacted."),

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from typing import Final
+
+from msgspec.structs import replace
 
 from chronik.configs.checks import anything
 from chronik.configs.keys import BROKER_KEYS, ConfigKey, ConfigType
 
-_OF_LISTENER = re.compile(r"listener\.name\.[^.]*\.(.*)", re.DOTALL)
+_MECHANISM = r"(?:(?:gssapi|plain|scram-sha-256|scram-sha-512|oauthbearer)\.)?"
+_OF_LISTENER = re.compile(rf"listener\.name\.[^.]*\.{_MECHANISM}(.*)", re.DOTALL)
+
+
+PER_LISTENER: Final = frozenset({"sasl.enabled.mechanisms", "connections.max.reauth.ms"})
+"""Keys that a listener may have for itself. They are read from the file."""
 
 
 def broker_key(name: str) -> ConfigKey | None:
@@ -37,9 +44,11 @@ def stranger(name: str) -> ConfigKey:
 
 
 def _key_of_listener(name: str) -> ConfigKey | None:
-    """`listener.name.NAME.KEY` is KEY for one listener. It has no effect here, whatever KEY is."""
+    """`listener.name.NAME.KEY` is KEY for one listener, `listener.name.NAME.MECHANISM.KEY` for one way into it. Those
+    of TLS and of logins are read at the start; others have no effect here."""
     found = _OF_LISTENER.fullmatch(name)
     key = broker_key(found[1]) if found else None
     if key is None:
         return None
-    return replace(key, name=name, default=None, fallbacks=(), kept=True, internal=True, per_listener=False)
+    kept = key.name not in PER_LISTENER
+    return replace(key, name=name, default=None, fallbacks=(), kept=kept, internal=True, per_listener=False)

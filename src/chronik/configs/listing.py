@@ -26,8 +26,8 @@ of the node's own config are set there, and only told here.
 KEPT = """
 ## Kept, and without an effect
 They are stored and described, for scripts and tools that set them. Two are refused in the file where they ask for what
-is not here: `security.inter.broker.protocol`, if it is not PLAINTEXT, and `controller.listener.names`, if it names one
-of `listeners`.
+is not here: `security.inter.broker.protocol`, if it names no listener, and `controller.listener.names`, if it names one
+of `listeners`. Those of TLS (`ssl.…`) do hold, but from the file alone: [security.md](security.md).
 """
 
 CHANGED_BY = {Scope.READ_ONLY: "a restart", Scope.PER_BROKER: "a broker", Scope.CLUSTER_WIDE: "the cluster"}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, TypeVar, cast
+
+import msgspec
 
 from chronik.configs.checking import check_group_config, check_static
 from chronik.configs.keys import BROKER_KEYS, TOPIC_KEYS, ConfigKey, ConfigType, Scope
@@ -35,8 +36,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_GROUP = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Synonym:
+class Synonym(msgspec.Struct, frozen=True):
     name: str
     value: str
     source: ConfigSource
@@ -51,13 +51,12 @@ class Synonym:
         return str(number * self.unit) if number >= 0 else self.value
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigEntry:
+class ConfigEntry(msgspec.Struct, frozen=True):
     key: ConfigKey
     value: str | None
     source: ConfigSource
     read_only: bool
-    synonyms: list[Synonym] = field(default_factory=list)
+    synonyms: list[Synonym] = msgspec.field(default_factory=list)
     """Every place that gives this key a value, the one that holds first."""
 
 
@@ -94,6 +93,10 @@ class ConfigResolver:
         if value is None:
             value = known[name] = next(self._broker_values(BROKER_KEYS[name], self._node_id)).in_units_of_the_key
         return value
+
+    def broker_text(self, name: str) -> str | None:
+        """Returns None for one that has no default and is not set."""
+        return next((each.value for each in self._broker_values(BROKER_KEYS[name], self._node_id)), None)
 
     def broker_int(self, name: str) -> int:
         return int(self.broker(name))

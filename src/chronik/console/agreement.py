@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Agreement:
+
+class Agreement(msgspec.Struct, frozen=True):
     index: int | None
     """The highest index at which all of them can be compared; None when they are too far apart."""
     hashes: frozenset[str]

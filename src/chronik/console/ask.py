@@ -16,31 +16,32 @@ class NodeSilent(ChronikError):
     """Nobody answers at the address, or not as a node of Chronik does."""
 
 
-def ask_status(address: Address, timeout_s: float) -> dict[str, Any]:
+def ask_status(address: Address, timeout_s: float, token: str | None = None) -> dict[str, Any]:
     """Raises NodeSilent."""
-    status, body = ask(address, "/status", timeout_s)
+    status, body = ask(address, "/status", timeout_s, token)
     return _json_object(address, body) if status == http.client.OK else _unexpected(address, status)
 
 
-def ask_group(address: Address, group_id: str, timeout_s: float) -> dict[str, Any] | None:
+def ask_group(address: Address, group_id: str, timeout_s: float, token: str | None = None) -> dict[str, Any] | None:
     """Returns None when the node knows nothing of the group. Raises NodeSilent."""
-    status, body = ask(address, GROUPS_PREFIX + quote(group_id, safe=""), timeout_s)
+    status, body = ask(address, GROUPS_PREFIX + quote(group_id, safe=""), timeout_s, token)
     if status == http.client.NOT_FOUND:
         return None
     return _json_object(address, body) if status == http.client.OK else _unexpected(address, status)
 
 
-def ask_ready(address: Address, timeout_s: float) -> str | None:
+def ask_ready(address: Address, timeout_s: float, token: str | None = None) -> str | None:
     """Returns None when the node is ready, else why not. Raises NodeSilent."""
-    status, body = ask(address, "/readyz", timeout_s)
+    status, body = ask(address, "/readyz", timeout_s, token)
     return None if status == http.client.OK else body.decode(errors="replace").strip()
 
 
-def ask(address: Address, path: str, timeout_s: float) -> tuple[int, bytes]:
+def ask(address: Address, path: str, timeout_s: float, token: str | None = None) -> tuple[int, bytes]:
     """Returns the status and the body. Raises NodeSilent."""
+    bearer = {} if token is None else {"Authorization": f"Bearer {token}"}
     connection = http.client.HTTPConnection(address.host, address.port, timeout=timeout_s)
     try:
-        connection.request("GET", path, headers={"Connection": "close"})
+        connection.request("GET", path, headers={"Connection": "close"} | bearer)
         answer = connection.getresponse()
         return answer.status, answer.read()
     except TimeoutError as error:

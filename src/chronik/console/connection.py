@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Protocol, cast
 
+import msgspec
+
+from chronik.console.door import Door
 from chronik.console.http import (
     HEAD_BYTES_MAX,
     HEAD_END,
@@ -29,8 +31,7 @@ from chronik.console.pages import Pages, error_page, in_one_piece
 logger = logging.getLogger("chronik.console")
 
 
-@dataclass(frozen=True, slots=True)
-class HttpLimits:
+class HttpLimits(msgspec.Struct, frozen=True):
     head_bytes: int = HEAD_BYTES_MAX
     connections: int = 64
     """A prober, a scraper, some browsers. One more takes the place of whoever was silent longest: strangers that
@@ -46,6 +47,7 @@ class ConnectionOwner(Protocol):
 
     limits: HttpLimits
     local_only: bool
+    door: Door
     pages: Pages
 
     def opened(self, connection: HttpConnection) -> None: ...
@@ -152,6 +154,7 @@ class HttpConnection(asyncio.Protocol):
         try:
             request = parse_head(head)
             self._check_host(request)
+            self._listener.door.check(request.path, request.authorization)
         except BadRequest as error:
             self._refuse(error)
             return

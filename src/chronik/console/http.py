@@ -9,12 +9,12 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import unquote
 
 import h11
+import msgspec
 
 HEAD_BYTES_MAX: Final = 8 * 1024
 """A request line and its headers. Browsers send under 2 kB, Prometheus 300 bytes; most servers allow 8 kB."""
@@ -36,8 +36,7 @@ class BadRequest(Exception):
         self.status = status
 
 
-@dataclass(frozen=True, slots=True)
-class HttpRequest:
+class HttpRequest(msgspec.Struct, frozen=True):
     method: str
     path: str
     """Decoded, without the query."""
@@ -45,10 +44,10 @@ class HttpRequest:
     keep_alive: bool
     takes_chunks: bool = True
     """HTTP/1.0 does not."""
+    authorization: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class HttpResponse:
+class HttpResponse(msgspec.Struct, frozen=True):
     status: HTTPStatus
     content_type: str
     body: bytes = b""
@@ -68,7 +67,8 @@ def parse_head(head: bytes) -> HttpRequest:
         raise BadRequest(HTTPStatus.METHOD_NOT_ALLOWED, f"{method} is not spoken here; GET and HEAD are")
     path = _path(request.target.decode("ascii"))
     is_new = request.http_version == b"1.1"
-    return HttpRequest(method, path, headers.get(b"host", ""), is_new and _keeps_alive(headers), is_new)
+    keep_alive = is_new and _keeps_alive(headers)
+    return HttpRequest(method, path, headers.get(b"host", ""), keep_alive, is_new, headers.get(b"authorization", ""))
 
 
 def _check_bytes(head: bytes) -> None:
@@ -123,6 +123,8 @@ def encode_response(response: HttpResponse, *, with_body: bool = True, keep_aliv
     ]
     if status is HTTPStatus.METHOD_NOT_ALLOWED:
         lines.append("Allow: GET, HEAD")
+    if status is HTTPStatus.UNAUTHORIZED:
+        lines.append("WWW-Authenticate: Bearer")
     if not keep_alive:
         lines.append("Connection: close")
     head = "\r\n".join(lines).encode("ascii") + HEAD_END

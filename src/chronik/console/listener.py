@@ -10,6 +10,7 @@ import asyncio
 
 from chronik.config import Address
 from chronik.console.connection import HttpConnection, HttpLimits
+from chronik.console.door import Door
 from chronik.console.http import names_this_machine
 from chronik.console.pages import Pages
 from chronik.console.source import StatusSource
@@ -17,11 +18,14 @@ from chronik.listeners import naming
 
 
 class HttpListener:
-    def __init__(self, address: Address, source: StatusSource, limits: HttpLimits | None = None) -> None:
+    def __init__(
+        self, address: Address, source: StatusSource, limits: HttpLimits | None = None, token: str | None = None
+    ) -> None:
         self._address = address
         self.limits = limits or HttpLimits()
         self.pages = Pages(source)
         self.local_only = names_this_machine(str(address))
+        self.door = Door(token, is_open=self.local_only and not token)
         self._server: asyncio.Server | None = None
         self._connections: dict[HttpConnection, None] = {}
         """In the order in which they were last heard from."""

@@ -43,6 +43,8 @@ def broker_view(broker: Broker) -> dict[str, Any]:
         "levels": broker.levels,
         "status": broker.status.name.lower(),
         "epoch": broker.epoch,
+        "first_registered_ms": broker.first_registered_ms,
+        "registered_ms": broker.registered_ms,
     }
 
 

@@ -13,9 +13,10 @@ from typing import Final
 from chronik.clock import Clock
 from chronik.config import Address
 from chronik.configs.resolver import ConfigResolver
+from chronik.controller.confirming import Confirming
 from chronik.controller.heartbeats import HEARTBEAT, BrokerHeartbeat, HeartbeatAnswer
 from chronik.controller.liveness import GONE_SECONDS, Liveness
-from chronik.controller.membership import Admissions
+from chronik.controller.membership import Admissions, names_its_nodes, unnoted_members
 from chronik.controller.system_topics import system_topic_changes, system_topics
 from chronik.controller.upkeep import PartitionUpkeep
 from chronik.ids import format_id, new_id
@@ -66,6 +67,7 @@ class Controller:
         self._predecessor = NOBODY
         self._news = News()
         self._upkeep = PartitionUpkeep(store, configs, clock)
+        self._confirming = Confirming(lambda: driver.read_index(session_seconds))
         self.admissions: Final = Admissions(store, driver)
         HEARTBEAT.serve(driver.transport.calls, self.heartbeat)
 
@@ -86,7 +88,7 @@ class Controller:
         if not self._is_leader:
             return HeartbeatAnswer(is_leader=False)
         try:
-            await self._driver.read_index(self._session_seconds)
+            await self._confirming.confirmed(len(self._store.image.brokers))
         except (NotLeader, ReadTimedOut, ProposalRefused, OutcomeUnknown, DriverStopped):
             return HeartbeatAnswer(is_leader=False)
         broker = self._store.image.brokers.get(beat.broker_id)
@@ -105,7 +107,7 @@ class Controller:
                     await self._confirm_leadership()
                     await self._found_cluster()
                     await self._judge()
-                    await self.admissions.promote_learners()
+                    await self.admissions.reconcile()
                     await self._mend_system_topics()
                     await self._upkeep.look()
                 except KafkaError as error:
@@ -146,7 +148,9 @@ class Controller:
         brokers = self._store.image.brokers
         for change in self._liveness.changes(brokers, self._clock.monotonic(), self._gone_seconds()):
             result = await self._store.propose(change, only_here=True)
-            logger.info("broker %d is %s (index %d)", change.broker_id, change.status.value, result.index)
+            broker = self._store.image.brokers.get(change.broker_id)
+            status = broker.status if broker is not None else change.status
+            logger.info("broker %d is %s (index %d)", change.broker_id, status.value, result.index)
 
     async def _found_cluster(self) -> None:
         image = self._store.image
@@ -154,23 +158,37 @@ class Controller:
             level = levels.founding_level(image.brokers)
             if level > levels.level_of(image.features):
                 await self._store.propose(SetFeatureLevel(levels.FEATURE, level), only_here=True)
+            await self._note_members()
             await self._store.propose(CreateCluster(format_id(new_id()), self._clock.now_ms()), only_here=True)
-        voters = self._driver.status.membership.voters
-        for node_id in voters:
-            address = self._raft_addresses.get(node_id)
-            if node_id not in image.nodes and address is not None:
-                await self._store.propose(AddNode(node_id, address.host, address.port), only_here=True)
+        else:
+            await self._note_members()
         missing = [name for name in SYSTEM_TOPICS if name not in image.topics]
-        if missing and self._may_place(voters):
-            commands = system_topics(image, missing, voters, self._replication_factor, self._clock.now_ms(), new_id)
+        holders = self._holders() if missing else ()
+        if missing and self._may_place(holders):
+            commands = system_topics(image, missing, holders, self._replication_factor, self._clock.now_ms(), new_id)
             await self._store.propose(CreateTopics(commands), only_here=True)
+
+    async def _note_members(self) -> None:
+        """Adds to the nodes who is missing there. The cluster has no id before all of its members are noted: from then
+        on, at level 3, one that is not among the nodes is to be removed."""
+        for member in unnoted_members(self._store.image, self._driver.status.membership):
+            address = self._raft_addresses.get(member.node_id)
+            if address is not None:
+                command = AddNode(member.node_id, address.host, address.port, member.is_voter)
+                await self._store.propose(command, only_here=True)
 
     async def _mend_system_topics(self) -> None:
         image = self._store.image
         for command in system_topic_changes(image, self._driver.node_id):
             await self._store.propose(command, only_here=True)
 
-    def _may_place(self, voters: tuple[int, ...]) -> bool:
+    def _holders(self) -> tuple[int, ...]:
+        """Returns who may hold the system topics: all nodes, voters or not, but for those that are drained."""
+        if not names_its_nodes(self._store.image):
+            return self._driver.status.membership.voters
+        return tuple(node.id for node in self._store.image.nodes.values() if not node.draining)
+
+    def _may_place(self, holders: tuple[int, ...]) -> bool:
         online = [broker.id for broker in self._store.image.brokers.values() if broker.online]
         waited = self._clock.monotonic() - self._leads_since
-        return bool(online) and (set(voters) <= set(online) or waited > SYSTEM_TOPICS_PATIENCE_SECONDS)
+        return bool(online) and (set(holders) <= set(online) or waited > SYSTEM_TOPICS_PATIENCE_SECONDS)

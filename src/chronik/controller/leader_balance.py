@@ -1,4 +1,4 @@
-"""Finds partitions that should get their preferred leader again. Pure: image in, partitions out.
+"""Finds partitions that should have another leader. Pure: image in, partitions out.
 
 Placement spreads the preferred leaders over the brokers. When a broker goes away others lead in its place, and go on
 when it is back; without this it would only follow, and never lead again.
@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from chronik.metadata.commands.partitions import PartitionKey
+from chronik.metadata.commands.brokers import BrokerStatus
+from chronik.metadata.commands.partitions import PartitionKey, SetPartitionLeader
+from chronik.metadata.commands.topics import NO_LEADER
+from chronik.metadata.elections import elect
 from chronik.metadata.image import Image
 from chronik.metadata.names import META_TOPIC
 
@@ -18,7 +21,7 @@ def partitions_out_of_balance(image: Image, imbalance_percent: int) -> list[Part
     can lead now. Partitions being reassigned are left alone, and so is `__meta`, which the Raft leader leads."""
     preferred: Counter[int] = Counter()
     away: dict[int, list[tuple[PartitionKey, bool]]] = defaultdict(list)
-    for topic in image.topics.values():
+    for topic in image.held_topics.values():
         if topic.name == META_TOPIC:
             continue
         for index, partition in enumerate(topic.partitions):
@@ -34,6 +37,20 @@ def partitions_out_of_balance(image: Image, imbalance_percent: int) -> list[Part
         for key, can_lead in partitions
         if can_lead
     ]
+
+
+def leaders_to_relieve(image: Image, count_max: int) -> list[SetPartitionLeader]:
+    """Returns new leaders for partitions that a drained broker leads, though another that is in sync could. Those that
+    could were given to others when it was drained; this is about ones where nobody else was in sync then."""
+    found: list[SetPartitionLeader] = []
+    drained = {broker.id for broker in image.brokers.values() if broker.status is BrokerStatus.MAINTENANCE}
+    for topic in {topic.id: topic for broker_id in sorted(drained) for topic in image.topics_on(broker_id)}.values():
+        for index, partition in enumerate(topic.partitions):
+            if partition.leader in drained and len(found) < count_max:
+                leader = elect(partition, partition.isr, image.brokers)
+                if leader not in drained and leader != NO_LEADER:
+                    found.append(SetPartitionLeader(topic.id, index, leader, partition.leader_epoch))
+    return found
 
 
 def _is_online(image: Image, broker_id: int) -> bool:

@@ -8,7 +8,8 @@ still only its owner can say that what other replicas hold is good enough.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from chronik.metadata.commands.partitions import PartitionKey
 from chronik.metadata.commands.topics import NO_LEADER
@@ -18,8 +19,7 @@ from chronik.metadata.names import SYSTEM_TOPICS
 from chronik.metadata.records import Partition, Topic
 
 
-@dataclass(frozen=True, slots=True)
-class Leaderless:
+class Leaderless(msgspec.Struct, frozen=True):
     topic: Topic
     index: int
     partition: Partition
@@ -39,7 +39,7 @@ class Leaderless:
 
 def leaderless_partitions(image: Image) -> Iterator[Leaderless]:
     """Yields them without the system topics, whose records are in the metadata: see `system_topics`."""
-    for topic in image.topics.values():
+    for topic in image.leaderless_topics():
         if topic.name in SYSTEM_TOPICS:
             continue
         for index, partition in enumerate(topic.partitions):

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from chronik.controller.placement import Place, place_replicas
 from chronik.metadata.commands.partitions import SetPartitionLeader
 from chronik.metadata.commands.topics import NO_LEADER, CreateTopic, PartitionAssignment
+from chronik.metadata.elections import elect_uncleanly
 from chronik.metadata.image import Image
 from chronik.metadata.names import META_TOPIC, OFFSETS_TOPIC, SYSTEM_TOPICS, TRANSACTIONS_TOPIC
+from chronik.planning.placement import Place, place_replicas
 
 PARTITIONS: Final = {OFFSETS_TOPIC: 50, TRANSACTIONS_TOPIC: 50, META_TOPIC: 1}
 
@@ -29,14 +30,14 @@ CONFIGS: Final = {
 def system_topics(
     image: Image,
     names: Sequence[str],
-    voters: Sequence[int],
+    holders: Sequence[int],
     replication_factor: int,
     now_ms: int,
     make_id: Callable[[], bytes],
 ) -> tuple[CreateTopic, ...]:
-    """Returns them placed over all voters, so that one that is missing at the first start is no obstacle."""
-    places = [Place(node, image.brokers[node].rack if node in image.brokers else None) for node in voters]
-    factor = min(replication_factor, len(voters))
+    """Returns them placed over all these nodes, so that one that is missing at the first start is no obstacle."""
+    places = [Place(node, image.brokers[node].rack if node in image.brokers else None) for node in holders]
+    factor = min(replication_factor, len(holders))
     topics = []
     for name in names:
         replicas = place_replicas(PARTITIONS[name], factor, places, 0)
@@ -60,8 +61,8 @@ def system_topic_changes(image: Image, raft_leader: int) -> Iterator[SetPartitio
         for index, partition in enumerate(topic.partitions):
             online = [replica for replica in partition.replicas if _is_online(image, replica)]
             leader = raft_leader if name == META_TOPIC and raft_leader in online else partition.leader
-            if leader == NO_LEADER and online:
-                leader = online[0]
+            if leader == NO_LEADER:
+                leader = online[0] if online else elect_uncleanly(partition, image.brokers)
             if leader != partition.leader:
                 yield SetPartitionLeader(topic.id, index, leader, partition.leader_epoch, leader not in partition.isr)
 

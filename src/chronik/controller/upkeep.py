@@ -1,4 +1,5 @@
-"""The controller's care for partitions: it elects leaders where there is none, and now and then the preferred ones."""
+"""The controller's care for partitions: it elects leaders where there is none, others in place of those that are
+drained, and now and then the preferred ones."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Final
 
 from chronik.clock import Clock
 from chronik.configs.resolver import ConfigResolver
-from chronik.controller.leader_balance import partitions_out_of_balance
+from chronik.controller.leader_balance import leaders_to_relieve, partitions_out_of_balance
 from chronik.controller.leaderless import Leaderless, leaderless_partitions, may_be_elected_uncleanly
 from chronik.metadata.commands.partitions import PARTITIONS_PER_COMMAND_MAX, ElectLeaders, PartitionKey
 from chronik.metadata.commands.topics import NO_LEADER
@@ -17,6 +18,9 @@ from chronik.metadata.records import Topic
 from chronik.metadata.stores.raft_store import RaftStore
 
 logger = logging.getLogger("chronik.controller")
+
+RELIEVED_AT_ONCE_MAX: Final = 100
+"""Leaders that are relieved in one look: each by a command of its own."""
 
 LOST: Final = (
     "partition %s is offline, and stays so: the disk of its last in-sync replica is gone. Its replicas are brokers %s. "
@@ -34,13 +38,14 @@ class PartitionUpkeep:
         self._configs = configs
         self._clock = clock
         self._is_look_due = True
+        self._may_relieve = True
         self._told: set[PartitionKey] = set()
         self._balanced_at = 0.0
         store.subscribe(self._follow)
 
     def begin(self) -> None:
         """Begins: this node leads from now on."""
-        self._is_look_due = True
+        self._is_look_due = self._may_relieve = True
         self._told.clear()
         self._balanced_at = self._clock.monotonic()
 
@@ -49,6 +54,8 @@ class PartitionUpkeep:
         give it one: topics that are created or configured one after the other are no reason."""
         if delta.brokers or delta.broker_configs or any(_has_leaderless(*change) for change in delta.topics):
             self._is_look_due = True
+        if delta.brokers or delta.topics:
+            self._may_relieve = True
 
     async def look(self) -> None:
         """Mends what can be mended. Raises KafkaError; then the next look tries again."""
@@ -59,6 +66,8 @@ class PartitionUpkeep:
             except BaseException:
                 self._is_look_due = True
                 raise
+        if self._may_relieve:
+            await self._relieve()
         interval = self._configs.broker_int("leader.imbalance.check.interval.seconds")
         if self._clock.monotonic() - self._balanced_at >= interval:
             self._balanced_at = self._clock.monotonic()
@@ -84,6 +93,14 @@ class PartitionUpkeep:
             if each.key not in self._told:
                 logger.warning(LOST, each, list(each.partition.replicas), each.topic.name, each.index)
         self._told = {each.key for each in lost}
+
+    # Drained leaders
+
+    async def _relieve(self) -> None:
+        """What a command changes is a reason to look again."""
+        self._may_relieve = False
+        for command in leaders_to_relieve(self._store.image, RELIEVED_AT_ONCE_MAX):
+            await self._store.propose(command, only_here=True)
 
     # Preferred leaders
 

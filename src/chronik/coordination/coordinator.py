@@ -105,7 +105,7 @@ class Coordinator(Generic[MachineT]):
             self._terms_changed.set()
 
     def look_again(self) -> None:
-        """Takes up, in slices, what acts by itself and is not in hand."""
+        """Takes up, in slices, what acts by itself; what is in hand looks whether something is due."""
         self._terms_changed.set()
 
     def look(self) -> None:
@@ -156,8 +156,9 @@ class Coordinator(Generic[MachineT]):
                 return
             if self._kind.acts_by_itself(key):
                 tenure = custody.claim(key)
-                if not isinstance(tenure, ErrorCode):
-                    custody.get(key, tenure)
+                machine = None if isinstance(tenure, ErrorCode) else custody.get(key, tenure)
+                if machine is not None:
+                    custody.wake(machine)
                 elif tenure is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                     custody.has_left_some = True
             yield

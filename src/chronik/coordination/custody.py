@@ -144,6 +144,12 @@ class Custody(Generic[MachineT]):
     def in_hand(self, key: str) -> MachineT | None:
         return self._machines.get(key)
 
+    def wake(self, machine: MachineT) -> None:
+        """Lets a machine that nobody needs look whether something is due: what is stored may have changed without it,
+        by a command whose outcome was not known in time."""
+        if machine.is_idle:
+            self.feed(machine, TimePassed(self.now_ms()))
+
     def add(self, machine: MachineT) -> None:
         invariant(machine.key not in self._machines, f"{self._kind.name} {machine.key!r} is in hand already")
         self._machines[machine.key] = machine

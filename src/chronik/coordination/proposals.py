@@ -1,15 +1,19 @@
 """Takes proposals from a coordinator to the metadata store: in order, many at a time, each answered with its outcome.
 
 While one wave of proposals is under way, what comes meanwhile is collected for the next. Until then the last `Entry` of
-the queue may take in more: so a thousand groups that commit at once cost one entry of the log, not a thousand.
+the queue may take in more: so a thousand groups that commit at once cost one entry of the log, not a thousand. When
+there is a crowd, a rest follows each wave, for those whom it has answered to come back with more: a wave costs much the
+same whatever it carries, and without the rest half of a crowd would always travel while the other half waits.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Set
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+import msgspec
 
 from chronik.errors import StorageFailed
 from chronik.metadata.commands.envelope import Command
@@ -20,6 +24,17 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 
 WAVE_ENTRIES_MAX: Final = 1_000
 """Proposals under way together: a quarter of what a store takes of one node, which has other commands, too."""
+
+CROWD_KEYS: Final = 10
+"""So many keys at work together are a crowd. Fewer gain nothing by a rest: each of them would only wait longer."""
+
+REST_OF_WAVE: Final = 0.5
+"""The longest rest, as a part of the time that the wave took. It ends before that when all of the crowd have come."""
+
+REST_STEP_SECONDS: Final = 0.001
+
+REST_SECONDS_MAX: Final = 0.02
+"""After a wave that took long for another reason, such as an election, nobody needs to wait for more to come."""
 
 WhenDone = Callable[[ErrorCode | None], None]
 
@@ -50,8 +65,7 @@ class Entry(Protocol):
     def finish(self, outcome: Result | ErrorCode) -> None: ...
 
 
-@dataclass(slots=True)
-class _Single:
+class _Single(msgspec.Struct):
     keys: frozenset[str]
     command: Command
     when_done: WhenDone
@@ -65,8 +79,7 @@ class _Single:
         self.when_done(outcome if isinstance(outcome, ErrorCode) else None)
 
 
-@dataclass(slots=True)
-class _Itemised:
+class _Itemised(msgspec.Struct):
     keys: frozenset[str]
     command: Command
     items: int
@@ -128,23 +141,39 @@ class Proposals:
                 await self._wakeup.wait()
                 self._wakeup.clear()
                 while self._queue:
-                    is_answered = await self._propose_some()
+                    wave, began = self._next_wave(), time.monotonic()
+                    is_answered = await self._propose_all(wave)
                     if self._closing and not is_answered:
                         return  # all nodes stop, it seems: each further wave would wait as long, and for nothing
+                    crowd = _count_keys(wave) + _count_keys(self._queue)
+                    if crowd >= CROWD_KEYS:
+                        await self._rest(crowd, REST_OF_WAVE * (time.monotonic() - began))
         finally:
             for entry in self._queue:
                 entry.finish(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    async def _propose_some(self) -> bool:
-        """Proposes the next wave, and returns whether the outcome of any of it is known."""
-        wave = self._next_wave()
-        tasks = [asyncio.ensure_future(self._store.propose(entry.as_command(), acks=entry.acks)) for entry in wave]
-        await asyncio.wait(tasks)
-        bugs = [_finish(entry, task) for entry, task in zip(wave, tasks, strict=True)]
+    async def _rest(self, crowd: int, seconds: float) -> None:
+        for _ in range(int(min(seconds, REST_SECONDS_MAX) / REST_STEP_SECONDS)):
+            if self._closing or _count_keys(self._queue) >= crowd:
+                return
+            await asyncio.sleep(REST_STEP_SECONDS)
+
+    async def _propose_all(self, wave: list[Entry]) -> bool:
+        """Returns whether the outcome of any of them is known."""
+        # A single one, as it mostly is, goes without a task of its own: that would cost it two turns of the loop.
+        proposed = [self._propose(entry) for entry in wave]
+        outcomes = [await proposed[0]] if len(proposed) == 1 else await asyncio.gather(*proposed)
+        bugs = [_finish(entry, outcome) for entry, outcome in zip(wave, outcomes, strict=True)]
         for bug in bugs:
             if bug is not None:
                 raise bug
-        return not all(map(_is_unanswered, tasks))
+        return not all(map(_is_unanswered, outcomes))
+
+    async def _propose(self, entry: Entry) -> Result | Exception:
+        try:
+            return await self._store.propose(entry.as_command(), acks=entry.acks)
+        except Exception as error:
+            return error
 
     def _next_wave(self) -> list[Entry]:
         """Takes the first entries of the queue, no two of which concern the same key: proposals that are under way
@@ -161,23 +190,28 @@ class Proposals:
         return wave
 
 
-def _finish(entry: Entry, task: asyncio.Future[Result]) -> BaseException | None:
+def _count_keys(entries: list[Entry]) -> int:
+    return sum(len(entry.keys) for entry in entries)
+
+
+def _finish(entry: Entry, outcome: Result | Exception) -> Exception | None:
     """Returns an unexpected error and does not raise it: everybody must be answered before it takes the node down."""
-    error = task.exception()
     try:
-        if error is None:
-            entry.finish(task.result())
-        else:
-            entry.finish(told_as(error.code) if isinstance(error, KafkaError) else ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        match outcome:
+            case Result():
+                entry.finish(outcome)
+            case KafkaError():
+                entry.finish(told_as(outcome.code))
+            case _:
+                entry.finish(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     except Exception as bug:
         return bug
     # A store that stops says so itself.
-    return None if isinstance(error, KafkaError | StorageFailed | StoreClosed) else error
+    return None if isinstance(outcome, Result | KafkaError | StorageFailed | StoreClosed) else outcome
 
 
-def _is_unanswered(task: asyncio.Future[Result]) -> bool:
-    error = task.exception()
-    return isinstance(error, KafkaError) and error.code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER)
+def _is_unanswered(outcome: Result | Exception) -> bool:
+    return isinstance(outcome, KafkaError) and outcome.code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER)
 
 
 def told_as(error: ErrorCode) -> ErrorCode:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from chronik.errors import ConfigError
 
@@ -59,8 +60,7 @@ COMMIT_BATCH_BYTES_MAX: Final = 1 << 20
 """Offsets in one proposal by their rough size: about 15,000 usual ones, and the log is not held up for long."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupConfig:
+class GroupConfig(msgspec.Struct, frozen=True):
     min_session_timeout_ms: int = 6_000
     """`group.min.session.timeout.ms`"""
     max_session_timeout_ms: int = 1_800_000

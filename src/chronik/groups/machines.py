@@ -28,6 +28,10 @@ class GroupMachine(Machine, Protocol):
         """Whether its members know their assignments."""
 
     @property
+    def is_stored(self) -> bool:
+        """Whether it knows that the store has something of it."""
+
+    @property
     def protocol_type(self) -> str | None: ...
 
     def subscribed_among(self, topics: Iterable[str]) -> frozenset[str]:

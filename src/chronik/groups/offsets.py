@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
+
+import msgspec
 
 from chronik.clock import Clock
 from chronik.coordination.custody import Custody
@@ -165,7 +166,7 @@ class Offsets:
 
     def _stored(self, group_id: str) -> None:
         group = self._custody.in_hand(group_id)
-        if group is not None and group_id in self._store.image.groups:
+        if group is not None and not group.is_stored and group_id in self._store.image.groups:
             self._custody.feed(group, OffsetsStored(self._custody.now_ms()))
 
     async def expire_forever(self) -> None:
@@ -206,16 +207,15 @@ class Offsets:
         return False
 
 
-@dataclass(slots=True)
-class CommitBatch:
+class CommitBatch(msgspec.Struct):
     """Commits of many groups that travel together."""
 
     acks: Acks
     when_stored: Callable[[str], None]
     """Called for each group, even if nobody waits for the errors any more."""
-    commits: list[CommitOffset] = field(default_factory=list)
-    waiters: list[asyncio.Future[list[ErrorCode]]] = field(default_factory=list)
-    keys: set[str] = field(default_factory=set)
+    commits: list[CommitOffset] = msgspec.field(default_factory=list)
+    waiters: list[asyncio.Future[list[ErrorCode]]] = msgspec.field(default_factory=list)
+    keys: set[str] = msgspec.field(default_factory=set)
     size_bytes: int = 0
 
     def add(self, commit: CommitOffset, size_bytes: int) -> asyncio.Future[list[ErrorCode]]:

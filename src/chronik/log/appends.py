@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
+
+import msgspec
 
 from chronik.files import Buffer
 from chronik.protocol.batch import BatchHeader, iter_batches, verify_crc
@@ -16,8 +17,7 @@ class AppendOrigin(IntEnum):
     """This node itself appends: control batches, which are in no producer's sequence."""
 
 
-@dataclass(frozen=True, slots=True)
-class AppendInfo:
+class AppendInfo(msgspec.Struct, frozen=True):
     base_offset: int
     last_offset: int
     log_append_time_ms: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from chronik.files import FileCache
 from chronik.log.config import LogConfig
@@ -24,8 +24,7 @@ from chronik.protocol.batch import (
 WRITE_BYTES = 1 << 20
 
 
-@dataclass(slots=True)
-class Cleaned:
+class Cleaned(msgspec.Struct):
     """Segments, and the one that will take their place."""
 
     sources: list[Segment]

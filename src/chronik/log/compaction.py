@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from chronik.files import FileCache, FileSystem
 from chronik.log.aborted import Aborted
@@ -43,8 +44,7 @@ KEY_COST_BYTES = 200
 OPEN_FILES_MAX = 4
 
 
-@dataclass(slots=True, eq=False)
-class Compaction:
+class Compaction(msgspec.Struct, eq=False):
     files: FileSystem
     folder: str
     config: LogConfig
@@ -63,22 +63,18 @@ class Compaction:
     truncations: int
     compacted_offset: int
     """All below this offset is compacted: before the run as things are, afterwards once the segments are exchanged."""
-    results: list[Cleaned] = field(default_factory=list)
+    _cache: FileCache
+    _leftovers: Leftovers
+    _tombstones_end: int
+    """Tombstones below this offset have done their work: a durable round has removed all that they delete. Those above
+    stay even if their time is over, or a power cut could take them and leave the records."""
+    results: list[Cleaned] = msgspec.field(default_factory=list)
     cleaned_end: int = 0
     aborted_left: Aborted | None = None
     """The aborted transactions that ended below `cleaned_end`, without those of which nothing is left. None when the
     log is damaged, so that not all of it was seen."""
-    _last_offsets: dict[bytes, int] = field(default_factory=dict)
-    _cache: FileCache = field(init=False)
-    _leftovers: Leftovers = field(init=False)
+    _last_offsets: dict[bytes, int] = msgspec.field(default_factory=dict)
     _is_damaged: bool = False
-    _tombstones_end: int = field(init=False)
-    """Tombstones below this offset have done their work: a durable round has removed all that they delete. Those above
-    stay even if their time is over, or a power cut could take them and leave the records."""
-
-    def __post_init__(self) -> None:
-        self._cache = FileCache(self.files, OPEN_FILES_MAX)
-        self._tombstones_end = self.compacted_offset
 
     def discard(self) -> None:
         """Removes what was written and not exchanged."""
@@ -95,7 +91,6 @@ class Compaction:
         """Handles one batch per step. Raises StorageFailed; FileNotFoundError when a segment was deleted meanwhile."""
         try:
             sources = list(self.clean)
-            self._leftovers = Leftovers(self.aborted, self.compacted_offset)
             for segment in self.dirty:
                 sources.append(segment)
                 yield from self._map_keys(segment)
@@ -273,6 +268,7 @@ def plan_compaction(
             ends[producer_id] = producer.batches[-1].last_offset
         else:
             marker_epochs[producer_id] = producer.epoch
+    aborted = producers.transactions.aborted.copy()
     return Compaction(
         files,
         folder,
@@ -280,12 +276,15 @@ def plan_compaction(
         epochs.copy(),
         ends,
         marker_epochs,
-        producers.transactions.aborted.copy(),
+        aborted,
         markers_end,
         clean,
         dirty,
         now_ms,
         truncations,
+        dirty_offset,
+        FileCache(files, OPEN_FILES_MAX),
+        Leftovers(aborted, dirty_offset),
         dirty_offset,
     )
 

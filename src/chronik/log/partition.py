@@ -99,6 +99,16 @@ class PartitionLog(StoredLog):
         self._write(buffer, headers, end_offset)
         return AppendInfo(base_offset, end_offset - 1, NO_TIMESTAMP, self.log_start_offset)
 
+    def append_imported(self, buffer: Buffer, leader_epoch: int) -> AppendInfo | None:
+        """Does what a follower does, for a leader whose own epoch comes after all that wrote these batches.
+
+        Raises CorruptRecords, and then nothing was written."""
+        self.forget_unused_epochs()
+        try:
+            return self.append_as_follower(buffer)
+        finally:
+            self.epochs.assign(leader_epoch, self.log_end_offset)
+
     def roll(self) -> Segment:
         """Closes the active segment and starts a new one."""
         active = self._segments.all[-1]

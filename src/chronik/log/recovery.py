@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from dataclasses import dataclass
+
+import msgspec
 
 from chronik.files import FileCache, FileSystem, folders_above, read_file
 from chronik.log.config import LONG_MAX
@@ -26,8 +27,7 @@ _EPOCH = struct.Struct(">i")
 _EPOCH_POSITION = 12
 
 
-@dataclass(slots=True)
-class Recovered:
+class Recovered(msgspec.Struct):
     segments: list[Segment]
     log_start_offset: int
     log_end_offset: int

@@ -10,7 +10,7 @@ step 1 could come back, so no other exchange begins.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from chronik.files import FileCache
 from chronik.log.files import names
@@ -18,8 +18,7 @@ from chronik.log.segment import Segment
 from chronik.log.sync import Unsynced
 
 
-@dataclass(slots=True, eq=False)
-class Swap:
+class Swap(msgspec.Struct, eq=False):
     segment: Segment
     replaced: list[Segment]
     steps_done: int = 1

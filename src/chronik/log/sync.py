@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from chronik.clock import Clock
 from chronik.files import File, FileCache, FileSystem
@@ -10,8 +10,7 @@ from chronik.log.files import names
 from chronik.log.files.offset_file import OffsetFile
 
 
-@dataclass(slots=True, eq=False)
-class SyncTicket:
+class SyncTicket(msgspec.Struct, eq=False):
     """`run` makes everything durable that the log held when it gave this ticket out, and removes what is deleted."""
 
     storage: FileSystem

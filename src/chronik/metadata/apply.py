@@ -13,7 +13,19 @@ from msgspec.structs import replace
 from chronik.errors import invariant
 from chronik.metadata.commands.envelope import Command, Envelope
 from chronik.metadata.delta import Delta
-from chronik.metadata.handlers import brokers, cluster, groups, partitions, topics, transactions
+from chronik.metadata.handlers import (
+    acls,
+    brokers,
+    cluster,
+    groups,
+    imports,
+    nodes,
+    partitions,
+    quotas,
+    topics,
+    transactions,
+    users,
+)
 from chronik.metadata.image import Image
 from chronik.metadata.records import Result
 from chronik.metadata.rejection import Rejected
@@ -22,11 +34,16 @@ from chronik.metadata.writer import ImageWriter
 
 HANDLERS: Final = (
     cluster.HANDLERS
+    | nodes.HANDLERS
     | brokers.HANDLERS
     | topics.HANDLERS
+    | imports.HANDLERS
     | partitions.HANDLERS
     | groups.HANDLERS
     | transactions.HANDLERS
+    | users.HANDLERS
+    | acls.HANDLERS
+    | quotas.HANDLERS
 )
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from chronik.metadata.records import Broker, CommittedOffset, Group, Node, Topic, Transaction
+from chronik.metadata.records import Acl, Broker, CommittedOffset, Group, Node, Topic, Transaction
+from chronik.metadata.security.quotas import Entity
 
 if TYPE_CHECKING:
     from chronik.metadata.image import Image
@@ -55,6 +56,8 @@ class Delta(msgspec.Struct, frozen=True):
     """Names of topics in which nothing but high watermarks and log starts changed."""
     features: tuple[str, ...] = ()
     transactions: tuple[Change[Transaction], ...] = ()
+    acls: tuple[Change[Acl], ...] = ()
+    quotas: tuple[Entity, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(
@@ -68,6 +71,8 @@ class Delta(msgspec.Struct, frozen=True):
             or self.features
             or self.nodes
             or self.transactions
+            or self.acls
+            or self.quotas
         )
 
 
@@ -84,7 +89,7 @@ def difference(old: Image, new: Image) -> Delta:
 
 def difference_in_steps(old: Image, new: Image) -> Steps[Delta]:
     """Does as `difference`, and yields now and then: others may run as long as they do not change the images."""
-    topics = yield from _changes(old.topics_by_id, new.topics_by_id)
+    topics = yield from _changes(old.held_topics, new.held_topics)
     brokers = yield from _changes(old.brokers, new.brokers)
     nodes = yield from _changes(old.nodes, new.nodes)
     groups = yield from _changes(old.groups, new.groups)
@@ -100,6 +105,8 @@ def difference_in_steps(old: Image, new: Image) -> Steps[Delta]:
         offsets=(yield from _groups_with_changed_offsets(old, new)),
         features=(yield from _changed_keys(old.features, new.features)),
         transactions=tuple(transactions),
+        acls=(yield from _changed_acls(old, new)),
+        quotas=(yield from _changed_keys(old.quotas, new.quotas)),
     )
 
 
@@ -128,6 +135,17 @@ def _changed_keys(old: Mapping[K, object], new: Mapping[K, object]) -> Steps[tup
 def _changes(old: Mapping[K, T], new: Mapping[K, T]) -> Steps[list[Change[T]]]:
     keys = yield from _changed_keys(old, new)
     return [Change(old.get(key), new.get(key)) for key in keys]
+
+
+def _changed_acls(old: Image, new: Image) -> Steps[tuple[Change[Acl], ...]]:
+    changes = []
+    for before, after in ((old.acls, new.acls), (new.acls, old.acls)):
+        for count, acl in enumerate(before):
+            if acl not in after:
+                changes.append(Change(acl, None) if after is new.acls else Change(None, acl))
+            if count % STEP_RECORDS == 0:
+                yield
+    return tuple(changes)
 
 
 def _groups_with_changed_offsets(old: Image, new: Image) -> Steps[tuple[str, ...]]:

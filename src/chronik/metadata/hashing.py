@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from chronik.metadata.levels import written
-from chronik.metadata.records import Broker, Partition, Result, Topic, Transaction, TransactionPartition
+from chronik.metadata.records import Broker, Node, Partition, Result, Topic, Transaction, TransactionPartition
 from chronik.metadata.sessions import Session, SessionRecord
 
 HASH_BITS: Final = 128
@@ -22,6 +22,8 @@ HASH_MASK: Final = (1 << HASH_BITS) - 1
 CLUSTER, PRODUCER_IDS, NODE, BROKER, BROKER_CONFIG, FEATURE = range(6)
 TOPIC, PARTITION, GROUP, OFFSET, SESSION, SESSION_RESULT, GROUP_CONFIG = range(6, 13)
 TRANSACTION, TRANSACTION_PARTITION, STAGED_OFFSET = range(13, 16)
+IMPORT, HOLD = 16, 17
+USER, SALT_SECRET, ACL, QUOTA = range(18, 22)
 """The kinds of records. These numbers go into the hash, and so never change their meaning."""
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
@@ -32,13 +34,19 @@ def record_hash(*key_and_value: Any) -> int:
     return int.from_bytes(blake2b(_encode(key_and_value), digest_size=HASH_BITS // 8).digest(), "little")
 
 
+def node_hash(node: Node) -> int:
+    return record_hash(NODE, written(node))
+
+
 def broker_hash(broker: Broker) -> int:
     return record_hash(BROKER, written(broker))
 
 
 def topic_hash(topic: Topic) -> int:
-    """Hashes a topic without its partitions, which are records of their own."""
-    return record_hash(TOPIC, topic.id, topic.name, topic.configs, topic.created_ms, topic.internal)
+    """Hashes a topic without its partitions, which are records of their own. What was added later counts from its first
+    use on: a topic that was never changed is hashed as before that was noted."""
+    added = (topic.changed_ms, True) if topic.importing else (topic.changed_ms,) if topic.changed_ms >= 0 else ()
+    return record_hash(TOPIC, topic.id, topic.name, topic.configs, topic.created_ms, topic.internal, *added)
 
 
 def partition_hash(topic_id: bytes, index: int, partition: Partition) -> int:

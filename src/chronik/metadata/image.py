@@ -12,16 +12,23 @@ from typing import Final, NamedTuple
 
 from chronik.metadata.names import coordinator_partition
 from chronik.metadata.offsets import GroupOffsets, OffsetSizes, OffsetTable
+from chronik.metadata.partition_index import PartitionIndex
 from chronik.metadata.records import (
+    Acl,
     Broker,
     CommittedOffset,
     Group,
+    Import,
     Node,
     Partition,
+    SaltSecret,
+    ScramCredential,
     StagedOffset,
     Topic,
     Transaction,
 )
+from chronik.metadata.security.quotas import Entity, Values
+from chronik.metadata.security.users import UserTable
 from chronik.metadata.sessions import Session, SessionRecord
 from chronik.metadata.transactions import Staged, StagedOffsets, TransactionTable
 
@@ -41,12 +48,21 @@ class Image:
         self._features: dict[str, int] = {}
         self._topics: dict[str, Topic] = {}
         self._topics_by_id: dict[bytes, Topic] = {}
+        self._held_topics: dict[bytes, Topic] = {}
+        self._partition_index = PartitionIndex()
+        self._importing: dict[str, Topic] = {}
+        self._import: Import | None = None
         self._names_by_metric: dict[str, str] = {}
         self._groups: dict[str, Group] = {}
         self._group_configs: dict[str, dict[str, str]] = {}
         self._offsets = OffsetTable()
         self._transactions = TransactionTable()
         self._staged = StagedOffsets()
+        self._commits_hold = 0
+        self._users = UserTable()
+        self._salt_secret = b""
+        self._acls: dict[Acl, None] = {}
+        self._quotas: dict[Entity, Values] = {}
         self._sessions: dict[int, Session] = {}
         self._hashes: deque[tuple[int, int]] = deque(maxlen=HASHES_KEPT)
 
@@ -86,11 +102,39 @@ class Image:
 
     @property
     def topics(self) -> Mapping[str, Topic]:
+        """All that clients may see."""
         return self._topics
 
     @property
     def topics_by_id(self) -> Mapping[bytes, Topic]:
+        """All that clients may see."""
         return self._topics_by_id
+
+    @property
+    def held_topics(self) -> Mapping[bytes, Topic]:
+        """All that brokers hold, by id: those too that are being imported. Whoever looks after replicas looks here."""
+        return self._held_topics
+
+    def topics_on(self, broker_id: int) -> list[Topic]:
+        """Returns the held topics that have a replica on this broker. Costs nothing for one that holds nothing."""
+        return [self._held_topics[topic_id] for topic_id in self._partition_index.topics_on(broker_id)]
+
+    def replica_count(self, broker_id: int) -> int:
+        return self._partition_index.replica_count(broker_id)
+
+    def leaderless_topics(self) -> list[Topic]:
+        """Returns the held topics with a partition that nobody leads."""
+        return [self._held_topics[topic_id] for topic_id in self._partition_index.leaderless_topics()]
+
+    @property
+    def importing(self) -> Mapping[str, Topic]:
+        """Those that are being imported, and that no client may see."""
+        return self._importing
+
+    @property
+    def imported(self) -> Import | None:
+        """The import that is under way, or was finished last."""
+        return self._import
 
     def coordinating_partition(self, topic: str, key: str) -> Partition | None:
         """Returns the partition of a system topic whose leader coordinates `key`; None while there is no such topic."""
@@ -152,8 +196,32 @@ class Image:
         return any((topic, partition) in offsets for offsets in self._staged.group(group_id).values())
 
     @property
+    def commits_hold(self) -> int:
+        """The hold that keeps transactions from being committed, by its index; 0 when there is none."""
+        return self._commits_hold
+
+    @property
+    def acls(self) -> Mapping[Acl, None]:
+        """All that there are, as an ordered set."""
+        return self._acls
+
+    @property
+    def quotas(self) -> Mapping[Entity, Values]:
+        return self._quotas
+
+    @property
     def staged_count(self) -> int:
         return self._staged.count
+
+    @property
+    def users(self) -> UserTable:
+        """Users with passwords; there are others, who come with tokens or certificates."""
+        return self._users
+
+    @property
+    def salt_secret(self) -> bytes:
+        """What the salts of users that do not exist are made of; empty until there was a user."""
+        return self._salt_secret
 
     def name_with_metric(self, metric: str) -> str | None:
         """Returns the topic that has this name when '.' and '_' count as the same."""
@@ -167,7 +235,7 @@ class Image:
         return tuple(self._hashes)
 
     def freeze(self) -> FrozenImage:
-        """Returns the image as it is now, to be read over many turns of the loop. `thaw` when done; one at a time.
+        """Returns the image as it is now, to be read over many turns of the loop. `thaw` when done.
 
         Costs a shallow copy of the tables (about 1 ms per 100,000 topics or groups); offsets are copied when changed.
         """
@@ -180,12 +248,17 @@ class Image:
             brokers=dict(self._brokers),
             broker_configs=dict(self._broker_configs),
             features=dict(self._features),
-            topics=dict(self._topics),
+            topics={**self._topics, **self._importing},
+            imported=self._import,
             groups=dict(self._groups),
             group_configs=dict(self._group_configs),
             offsets=self._offsets.freeze(),
             transactions=dict(self._transactions.by_id),
             staged=self._staged.copy(),
+            commits_hold=self._commits_hold,
+            users=(*map(SaltSecret, filter(None, [self._salt_secret])), *self._users.all()),
+            acls=tuple(self._acls),
+            quotas=dict(self._quotas),
             sessions=tuple(SessionRecord.of(self._sessions[node_id]) for node_id in sorted(self._sessions)),
         )
 
@@ -194,7 +267,7 @@ class Image:
 
     def parts(self) -> list[object]:
         """Returns what most of its memory is in, in pieces that can be released one by one."""
-        return [*self._topics.values(), *self._groups.values(), *self._offsets.parts()]
+        return [*self._held_topics.values(), *self._groups.values(), *self._offsets.parts()]
 
 
 class FrozenImage(NamedTuple):
@@ -207,9 +280,15 @@ class FrozenImage(NamedTuple):
     broker_configs: Mapping[int, Mapping[str, str]]
     features: Mapping[str, int]
     topics: Mapping[str, Topic]
+    """Those too that are being imported."""
+    imported: Import | None
     groups: Mapping[str, Group]
     group_configs: Mapping[str, Mapping[str, str]]
     offsets: Mapping[str, Mapping[str, Mapping[int, CommittedOffset]]]
     transactions: Mapping[str, Transaction]
     staged: list[tuple[str, int, Staged]]
+    commits_hold: int
+    users: tuple[SaltSecret | ScramCredential, ...]
+    acls: tuple[Acl, ...]
+    quotas: Mapping[Entity, Values]
     sessions: tuple[SessionRecord, ...]

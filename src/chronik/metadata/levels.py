@@ -5,10 +5,10 @@ proposed, and the image has the level that the cluster is at (the feature `chron
 levels it supports; an operator raises the level of the cluster once all of them support it. It is never lowered: what
 was written at a level could not be read below it. A new cluster begins at the highest level that its founder supports.
 
-This is the one place that says what came with which level. Level 1 is what 0.2.0 knows; transactions came with level 2.
-What is added to a command or a
-record later stands at its end, has a default, and is named here: it is written, and counted in the state hash, only
-where it has another value, so that nodes that do not know it read, and count, the same.
+This is the one place that says what came with which level. Level 1 is what 0.2.0 knows; transactions came with level 2,
+with level 3 a cluster grows and shrinks, and with level 4 it knows users, ACLs and quotas. What is added to a command
+or a record later stands at its end, has a default, and is named here: it is written, and counted in the state hash,
+only where it has another value, so that nodes that do not know it read, and count, the same.
 """
 
 from __future__ import annotations
@@ -29,30 +29,69 @@ FIRST: Final = 1
 TRANSACTIONS: Final = 2
 """The level from which on there are transactions."""
 
+GROWTH: Final = 3
+"""The level from which on the nodes in the image say who is meant to be a member, and who is meant to vote."""
+
+SECURITY: Final = 4
+"""The level from which on the image holds users, ACLs and quotas."""
+
 LOWEST: int = 1
-HIGHEST: int = 2
+HIGHEST: int = 4
 """What this version supports. They are read as attributes of this module, each time, so that tests can raise them."""
 
-COMMANDS: Final[dict[str, int]] = dict.fromkeys(
-    (
-        "InitTransaction",
-        "AddToTransaction",
-        "EndTransaction",
-        "CompleteTransaction",
-        "ExpireTransaction",
-        "StageOffsets",
-        "TransactionEntry",
-        "TransactionPartitionsEntry",
-        "StagedEntry",
-    ),
-    TRANSACTIONS,
+COMMANDS: Final[dict[str, int]] = (
+    dict.fromkeys(
+        (
+            "InitTransaction",
+            "AddToTransaction",
+            "EndTransaction",
+            "CompleteTransaction",
+            "ExpireTransaction",
+            "StageOffsets",
+            "TransactionEntry",
+            "TransactionPartitionsEntry",
+            "StagedEntry",
+        ),
+        TRANSACTIONS,
+    )
+    | dict.fromkeys(
+        (
+            "UpdateNode",
+            "BeginImport",
+            "ImportTopics",
+            "FinishImport",
+            "GiveUpImport",
+            "ImportEntry",
+            "HoldCommits",
+            "ReleaseCommits",
+            "HoldEntry",
+        ),
+        GROWTH,
+    )
+    | dict.fromkeys(
+        (
+            "CreateAcls",
+            "DeleteAcls",
+            "AclEntry",
+        ),
+        SECURITY,
+    )
+    | dict.fromkeys(("AlterQuotas", "QuotaEntry"), SECURITY)
 )
 """The commands, and the entries of snapshots, that came after level 1, by name, each with its level."""
 
+COMMANDS.update(dict.fromkeys(("AlterScramUser", "ScramCredential", "SaltSecret"), SECURITY))
+
 FIELDS: Final[dict[str, dict[str, int]]] = {
-    "RegisterBroker": {"listeners": 1, "levels": 1},
-    "Broker": {"listeners": 1, "levels": 1},
+    "RegisterBroker": {"listeners": 1, "levels": 1, "time_ms": GROWTH},
+    "Broker": {"listeners": 1, "levels": 1, "first_registered_ms": GROWTH, "registered_ms": GROWTH},
     "BrokerEntry": {},
+    "UpdateTopicConfig": {"time_ms": GROWTH},
+    "CreatePartitions": {"time_ms": GROWTH},
+    "Topic": {"changed_ms": GROWTH, "importing": GROWTH},
+    "TopicEntry": {},
+    "Node": {"draining": GROWTH},
+    "NodeEntry": {},
 }
 """The fields that were added later, each with its level, by the name of the struct: a command, a part of one, a record
 of the image or an entry of its snapshots. A struct without such fields is listed when something inside it has some."""
@@ -71,6 +110,11 @@ class LevelNotSupported(ChronikError):
 
 def level_of(features: Mapping[str, int]) -> int:
     return features.get(FEATURE, FIRST)
+
+
+def time_if_kept(features: Mapping[str, int], now_ms: int) -> int:
+    """Returns the time for a command that has one from level 3 on, and -1 below."""
+    return now_ms if level_of(features) >= GROWTH else -1
 
 
 # --- what is written ------------------------------------------------------------------------------------------------

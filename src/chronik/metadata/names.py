@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from chronik.limits import TOPIC_NAME_CHARACTERS_MAX
@@ -16,6 +17,11 @@ META_TOPIC: Final = "__meta"
 
 SYSTEM_TOPICS: Final = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC, META_TOPIC)
 """They hold no records of their own: those live in the metadata log, so every replica that is online is in sync."""
+
+JAVA_HASHES_REMEMBERED: Final = 10_000
+REMEMBERED_CHARACTERS_MAX: Final = 256
+"""Each commit asks four times for the partition of its group, here and where it is applied. Names that are remembered
+take a few megabytes at most; longer ones are no group that somebody has named."""
 
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -40,10 +46,18 @@ def metric_name(name: str) -> str:
 
 def coordinator_partition(key: str, partition_count: int) -> int:
     """Returns the partition whose leader coordinates the group (or transaction) `key`, as Kafka computes it."""
-    units = key.encode("utf-16-le", "surrogatepass")
+    java_hash = _remembered_java_hash(key) if len(key) <= REMEMBERED_CHARACTERS_MAX else _java_hash(key)
+    return java_hash % partition_count
+
+
+def _java_hash(text: str) -> int:
+    """Returns what Java's `hashCode` gives for a string, without its sign."""
+    units = text.encode("utf-16-le", "surrogatepass")
     java_hash = 0
     for low, high in zip(units[::2], units[1::2], strict=True):
         java_hash = (java_hash * 31 + (high << 8 | low)) & 0xFFFFFFFF
     signed = java_hash - 2**32 if java_hash >= 2**31 else java_hash
-    positive = 0 if signed == -(2**31) else abs(signed)
-    return positive % partition_count
+    return 0 if signed == -(2**31) else abs(signed)
+
+
+_remembered_java_hash = lru_cache(JAVA_HASHES_REMEMBERED)(_java_hash)

@@ -66,6 +66,7 @@ class OffsetTable:
         self._all_bytes = 0
         self._all_metadata_bytes = 0
         # While frozen: the parts that were copied since and may be changed in place.
+        self._frozen_count = 0
         self._own_groups: set[str] | None = None
         self._own_topics: set[tuple[str, str]] = set()
 
@@ -140,11 +141,16 @@ class OffsetTable:
         return partitions
 
     def freeze(self) -> Mapping[str, Mapping[str, Mapping[int, CommittedOffset]]]:
-        invariant(self._own_groups is None, "offsets are frozen already: one snapshot at a time")
+        """May be called again before `thaw`: then nothing that was copied since counts as copied any more."""
+        self._frozen_count += 1
         self._own_groups = set()
+        self._own_topics = set()
         return dict(self._groups)
 
     def thaw(self) -> None:
-        """Ends `freeze`: nobody reads the frozen table any more."""
-        self._own_groups = None
-        self._own_topics = set()
+        """Ends one `freeze`: its caller does not read the frozen table any more."""
+        invariant(self._frozen_count > 0, "offsets are thawed that were not frozen")
+        self._frozen_count -= 1
+        if not self._frozen_count:
+            self._own_groups = None
+            self._own_topics = set()

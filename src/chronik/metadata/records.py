@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 
 from chronik.listeners import PLAINTEXT
+from chronik.metadata.commands.acls import Acl
 from chronik.metadata.commands.brokers import BrokerStatus, Endpoint
 from chronik.metadata.commands.groups import GroupMember
 from chronik.metadata.commands.topics import NO_LEADER
@@ -19,14 +20,18 @@ from chronik.metadata.commands.transactions import NO_PRODUCER, TransactionParti
 from chronik.protocol.errors import ErrorCode
 
 __all__ = [
+    "Acl",
     "Broker",
     "CommittedOffset",
     "Failure",
     "Group",
     "GroupMember",
+    "Import",
     "Node",
     "Partition",
     "Result",
+    "SaltSecret",
+    "ScramCredential",
     "StagedOffset",
     "Topic",
     "Transaction",
@@ -40,12 +45,15 @@ class Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 class Node(Record, frozen=True):
-    """A member of the Raft group."""
+    """A node that belongs to the cluster, and where its peers find it. From level 3 on this is what is meant to be; the
+    membership of the metadata log is what is, and follows."""
 
     id: int
     host: str
     port: int
     voter: bool
+    """Whether it is meant to vote."""
+    draining: bool = False
 
 
 class Place(Protocol):
@@ -71,6 +79,10 @@ class Broker(Record, frozen=True):
     directory_id: bytes
     listeners: tuple[Endpoint, ...] = ()
     levels: tuple[int, int] = (1, 1)
+    first_registered_ms: int = -1
+    """When this id was first registered; -1 where that was before anybody noted it."""
+    registered_ms: int = -1
+    """When this incarnation was."""
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -131,6 +143,10 @@ class Topic(Record, frozen=True):
     configs: dict[str, str]
     created_ms: int
     internal: bool = False
+    changed_ms: int = -1
+    """When its configs or the number of its partitions were last changed; -1 if never, or before anybody noted it."""
+    importing: bool = False
+    """Whether it is being imported: it is held and led as others are, and no client sees it."""
 
     def has_partition(self, index: int) -> bool:
         return 0 <= index < len(self.partitions)
@@ -138,6 +154,17 @@ class Topic(Record, frozen=True):
     @property
     def replication_factor(self) -> int:
         return len(self.partitions[0].replicas)
+
+
+class Import(Record, frozen=True):
+    """The import that is under way, or was finished last. `first_producer_id` is added to each id in its batches."""
+
+    id: bytes
+    source: str
+    topic_count: int
+    first_producer_id: int
+    began_ms: int
+    is_finished: bool = False
 
 
 class Group(Record, frozen=True):
@@ -246,6 +273,29 @@ class Transaction(Record, frozen=True):
         if self.next_producer_id != NO_PRODUCER:
             return self.next_producer_id, 0
         return self.producer_id, self.producer_epoch
+
+
+class ScramCredential(Record, frozen=True, tag=20):
+    """What is kept of a user's password for one mechanism: see `ScramKeys`. It is an entry of snapshots, too."""
+
+    name: str
+    mechanism: int
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+    def __repr__(self) -> str:
+        return f"ScramCredential(name={self.name!r}, mechanism={self.mechanism}, …)"
+
+
+class SaltSecret(Record, frozen=True, tag=21):
+    """What the salts of users that do not exist are made of. It is an entry of snapshots, too."""
+
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return "SaltSecret(…)"
 
 
 class Failure(Record, frozen=True):

@@ -7,6 +7,7 @@ hash that was kept command by command is never written, and never loaded.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from itertools import islice
 from typing import Final
 
@@ -14,9 +15,32 @@ import msgspec
 
 from chronik.errors import DataDamaged, invariant
 from chronik.metadata import hashing
+from chronik.metadata.entries import (
+    FEATURE_TAG,
+    FORMAT,
+    AclEntry,
+    BrokerConfigEntry,
+    BrokerEntry,
+    Entry,
+    FeatureEntry,
+    GroupConfigEntry,
+    GroupEntry,
+    Head,
+    HoldEntry,
+    ImportEntry,
+    NodeEntry,
+    OffsetsEntry,
+    PartitionsEntry,
+    SessionEntry,
+    StagedEntry,
+    TopicEntry,
+    TransactionEntry,
+    TransactionPartitionsEntry,
+)
 from chronik.metadata.hashing import (
     HASH_MASK,
     broker_hash,
+    node_hash,
     partitions_hash,
     record_hash,
     results_hash,
@@ -28,22 +52,15 @@ from chronik.metadata.hashing import (
 from chronik.metadata.image import FrozenImage, Image
 from chronik.metadata.levels import level_told_by, refuse_unsupported, written
 from chronik.metadata.records import (
-    Broker,
     CommittedOffset,
     Group,
-    Node,
-    Partition,
-    Record,
-    StagedOffset,
+    SaltSecret,
+    ScramCredential,
     Topic,
     Transaction,
-    TransactionPartition,
 )
-from chronik.metadata.sessions import SessionRecord
+from chronik.metadata.security.quotas import QuotaEntry
 from chronik.metadata.writer import ImageWriter
-
-FORMAT: Final = 1
-FEATURE_TAG: Final = 5
 
 CHUNK_RECORDS: Final = 1000
 """Records per chunk. One takes 2 to 3 µs to hash and encode, so a chunk holds the loop for about 3 ms."""
@@ -53,104 +70,16 @@ CHARACTERS_PER_RECORD: Final = 500
 far below what a record of the write-ahead log may hold."""
 
 
-class Head(Record, frozen=True, tag=1):
-    """Always first."""
-
-    format: int
-    applied_index: int
-    state_hash: bytes
-    cluster_id: str
-    next_producer_id: int
-
-
-class NodeEntry(Record, frozen=True, tag=2):
-    node: Node
-
-
-class BrokerEntry(Record, frozen=True, tag=3):
-    broker: Broker
-
-
-class BrokerConfigEntry(Record, frozen=True, tag=4):
-    broker_id: int
-    configs: dict[str, str]
-
-
-class FeatureEntry(Record, frozen=True, tag=FEATURE_TAG):
-    name: str
-    level: int
-
-
-class TopicEntry(Record, frozen=True, tag=6):
-    """A topic with its first partitions; the others of a large topic follow."""
-
-    topic: Topic
-
-
-class PartitionsEntry(Record, frozen=True, tag=7):
-    topic_id: bytes
-    first: int
-    partitions: tuple[Partition, ...]
-
-
-class GroupEntry(Record, frozen=True, tag=8):
-    group: Group
-
-
-class GroupConfigEntry(Record, frozen=True, tag=11):
-    group_id: str
-    configs: dict[str, str]
-
-
-class OffsetsEntry(Record, frozen=True, tag=9):
-    group_id: str
-    topic: str
-    offsets: tuple[tuple[int, CommittedOffset], ...]
-
-
-class SessionEntry(Record, frozen=True, tag=10):
-    session: SessionRecord
-
-
-class TransactionEntry(Record, frozen=True, tag=12):
-    """A transactional id with its first partitions; the others of a large transaction follow."""
-
-    transaction: Transaction
-
-
-class TransactionPartitionsEntry(Record, frozen=True, tag=13):
-    transactional_id: str
-    partitions: tuple[TransactionPartition, ...]
-
-
-class StagedEntry(Record, frozen=True, tag=14):
-    group_id: str
-    producer_id: int
-    offsets: tuple[tuple[str, int, StagedOffset], ...]
-
-
-Entry = (
-    Head
-    | NodeEntry
-    | BrokerEntry
-    | BrokerConfigEntry
-    | FeatureEntry
-    | TopicEntry
-    | PartitionsEntry
-    | GroupEntry
-    | GroupConfigEntry
-    | OffsetsEntry
-    | TransactionEntry
-    | TransactionPartitionsEntry
-    | StagedEntry
-    | SessionEntry
-)
-
 Weighed = tuple[Entry, int]
 """An entry, and how many records it counts for in its chunk."""
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
-_decoder = msgspec.msgpack.Decoder(list[Entry])
+
+
+@cache
+def _decoder() -> msgspec.msgpack.Decoder[list[Entry]]:
+    """Is made when the first snapshot is read: that takes milliseconds, and a new node has none to read."""
+    return msgspec.msgpack.Decoder(list[Entry])
 
 
 def encode_snapshot(frozen: FrozenImage) -> Iterator[bytes]:
@@ -180,7 +109,7 @@ class SnapshotLoader:
         """Raises DataDamaged, or LevelNotSupported from a newer version."""
         refuse_unsupported(level_told_by(chunk, FEATURE_TAG), "the snapshot")
         try:
-            entries = _decoder.decode(chunk)
+            entries = _decoder().decode(chunk)
         except msgspec.DecodeError as error:
             raise DataDamaged(f"this version does not know the snapshot: {error}") from error
         for entry in entries:
@@ -216,6 +145,8 @@ def _entries(frozen: FrozenImage) -> Iterator[Weighed]:
     yield from ((BrokerEntry(broker), 1) for broker in frozen.brokers.values())
     for broker_id, configs in frozen.broker_configs.items():
         yield BrokerConfigEntry(broker_id, dict(configs)), 1
+    if frozen.imported is not None:
+        yield ImportEntry(frozen.imported), 1
     for topic in frozen.topics.values():
         yield from _topic_entries(topic)
     yield from ((GroupEntry(group), _weight_of_group(group)) for group in frozen.groups.values())
@@ -230,6 +161,11 @@ def _entries(frozen: FrozenImage) -> Iterator[Weighed]:
         items = ((name, partition, offset) for (name, partition), offset in staged.items())
         while some := tuple(islice(items, CHUNK_RECORDS)):
             yield StagedEntry(group_id, producer_id, some), len(some)
+    if frozen.commits_hold:
+        yield HoldEntry(frozen.commits_hold), 1
+    yield from ((each, 1) for each in frozen.users)
+    yield from ((AclEntry(acl), 1) for acl in frozen.acls)
+    yield from ((QuotaEntry(entity, dict(values)), 2) for entity, values in frozen.quotas.items())
     yield from ((SessionEntry(session), 1 + len(session.results)) for session in frozen.sessions)
 
 
@@ -287,7 +223,7 @@ def _hash_of(entry: Entry) -> int:
         case GroupConfigEntry(group_id, configs):
             return record_hash(hashing.GROUP_CONFIG, group_id, configs)
         case NodeEntry(node):
-            return record_hash(hashing.NODE, node)
+            return node_hash(node)
         case BrokerEntry(broker):
             return broker_hash(broker)
         case BrokerConfigEntry(broker_id, configs):
@@ -301,6 +237,18 @@ def _hash_of(entry: Entry) -> int:
             return transaction_partitions_hash(transactional_id, parts)
         case StagedEntry(group_id, producer_id, staged):
             return sum(record_hash(hashing.STAGED_OFFSET, group_id, producer_id, *each) for each in staged)
+        case ImportEntry(imported):
+            return record_hash(hashing.IMPORT, imported)
+        case HoldEntry(commits_hold):
+            return record_hash(hashing.HOLD, commits_hold)
+        case SaltSecret():
+            return record_hash(hashing.SALT_SECRET, entry)
+        case ScramCredential():
+            return record_hash(hashing.USER, entry)
+        case AclEntry(acl):
+            return record_hash(hashing.ACL, acl)
+        case QuotaEntry(entity, values):
+            return record_hash(hashing.QUOTA, entity, values)
         case SessionEntry(session):
             return session_hash(session) + results_hash(session.node_id, session.results)
         case Head():
@@ -328,7 +276,8 @@ def _load(writer: ImageWriter, entry: Entry) -> None:
         case TopicEntry(topic):
             writer.add_topic(topic)
         case PartitionsEntry(topic_id, _, partitions):
-            writer.add_partitions(writer.image.topics_by_id[topic_id], partitions)
+            known_topic = writer.image.held_topics[topic_id]
+            writer.add_partitions(known_topic, partitions, known_topic.changed_ms)
         case GroupEntry(group):
             writer.put_group(group)
         case GroupConfigEntry(group_id, configs):
@@ -344,5 +293,17 @@ def _load(writer: ImageWriter, entry: Entry) -> None:
         case StagedEntry(group_id, producer_id, staged):
             for name, partition, offset in staged:
                 writer.put_staged(group_id, producer_id, name, partition, offset)
+        case ImportEntry(imported):
+            writer.set_import(imported)
+        case HoldEntry(commits_hold):
+            writer.set_commits_hold(commits_hold)
+        case SaltSecret(secret):
+            writer.set_salt_secret(secret)
+        case ScramCredential():
+            writer.put_credential(entry)
+        case AclEntry(acl):
+            writer.add_acl(acl)
+        case QuotaEntry(entity, values):
+            writer.set_quotas(entity, values)
         case SessionEntry(session):
             writer.restore_session(session)

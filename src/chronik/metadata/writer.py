@@ -12,6 +12,7 @@ from chronik.metadata.delta import Change, Delta, in_order
 from chronik.metadata.hashing import (
     HASH_MASK,
     broker_hash,
+    node_hash,
     partitions_hash,
     record_hash,
     results_hash,
@@ -26,6 +27,7 @@ from chronik.metadata.records import (
     Broker,
     CommittedOffset,
     Group,
+    Import,
     Node,
     Partition,
     Result,
@@ -34,15 +36,15 @@ from chronik.metadata.records import (
     Transaction,
     TransactionPartition,
 )
+from chronik.metadata.security_writer import SecurityWriter
 from chronik.metadata.sessions import INCARNATIONS_REMEMBERED_MAX, RESULTS_KEPT_MAX, Session, SessionRecord
 
 
-class ImageWriter:
+class ImageWriter(SecurityWriter):
     """Lives for one command: `delta` at its end says what the command changed."""
 
     def __init__(self, image: Image) -> None:
-        self.image = image
-        self._hash_change = 0
+        super().__init__(image)
         self._old_topics: dict[bytes, Topic | None] = {}
         self._old_brokers: dict[int, Broker | None] = {}
         self._old_nodes: dict[int, Node | None] = {}
@@ -72,15 +74,15 @@ class ImageWriter:
     def put_node(self, node: Node) -> None:
         old = self.image._nodes.get(node.id)
         self._old_nodes.setdefault(node.id, old)
-        self._hash_change += record_hash(hashing.NODE, node)
+        self._hash_change += node_hash(node)
         if old is not None:
-            self._hash_change -= record_hash(hashing.NODE, old)
+            self._hash_change -= node_hash(old)
         self.image._nodes[node.id] = node
 
     def remove_node(self, node_id: int) -> None:
         old = self.image._nodes.pop(node_id)
         self._old_nodes.setdefault(node_id, old)
-        self._hash_change -= record_hash(hashing.NODE, old)
+        self._hash_change -= node_hash(old)
 
     def set_feature(self, name: str, level: int) -> None:
         features = self.image._features
@@ -119,28 +121,54 @@ class ImageWriter:
 
     def add_topic(self, topic: Topic) -> None:
         image = self.image
-        invariant(topic.name not in image._topics and topic.id not in image._topics_by_id, f"{topic.name} exists")
+        is_new = topic.name not in image._topics and topic.id not in image._held_topics
+        invariant(is_new and topic.name not in image._importing, f"{topic.name} exists")
         self._old_topics.setdefault(topic.id, None)
         image._names_by_metric[metric_name(topic.name)] = topic.name
+        image._partition_index.add(topic.id, topic.partitions)
         self._store(topic)
         self._hash_change += topic_hash(topic) + partitions_hash(topic.id, 0, topic.partitions)
 
     def remove_topic(self, topic: Topic) -> None:
         image = self.image
         self._old_topics.setdefault(topic.id, topic)
-        del image._topics[topic.name], image._topics_by_id[topic.id], image._names_by_metric[metric_name(topic.name)]
+        if topic.importing:
+            del image._importing[topic.name]
+        else:
+            del image._topics[topic.name], image._topics_by_id[topic.id]
+        del image._held_topics[topic.id], image._names_by_metric[metric_name(topic.name)]
+        image._partition_index.remove(topic.id, topic.partitions)
         self._hash_change -= topic_hash(topic) + partitions_hash(topic.id, 0, topic.partitions)
 
-    def set_topic_configs(self, topic: Topic, configs: dict[str, str]) -> None:
-        new = replace(topic, configs=configs)
+    def show_topic(self, topic: Topic) -> None:
+        """Ends the import of a topic: clients see it from now on."""
+        new = replace(topic, importing=False)
+        self._old_topics.setdefault(topic.id, topic)
+        self._hash_change += topic_hash(new) - topic_hash(topic)
+        del self.image._importing[topic.name]
+        self._store(new)
+
+    def set_import(self, imported: Import | None) -> None:
+        old = self.image._import
+        if old is not None:
+            self._hash_change -= record_hash(hashing.IMPORT, old)
+        if imported is not None:
+            self._hash_change += record_hash(hashing.IMPORT, imported)
+        self.image._import = imported
+
+    def set_topic_configs(self, topic: Topic, configs: dict[str, str], changed_ms: int) -> None:
+        new = replace(topic, configs=configs, changed_ms=changed_ms)
         self._old_topics.setdefault(topic.id, topic)
         self._hash_change += topic_hash(new) - topic_hash(topic)
         self._store(new)
 
-    def add_partitions(self, topic: Topic, partitions: Sequence[Partition]) -> None:
+    def add_partitions(self, topic: Topic, partitions: Sequence[Partition], changed_ms: int) -> None:
+        new = replace(topic, partitions=(*topic.partitions, *partitions), changed_ms=changed_ms)
         self._old_topics.setdefault(topic.id, topic)
         self._hash_change += partitions_hash(topic.id, len(topic.partitions), partitions)
-        self._store(replace(topic, partitions=(*topic.partitions, *partitions)))
+        self._hash_change += topic_hash(new) - topic_hash(topic)
+        self.image._partition_index.add(topic.id, partitions)
+        self._store(new)
 
     def set_partitions(self, topic: Topic, changes: Mapping[int, Partition], *, checkpoint: bool = False) -> None:
         """`checkpoint` says that nothing but watermarks changed; then the delta says so, too."""
@@ -152,12 +180,17 @@ class ImageWriter:
         for index, partition in changes.items():
             self._hash_change += hashing.partition_hash(topic.id, index, partition)
             self._hash_change -= hashing.partition_hash(topic.id, index, partitions[index])
+            self.image._partition_index.change(topic.id, partitions[index], partition)
             partitions[index] = partition
         self._store(replace(topic, partitions=tuple(partitions)))
 
     def _store(self, topic: Topic) -> None:
-        self.image._topics[topic.name] = topic
-        self.image._topics_by_id[topic.id] = topic
+        self.image._held_topics[topic.id] = topic
+        if topic.importing:
+            self.image._importing[topic.name] = topic
+        else:
+            self.image._topics[topic.name] = topic
+            self.image._topics_by_id[topic.id] = topic
 
     # --- groups and offsets ---
 
@@ -236,6 +269,12 @@ class ImageWriter:
         self._hash_change -= record_hash(hashing.STAGED_OFFSET, group_id, producer_id, topic, partition, old)
         self.image._staged.remove(group_id, producer_id, topic, partition)
 
+    def set_commits_hold(self, hold: int) -> None:
+        for each, sign in ((self.image._commits_hold, -1), (hold, 1)):
+            if each:
+                self._hash_change += sign * record_hash(hashing.HOLD, each)
+        self.image._commits_hold = hold
+
     def drop_staged_before(self, group_id: str, topic: str, partition: int, index: int) -> None:
         """Drops what was staged for a partition before an offset was committed for it: that one stands."""
         for producer_id, offsets in list(self.image.staged(group_id).items()):
@@ -305,7 +344,7 @@ class ImageWriter:
         image = self.image
         return Delta(
             index=index,
-            topics=in_order(Change(old, image._topics_by_id.get(key)) for key, old in self._old_topics.items()),
+            topics=in_order(Change(old, image._held_topics.get(key)) for key, old in self._old_topics.items()),
             brokers=tuple(Change(old, image._brokers.get(key)) for key, old in sorted(self._old_brokers.items())),
             nodes=tuple(Change(old, image._nodes.get(key)) for key, old in sorted(self._old_nodes.items())),
             groups=tuple(Change(old, image._groups.get(key)) for key, old in self._old_groups.items()),
@@ -317,6 +356,8 @@ class ImageWriter:
             transactions=tuple(
                 Change(old, image._transactions.by_id.get(key)) for key, old in self._old_transactions.items()
             ),
+            acls=tuple(Change(old, acl if acl in image._acls else None) for acl, old in self._old_acls.items()),
+            quotas=tuple(self._quotas),
         )
 
 

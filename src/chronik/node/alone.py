@@ -6,12 +6,16 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from chronik.broker.replicas import Replicas
 from chronik.clock import Clock
 from chronik.config import NodeConfig
 from chronik.configs.resolver import ConfigResolver
 from chronik.ids import new_id
 from chronik.metadata.commands.brokers import Endpoint
+from chronik.metadata.levels import time_if_kept
+from chronik.metadata.stores.early_answers import early_with_os, never_early
 from chronik.metadata.stores.local_store import LocalStore
 from chronik.node.data_folder import DataFolder
 from chronik.node.standing import Job, registered_as
@@ -25,6 +29,7 @@ class Alone:
     is_fenced: Final = False
     may_be_replaced: Final = False
     is_up_to_date: Final = True
+    is_draining: Final = False
     elsewhere: Final = Nowhere()
 
     def __init__(
@@ -32,12 +37,14 @@ class Alone:
     ) -> None:
         self._config = config
         self._folder = folder
+        self._clock = clock
         self.broker_epoch = -1
         self.store: Final = LocalStore(
             folder.files,
             node_id=config.node_id,
             clock=clock,
             on_fatal=on_fatal,
+            answers_early=early_with_os if config.flush == "os" else never_early,
             snapshot_entries=config.metadata_snapshot_entries,
             snapshot_bytes=config.metadata_snapshot_bytes,
         )
@@ -67,11 +74,14 @@ class Alone:
         known = self.store.image.brokers.get(self._config.node_id)
         if known is not None:
             self._folder.is_directory(known.directory_id)
-        result = await self.store.propose(
-            registered_as(self._config, endpoints, self._folder.directory_id, new_id(), is_durable=False)
-        )
+        command = registered_as(self._config, endpoints, self._folder.directory_id, new_id(), is_durable=False)
+        time_ms = time_if_kept(self.store.image.features, self._clock.now_ms())
+        result = await self.store.propose(replace(command, time_ms=time_ms))
         self.broker_epoch = result.value
         logger.info("registered broker %d with epoch %d", self._config.node_id, result.value)
+
+    async def drain(self) -> None:
+        """Does nothing: there is nobody to lead in its place."""
 
     async def leave(self) -> None:
         """Does nothing: there is nobody to tell."""

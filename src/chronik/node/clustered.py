@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from chronik.broker.replicas import Replicas
 from chronik.clock import Clock
-from chronik.config import NodeConfig
+from chronik.config import NodeConfig, Peer, first_voters
 from chronik.configs.resolver import ConfigResolver
 from chronik.controller.controller import Controller
 from chronik.controller.quorum_store import QuorumStore
@@ -16,12 +16,14 @@ from chronik.errors import ChronikError
 from chronik.ids import format_id
 from chronik.metadata.commands.brokers import BrokerStatus, Endpoint, UpdateBrokerStatus
 from chronik.metadata.delta import Delta
+from chronik.node.addresses import Addresses
 from chronik.node.data_folder import DataFolder
 from chronik.node.founding import Gate
 from chronik.node.membership_job import MembershipJob
 from chronik.node.registration import Registration
 from chronik.node.standing import Job, registered_as
 from chronik.peers.handshake import make_identity
+from chronik.peers.securing import PeerTls
 from chronik.peers.transport import PeerTransport
 from chronik.quorum.driver import RaftDriver
 from chronik.quorum.settings import DriverSettings
@@ -35,7 +37,7 @@ from chronik.transactions.parts import TransactionParts
 logger = logging.getLogger("chronik.node")
 
 LEAVE_SECONDS: Final = 2.0
-"""When all nodes stop at once there is soon no majority left to tell."""
+"""The time to tell the others, each time. When all nodes stop at once there is soon no majority left to tell."""
 
 
 class Clustered:
@@ -53,21 +55,25 @@ class Clustered:
         self._registration: Registration | None = None
         self._replication: Replication | None = None
         self._replicas: Replicas | None = None
+        self.is_draining = False
+        self._is_drained = False
         self.store: Final = QuorumStore(config.node_id)
         hosts = [peer.raft.host for peer in config.peers]
         gate = Gate()
+        self._tls = _peer_tls(config)
         self._transport = PeerTransport(
             make_identity(config.cluster_name, config.node_id, config.cluster_secret, hosts),
             self._raft_addresses[config.node_id],
             self._raft_addresses,
             on_fatal,
+            tls=self._tls,
         )
         self.elsewhere: Final = TransactionCalls(self._transport.calls)
         self.driver: Final = RaftDriver(
             DriverSettings(
                 node_id=config.node_id,
                 directory_id=folder.directory_id,
-                bootstrap=Membership(tuple(Member(peer.id, UNBOUND, is_voter=True) for peer in sorted(config.peers))),
+                bootstrap=_first_members(config.peers),
                 snapshot_entries=config.metadata_snapshot_entries,
                 snapshot_bytes=config.metadata_snapshot_bytes,
                 bytes_kept=config.metadata_kept_bytes,
@@ -89,14 +95,10 @@ class Clustered:
             config.replication_factor,
             ConfigResolver(self.store, config.node_id, config.broker),
         )
-        self._membership_job = MembershipJob(
-            self.driver,
-            gate,
-            self._controller.admissions,
-            clock,
-            folder,
-            self._raft_addresses,
-        )
+        addresses = Addresses(config.node_id, self._raft_addresses, self.store, self.driver, clock)
+        admissions = self._controller.admissions
+        admissions.when_asked = addresses.met
+        self._membership_job = MembershipJob(self.driver, gate, admissions, clock, folder, addresses, config.peers)
 
     def _status_changed(self, status: Status) -> None:
         self.store.leader_changed()
@@ -179,10 +181,23 @@ class Clustered:
         if self.store.image.cluster_id:
             self._folder.belongs_to(self.store.image.cluster_id)
 
+    async def drain(self) -> None:
+        self.is_draining = True
+        if self._registration is None or self.is_fenced:
+            return
+        try:
+            drained = UpdateBrokerStatus(self._config.node_id, BrokerStatus.MAINTENANCE, self.broker_epoch)
+            await self.store.propose(drained, LEAVE_SECONDS)
+            self._is_drained = True
+        except ChronikError as error:
+            logger.info("stops without handing over: %s", error)
+
     async def leave(self) -> None:
         if self._registration is None or self.is_fenced:
             return
         await self._registration.leave()
+        if not self._is_drained:
+            return  # nobody heard it then, and nobody would hear it now
         try:
             offline = UpdateBrokerStatus(self._config.node_id, BrokerStatus.OFFLINE, self.broker_epoch)
             await self.store.propose(offline, LEAVE_SECONDS)
@@ -210,4 +225,19 @@ class Clustered:
             registration.watch_lease,
             wait_until_registered,
         ]
+        if self._tls is not None:
+            jobs.append(self._tls.keep_up_to_date)
         return jobs if self._replication is None else [*jobs, *self._replication.jobs()]
+
+
+def _peer_tls(config: NodeConfig) -> PeerTls | None:
+    """Raises ConfigError."""
+    if config.peer_keystore is None or config.peer_truststore is None:
+        return None
+    return PeerTls(config.peer_keystore, config.peer_truststore, is_required=config.peer_tls == "required")
+
+
+def _first_members(peers: Sequence[Peer]) -> Membership:
+    """Returns those who found a cluster, and those who only follow at first. Nobody's disk is known yet."""
+    voters = first_voters(peers)
+    return Membership(tuple(Member(peer.id, UNBOUND, peer.id in voters) for peer in sorted(peers)))

@@ -23,8 +23,10 @@ starts at the same time, with a log to read, is there by then."""
 class Founding:
     """The rule. Pure: told the answers and the time."""
 
-    def __init__(self, node_id: int, nodes: Collection[int], began: float) -> None:
+    def __init__(self, node_id: int, nodes: Collection[int], voters: Collection[int], began: float) -> None:
+        """`voters` are those of the nodes that elect the first leader."""
         self._nodes = frozenset(nodes)
+        self._voters = frozenset(voters)
         self._empty = {node_id}
         self._began = began
         self.is_forbidden = False
@@ -41,7 +43,7 @@ class Founding:
         if self.is_forbidden:
             return False
         has_waited = now - self._began >= FOUNDING_PATIENCE_SECONDS
-        return not self.silent or (has_waited and rules.has_quorum(self._empty, self._nodes))
+        return not self.silent or (has_waited and rules.has_quorum(self._empty, self._voters))
 
     @property
     def silent(self) -> list[int]:

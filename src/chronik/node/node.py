@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+
+import msgspec
 
 from chronik.admin.topic_plans import TopicPlanner
 from chronik.admin.topics import TopicAdmin
@@ -26,31 +28,36 @@ from chronik.config import Address, NodeConfig
 from chronik.configs.resolver import ConfigResolver
 from chronik.coordination.tenure import Coordinators
 from chronik.errors import reason_of
+from chronik.exchange import Dispatch
 from chronik.files import FileCache
-from chronik.groups.config import GroupConfig
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.ids import new_id
+from chronik.listeners import WITH_SASL
 from chronik.log.synced import SyncedOffsets
 from chronik.metadata.commands.brokers import Endpoint
 from chronik.metadata.commands.cluster import AllocateProducerIds
+from chronik.metadata.commands.users import AlterScramUser
 from chronik.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from chronik.metadata.stores.store import Acks
 from chronik.node.alone import Alone
 from chronik.node.data_folder import SYNCED_OFFSETS_FILE, DataFolder
-from chronik.node.descriptors import Descriptors, claim_descriptors, shared_out
+from chronik.node.descriptors import Descriptors
 from chronik.node.identity import Mode
+from chronik.node.security.authorizing import authorizer_for
+from chronik.node.security.first_user import add_first_user
+from chronik.node.security.securing import listener_securing
+from chronik.node.settings import group_config, listener_limits, node_descriptors, static_configs, transaction_config
 from chronik.node.standing import Standing
-from chronik.server.connection import ListenerLimits
+from chronik.security.quotas.connections import ConnectionLimits
+from chronik.security.quotas.limiter import Limiter
 from chronik.server.listener import Listener
-from chronik.transactions.config import TransactionConfig
 from chronik.transactions.coordinator import TransactionCoordinator
 from chronik.transactions.parts import TransactionParts, transaction_parts
 
 logger = logging.getLogger("chronik.node")
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
+class _Parts(msgspec.Struct, frozen=True):
     standing: Standing
     services: Services
     flusher: Flusher
@@ -69,10 +76,13 @@ class Node:
         interceptor: Interceptor | None = None,
         clock: Clock | None = None,
         restore_identity: bool = False,
+        first_user: AlterScramUser | None = None,
     ) -> None:
+        """`first_user` is added when there are no users yet."""
         self._config = config
         self._interceptor = interceptor
         self._restore_identity = restore_identity
+        self._first_user = first_user
         self._clock = clock or SystemClock()
         self._failure: BaseException | None = None
         self._stopped: asyncio.Event | None = None
@@ -132,6 +142,7 @@ class Node:
         await parts.listener.serve()
         if self._config.http is not None:
             await self._serve_http(self._config.http, parts)
+        self._undo.append(parts.standing.drain)
         config = self._config
         bound = parts.services.bound
         where = ", ".join(str(address) if len(bound) == 1 else f"{name}://{address}" for name, address in bound.items())
@@ -143,10 +154,10 @@ class Node:
         config = self._config
         standing = self._standing(folder)
         store = standing.store
-        configs = ConfigResolver(store, config.node_id, _static_configs(config))
+        configs = ConfigResolver(store, config.node_id, static_configs(config))
         coordinators = Coordinators(store, config.node_id, OFFSETS_TOPIC)
         flusher = Flusher(self._fail)
-        descriptors = _descriptors(configs)
+        descriptors = node_descriptors(configs)
         cache = FileCache(folder.files, descriptors.open_files)
         synced_offsets = _synced_offsets(folder)
         replicas = Replicas(
@@ -187,23 +198,47 @@ class Node:
             controller_id=lambda: standing.controller_id,
             is_gone=standing.is_gone,
             refused_batches=RefusedBatches(self._clock),
+            authorizer=authorizer_for(configs),
         )
-        router = Router(services, self._fail, self._interceptor)
-        listener = Listener(
-            {listener.name: listener.address for listener in config.listeners},
-            router.dispatch,
-            _listener_limits(configs),
-            services.outbox,
-            connections_max=lambda: min(configs.broker_int("max.connections"), descriptors.connections),
-        )
+        router, listener = self._front(services, descriptors)
         housekeeping = Housekeeping(replicas, synced_offsets, configs, self._clock)
         return _Parts(standing, services, flusher, cache, synced_offsets, housekeeping, router, listener)
+
+    def _front(self, services: Services, descriptors: Descriptors) -> tuple[Router, Listener]:
+        """Makes what clients meet: ports, and the way from a request to its handler. Raises ConfigError."""
+        config, configs, store = self._config, services.configs, services.store
+        gated = [listener.name for listener in config.listeners if listener.protocol in WITH_SASL]
+        limiter = Limiter(self._clock, lambda: store.image.quotas)
+        router = Router(services, self._fail, self._interceptor, limiter)
+        limits = listener_limits(configs)
+        listener = Listener(
+            {listener.name: listener.address for listener in config.listeners},
+            self._dispatch(router, services, gated),
+            limits,
+            services.outbox,
+            connections_max=lambda: min(configs.broker_int("max.connections"), descriptors.connections),
+            gated=gated,
+            by_address=ConnectionLimits(configs, lambda: limiter.policy),
+            securing=listener_securing(config, limits),
+        )
+        return router, listener
+
+    def _dispatch(self, router: Router, services: Services, gated: Sequence[str]) -> Dispatch:
+        """Returns the way to the router: through the gate, where a listener has one. Raises ConfigError."""
+        if not gated:
+            return router.dispatch
+        from chronik.node.security.sasl import gate_of
+
+        gate = gate_of(services, router.dispatch, gated)
+        assert services.authenticator is not None
+        self._undo.append(_later(services.authenticator.close))
+        return gate.dispatch
 
     def _groups(self, standing: Standing, configs: ConfigResolver, coordinators: Coordinators) -> GroupCoordinator:
         return GroupCoordinator(
             standing.store,
             self._clock,
-            _group_config(configs),
+            group_config(configs),
             self._fail,
             coordinators.owns,
             Acks(self._config.offset_acks),
@@ -224,7 +259,7 @@ class Node:
             replicas,
             self._clock,
             coordinators,
-            _transaction_config(configs),
+            transaction_config(configs),
             producer_ids.next,
             standing.elsewhere,
             is_fenced=lambda: standing.is_fenced,
@@ -243,7 +278,10 @@ class Node:
         await store.start()
         self._undo.append(_later(parts.synced_offsets.close))
         self._undo.append(_later(parts.cache.close))
-        store.subscribe(parts.services.topic_bytes.follow)
+        store.subscribe(lambda delta: parts.services.topic_bytes.follow(delta, store.image))
+        if parts.services.authorizer is not None:
+            store.subscribe(parts.services.authorizer.follow)
+        store.subscribe(parts.router.limiter.follow)
         store.subscribe(replicas.apply)
         store.subscribe(parts.housekeeping.follow)
         self._undo.append(_later(replicas.close))
@@ -260,7 +298,11 @@ class Node:
             parts.services.store.subscribe(coordinator.follow)
         if standing.is_up_to_date:
             replicas.begin()
-        self._supervise([*parts.housekeeping.tasks(), *standing.jobs(replicas.begin)])
+        jobs = [*parts.housekeeping.tasks(), *parts.listener.jobs(), *standing.jobs(replicas.begin)]
+        if self._first_user is not None:
+            adding = partial(add_first_user, standing.store, self._first_user)
+            await adding() if standing.is_up_to_date else jobs.append(adding)
+        self._supervise(jobs)
         self._undo.append(self._end_tasks)
 
     def _standing(self, folder: DataFolder) -> Standing:
@@ -286,7 +328,7 @@ class Node:
             parts.flusher.times,
             parts.services.replicas.damages,
         )
-        http = HttpListener(address, source)
+        http = HttpListener(address, source, token=self._config.http_token)
         bound = await http.bind()
         self._undo.append(http.stop)
         await http.serve()
@@ -341,50 +383,3 @@ def _synced_offsets(folder: DataFolder) -> SyncedOffsets:
         told = "%s is gone: logs are checked from their start, and it is not known what else is gone"
         logger.warning(told, SYNCED_OFFSETS_FILE)
     return SyncedOffsets(folder.files, SYNCED_OFFSETS_FILE)
-
-
-def _static_configs(config: NodeConfig) -> dict[str, str]:
-    """Includes those that have a key of their own in the node's config, unless that has Kafka's default."""
-    own = {"default.replication.factor": config.replication_factor, "min.insync.replicas": config.min_insync_replicas}
-    return {name: str(value) for name, value in own.items() if value != 1} | dict(config.broker)
-
-
-def _descriptors(configs: ConfigResolver) -> Descriptors:
-    limit = claim_descriptors()
-    descriptors = shared_out(limit)
-    if descriptors.connections < configs.broker_int("max.connections"):
-        told = "no more than %d clients can be connected: this process may have %d files and connections in all"
-        logger.warning(told, descriptors.connections, limit)
-    return descriptors
-
-
-def _listener_limits(configs: ConfigResolver) -> ListenerLimits:
-    return ListenerLimits(
-        frame_bytes=configs.broker_int("socket.request.max.bytes"),
-        idle_seconds=configs.broker_int("connections.max.idle.ms") / 1000,
-    )
-
-
-def _group_config(configs: ConfigResolver) -> GroupConfig:
-    return GroupConfig.from_broker_configs(
-        {
-            name: configs.broker(name)
-            for name in (
-                "group.min.session.timeout.ms",
-                "group.max.session.timeout.ms",
-                "group.max.size",
-                "group.initial.rebalance.delay.ms",
-                "offset.metadata.max.bytes",
-                "offsets.retention.minutes",
-                "offsets.retention.check.interval.ms",
-            )
-        }
-    )
-
-
-def _transaction_config(configs: ConfigResolver) -> TransactionConfig:
-    return TransactionConfig(
-        timeout_ms_max=configs.broker_int("transaction.max.timeout.ms"),
-        expiration_ms=configs.broker_int("transactional.id.expiration.ms"),
-        expiration_check_interval_ms=configs.broker_int("transaction.remove.expired.transaction.cleanup.interval.ms"),
-    )

@@ -20,6 +20,7 @@ from chronik.controller.heartbeats import HEARTBEAT, NOT_ANSWERED, BrokerHeartbe
 from chronik.controller.liveness import GONE_SECONDS
 from chronik.errors import ConfigError
 from chronik.metadata.commands.brokers import RegisterBroker
+from chronik.metadata.levels import time_if_kept
 from chronik.metadata.stores.raft_store import RaftStore
 from chronik.metadata.stores.store import StoreClosed
 from chronik.peers.calls import CallRefused, CallTimedOut, PeerUnavailable
@@ -74,6 +75,8 @@ class Registration:
         self.registered = asyncio.Event()
         self._is_leaving = False
         self._is_known = False
+        self._refusal: str | None = None
+        """Why it was refused, if that was told already."""
         self._beats: set[asyncio.Task[None]] = set()
         self._answered = (NOBODY, NOT_ANSWERED)
         """Who answered last, and when the question had arrived there."""
@@ -131,13 +134,16 @@ class Registration:
         while True:
             asked_at = self._clock.monotonic()
             try:
-                result = await self._store.propose(replace(self._command, incarnation=self._store.incarnation))
+                result = await self._store.propose(self._command_now())
             except KafkaError as error:
                 if error.code is ErrorCode.UNSUPPORTED_VERSION:
                     raise ConfigError(error.message) from error
-                # A copy of another node's folder will never be let in; whatever else it is may pass.
-                level = logging.ERROR if error.code is ErrorCode.INVALID_REGISTRATION else logging.INFO
-                logger.log(level, "not registered yet: %s", error)
+                # A copy of another node's folder is never let in, nor a node that was removed, unless somebody does
+                # something about it; whatever else it is may pass.
+                is_refused = error.code is ErrorCode.INVALID_REGISTRATION
+                if not is_refused or error.message != self._refusal:
+                    logger.log(logging.ERROR if is_refused else logging.INFO, "not registered yet: %s", error)
+                self._refusal = error.message if is_refused else None
                 await asyncio.sleep(self._beat_seconds)
                 continue
             self.epoch = result.value
@@ -152,6 +158,10 @@ class Registration:
                 result.index,
             )
             return
+
+    def _command_now(self) -> RegisterBroker:
+        time_ms = time_if_kept(self._store.image.features, self._clock.now_ms())
+        return replace(self._command, incarnation=self._store.incarnation, time_ms=time_ms)
 
     async def _keep_beating(self) -> None:
         """Returns when the cluster does not know this life any more. Heartbeats do not wait for each other's answers:

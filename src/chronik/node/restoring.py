@@ -54,7 +54,7 @@ def level_raised_to(files: FileSystem, mode: Mode) -> int:
     registered just before: so a readable folder may be refused, and never an unreadable one accepted. Raises
     DataDamaged."""
     from chronik.metadata.commands.cluster import SET_FEATURE_LEVEL_TAG
-    from chronik.metadata.snapshot import FEATURE_TAG
+    from chronik.metadata.entries import FEATURE_TAG
     from chronik.wal import log, snapshots
     from chronik.wal.file_names import indexed_path, indexes_in
     from chronik.wal.records import scan

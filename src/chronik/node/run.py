@@ -15,6 +15,7 @@ from chronik.api.routing.router import Interceptor
 from chronik.config import Address, NodeConfig
 from chronik.errors import ChronikError
 from chronik.logs import configure_logging
+from chronik.metadata.commands.users import AlterScramUser
 from chronik.node.garbage import keep_collections_short
 from chronik.node.memory import keep_freed_memory
 from chronik.node.node import Node
@@ -27,6 +28,10 @@ EXIT_OK, EXIT_FAILED, EXIT_REFUSED = 0, 1, 2
 THREAD_SWITCH_SECONDS = 0.0005
 """How long a sync thread waits for a busy loop to let it go on; Python's default of 5 ms would be felt in every ack."""
 
+REST_AFTER_SECONDS = 0.1
+"""What handles the APIs is loaded this long after the start, unless it was asked for. Clients that waited for the node
+are answered first: they ask for a few APIs, and need not wait until all the others are loaded."""
+
 Ready = Callable[[Node, Address], None]
 
 
@@ -36,13 +41,14 @@ def run(
     interceptor: Interceptor | None = None,
     ready: Ready | None = None,
     restore_identity: bool = False,
+    first_user: AlterScramUser | None = None,
 ) -> int:
     """Returns the exit code: 0 after a signal, 2 when the node could not start, 1 when it failed."""
     configure_logging(config.log_level, sys.stderr)
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     if config.peers:
         keep_freed_memory()
-    node = Node(config, interceptor=interceptor, restore_identity=restore_identity)
+    node = Node(config, interceptor=interceptor, restore_identity=restore_identity, first_user=first_user)
     return _run_on_best_loop(_serve(node, ready))
 
 
@@ -61,12 +67,14 @@ async def _serve(node: Node, ready: Ready | None) -> int:
             signal.signal(number, lambda *_: loop.call_soon_threadsafe(stopping.set))
     if ready is not None:
         ready(node, address)
-    await import_the_rest()
-    # When everything is loaded that stays to the end.
-    keep_collections_short()
     asked = asyncio.ensure_future(stopping.wait())
     ended = asyncio.ensure_future(node.wait_until_stopped())
-    await asyncio.wait((asked, ended), return_when=asyncio.FIRST_COMPLETED)
+    early, _ = await asyncio.wait((asked, ended), timeout=REST_AFTER_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    if not early:
+        await import_the_rest()
+        # When everything is loaded that stays to the end.
+        keep_collections_short()
+        await asyncio.wait((asked, ended), return_when=asyncio.FIRST_COMPLETED)
     asked.cancel()
     if not ended.done():
         logger.info("stopping")

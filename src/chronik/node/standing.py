@@ -80,6 +80,14 @@ class Standing(Protocol):
         """Called when the store has started: takes this broker's place, or has it taken as soon as can be. Clients
         find it at `endpoints`, the main one first."""
 
+    async def drain(self) -> None:
+        """Called first when the node stops on purpose: others lead what it led, while it still answers. Bounded in
+        time."""
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether it is about to stop: nobody new should come."""
+
     async def leave(self) -> None:
         """Called when the node stops on purpose: the others need not find out by its silence. Bounded in time."""
 

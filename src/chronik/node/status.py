@@ -13,7 +13,7 @@ from chronik.broker.replica import Replica
 from chronik.broker.sync_times import SyncTimes
 from chronik.clock import Clock
 from chronik.config import NodeConfig
-from chronik.console.source import Metric
+from chronik.console.source import Metric, Sample
 from chronik.console.views import api_metrics, counter, gauge, group_view, image_metrics, image_view
 from chronik.metadata import levels
 from chronik.node.standing import Standing
@@ -65,6 +65,8 @@ class NodeStatus:
         return group_view(self._standing.store.image, group_id)
 
     def ready(self) -> str | None:
+        if self._standing.is_draining:
+            return "draining"
         return "this broker is fenced: it is not part of a majority" if self._standing.is_fenced else None
 
     def metrics(self) -> Iterable[Metric]:
@@ -75,6 +77,13 @@ class NodeStatus:
         counts = self._router.counts.items()
         yield from api_metrics((APIS[key].name, count.requests, count.failures) for key, count in counts)
         yield gauge("chronik_connections", "Open client connections.", self._connection_count())
+        throttled = self._router.limiter.throttled.items()
+        yield Metric(
+            "chronik_throttled_requests_total",
+            "counter",
+            "Requests whose clients had to wait, by the quota that they exceeded.",
+            [Sample(count, {"quota": name}) for name, count in throttled],
+        )
         damaged = sum(1 for _ in self._damages())
         yield gauge("chronik_damaged_partitions", "Partitions of which this disk has lost records.", damaged)
         yield gauge("chronik_fenced", "1 while this broker serves no data.", self._standing.is_fenced)

@@ -8,7 +8,7 @@ import logging
 import socket
 import sys
 import termios
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol, cast
 
 from chronik.errors import BadMessage
@@ -70,10 +70,25 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         """Rings first if the handshake takes too long, then to look whether the other end is silent."""
+        self._hang_up: Callable[[], None] | None = None
+        """Ends what carries it, while that is not ready to be spoken over."""
         self.host = "?"
         self._address = "?"
         self.is_closing = False
         self.is_paused = False
+
+    def arrived(self, host: str, port: int, hang_up: Callable[[], None]) -> None:
+        """Notes where it comes from, before it can be spoken over: TLS comes first."""
+        self.host, self._address, self._hang_up = host, f"{host}:{port}", hang_up
+
+    def bind_to(self, certificates: bytes) -> None:
+        """Has the handshake hold for a connection with these certificates alone."""
+        self._handshake.certificates = certificates
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it can be spoken over, or TLS is on its way."""
+        return self._transport is not None or self._handshake.certificates != b""
 
     @property
     def peer(self) -> int:
@@ -114,6 +129,8 @@ class PeerConnection(asyncio.BufferedProtocol):
             logger.log(level, "peer connection with a stranger at %s closed: %s", self._address, reason)
         if self._transport is not None:
             self._transport.abort()  # what was not sent is lost, as any message may be
+        elif self._hang_up is not None:
+            self._hang_up()
 
     # ------------------------------------------------------------------------------------------- the transport's side
 

@@ -9,8 +9,9 @@ The secret never travels. Both nonces, the cluster and both node ids are under b
 for another connection, another node or the other direction. The dialer proves itself first: whoever just connects to
 the port learns nothing that a guess at the secret could be checked against.
 
-It keeps strangers out. It does not hide or seal what is said afterwards: for networks that others can write to, the
-peers' port belongs in a tunnel.
+It keeps strangers out. It does not hide or seal what is said afterwards: for networks that others can write to TLS does
+(`securing`). Then the hello, and with it both MACs, also has the fingerprints of both certificates, as the dialer sees
+them: who stands between two nodes, with certificates of their own, is found out.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ import ipaddress
 import logging
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Annotated, Final, Protocol, TypeVar
 
 import msgspec
@@ -32,6 +32,8 @@ from chronik.errors import ChronikError, ConfigError
 logger = logging.getLogger("chronik.raft")
 
 VERSION: Final = 1
+VERSION_WITH_TLS: Final = 2
+"""Is spoken over TLS, and only there: so nodes of earlier versions, which know nothing of it, are understood."""
 MAGIC: Final = "chronik-peer"
 NONCE_BYTES: Final = 32
 
@@ -45,6 +47,8 @@ _KEY_FROM_SECRET: Final = b"chronik peer key from a secret"
 _KEY_FROM_NAME: Final = b"chronik peer key from a cluster's name"
 
 Nonce = Annotated[bytes, Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
+Fingerprints = Annotated[bytes, Meta(min_length=64, max_length=64)]
+"""SHA-256 of the dialer's certificate, then of the acceptor's."""
 Mac = Annotated[bytes, Meta(min_length=32, max_length=32)]
 
 
@@ -61,6 +65,16 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     nonce: Nonce
 
 
+class BoundHello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    magic: str
+    version: int
+    cluster: str
+    source: int
+    target: int
+    nonce: Nonce
+    certificates: Fingerprints
+
+
 class Challenge(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     nonce: Nonce
 
@@ -69,13 +83,16 @@ class Proof(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     mac: Mac
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """Who this node is, and the key by which its cluster knows its own."""
 
     cluster: str
     node_id: int
-    key: bytes = field(repr=False)
+    key: bytes
+
+    def __repr__(self) -> str:
+        """Without the key: it must not get into a log with the rest."""
+        return f"Identity({self.cluster!r}, {self.node_id})"
 
 
 def make_identity(cluster: str, node_id: int, secret: str | None, hosts: Iterable[str]) -> Identity:
@@ -98,6 +115,8 @@ class Handshake(Protocol):
     peer: int
     """The node at the other end; -1 while it is not known."""
     is_done: bool
+    certificates: bytes
+    """The fingerprints of both ends' certificates, with TLS; set before it begins."""
 
     def begin(self) -> bytes | None:
         """Returns what to say first, if this end has to begin."""
@@ -110,6 +129,7 @@ class DialerHandshake:
     def __init__(self, identity: Identity, target: int) -> None:
         self.peer = target
         self.is_done = False
+        self.certificates = b""
         self._identity = identity
         self._hello = b""
         self._challenge = b""
@@ -117,8 +137,11 @@ class DialerHandshake:
     def begin(self) -> bytes:
         identity = self._identity
         nonce = secrets.token_bytes(NONCE_BYTES)
-        hello = Hello(MAGIC, VERSION, identity.cluster, identity.node_id, self.peer, nonce)
-        self._hello = _encoder.encode(hello)
+        told = (identity.cluster, identity.node_id, self.peer, nonce)
+        if self.certificates:
+            self._hello = _encoder.encode(BoundHello(MAGIC, VERSION_WITH_TLS, *told, self.certificates))
+        else:
+            self._hello = _encoder.encode(Hello(MAGIC, VERSION, *told))
         return self._hello
 
     def receive(self, step: bytes) -> bytes | None:
@@ -137,6 +160,7 @@ class AcceptorHandshake:
     def __init__(self, identity: Identity) -> None:
         self.peer = -1
         self.is_done = False
+        self.certificates = b""
         self._identity = identity
         self._hello = b""
         self._challenge = b""
@@ -153,12 +177,15 @@ class AcceptorHandshake:
         return _encoder.encode(Proof(_mac(key, b"acceptor", self._hello, self._challenge)))
 
     def _greeted(self, step: bytes) -> bytes:
-        hello = _decode(Hello, step)
+        hello = _decode(BoundHello, step) if self.certificates else _decode(Hello, step)
+        version = VERSION_WITH_TLS if self.certificates else VERSION
         identity = self._identity
         if hello.magic != MAGIC:
             raise HandshakeFailed("not a node of Chronik")
-        if hello.version != VERSION:
-            raise HandshakeFailed(f"it speaks version {hello.version} of the peer protocol, we speak {VERSION}")
+        if hello.version != version:
+            raise HandshakeFailed(f"it speaks version {hello.version} of the peer protocol, we speak {version}")
+        if isinstance(hello, BoundHello) and hello.certificates != self.certificates:
+            raise HandshakeFailed("it sees other certificates than this end: somebody stands between")
         if hello.cluster != identity.cluster:
             raise HandshakeFailed(f"it belongs to the cluster {hello.cluster[:CLUSTER_NAME_BYTES_MAX]!r}")
         if hello.target != identity.node_id:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from chronik.config import Address
@@ -17,6 +17,7 @@ from chronik.peers.connection import HANDSHAKE_SECONDS_MAX, PeerConnection
 from chronik.peers.frames import Frame, FrameKind
 from chronik.peers.handshake import DialerHandshake, Identity
 from chronik.peers.queue import PeerQueue
+from chronik.peers.securing import PeerTls
 
 logger = logging.getLogger("chronik.raft")
 
@@ -53,7 +54,13 @@ class LinkOwner(Protocol):
 
 class PeerLink:
     def __init__(
-        self, identity: Identity, peer: int, address: Address, owner: LinkOwner, randomness: random.Random
+        self,
+        identity: Identity,
+        peer: int,
+        address: Address,
+        owner: LinkOwner,
+        randomness: random.Random,
+        tls: PeerTls | None = None,
     ) -> None:
         self.peer: Final = peer
         self.address: Final = address
@@ -65,6 +72,9 @@ class PeerLink:
         self._is_closed = asyncio.Event()
         self._dialled_us = News()
         self._refused_since: float | None = None
+        self._tls = tls
+        self._tls_failed = False
+        """Whether the last dial came no further than TLS."""
 
     @property
     def is_connected(self) -> bool:
@@ -139,10 +149,20 @@ class PeerLink:
                 dial.cancel()
 
     async def _dial_once(self) -> PeerConnection:
-        _, connection = await asyncio.get_running_loop().create_connection(
-            lambda: PeerConnection(self, DialerHandshake(self._identity, self.peer), PING), *self.address
-        )
+        connection = PeerConnection(self, DialerHandshake(self._identity, self.peer), PING)
+        await asyncio.get_running_loop().create_connection(self._dialling(connection), *self.address)
         return connection
+
+    def _dialling(self, connection: PeerConnection) -> Callable[[], asyncio.BaseProtocol]:
+        """While TLS is not required, a peer that does not know it is dialled without, every other time."""
+        tls = self._tls
+        if tls is None or (self._tls_failed and not tls.is_required):
+            self._tls_failed = False
+            return lambda: connection
+        return lambda: tls.dial(connection, self._note_failure)
+
+    def _note_failure(self) -> None:
+        self._tls_failed = True
 
     def _note_refusal(self, error: Exception) -> None:
         """A dial of a host name with several addresses ends in another error, and counts as merely silent."""

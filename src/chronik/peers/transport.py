@@ -22,6 +22,7 @@ from chronik.peers.connection import PeerConnection
 from chronik.peers.frames import Frame, FrameKind, encode_frame
 from chronik.peers.handshake import AcceptorHandshake, Identity
 from chronik.peers.link import PeerLink
+from chronik.peers.securing import PeerTls
 from chronik.peers.strangers import ACCEPTED_AT_ONCE_MAX, Strangers
 
 
@@ -49,11 +50,13 @@ class PeerTransport:
         peers: Mapping[int, Address],
         on_fatal: Callable[[BaseException], None],
         randomness: random.Random | None = None,
+        tls: PeerTls | None = None,
     ) -> None:
         self._identity = identity
         self._address = address
         self._on_fatal = on_fatal
         self._random = randomness or random.Random()
+        self._tls = tls
         self._receiver: MessageReceiver | None = None
         self._server: asyncio.Server | None = None
         self._links: dict[int, PeerLink] = {}
@@ -118,13 +121,22 @@ class PeerTransport:
             self._dial(node_id, address)
 
     def remove_peer(self, node_id: int) -> None:
+        """Hangs up. The peer may dial again, and ask why."""
         self._addresses.pop(node_id, None)
         self._hang_up(node_id)
+        accepted = self._accepted.get(node_id)
+        if accepted is not None:
+            accepted.close("the node does not belong to the cluster any more")
+
+    @property
+    def addresses(self) -> Mapping[int, Address]:
+        """Where peers are dialled; this node may be among them."""
+        return self._addresses
 
     def _dial(self, node_id: int, address: Address) -> None:
         if node_id == self._identity.node_id:
             return
-        link = self._links[node_id] = PeerLink(self._identity, node_id, address, self, self._random)
+        link = self._links[node_id] = PeerLink(self._identity, node_id, address, self, self._random, self._tls)
         task = asyncio.get_running_loop().create_task(link.run(), name=f"link to node {node_id}")
         task.add_done_callback(self._link_ended)
         self._tasks[node_id] = task
@@ -212,7 +224,7 @@ class PeerTransport:
         pushed_out = self._strangers.add(connection)
         if pushed_out is not None:
             pushed_out.close("it showed no secret, and others wait", logging.WARNING)
-        return connection
+        return connection if self._tls is None else self._tls.accept(connection)
 
     def connection_opened(self, connection: PeerConnection) -> None:
         self._strangers.discard(connection)

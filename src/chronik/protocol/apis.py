@@ -1,22 +1,49 @@
 """The APIs we speak, a line each. ApiVersions answers, headers, dispatch and permissions all start here.
 
 To add one: declare its messages in `protocol/messages`, handle it in `api`, both in a file that has its name, and write
-its line here. Only the declaration of the messages says which versions are spoken.
+its line here. Only that line says its key and which versions are spoken: the messages are of them by their names.
+
+So a node knows what it speaks without the declarations of the messages, which are a tenth of what it would load before
+it answers. They are imported by name: see `chronik.protocol.message_types`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, auto
-from importlib import import_module
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from chronik.errors import invariant
-from chronik.protocol.schema import Request, Response, Versions
-
 if TYPE_CHECKING:
     from chronik.protocol.permissions import Need
+
+LAST_VERSION: Final = 0x7FFF  # api versions are int16 on the wire, so "3+" ends here
+
+
+class Versions(NamedTuple):
+    """An inclusive range, written "3", "0-12", "9+" or "none"."""
+
+    first: int
+    last: int
+
+    def covers(self, version: int) -> bool:
+        return self.first <= version <= self.last
+
+    @staticmethod
+    @cache
+    def parse(text: str | None) -> Versions:
+        if text is None or text == "none":
+            return Versions(LAST_VERSION, 0)
+        if text.endswith("+"):
+            return Versions(int(text[:-1]), LAST_VERSION)
+        first, _, last = text.partition("-")
+        return Versions(int(first), int(last or first))
+
+
+OWN_KEYS_FROM: Final = 20_000
+"""APIs from here on are Chronik's own, far above Kafka's. ApiVersions does not tell of them: no client of Kafka's may
+stumble over them."""
 
 
 class Asked(Enum):
@@ -42,10 +69,9 @@ class Api(NamedTuple):
     name: str
     module: str
     """The name of the two modules that declare its messages and handle it: `offset_commit` for `OffsetCommit`."""
-    request: type[Request]
-    response: type[Response]
     versions: Versions
     flexible: Versions
+    """Those with compact strings, tagged fields and the longer headers."""
     asked: Asked
     permissions: str
     """What a client must be allowed to do with the resources that its request names, as in Kafka's documentation: not
@@ -59,6 +85,10 @@ class Api(NamedTuple):
         return parse_needs(self.permissions)
 
     @property
+    def is_kafkas(self) -> bool:
+        return self.key < OWN_KEYS_FROM
+
+    @property
     def min_version(self) -> int:
         return self.versions.first
 
@@ -68,78 +98,115 @@ class Api(NamedTuple):
 
     @property
     def first_flexible(self) -> int:
-        """The first version with compact strings, tagged fields and the longer headers."""
         return self.flexible.first
 
 
-def _api(name: str, asked: Asked, permissions: str) -> Api:
+def _api(key: int, name: str, versions: str, flexible: str, asked: Asked, permissions: str) -> Api:
     module = "".join(f"_{character.lower()}" if character.isupper() else character for character in name)[1:]
-    messages = import_module(f"chronik.protocol.messages.{module}")
-    request, response = getattr(messages, f"{name}Request"), getattr(messages, f"{name}Response")
-    schema = request.__schema__
-    invariant(schema[2:] == response.__schema__[2:], f"{name}'s request and response differ in key or versions")
-    key, versions, flexible = schema[2:]
-    return Api(key, name, module, request, response, versions, flexible, asked, permissions)
+    return Api(key, name, module, Versions.parse(versions), Versions.parse(flexible), asked, permissions)
 
 
 _APIS: Final = (
     # Produce and Fetch check themselves whether their node leads: one must know what it refused, the other may wait.
-    _api("Produce", Asked.NODE, "Write Topic, Write TransactionalId, IdempotentWrite Cluster"),
-    _api("Fetch", Asked.NODE, "Read Topic, ClusterAction Cluster"),
-    _api("ListOffsets", Asked.LEADER, "Describe Topic"),
-    _api("Metadata", Asked.METADATA, "Describe Topic, Create Topic, Create Cluster"),
-    _api("OffsetCommit", Asked.COORDINATOR, "Read Group, Read Topic"),
-    _api("OffsetFetch", Asked.OFFSETS, "Describe Group, Describe Topic"),
-    _api("FindCoordinator", Asked.COORDINATOR_STATE, "Describe Group, Describe TransactionalId"),
-    _api("JoinGroup", Asked.COORDINATOR, "Read Group"),
-    _api("Heartbeat", Asked.COORDINATOR, "Read Group"),
-    _api("LeaveGroup", Asked.COORDINATOR, "Read Group"),
-    _api("SyncGroup", Asked.COORDINATOR, "Read Group"),
-    _api("DescribeGroups", Asked.COORDINATOR_STATE, "Describe Group"),
-    _api("ListGroups", Asked.COORDINATOR_STATE, "Describe Cluster, Describe Group"),
-    _api("SaslHandshake", Asked.NODE, ""),
-    _api("ApiVersions", Asked.NODE, ""),
-    _api("CreateTopics", Asked.NODE, "Create Cluster, Create Topic, DescribeConfigs Topic"),
-    _api("DeleteTopics", Asked.NODE, "Delete Topic, Describe Topic"),
-    _api("DeleteRecords", Asked.LEADER, "Delete Topic"),
+    _api(0, "Produce", "0-13", "9+", Asked.NODE, "Write Topic, Write TransactionalId, ClusterAction Cluster"),
+    _api(1, "Fetch", "0-18", "12+", Asked.NODE, "Read Topic"),
+    _api(2, "ListOffsets", "0-11", "6+", Asked.LEADER, "Describe Topic"),
+    _api(3, "Metadata", "0-13", "9+", Asked.METADATA, "Describe Topic, Create Topic, Create Cluster"),
+    _api(8, "OffsetCommit", "0-10", "8+", Asked.COORDINATOR, "Read Group, Read Topic"),
+    _api(9, "OffsetFetch", "0-10", "6+", Asked.OFFSETS, "Describe Group, Describe Topic"),
+    _api(10, "FindCoordinator", "0-6", "3+", Asked.COORDINATOR_STATE, "Describe Group, Describe TransactionalId"),
+    _api(11, "JoinGroup", "0-9", "6+", Asked.COORDINATOR, "Read Group"),
+    _api(12, "Heartbeat", "0-4", "4+", Asked.COORDINATOR, "Read Group"),
+    _api(13, "LeaveGroup", "0-5", "4+", Asked.COORDINATOR, "Read Group"),
+    _api(14, "SyncGroup", "0-5", "4+", Asked.COORDINATOR, "Read Group"),
+    _api(15, "DescribeGroups", "0-6", "5+", Asked.COORDINATOR_STATE, "Describe Group"),
+    _api(16, "ListGroups", "0-5", "3+", Asked.COORDINATOR_STATE, "Describe Cluster, Describe Group"),
+    _api(17, "SaslHandshake", "0-1", "none", Asked.NODE, ""),
+    _api(18, "ApiVersions", "0-4", "3+", Asked.NODE, ""),
+    _api(19, "CreateTopics", "0-7", "5+", Asked.NODE, "Create Cluster, Create Topic, DescribeConfigs Topic"),
+    _api(20, "DeleteTopics", "0-6", "4+", Asked.NODE, "Delete Topic, Describe Topic"),
+    _api(21, "DeleteRecords", "0-2", "2+", Asked.LEADER, "Delete Topic"),
     # It may be asked of any node, or of the coordinator of a transactional id.
-    _api("InitProducerId", Asked.NODE, "Write TransactionalId, IdempotentWrite Cluster, Write Topic"),
-    _api("OffsetForLeaderEpoch", Asked.LEADER, "Describe Topic, ClusterAction Cluster"),
-    _api("AddPartitionsToTxn", Asked.COORDINATOR, "Write TransactionalId, Write Topic, ClusterAction Cluster"),
-    _api("AddOffsetsToTxn", Asked.COORDINATOR, "Write TransactionalId, Read Group"),
-    _api("EndTxn", Asked.COORDINATOR, "Write TransactionalId"),
-    _api("WriteTxnMarkers", Asked.LEADER, "Alter Cluster, ClusterAction Cluster"),
-    _api("TxnOffsetCommit", Asked.COORDINATOR, "Write TransactionalId, Read Group, Read Topic"),
-    _api("DescribeAcls", Asked.NODE, "Describe Cluster"),
-    _api("CreateAcls", Asked.NODE, "Alter Cluster"),
-    _api("DeleteAcls", Asked.NODE, "Alter Cluster"),
-    _api("DescribeConfigs", Asked.METADATA, "DescribeConfigs Cluster, DescribeConfigs Topic, DescribeConfigs Group"),
-    _api("AlterConfigs", Asked.NODE, "AlterConfigs Cluster, AlterConfigs Topic, AlterConfigs Group"),
-    _api("AlterReplicaLogDirs", Asked.NODE, "Alter Cluster"),
-    _api("DescribeLogDirs", Asked.NODE, "Describe Cluster"),
-    _api("SaslAuthenticate", Asked.NODE, ""),
-    _api("CreatePartitions", Asked.NODE, "Alter Topic"),
-    _api("DeleteGroups", Asked.COORDINATOR, "Delete Group"),
-    _api("ElectLeaders", Asked.NODE, "Alter Cluster"),
-    _api("IncrementalAlterConfigs", Asked.NODE, "AlterConfigs Cluster, AlterConfigs Topic, AlterConfigs Group"),
-    _api("AlterPartitionReassignments", Asked.NODE, "Alter Cluster"),
-    _api("ListPartitionReassignments", Asked.METADATA, "Describe Cluster"),
-    _api("OffsetDelete", Asked.COORDINATOR, "Delete Group, Read Topic"),
-    _api("DescribeClientQuotas", Asked.NODE, "DescribeConfigs Cluster"),
-    _api("DescribeUserScramCredentials", Asked.NODE, "Describe Cluster"),
-    _api("DescribeQuorum", Asked.NODE, "Describe Cluster"),
-    _api("UpdateFeatures", Asked.NODE, "Alter Cluster"),
-    _api("DescribeCluster", Asked.METADATA, "Describe Cluster"),
-    _api("DescribeProducers", Asked.LEADER, "Read Topic"),
-    _api("DescribeTransactions", Asked.COORDINATOR_STATE, "Describe TransactionalId, Describe Topic"),
-    _api("ListTransactions", Asked.COORDINATOR_STATE, "Describe TransactionalId"),
-    _api("ListConfigResources", Asked.METADATA, "DescribeConfigs Cluster"),
-    _api("DescribeTopicPartitions", Asked.METADATA, "Describe Topic"),
+    _api(22, "InitProducerId", "0-5", "2+", Asked.NODE, "Write TransactionalId, IdempotentWrite Cluster, Write Topic"),
+    _api(23, "OffsetForLeaderEpoch", "0-4", "4+", Asked.LEADER, "Describe Topic, ClusterAction Cluster"),
+    _api(
+        24,
+        "AddPartitionsToTxn",
+        "0-5",
+        "3+",
+        Asked.COORDINATOR,
+        "Write TransactionalId, Write Topic, ClusterAction Cluster",
+    ),
+    _api(25, "AddOffsetsToTxn", "0-4", "3+", Asked.COORDINATOR, "Write TransactionalId, Read Group"),
+    _api(26, "EndTxn", "0-5", "3+", Asked.COORDINATOR, "Write TransactionalId"),
+    _api(27, "WriteTxnMarkers", "0-2", "1+", Asked.LEADER, "Alter Cluster, ClusterAction Cluster"),
+    _api(28, "TxnOffsetCommit", "0-5", "3+", Asked.COORDINATOR, "Write TransactionalId, Read Group, Read Topic"),
+    _api(29, "DescribeAcls", "0-3", "2+", Asked.METADATA, "Describe Cluster"),
+    _api(30, "CreateAcls", "0-3", "2+", Asked.NODE, "Alter Cluster"),
+    _api(31, "DeleteAcls", "0-3", "2+", Asked.NODE, "Alter Cluster"),
+    _api(
+        32,
+        "DescribeConfigs",
+        "0-4",
+        "4+",
+        Asked.METADATA,
+        "DescribeConfigs Cluster, DescribeConfigs Topic, DescribeConfigs Group",
+    ),
+    _api(33, "AlterConfigs", "0-2", "2+", Asked.NODE, "AlterConfigs Cluster, AlterConfigs Topic, AlterConfigs Group"),
+    _api(34, "AlterReplicaLogDirs", "0-2", "2+", Asked.NODE, "Alter Cluster"),
+    _api(35, "DescribeLogDirs", "0-5", "2+", Asked.NODE, "Describe Cluster"),
+    _api(36, "SaslAuthenticate", "0-2", "2+", Asked.NODE, ""),
+    _api(37, "CreatePartitions", "0-3", "2+", Asked.NODE, "Alter Topic"),
+    _api(42, "DeleteGroups", "0-2", "2+", Asked.COORDINATOR, "Delete Group"),
+    _api(43, "ElectLeaders", "0-2", "2+", Asked.NODE, "Alter Cluster"),
+    _api(
+        44,
+        "IncrementalAlterConfigs",
+        "0-1",
+        "1+",
+        Asked.NODE,
+        "AlterConfigs Cluster, AlterConfigs Topic, AlterConfigs Group",
+    ),
+    _api(45, "AlterPartitionReassignments", "0-1", "0+", Asked.NODE, "Alter Cluster"),
+    _api(46, "ListPartitionReassignments", "0", "0+", Asked.METADATA, "Describe Cluster"),
+    _api(47, "OffsetDelete", "0", "none", Asked.COORDINATOR, "Delete Group, Read Topic"),
+    _api(48, "DescribeClientQuotas", "0-1", "1+", Asked.METADATA, "DescribeConfigs Cluster"),
+    _api(49, "AlterClientQuotas", "0-1", "1+", Asked.NODE, "AlterConfigs Cluster"),
+    _api(50, "DescribeUserScramCredentials", "0", "0+", Asked.METADATA, "Describe Cluster"),
+    _api(51, "AlterUserScramCredentials", "0", "0+", Asked.NODE, "Alter Cluster"),
+    _api(55, "DescribeQuorum", "0-2", "0+", Asked.NODE, "Describe Cluster"),
+    _api(57, "UpdateFeatures", "0-2", "0+", Asked.NODE, "Alter Cluster"),
+    _api(60, "DescribeCluster", "0-2", "0+", Asked.METADATA, "Describe Cluster"),
+    _api(61, "DescribeProducers", "0", "0+", Asked.LEADER, "Read Topic"),
+    _api(64, "UnregisterBroker", "0", "0+", Asked.NODE, "Alter Cluster"),
+    _api(65, "DescribeTransactions", "0", "0+", Asked.COORDINATOR_STATE, "Describe TransactionalId, Describe Topic"),
+    _api(66, "ListTransactions", "0-2", "0+", Asked.COORDINATOR_STATE, "Describe TransactionalId"),
+    _api(74, "ListConfigResources", "0-1", "0+", Asked.METADATA, "DescribeConfigs Cluster"),
+    _api(75, "DescribeTopicPartitions", "0", "0+", Asked.METADATA, "Describe Topic"),
+    _api(80, "AddRaftVoter", "0-1", "0+", Asked.NODE, "Alter Cluster"),
+    _api(81, "RemoveRaftVoter", "0", "0+", Asked.NODE, "Alter Cluster"),
+    _api(20000, "DescribeNodes", "0", "0+", Asked.NODE, "Describe Cluster"),
+    _api(20001, "AlterNodes", "0", "0+", Asked.NODE, "Alter Cluster"),
+    _api(20002, "ImportRecords", "0", "0+", Asked.LEADER, "ClusterAction Cluster"),
+    _api(20003, "DescribeImage", "0", "0+", Asked.METADATA, "ClusterAction Cluster"),
+    _api(20004, "AlterImport", "0", "0+", Asked.NODE, "Alter Cluster"),
+    _api(20005, "FetchImported", "0", "0+", Asked.LEADER, "ClusterAction Cluster"),
+    _api(20006, "HoldCommits", "0", "0+", Asked.NODE, "ClusterAction Cluster"),
 )
 
 APIS: Final[Mapping[int, Api]] = MappingProxyType({api.key: api for api in _APIS})
+
+API_OF_MESSAGE: Final[Mapping[str, Api]] = MappingProxyType(
+    {f"{api.name}{kind}": api for api in _APIS for kind in ("Request", "Response")}
+)
+"""By the name of the message's class."""
+
+KAFKA_APIS: Final[Mapping[int, Api]] = MappingProxyType({api.key: api for api in _APIS if api.is_kafkas})
+"""Those that clients are told."""
 
 _KEYS: Final = {api.name: api.key for api in _APIS}
 API_VERSIONS_KEY: Final = _KEYS["ApiVersions"]
 FETCH_KEY: Final = _KEYS["Fetch"]
 PRODUCE_KEY: Final = _KEYS["Produce"]
+SASL_AUTHENTICATE_KEY: Final = _KEYS["SaslAuthenticate"]
+SASL_HANDSHAKE_KEY: Final = _KEYS["SaslHandshake"]

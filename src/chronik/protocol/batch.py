@@ -26,6 +26,7 @@ MAGIC_POSITION = 16
 CRC_POSITION = 17
 CHECKED_POSITION = 21  # the checksum covers everything from here on
 _MAX_TIMESTAMP_POSITION = 35
+_PRODUCER_ID_POSITION = 43
 
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
@@ -187,6 +188,13 @@ def set_log_append_time(buffer: WritableBytes, position: int, timestamp_ms: int)
     _UINT32.pack_into(buffer, position + CRC_POSITION, crc)
 
 
+def set_producer_id(buffer: WritableBytes, position: int, size: int, producer_id: int) -> None:
+    """Gives the batch another producer id, and renews the checksum."""
+    _INT64.pack_into(buffer, position + _PRODUCER_ID_POSITION, producer_id)
+    crc = crc32c(memoryview(buffer)[position + CHECKED_POSITION : position + size])
+    _UINT32.pack_into(buffer, position + CRC_POSITION, crc)
+
+
 def seal(header: BatchHeader, body: Bytes) -> bytes:
     """Returns a batch of these fields and records, which are compressed already; computes its length and checksum."""
     batch = bytearray(HEADER_BYTES)
@@ -195,6 +203,15 @@ def seal(header: BatchHeader, body: Bytes) -> bytes:
     _HEADER.pack_into(batch, 0, *fields)
     _UINT32.pack_into(batch, CRC_POSITION, crc32c(memoryview(batch)[CHECKED_POSITION:]))
     return bytes(batch)
+
+
+def is_transactional(buffer: Bytes) -> bool:
+    """Says it of what may be a batch, and is not looked at otherwise."""
+    return (
+        len(buffer) >= HEADER_BYTES
+        and buffer[MAGIC_POSITION] == MAGIC
+        and bool(buffer[CHECKED_POSITION + 1] & TRANSACTIONAL_FLAG)
+    )
 
 
 def validate_produced(buffer: Bytes) -> list[BatchHeader]:

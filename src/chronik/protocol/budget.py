@@ -6,7 +6,7 @@ a client that honestly sends much is never refused.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from chronik.limits import (
     DECOMPRESSED_BYTES_MAX,
@@ -34,8 +34,7 @@ _COMPRESSED_ON_LOOP = 8
 _ANY_NUMBER = 2**63
 
 
-@dataclass(slots=True)
-class Budget:
+class Budget(msgspec.Struct):
     bytes_left: int
     records_left: int
     batch_bytes_max: int

@@ -10,7 +10,6 @@ from __future__ import annotations
 import struct
 from typing import Any, Final, TypeVar, cast
 
-from chronik.protocol.apis import APIS
 from chronik.protocol.compiling.compile import Encoder, decoder, element_encoder, encoder
 from chronik.protocol.compiling.faults import first_fault
 from chronik.protocol.headers import (
@@ -20,6 +19,7 @@ from chronik.protocol.headers import (
     response_header_is_flexible,
     write_request_header,
 )
+from chronik.protocol.message_types import REQUESTS, RESPONSES
 from chronik.protocol.schema import Chunk, Request, Response, Struct
 from chronik.protocol.wire import (
     REQUEST_ELEMENTS_MAX,
@@ -64,7 +64,7 @@ def decode_request(frame: memoryview) -> tuple[RequestHeader, Request]:
 
 def decode_request_body(header: RequestHeader, frame: memoryview, position: int) -> Request:
     """Decodes the rest of what `decode_request_header` began, for a server that acts on the header first."""
-    return _decode(APIS[header.api_key].request, header.api_version, frame, position, REQUEST_ELEMENTS_MAX)
+    return _decode(REQUESTS[header.api_key], header.api_version, frame, position, REQUEST_ELEMENTS_MAX)
 
 
 def encode_response(correlation_id: int, api_version: int, response: Response) -> list[Chunk]:
@@ -84,7 +84,7 @@ def encode_request(header: RequestHeader, request: Request) -> bytes:
 
 def decode_response(api_key: int, api_version: int, frame: memoryview) -> tuple[int, Response]:
     """Returns the correlation id and the response to a request of that key and version."""
-    cls = APIS[api_key].response
+    cls = RESPONSES[api_key]
     correlation_id, position = decode_response_header(cls.__schema__, api_version, frame)
     return correlation_id, _decode(cls, api_version, frame, position, RESPONSE_ELEMENTS_MAX)
 

@@ -1,13 +1,15 @@
-"""What a client must be allowed to do, in the words and numbers of Kafka's ACLs. Nobody is refused anything yet."""
+"""What a client must be allowed to do, in the words and numbers of Kafka's ACLs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 from functools import cache
 from typing import Final, NamedTuple
 
 
 class Operation(IntEnum):
+    ALL = 2
     READ = 3
     WRITE = 4
     CREATE = 5
@@ -18,6 +20,9 @@ class Operation(IntEnum):
     DESCRIBE_CONFIGS = 10
     ALTER_CONFIGS = 11
     IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
 
 
 class ResourceType(IntEnum):
@@ -25,6 +30,12 @@ class ResourceType(IntEnum):
     GROUP = 3
     CLUSTER = 4
     TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+CLUSTER_NAME: Final = "kafka-cluster"
+"""What the one resource of the type Cluster is called."""
 
 
 class Need(NamedTuple):
@@ -42,11 +53,47 @@ def parse_needs(text: str) -> tuple[Need, ...]:
     return tuple(Need(Operation(_WORDS[operation]), ResourceType(_WORDS[on])) for operation, on in pairs)
 
 
-def _bits(*operations: Operation) -> int:
+def bits_of(operations: Iterable[Operation]) -> int:
     return sum(1 << operation for operation in operations)
 
 
-ALL_ON_TOPIC: Final = _bits(*set(Operation) - {Operation.CLUSTER_ACTION, Operation.IDEMPOTENT_WRITE})
-ALL_ON_GROUP: Final = _bits(Operation.READ, Operation.DELETE, Operation.DESCRIBE)
-ALL_ON_CLUSTER: Final = _bits(*set(Operation) - {Operation.READ, Operation.WRITE, Operation.DELETE})
-"""The operations that exist on each resource, as the bits in which answers list what a client may do."""
+ON_TOPIC: Final = (
+    Operation.READ,
+    Operation.WRITE,
+    Operation.CREATE,
+    Operation.DELETE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
+ON_GROUP: Final = (
+    Operation.READ,
+    Operation.DELETE,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
+ON_CLUSTER: Final = (
+    Operation.CREATE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+    Operation.CLUSTER_ACTION,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+    Operation.IDEMPOTENT_WRITE,
+)
+OPERATIONS_ON: Final = {
+    ResourceType.TOPIC: ON_TOPIC,
+    ResourceType.GROUP: ON_GROUP,
+    ResourceType.CLUSTER: ON_CLUSTER,
+    ResourceType.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE, Operation.TWO_PHASE_COMMIT),
+    ResourceType.DELEGATION_TOKEN: (Operation.DESCRIBE,),
+    ResourceType.USER: (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS),
+}
+"""The operations that exist on each resource."""
+
+ALL_ON_TOPIC: Final = bits_of(ON_TOPIC)
+ALL_ON_GROUP: Final = bits_of(ON_GROUP)
+ALL_ON_CLUSTER: Final = bits_of(ON_CLUSTER)
+"""The same as the bits in which answers list what a client may do."""

@@ -4,30 +4,28 @@
         index: int = int32("0+")
         records: memoryview | bytes | None = records("0+", nullable="0+")
 
-    class ProduceRequest(Request, api_key=0, versions="0-13", flexible="9+"): ...
+    class ProduceRequest(Request): ...
 
 Every field has a default, Kafka's own or the number that says "unknown", so that a field absent from a version still
-has a value. The declaration is the only place that says which versions we speak: encoders, decoders, the answers to
-requests that failed, the ApiVersions answer and the tests derive from it.
+has a value. Encoders, decoders, the answers to requests that failed and the tests derive from the declaration. The key
+and the versions of a message are in the line that its API has in `chronik.protocol.apis`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar, cast, dataclass_transform, overload
 
 import msgspec
 
 from chronik.errors import invariant
 from chronik.ids import ZERO_ID
+from chronik.protocol.apis import API_OF_MESSAGE, Versions
 
 T = TypeVar("T")
 
 Chunk = bytes | bytearray | memoryview
 Records = Chunk | list[Chunk]  # what an encoder accepts; a decoder always yields one memoryview into its input
-
-LAST_VERSION: Final = 0x7FFF  # api versions are int16 on the wire, so "3+" ends here
 
 FIXED_FORMATS: Final = {
     "bool": "?",
@@ -40,26 +38,6 @@ FIXED_FORMATS: Final = {
     "uuid": "16s",
 }
 ARRAY_FORMATS: Final = {"int8": "b", "int16": "h", "int32": "i", "int64": "q"}
-
-
-class Versions(NamedTuple):
-    """An inclusive range, written "3", "0-12", "9+" or "none"."""
-
-    first: int
-    last: int
-
-    def covers(self, version: int) -> bool:
-        return self.first <= version <= self.last
-
-    @staticmethod
-    @cache
-    def parse(text: str | None) -> Versions:
-        if text is None or text == "none":
-            return Versions(LAST_VERSION, 0)
-        if text.endswith("+"):
-            return Versions(int(text[:-1]), LAST_VERSION)
-        first, _, last = text.partition("-")
-        return Versions(int(first), int(last or first))
 
 
 class Field:
@@ -90,7 +68,7 @@ class Field:
 
 
 class Schema(NamedTuple):
-    """What a struct class declares. Only messages have an api key and versions of their own."""
+    """What a struct class declares. Only messages have an api key and versions, those of their API."""
 
     name: str
     fields: tuple[Field, ...]
@@ -105,6 +83,9 @@ class Schema(NamedTuple):
         return [field for field in present if field.tag is None], sorted(tagged, key=lambda field: field.tag or 0)
 
 
+_PART_OF_A_MESSAGE: Final = (-1, Versions.parse(None), Versions.parse(None))
+
+
 @dataclass_transform(kw_only_default=True)
 class MessageMeta(msgspec.StructMeta):
     """Takes the fields out of the class body, leaves their defaults to msgspec and keeps the schema on the class."""
@@ -115,9 +96,6 @@ class MessageMeta(msgspec.StructMeta):
         bases: tuple[type, ...],
         namespace: dict[str, Any],
         *,
-        api_key: int = -1,
-        versions: str | None = None,
-        flexible: str | None = None,
         frozen: bool = False,
     ) -> MessageMeta:
         fields = []
@@ -128,8 +106,9 @@ class MessageMeta(msgspec.StructMeta):
                 namespace[key] = value.default
         # gc=False: messages are trees, never cycles, and a collection in the middle of a large decode is slow.
         cls = super().__new__(mcls, name, bases, namespace, kw_only=True, gc=False, frozen=frozen)
-        spoken = Versions.parse(versions)
-        cls.__schema__ = Schema(name, tuple(fields), api_key, spoken, Versions.parse(flexible))  # type: ignore[attr-defined]
+        api = API_OF_MESSAGE.get(name)
+        spoken = (api.key, api.versions, api.flexible) if api is not None else _PART_OF_A_MESSAGE
+        cls.__schema__ = Schema(name, tuple(fields), *spoken)  # type: ignore[attr-defined]
         return cls
 
 

@@ -13,9 +13,10 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
+
+import msgspec
 
 from chronik.errors import StorageFailed
 from chronik.files import FileSystem
@@ -58,8 +59,7 @@ TURN_EVENTS_MAX: Final = 250
 the loop in between."""
 
 
-@dataclass(slots=True)
-class _Parts:
+class _Parts(msgspec.Struct):
     """The parts that exist from `start` to `stop`."""
 
     log_thread: Executor
@@ -326,7 +326,8 @@ class RaftDriver:
             self._fail(error)
             return
         if self._node.status.role is Role.LEADER:
-            self._peer_times.lead(self._node.matches(), self._node.last_index, began)
+            node = self._node
+            self._peer_times.lead(node.membership, node.matches(), node.last_index, began)
         else:
             self._peer_times.follow()
         if self._events:
@@ -361,7 +362,9 @@ class RaftDriver:
         self._feed(Persisted(sequence))
 
     def _applied_through(self, index: int) -> None:
-        self._feed(Applied(index))
+        self._events.append(Applied(index))
+        if self._node.commit > index:
+            self._feed()  # the core has more to apply; otherwise it hears of this with whatever comes next
         self._begin_snapshot_if_due(index)
 
     def _begin_snapshot_if_due(self, index: int) -> None:

@@ -45,7 +45,7 @@ class Messenger:
         decoded = [self._checked(peer, decode_message(message)) for message in messages]
         passing = [Received(message) for message in decoded if self._passes(message)]
         if passing:
-            self._peer_times.hear(peer)
+            self._peer_times.hear(peer, passing[-1].message.source_directory)
             self._feed(*passing)
 
     def _checked(self, peer: int, message: AnyMessage) -> AnyMessage:

@@ -1,9 +1,12 @@
-"""When a leader last heard from each peer, and when that peer last held the whole log. Shown, and never acted upon."""
+"""When a leader last heard from each peer, and when that peer last held the whole log. It is shown; and
+the controller changes the membership only while those who would have to agree are heard."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
+
+from chronik.raft.membership import UNBOUND, Membership
 
 NEVER: Final = float("-inf")
 
@@ -19,15 +22,18 @@ class PeerTime(NamedTuple):
 class PeerTimes:
     def __init__(self) -> None:
         self.known: dict[int, PeerTime] = {}
-        self._heard: set[int] = set()
+        self._heard: dict[int, bytes] = {}
 
-    def hear(self, peer: int) -> None:
-        self._heard.add(peer)
+    def hear(self, peer: int, directory_id: bytes) -> None:
+        self._heard[peer] = directory_id
 
-    def lead(self, matches: Mapping[int, int], end: int, now: float) -> None:
-        """Notes, as the leader, how far each peer that was heard from holds the log, which ends at `end`."""
-        for peer in self._heard & matches.keys():
-            self.known[peer] = _heard_again(self.known.get(peer), matches[peer], end, now)
+    def lead(self, membership: Membership, matches: Mapping[int, int], end: int, now: float) -> None:
+        """Notes, as the leader, how far each peer that was heard from holds the log, which ends at `end`. Who speaks
+        from another disk than the member's is not the member: what that one promised is gone."""
+        for peer, directory_id in self._heard.items():
+            member = membership.get(peer)
+            if peer in matches and member is not None and member.directory_id in (UNBOUND, directory_id):
+                self.known[peer] = _heard_again(self.known.get(peer), matches[peer], end, now)
         self._heard.clear()
 
     def follow(self) -> None:

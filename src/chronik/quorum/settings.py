@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from chronik.quorum.peer_times import PeerTime
 from chronik.raft.config import RaftConfig
@@ -16,13 +17,12 @@ TIMEOUT_SECONDS: Final = 10.0
 """The timeout of a request that gives none: as long as several elections."""
 
 
-@dataclass(frozen=True, slots=True)
-class DriverSettings:
+class DriverSettings(msgspec.Struct, frozen=True):
     node_id: int
     directory_id: bytes
     bootstrap: Membership
     """The members with which a node that has nothing on its disk founds a cluster; empty when it waits to be added."""
-    raft: RaftConfig = field(default_factory=RaftConfig)
+    raft: RaftConfig = msgspec.field(default_factory=RaftConfig)
     tick_seconds: float = 0.1
     snapshot_entries: int = 100_000
     snapshot_bytes: int = 64 * 1024 * 1024
@@ -35,8 +35,7 @@ class DriverSettings:
     folder: str = FOLDER
 
 
-@dataclass(frozen=True, slots=True)
-class DriverStatus:
+class DriverStatus(msgspec.Struct, frozen=True):
     """What status pages and metrics show."""
 
     role: Role

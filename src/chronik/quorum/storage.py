@@ -11,9 +11,9 @@ manifest too. Each method says where it may be called: on the event loop, in the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from chronik.errors import DataDamaged, invariant
@@ -49,8 +49,7 @@ class Compaction(NamedTuple):
     """The first segment that is still needed; None for the one being written."""
 
 
-@dataclass(slots=True)
-class Write:
+class Write(msgspec.Struct):
     """One `Persist` on its way: begun on the loop, written in the log's thread, finished on the loop."""
 
     persist: Persist

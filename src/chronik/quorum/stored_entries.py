@@ -138,14 +138,17 @@ class StoredEntries:
         self._sizes.extend(placement.sizes)
 
     def _shrink_cache(self) -> None:
+        """Shrinks it when it is too large by an eighth: to shorten a list at its beginning costs as much as it is long,
+        and so does finding out how much of it has to go."""
+        limit = self._cache_bytes_max
+        if self._cache_bytes <= limit + limit // 8:
+            return
         count = 0
         size = self._cache_bytes
-        while size > self._cache_bytes_max and count < len(self._cache) - 1:
+        while size > limit and count < len(self._cache) - 1:
             size -= self._cache[count].size_bytes
             count += 1
-        # To shorten a list at its beginning costs as much as it is long: done for an eighth of them, not for each.
-        if count > len(self._cache) // 8:
-            self._drop_cached(count)
+        self._drop_cached(count)
 
     def _drop_cached(self, count: int) -> None:
         self._cache_bytes -= sum(entry.size_bytes for entry in self._cache[:count])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from enum import Enum
 from heapq import heappop, heappush
 from typing import Any, Final
+
+import msgspec
 
 from chronik.quorum.outcomes import Committed, NotLeader, OutcomeUnknown, ProposalLost, ProposalRefused, ReadTimedOut
 from chronik.raft.entries import Entry
@@ -29,8 +30,7 @@ class Kind(Enum):
     READ = "read"
 
 
-@dataclass(slots=True, eq=False)
-class Waiter:
+class Waiter(msgspec.Struct, eq=False):
     context: int
     kind: Kind
     grain: int
@@ -40,16 +40,15 @@ class Waiter:
     """The index of its entry, once it is accepted."""
 
 
-@dataclass(slots=True)
-class Waiters:
+class Waiters(msgspec.Struct):
     _next_context: int = 1
-    _open: dict[int, Waiter] = field(default_factory=dict)
-    _by_index: dict[int, list[Waiter]] = field(default_factory=dict)
+    _open: dict[int, Waiter] = msgspec.field(default_factory=dict)
+    _by_index: dict[int, list[Waiter]] = msgspec.field(default_factory=dict)
     """Accepted ones by the index of their entry. More than one: a leader that lost its term, and was elected
     again, may have put another entry in the same place, and which of them stays is not known yet."""
-    _to_be_written: dict[int, Waiter] = field(default_factory=dict)
+    _to_be_written: dict[int, Waiter] = msgspec.field(default_factory=dict)
     """Those that wait for the disk, by context."""
-    _by_grain: dict[int, set[Waiter]] = field(default_factory=dict)
+    _by_grain: dict[int, set[Waiter]] = msgspec.field(default_factory=dict)
     _grain_checked: int = 0
 
     def __len__(self) -> int:

@@ -6,7 +6,6 @@ A `context` is a number that the driver chose; the core hands it back with the o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 import msgspec
@@ -196,17 +195,16 @@ class Status(msgspec.Struct, frozen=True):
     leader: int
 
 
-@dataclass(slots=True)
-class Ready:
+class Ready(msgspec.Struct):
     persist: Persist | None = None
-    messages: list[AnyMessage] = field(default_factory=list)
+    messages: list[AnyMessage] = msgspec.field(default_factory=list)
     restore: SnapshotMetadata | None = None
     """The state machine must load it before it applies anything else."""
     committed: Sequence[Entry] = ()
-    outcomes: list[Accepted | Refused | ReadConfirmed] = field(default_factory=list)
+    outcomes: list[Accepted | Refused | ReadConfirmed] = msgspec.field(default_factory=list)
     """One for each Propose, ChangeMembership, TransferLeadership and ReadIndex, in this or a later Ready."""
-    chunks_wanted: list[SnapshotChunkWanted] = field(default_factory=list)
+    chunks_wanted: list[SnapshotChunkWanted] = msgspec.field(default_factory=list)
     status: Status | None = None
     """Set when it has changed."""
-    steps: list[Step] = field(default_factory=list)
+    steps: list[Step] = msgspec.field(default_factory=list)
     """Shown in logs and metrics."""

@@ -84,9 +84,25 @@ def _hears_from_quorum(core: RaftCore) -> bool:
 def broadcast_heartbeat(core: RaftCore) -> None:
     """Sends a heartbeat to all, learners too, who must know who leads; it carries the current round of reads."""
     core.heartbeat_elapsed_ticks = 0
-    for node_id, peer in core.peers.items():
-        commit = rules.heartbeat_commit(core.commit, peer.match)
-        core.send(Heartbeat, node_id, commit=commit, round=core.reads.round)
+    for node_id in core.peers:
+        _send_heartbeat(core, node_id)
+
+
+def ask_voters(core: RaftCore) -> None:
+    """Sends the heartbeats that begin a round of reads: to voters, since only their answers count. All brokers have
+    their own heartbeats confirmed by such rounds: sent to every member, messages would grow by the members' square.
+    Learners get a heartbeat when one is due, as if there were no reads."""
+    voters = [node_id for node_id in core.peers if node_id in core.membership.voters]
+    if len(voters) == len(core.peers):
+        broadcast_heartbeat(core)
+        return
+    for node_id in voters:
+        _send_heartbeat(core, node_id)
+
+
+def _send_heartbeat(core: RaftCore, node_id: int) -> None:
+    commit = rules.heartbeat_commit(core.commit, core.peers[node_id].match)
+    core.send(Heartbeat, node_id, commit=commit, round=core.reads.round)
 
 
 def heard_from(core: RaftCore, message: AnyMessage) -> None:

@@ -84,7 +84,13 @@ class BindDirectory(msgspec.Struct, frozen=True, tag=4, array_like=True):
     directory_id: bytes
 
 
-Change = AddLearner | PromoteLearner | RemoveNode | BindDirectory
+class DemoteVoter(msgspec.Struct, frozen=True, tag=5, array_like=True):
+    """Takes a member's vote, and nothing else: it follows as a learner from then on."""
+
+    node_id: int
+
+
+Change = AddLearner | PromoteLearner | DemoteVoter | RemoveNode | BindDirectory
 
 
 def changed(membership: Membership, change: Change) -> Membership | None:
@@ -100,6 +106,10 @@ def changed(membership: Membership, change: Change) -> Membership | None:
             if known is None or known.is_voter:
                 return None
             result = membership.with_member(Member(node_id, known.directory_id, is_voter=True))
+        case DemoteVoter(node_id):
+            if known is None or not known.is_voter:
+                return None
+            result = membership.with_member(Member(node_id, known.directory_id, is_voter=False))
         case RemoveNode(node_id):
             if known is None:
                 return None

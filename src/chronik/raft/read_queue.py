@@ -1,7 +1,7 @@
 """Reads that wait to be confirmed: at the leader, and at a follower that has asked the leader.
 
 Many reads share one round of heartbeats: a round is begun for all that have gathered, and while it is under way the
-next gather. A round is one message per peer, however many reads it confirms. Where an answer takes longer than a tick,
+next gather. A round is one message per voter, however many reads it confirms. Where an answer takes longer than a tick,
 the next round does not wait for it: on a slow line a read takes one round trip, as on a fast one, and not two.
 """
 
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+import msgspec
 
 ROUNDS_MAX: Final = 64
 """Rounds under way at once: one a tick, for longer than anybody waits. Beyond it reads gather until one is answered."""
@@ -75,8 +76,7 @@ class ReadQueue:
         return drained
 
 
-@dataclass(slots=True)
-class _Asked:
+class _Asked(msgspec.Struct):
     contexts: list[int]
     ticks_left: int
 

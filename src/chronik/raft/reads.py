@@ -42,7 +42,7 @@ def _begin_round(core: RaftCore) -> None:
     before that it does not know how far the log is committed."""
     if core.reads.can_begin and core.has_committed_in_term:
         core.reads.begin(core.commit)
-        leadership.broadcast_heartbeat(core)
+        leadership.ask_voters(core)
         _confirm(core)  # a single voter is its own majority
 
 

@@ -46,7 +46,7 @@ class OffsetCheckpoints:
 
     def _moved(self, replica: Replica) -> OffsetCheckpoint | None:
         log = replica.opened_log
-        topic = self._store.image.topics_by_id.get(replica.topic_id)
+        topic = self._store.image.held_topics.get(replica.topic_id)
         if log is None or topic is None or not replica.leads or log.is_lost:
             return None
         written = topic.partitions[replica.index]

@@ -3,8 +3,9 @@ asked. Pure: the caller hands in the time."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+import msgspec
 
 from chronik.broker.replica import Replica
 from chronik.metadata.commands.base import NO_EPOCH
@@ -19,8 +20,7 @@ RETRY_SECONDS_MAX: Final = 1.0
 """A partition that failed is asked for again after a while: mostly one of the two has not heard of an election."""
 
 
-@dataclass(slots=True)
-class Followed:
+class Followed(msgspec.Struct):
     replica: Replica
     leader_epoch: int
     is_asked_for: bool = False

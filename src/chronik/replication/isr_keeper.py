@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from chronik.broker.in_sync import Follower, InSync
 from chronik.broker.replica import Replica
@@ -50,8 +51,7 @@ DECIDED: Final = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTER
 """Errors that say for certain that nothing was changed, and will not be."""
 
 
-@dataclass(slots=True)
-class _Proposal:
+class _Proposal(msgspec.Struct):
     replica: Replica
     leading: InSync
     change: IsrChange
@@ -84,7 +84,8 @@ class IsrKeeper:
     def _follow(self, delta: Delta) -> None:
         """Looks at followers that are heard from again: one that caught up while it was taken for dead may join, and
         need not say again that it has everything."""
-        if any(_has_come(change) for change in delta.brokers):
+        came = [change.new.id for change in delta.brokers if change.new is not None and _has_come(change)]
+        if any(map(self._store.image.replica_count, came)):
             self._is_all_to_look_at = True
             self._news.tell()
 
@@ -154,7 +155,7 @@ class IsrKeeper:
 
     def _own_partition(self, replica: Replica) -> Partition | None:
         """Returns None when the image has moved it to other nodes already: replicas follow bit by bit."""
-        topic = self._store.image.topics_by_id.get(replica.topic_id)
+        topic = self._store.image.held_topics.get(replica.topic_id)
         partition = None if topic is None else topic.partitions[replica.index]
         return partition if partition is not None and self._node_id in partition.replicas else None
 

@@ -241,7 +241,7 @@ class ReplicaServer:
 
     def _led(self, session: FollowerSession, position: Position) -> Replica:
         """Raises UNKNOWN_TOPIC_ID, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH."""
-        replica = self._replicas.by_id(position.topic_id, position.partition)
+        replica = self._replicas.by_id(position.topic_id, position.partition, hidden_too=True)
         replica.check_epoch(position.leader_epoch)
         if replica.leading is None or session.broker_id not in replica.leading.followers:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)

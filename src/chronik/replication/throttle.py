@@ -43,7 +43,7 @@ class ReplicationThrottle:
             self._free_at = max(self._free_at, self._clock.monotonic()) + size / max(rate, 1)
 
     def _is_throttled(self, replica: Replica, follower: int) -> bool:
-        topic = self._store.image.topics_by_id.get(replica.topic_id)
+        topic = self._store.image.held_topics.get(replica.topic_id)
         if topic is None or follower in topic.partitions[replica.index].isr:
             return False
         named = _named(topic.configs, self._replicas_key)

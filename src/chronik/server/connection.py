@@ -15,10 +15,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from dataclasses import dataclass
-from typing import Protocol, cast
+from collections.abc import Collection
+from typing import Final, Protocol, cast
 
-from chronik import limits
 from chronik.exchange import Disconnect, Dispatch, Outbox, Peer, Pending, Response
 from chronik.limits import (
     FRAME_RATE_BYTES_MIN,
@@ -27,30 +26,23 @@ from chronik.limits import (
     RESPONSES_UNSENT_BYTES_MAX,
 )
 from chronik.server.frames import SCRATCH_BYTES, FrameReader, FrameRefused
-from chronik.server.send_queue import bytes_in_system
+from chronik.server.listener_limits import ListenerLimits
+from chronik.server.send_queue import bytes_in_system, has_hung_up
 from chronik.server.turns import Turns
 
 logger = logging.getLogger("chronik.server")
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerLimits:
-    frame_bytes: int = limits.FRAME_BYTES_MAX
-    frames_bytes: int = limits.FRAMES_BYTES_MAX
-    frame_receive_seconds: float = limits.FRAME_RECEIVE_SECONDS_MAX
-    frame_rate_seconds: float = limits.FRAME_RATE_SECONDS
-    connections: int = limits.CONNECTIONS_MAX
-    idle_seconds: float = limits.CONNECTION_IDLE_SECONDS_MAX
-    responses_bytes: int = limits.RESPONSES_BYTES_MAX
-    response_stuck_seconds: float = limits.RESPONSE_STUCK_SECONDS_MAX
-    linger_seconds: float = 5.0
-    stop_seconds: float = 10.0
+FAREWELL_SECONDS: Final = 0.25
+"""Between the answer that refuses a client and the end of its connection."""
 
 
 class ConnectionOwner(Protocol):
     """What a connection needs of the listener that it came through."""
 
     dispatch: Dispatch
+    gated: Collection[str]
+    """The names of listeners whose clients must say who they are."""
     limits: ListenerLimits
     loop: asyncio.AbstractEventLoop
     outbox: Outbox
@@ -83,13 +75,17 @@ class Connection(asyncio.BufferedProtocol):
         self._writing_paused = False
         self._stopping = False
         self._closing = False
+        self._throttled: asyncio.TimerHandle | None = None  # until then nothing is read or handled
         self._held = 0  # bytes of large requests that wait to be handled or answered
         self._unsent = 0  # bytes of responses that count as not read
         self._reading = (0.0, 0)  # when its client was last seen reading them, and how much there was to read then
         self.last_active = self._loop.time()
         self.frame_began: float | None = None  # since when the client owes the rest of a request
         self._pace = (0.0, 0)  # when its pace was last measured, and how much had arrived by then
-        self.peer = Peer("?", 0, number, name)
+        self.refusal = ""
+        """Why it is not let in, when it is not."""
+        self.peer = Peer("?", 0, number, name, is_let_in=name not in listener.gated)
+        self._deadline: asyncio.TimerHandle | None = None  # by when its client has said who it is
         self._transport: asyncio.Transport
 
     # The transport's side
@@ -100,13 +96,37 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(name, tuple):
             self.peer.host, self.peer.port = name[0], name[1]
         if not self._listener.admit(self):
-            self.close(f"refused: {self._listener.connection_count} connections are open")
+            self.close(f"refused: {self.refusal}")
             return
+        if self.peer.throttled_seconds:
+            self._throttle()
         self._transport.set_write_buffer_limits(high=RESPONSES_UNSENT_BYTES_MAX)
         logger.debug("connection %d from %s:%d", self._number, self.peer.host, self.peer.port)
+        if not self.peer.is_let_in:
+            self._ask_who_it_is()
+
+    def _ask_who_it_is(self) -> None:
+        """Takes little of the client, and not for long, until it has said so."""
+        allowed = self._listener.limits
+        self._reader.allow(min(allowed.unauthenticated_frame_bytes, allowed.frame_bytes))
+        told = f"it did not say who it is within {allowed.authentication_seconds:g} s"
+        self._deadline = self._loop.call_later(allowed.authentication_seconds, self.close, told)
+        self.peer.when_let_in = self._let_in
+
+    def _let_in(self) -> None:
+        self._end_deadline()
+        self._reader.allow(self._listener.limits.frame_bytes)
+
+    def _end_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
     def connection_lost(self, error: Exception | None) -> None:
         self._closing = True
+        self._end_deadline()
+        if self._throttled is not None:
+            self._throttled.cancel()
         self._queue.clear()
         for slot in self._slots:
             slot.response.cancel()
@@ -158,6 +178,8 @@ class Connection(asyncio.BufferedProtocol):
             self._blocked.hurry.ask()
 
     def _handle_while_allowed(self) -> None:
+        if self._throttled is not None:
+            return
         queue = self._queue
         while queue and self._blocked is None and not self._writing_paused and not self._closing:
             if len(self._slots) >= REQUESTS_QUEUED_MAX:
@@ -187,6 +209,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._slots.append(Pending(ready))
             else:
                 self._send(outcome)
+            if self.peer.throttled_seconds:
+                self._throttle()
+                return
             if queue and not self._listener.turns.has_time():
                 self._listener.turns.wait(self)
                 return
@@ -212,9 +237,36 @@ class Connection(asyncio.BufferedProtocol):
                 self.close(str(error) if isinstance(error, Disconnect) else f"its request failed: {error!r}")
                 return
             self._send(slot.response.result())
+            if self.peer.farewell:
+                self._part()
+                return
+        if self.peer.throttled_seconds:
+            self._throttle()
         self.last_active = self._loop.time()
         self._handle_queued()
         self._adjust_reading()
+
+    def _throttle(self) -> None:
+        """Its client has used more than its quota: what comes next waits, and the longest wait counts."""
+        until = self._loop.time() + self.peer.throttled_seconds
+        self.peer.throttled_seconds = 0.0
+        if self._throttled is not None:
+            if self._throttled.when() >= until:
+                return
+            self._throttled.cancel()
+        self._throttled = self._loop.call_at(until, self._unthrottle)
+
+    def _unthrottle(self) -> None:
+        self._throttled = None
+        self.last_active = self._loop.time()
+        self._handle_queued()
+        self._adjust_reading()
+
+    def _part(self) -> None:
+        """Leaves the client time to read why: some look at the end of a connection first, and miss what came before."""
+        self._queue.clear()
+        self.stop_reading()
+        self._loop.call_later(FAREWELL_SECONDS, self.close, self.peer.farewell)
 
     def _send(self, response: Response) -> None:
         if response is None:
@@ -243,8 +295,10 @@ class Connection(asyncio.BufferedProtocol):
         has_room = self._listener.has_room(self, self._held + _counted(self._reader.memory_wanted))
         wait = (
             self._stopping
+            or self._throttled is not None
             or (self._writing_paused and bool(self._queue))
             or len(self._queue) >= REQUESTS_QUEUED_MAX
+            or (not self.peer.is_let_in and bool(self._slots))
             or not has_room
         )
         if wait and not self._reading_paused:
@@ -270,7 +324,16 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def waits_for_client(self) -> bool:
         """Whether nothing happens here until the client reads or writes."""
-        return self._writing_paused or not (self._slots or self._queue)
+        return self._writing_paused or not (self._slots or self._queue or self._throttled)
+
+    @property
+    def is_throttled(self) -> bool:
+        return self._throttled is not None
+
+    @property
+    def has_lost_client(self) -> bool:
+        """Whether the client is gone: a socket that is not read does not tell."""
+        return not self._transport.is_closing() and has_hung_up(self._transport.get_extra_info("socket"))
 
     def look_whether_it_reads(self, now: float) -> None:
         """Notes whether the client reads its responses: a slow one that does is not stuck."""

@@ -42,6 +42,10 @@ class FrameReader:
         self._size = 0
         self._filled = 0
 
+    def allow(self, frame_bytes_max: int) -> None:
+        """Takes frames of up to this size from the next one on."""
+        self._frame_bytes_max = frame_bytes_max
+
     @property
     def in_frame(self) -> bool:
         """Whether part of a request has arrived and the rest has not."""

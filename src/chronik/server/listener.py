@@ -5,21 +5,40 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
+from typing import Protocol
 
 from chronik.config import Address
 from chronik.exchange import Dispatch, Outbox
 from chronik.listeners import naming
-from chronik.server.connection import Connection, ListenerLimits
+from chronik.security.quotas.connections import ConnectionLimits
+from chronik.server.connection import Connection
 from chronik.server.frame_budget import FrameBudget
 from chronik.server.frames import SCRATCH_BYTES
+from chronik.server.listener_limits import ListenerLimits
 from chronik.server.turns import Turns
 
 logger = logging.getLogger("chronik.server")
 
 BACKLOG = 1024
 SWEEPS_PER_TIMEOUT = 10
+
+
+class Securing(Protocol):
+    """What listeners with TLS have beside the others; see `server/securing`, which a node without them never loads."""
+
+    @property
+    def handshake_count(self) -> int: ...
+
+    def on_accept(
+        self, name: str, listener: Listener, connection: Callable[[], Connection]
+    ) -> Callable[[], asyncio.BaseProtocol] | None:
+        """Returns what is made for a client that came through the listener of that name; None if it has no TLS."""
+
+    def jobs(self) -> Sequence[Callable[[], Awaitable[None]]]: ...
+
+    def stop(self) -> None: ...
 
 
 class Listener:
@@ -30,18 +49,25 @@ class Listener:
         listener_limits: ListenerLimits | None = None,
         outbox: Outbox | None = None,
         connections_max: Callable[[], int] | None = None,
+        gated: Collection[str] = (),
+        by_address: ConnectionLimits | None = None,
+        securing: Securing | None = None,
     ) -> None:
         """`addresses` are those of the listeners by their names. `connections_max` is called for each connection, if
-        the limit may change."""
+        the limit may change. Clients of the listeners in `gated` must say who they are: `dispatch` asks them.
+        `securing` is there if any of them has TLS."""
+        self.gated = gated
         self._addresses = addresses
         self.dispatch = dispatch
         self.limits = listener_limits or ListenerLimits()
         self.outbox = outbox or Outbox()
         self._connections_max = connections_max or (lambda: self.limits.connections)
+        self._by_address = by_address
         self.loop: asyncio.AbstractEventLoop
         self.turns: Turns
         self._servers: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
+        self._securing = securing
         self._accepted = 0
         self._stopping = False
         self._budget: FrameBudget[Connection] = FrameBudget(self.limits.frames_bytes, self.limits.frame_bytes)
@@ -57,7 +83,7 @@ class Listener:
         self._all_closed = asyncio.Event()
         bound = {}
         for name, address in self._addresses.items():
-            connection = partial(self._new_connection, name)
+            connection = self._on_accept(name)
             with naming(f"{name}://{address}"):
                 server = await self.loop.create_server(
                     connection, address.host, address.port, backlog=BACKLOG, start_serving=False
@@ -72,6 +98,10 @@ class Listener:
             await server.start_serving()
         self._schedule_sweep()
 
+    def jobs(self) -> Sequence[Callable[[], Awaitable[None]]]:
+        """Returns what has to run as long as it serves."""
+        return self._securing.jobs() if self._securing is not None else ()
+
     async def stop(self) -> None:
         """Takes no new connection or request; finishes answers under way, for `stop_seconds` at most."""
         if not self._servers:
@@ -81,6 +111,8 @@ class Listener:
             server.close()
         if self._sweep is not None:
             self._sweep.cancel()
+        if self._securing is not None:
+            self._securing.stop()
         for connection in list(self._connections):
             connection.stop_reading()
         deadline = self.loop.time() + self.limits.stop_seconds
@@ -107,6 +139,11 @@ class Listener:
         """The memory reserved for large requests."""
         return self._budget.total
 
+    def _on_accept(self, name: str) -> Callable[[], asyncio.BaseProtocol]:
+        connection = partial(self._new_connection, name)
+        secured = self._securing.on_accept(name, self, connection) if self._securing is not None else None
+        return secured or connection
+
     def _new_connection(self, name: str) -> Connection:
         self._accepted += 1
         return Connection(self, name, self._accepted)
@@ -121,14 +158,28 @@ class Listener:
             self._shared_scratch = memoryview(bytearray(SCRATCH_BYTES))
         return self._shared_scratch
 
+    def has_place(self) -> bool:
+        """Whether one more may come, beside those that are here and those that are shaking hands."""
+        shaking_hands = self._securing.handshake_count if self._securing is not None else 0
+        return not self._stopping and len(self._connections) + shaking_hands < self._connections_max()
+
     def admit(self, connection: Connection) -> bool:
-        if self._stopping or len(self._connections) >= self._connections_max():
+        if not self.has_place():
+            connection.refusal = f"{len(self._connections)} connections are open"
             return False
+        if self._by_address is not None:
+            connection.refusal, wait_seconds = self._by_address.come(connection.peer.host, self.loop.time())
+            if connection.refusal:
+                return False
+            connection.peer.throttled_seconds = wait_seconds
         self._connections.add(connection)
         return True
 
     def release(self, connection: Connection) -> None:
-        self._connections.discard(connection)
+        if connection in self._connections:
+            self._connections.remove(connection)
+            if self._by_address is not None:
+                self._by_address.left(connection.peer.host)
         self._budget.leave(connection)
         self._grant()
         if not self._connections:
@@ -185,6 +236,11 @@ class Listener:
             return f"a request did not arrive whole within {self.limits.frame_receive_seconds:g} s"
         if self._budget.is_waited_for and connection.is_too_slow(now):
             return "a large request comes slowly, and others wait for the memory that it takes"
+        if connection.is_throttled:
+            if connection.has_lost_client:
+                return "its client left while it waited for its quota"
+            if self._budget.is_waited_for and self._budget.reserved_by(connection):
+                return "its large requests wait for its quota, and others for the memory that they take"
         silent_seconds = now - connection.last_active
         if connection.waits_for_client and silent_seconds > self.limits.idle_seconds:
             return f"idle for {self.limits.idle_seconds:g} s"

@@ -12,15 +12,17 @@ if TYPE_CHECKING:
     from chronik.testing.broker import Broker
     from chronik.testing.cluster import Cluster, ClusterNode
     from chronik.testing.control import BrokerFailed
+    from chronik.testing.secured import SecuredBroker
     from chronik.testing.seen import SeenRequest
 
-__all__ = ["Broker", "BrokerFailed", "Cluster", "ClusterNode", "SeenRequest"]
+__all__ = ["Broker", "BrokerFailed", "Cluster", "ClusterNode", "SecuredBroker", "SeenRequest"]
 
 _HOMES = {
     "Broker": "broker",
     "BrokerFailed": "control",
     "Cluster": "cluster",
     "ClusterNode": "cluster",
+    "SecuredBroker": "secured",
     "SeenRequest": "seen",
 }
 

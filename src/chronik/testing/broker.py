@@ -11,7 +11,7 @@ import tempfile
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from chronik.client.admin import NewTopic, create_topics
 from chronik.client.cluster import Cluster
@@ -22,6 +22,7 @@ from chronik.config import load_config
 from chronik.listeners import LISTENERS
 from chronik.protocol.apis import APIS
 from chronik.protocol.errors import ErrorCode
+from chronik.testing.broker_process import DETOURS
 from chronik.testing.control import BrokerFailed, ControlChannel
 from chronik.testing.seen import SeenRequest
 
@@ -56,11 +57,14 @@ class Broker:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: ControlChannel | None = None
         self._port = 0
+        self.detours: dict[str, str] = {}
+        """Where this node finds its peers, by the addresses that the metadata has of them: a link that can be cut."""
         self._paused = False
         self._faulty = False
 
-    def __enter__(self) -> Broker:
-        return self.start()
+    def __enter__(self) -> Self:
+        self.start()
+        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -97,7 +101,8 @@ class Broker:
 
     @property
     def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+        process = self._process  # another thread may just have killed it
+        return process is not None and process.poll() is None
 
     @property
     def log(self) -> str:
@@ -125,7 +130,8 @@ class Broker:
         self._control = ControlChannel(self._process)
         try:
             place = {} if LISTENERS in self._config.get("broker", ()) else {"kafka": f"{HOST}:{self._port}"}
-            self._control.send({"data_dir": self.data_dir} | place | self._config)
+            detours = {DETOURS: self.detours} if self.detours else {}  # nodes of earlier versions know of none
+            self._control.send({"data_dir": self.data_dir} | place | self._config | detours)
             self._port = self._control.receive(START_SECONDS_MAX)["ready"]
         except BrokerFailed as failure:
             self.kill()

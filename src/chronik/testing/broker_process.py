@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Mapping
 from typing import IO, Any
 
 from chronik.config import Address, load_config
@@ -23,6 +24,10 @@ from chronik.testing.faults import Faults
 from chronik.testing.seen import SeenRequests
 
 EXIT_ORPHANED = 3
+
+DETOURS = "detours"
+FIRST_USER = "first_user"
+"""What the config's line has beside the config: see `Broker.detours`."""
 
 
 class Control:
@@ -73,18 +78,40 @@ class Control:
         self._answers.flush()
 
 
+def take_detours(detours: Mapping[str, str]) -> None:
+    """Has peers dialled where the test wants them to be. All that nodes tell each other stays as it is."""
+    if not detours:
+        return
+    from chronik.peers.link import PeerLink  # a node that stands alone needs none
+
+    begin = PeerLink.__init__
+
+    def begin_elsewhere(self: PeerLink, identity: Any, peer: int, address: Address, *others: Any) -> None:
+        begin(self, identity, peer, Address.parse(detours.get(str(address), str(address))), *others)
+
+    setattr(PeerLink, "__init__", begin_elsewhere)  # noqa: B010 - of other arguments, as far as types are concerned
+
+
 def main() -> int:
     # A private copy of stdout: whatever else prints must not get between the answers.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     # Unbuffered: the thread that waits for commands must not hold a lock that the end of the process waits for.
     commands = open(os.dup(sys.stdin.fileno()), "rb", buffering=0)  # noqa: SIM115 - read until the process ends
-    config = load_config(None, {}, **json.loads(commands.readline()))
+    told = json.loads(commands.readline())
+    take_detours(told.pop(DETOURS, {}))
+    name_and_password = told.pop(FIRST_USER, None)
+    config = load_config(None, {}, **told)
     faults = Faults()
     seen = SeenRequests(also_logged=config.log_level == "debug")
     seen.watch(logging.getLogger("chronik.api"))
     control = Control(commands, answers, faults, seen)
-    return run(config, interceptor=faults, ready=control.ready)
+    first = None
+    if name_and_password is not None:
+        from chronik.admin.users import first_user
+
+        first = first_user(*name_and_password)
+    return run(config, interceptor=faults, ready=control.ready, first_user=first)
 
 
 if __name__ == "__main__":

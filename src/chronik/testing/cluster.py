@@ -58,17 +58,22 @@ class ClusterNode(Broker):
         """Running, and neither paused nor ended by itself."""
         return self.running and not self._paused
 
+    @property
+    def _token(self) -> str | None:
+        token = self._config.get("http_token")
+        return None if token is None else str(token)
+
     def status(self) -> dict[str, Any]:
         """Returns its own view of the cluster, and of its place in it. Raises NodeSilent."""
-        return ask_status(self.http, ASK_SECONDS_MAX)
+        return ask_status(self.http, ASK_SECONDS_MAX, self._token)
 
     def group(self, group_id: str) -> dict[str, Any] | None:
         """Returns what this very node holds of a group and its offsets, whoever coordinates it. Raises NodeSilent."""
-        return ask_group(self.http, group_id, ASK_SECONDS_MAX)
+        return ask_group(self.http, group_id, ASK_SECONDS_MAX, self._token)
 
     def why_not_ready(self) -> str | None:
         """Returns None when it is. Raises NodeSilent."""
-        return ask_ready(self.http, ASK_SECONDS_MAX)
+        return ask_ready(self.http, ASK_SECONDS_MAX, self._token)
 
     def listed_brokers(self) -> list[int]:
         """Returns the brokers that this very node's Metadata API lists. Raises ClientError."""
@@ -100,13 +105,14 @@ class Cluster:
             folder = Path(tempfile.mkdtemp(prefix="chronik-cluster-"))
             self._temporary = weakref.finalize(self, shutil.rmtree, str(folder), True)
         ids = range(1, nodes + 1)
-        self._reserved: ReservedPorts | None = None
+        self._reserved: list[ReservedPorts] = []
         addresses = self._addresses(ids)
         self._kafka = {node_id: addresses[node_id].kafka for node_id in ids}
         self._raft = {node_id: addresses[node_id].raft for node_id in ids}
         self._links = Links(self._raft) if links else None
         copies = min(3, nodes)
-        common: dict[str, Any] = {
+        self._folder = folder
+        self._common: dict[str, Any] = {
             "cluster_secret": secrets.token_hex(32),
             "replication_factor": copies,
             "min_insync_replicas": 2 if copies == 3 else 1,
@@ -114,10 +120,7 @@ class Cluster:
         self.nodes: dict[int, ClusterNode] = {}
         try:
             for node_id in ids:
-                peers = self._peers_of(node_id)
-                kafka, http, _ = addresses[node_id]
-                home = folder / f"node{node_id}"
-                self.nodes[node_id] = self._new_node(home, kafka, http, node_id=node_id, peers=peers, **common)
+                self._make_node(node_id, addresses[node_id], self._peers_of(node_id))
         except BaseException:
             self.close()
             raise
@@ -125,26 +128,48 @@ class Cluster:
     def _addresses(self, ids: Iterable[int]) -> dict[int, NodeAddresses]:
         """Chooses addresses on this machine; a cluster elsewhere overrides it."""
         ids = list(ids)
-        self._reserved = ReservedPorts(3 * len(ids))
-        ports = iter(self._reserved.ports)
+        self._reserved.append(ReservedPorts(3 * len(ids)))
+        ports = iter(self._reserved[-1].ports)
         return {node_id: NodeAddresses(*(Address(HOST, next(ports)) for _ in range(3))) for node_id in ids}
 
     def _new_node(self, folder: Path, kafka: Address, http: Address, **config: Any) -> ClusterNode:
         return ClusterNode(folder, kafka, http, **config)
 
+    def _make_node(self, node_id: int, addresses: NodeAddresses, peers: list[dict[str, Any]]) -> ClusterNode:
+        kafka, http, _ = addresses
+        home = self._folder / f"node{node_id}"
+        node = self._new_node(home, kafka, http, node_id=node_id, peers=peers, **self._common)
+        if self._links is not None:
+            others = [other for other in self._raft if other != node_id]
+            node.detours = {str(self._raft[other]): str(self._links.address(node_id, other)) for other in others}
+        self.nodes[node_id] = node
+        return node
+
+    def add_node(self, node_id: int, known: Collection[int] | None = None) -> ClusterNode:
+        """Makes a node more, which is not started, nor part of the cluster yet: that takes `chronik cluster add-node`.
+        `known` are the nodes that its file names beside it: all, unless said otherwise. No other node's file names it.
+        If links can be cut, it has to be made before any node is started: they are told of its link at their start.
+        """
+        if self._links is not None and any(node.running for node in self.nodes.values()):
+            raise ValueError("nodes are added to a cluster whose links can be cut before any of its nodes is started")
+        peers = self._peers_of(node_id)
+        addresses = self._addresses([node_id])[node_id]
+        self._kafka[node_id], self._raft[node_id] = addresses.kafka, addresses.raft
+        if self._links is not None:
+            self._links.add(node_id, addresses.raft)
+            for other, node in self.nodes.items():
+                node.detours[str(addresses.raft)] = str(self._links.address(other, node_id))
+        named = [peer for peer in peers if known is None or peer["id"] in known]
+        own = {"id": node_id, "kafka": str(addresses.kafka), "raft": str(addresses.raft)}
+        return self._make_node(node_id, addresses, [*named, own])
+
     def _peers_of(self, node_id: int) -> list[dict[str, Any]]:
-        """Returns the peers as one node sees them: the others through the links, if there are any."""
-        return [
-            {"id": peer, "kafka": str(self._kafka[peer]), "raft": str(self._raft_address(node_id, peer))}
-            for peer in self._raft
-        ]
+        """Returns the peers that a node's file names."""
+        return [{"id": peer, "kafka": str(self._kafka[peer]), "raft": str(self._raft[peer])} for peer in self._raft]
 
     def raft_address(self, node_id: int) -> Address:
         """Returns where a node listens to its peers."""
         return self._raft[node_id]
-
-    def _raft_address(self, dialer: int, peer: int) -> Address:
-        return self._raft[peer] if self._links is None or peer == dialer else self._links.address(dialer, peer)
 
     def __enter__(self) -> Cluster:
         try:
@@ -193,8 +218,8 @@ class Cluster:
         finally:
             if self._links is not None:
                 self._links.close()
-            if self._reserved is not None:
-                self._reserved.release()
+            for reserved in self._reserved:
+                reserved.release()
             if self._temporary is not None:
                 self._temporary()
 
@@ -286,7 +311,7 @@ class Cluster:
 
     def cut_off(self, *node_ids: int) -> None:
         """Lets nothing pass between these nodes and the others, either way."""
-        others = [node_id for node_id in self.nodes if node_id not in node_ids]
+        others = [node_id for node_id in self._raft if node_id not in node_ids]
         pairs = [(inside, outside) for inside in node_ids for outside in others]
         self._cuttable().cut([*pairs, *((outside, inside) for inside, outside in pairs)])
 

@@ -28,14 +28,18 @@ class Links:
 
     def __init__(self, targets: Mapping[int, Address]) -> None:
         """`targets`: where each node listens for the others."""
-        self._targets = dict(targets)
+        self._targets: dict[int, Address] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="chronik-links", daemon=True)
         self._thread.start()
         self._gates: dict[tuple[int, int], asyncio.Event] = {}
         self._servers: dict[tuple[int, int], asyncio.Server] = {}
         self._carriers: set[asyncio.Task[None]] = set()
-        self._call(self._open)
+        self._call(self._open, dict(targets))
+
+    def add(self, node_id: int, target: Address) -> None:
+        """Makes the links between one node more and all others. If there were cuts, they are not between these."""
+        self._call(self._open, {node_id: target})
 
     def address(self, dialer: int, acceptor: int) -> Address:
         """Returns what `dialer` is to take for the address of `acceptor`."""
@@ -63,8 +67,10 @@ class Links:
     def _call(self, function: Callable[..., Coroutine[Any, Any, T]], *arguments: Any) -> T:
         return asyncio.run_coroutine_threadsafe(function(*arguments), self._loop).result(CALL_SECONDS_MAX)
 
-    async def _open(self) -> None:
-        for dialer, acceptor in permutations(self._targets, 2):
+    async def _open(self, targets: dict[int, Address]) -> None:
+        known = set(self._servers)
+        self._targets |= targets
+        for dialer, acceptor in set(permutations(self._targets, 2)) - known:
             self._gates[dialer, acceptor] = asyncio.Event()
             self._gates[dialer, acceptor].set()
             accept = self._acceptor(dialer, acceptor)

@@ -15,6 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from chronik.testing.broker import Broker
     from chronik.testing.cluster import Cluster
+    from chronik.testing.secured import SecuredBroker
 
 LAST_REQUESTS_SHOWN = 20
 TOPIC_NAME_CHARACTERS_MAX = 200  # Kafka allows 249: there is room for what makes the name unique
@@ -35,6 +36,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_brokers_key] = []
     config.addinivalue_line(
         "markers", "chronik_topic(partitions=1, configs=None): how the topic of the fixture chronik_topic is made"
+    )
+    config.addinivalue_line(
+        "markers", "chronik_users(alice='wonderland', …): whom the broker of the fixture chronik_secured_broker knows"
     )
 
 
@@ -89,6 +93,21 @@ def chronik_broker_factory(
             return broker
 
         yield start
+
+
+@pytest.fixture
+def chronik_secured_broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SecuredBroker]:
+    """A broker of the test's own behind TLS and a login; `chronik_users` as a mark names who may come in."""
+    from chronik.testing.secured import SecuredBroker
+
+    marker = request.node.get_closest_marker("chronik_users")
+    brokers = request.config.stash[_brokers_key]
+    with SecuredBroker(tmp_path_factory.mktemp("chronik-broker"), users=marker.kwargs if marker else {}) as broker:
+        brokers.append(broker)
+        yield broker
+        brokers.remove(broker)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
@@ -18,8 +19,8 @@ JOIN: Final = TypedCall(CallKind.JOIN_TRANSACTION, Join, Joined)
 
 MARKERS_UNDER_WAY_MAX: Final = 256
 JOINS_UNDER_WAY_MAX: Final = 256
-"""Calls at a time. A peer takes a limited number in all (`CALLS_UNDER_WAY_MAX`), and partitions whose replicas are
-missing answer late: heartbeats and fetches must not wait behind them."""
+"""Calls at a time to each node. A peer takes a limited number in all (`CALLS_UNDER_WAY_MAX`), and partitions whose
+replicas are missing answer late: heartbeats and fetches must not wait behind them, nor calls to other nodes."""
 
 
 class TransactionCalls:
@@ -27,8 +28,8 @@ class TransactionCalls:
 
     def __init__(self, calls: PeerCalls) -> None:
         self._calls = calls
-        self._markers = asyncio.Semaphore(MARKERS_UNDER_WAY_MAX)
-        self._joins = asyncio.Semaphore(JOINS_UNDER_WAY_MAX)
+        self._markers = defaultdict[int, asyncio.Semaphore](lambda: asyncio.Semaphore(MARKERS_UNDER_WAY_MAX))
+        self._joins = defaultdict[int, asyncio.Semaphore](lambda: asyncio.Semaphore(JOINS_UNDER_WAY_MAX))
 
     def serve(self, appender: MarkerAppender, joining: Joining) -> None:
         """Must be called before the peers' transport starts."""
@@ -37,14 +38,14 @@ class TransactionCalls:
 
     async def tell(self, node_id: int, markers: Markers, seconds: float) -> Sequence[int]:
         try:
-            async with self._markers:
+            async with self._markers[node_id]:
                 return (await MARKERS.ask(self._calls, node_id, markers, seconds)).errors
         except (PeerUnavailable, CallTimedOut, CallRefused) as error:
             raise Unreachable(str(error)) from error
 
     async def join(self, node_id: int, request: Join, seconds: float) -> Joined:
         try:
-            async with self._joins:
+            async with self._joins[node_id]:
                 return await JOIN.ask(self._calls, node_id, request, seconds)
         except (PeerUnavailable, CallTimedOut, CallRefused) as error:
             raise Unreachable(str(error)) from error

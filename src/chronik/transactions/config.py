@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 TRANSACTIONAL_IDS_MAX: Final = 100_000
 """Ids that are remembered, each for `transactional.id.expiration.ms`, with or without a transaction: some 500 bytes
@@ -24,12 +25,16 @@ EPOCH_MAX: Final = 2**15 - 1
 WAIT_MS_MAX: Final = 3_000
 """How long a request waits for the markers of the transaction before it. Then the client is told to ask again."""
 
+COMPLETED_AFTER_MS: Final = 20
+"""How long a transaction that has its markers waits for the next one of its id, which completes it along with its own
+first command. A producer that goes on at once does so within a few milliseconds: then it is one command less for each
+transaction. Nobody waits for it; a coordinator that takes over meanwhile writes the markers again."""
+
 RETRY_MS: Final = 1_000
 """When what could not be stored is tried again."""
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionConfig:
+class TransactionConfig(msgspec.Struct, frozen=True):
     timeout_ms_max: int = 900_000
     """`transaction.max.timeout.ms`"""
     expiration_ms: int = 7 * 24 * 3600 * 1000

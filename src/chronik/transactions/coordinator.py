@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from typing import Final, Protocol
 
 from chronik.clock import Clock
 from chronik.coordination.coordinator import Coordinator
-from chronik.coordination.machine import TimePassed
 from chronik.coordination.proposals import ImageStore
 from chronik.coordination.tenure import ALONE, Tenure
-from chronik.metadata.commands.transactions import NO_PRODUCER, ExpireTransaction, TransactionPartition
+from chronik.metadata.commands.transactions import NO_PRODUCER, ExpireTransaction, ReleaseCommits, TransactionPartition
 from chronik.metadata.delta import Delta
 from chronik.metadata.names import TRANSACTIONS_TOPIC
 from chronik.metadata.records import Transaction, TransactionState
@@ -23,6 +23,10 @@ from chronik.transactions.machine import TransactionMachine, WriteMarkers
 
 CHANGES_AT_ONCE_MAX: Final = 10
 """Transactions that one command changes, at most, but for a topic's deletion: with more, all are looked through."""
+
+
+COMMITS_HELD_SECONDS_MAX: Final = 10.0
+"""A backup holds commits back for as long as it takes to ask all leaders where their logs end: well below a second."""
 
 
 class SendsMarkers(Protocol):
@@ -82,6 +86,8 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
         self._config = config or TransactionConfig()
         self._transactions = StoredTransactions(store, clock)
         self._sending: set[asyncio.Task[None]] = set()
+        self._hold_seen = 0, 0.0
+        """The hold of commits that was last met here, and when it was first met."""
         self.changes: Final = News()
         """Of all transactions in the image, whoever coordinates them."""
         super().__init__(self._transactions, TRANSACTIONS_TOPIC, store, clock, owns, is_fenced, on_fatal)
@@ -140,6 +146,10 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
     async def end(
         self, transactional_id: str, producer_id: int, producer_epoch: int, *, commit: bool, bump: bool
     ) -> Given:
+        if commit and self._store.image.commits_hold:
+            await self._release_if_forgotten(self._store.image.commits_hold)
+            return Given(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # producers just ask again
+
         async def ask(fresh: int) -> Given:
             machine = self._find(transactional_id)
             if isinstance(machine, ErrorCode):
@@ -149,6 +159,15 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
             )
 
         return await self._with_producer_id(ask)
+
+    async def _release_if_forgotten(self, hold: int) -> None:
+        """Ends a hold of commits that a backup has left behind, when it is found to be in force for too long."""
+        now = self._clock.monotonic()
+        if self._hold_seen[0] != hold:
+            self._hold_seen = hold, now
+        elif now - self._hold_seen[1] > COMMITS_HELD_SECONDS_MAX:
+            with contextlib.suppress(KafkaError):
+                await self._store.propose(ReleaseCommits(hold))
 
     async def _with_producer_id(self, ask: Callable[[int], Awaitable[Given]]) -> Given:
         """Gets a producer id that nobody has had when one is needed, which is seldom."""
@@ -236,8 +255,7 @@ class TransactionCoordinator(Coordinator[TransactionMachine]):
     def _see_to(self, transactional_id: str) -> None:
         machine = self._custody.in_hand(transactional_id)
         if machine is not None:
-            if machine.is_idle:
-                self._custody.feed(machine, TimePassed(self._custody.now_ms()))
+            self._custody.wake(machine)
             return
         tenure = self._custody.claim(transactional_id)
         if not isinstance(tenure, ErrorCode):

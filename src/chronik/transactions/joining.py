@@ -41,12 +41,12 @@ class Joining:
         partitions: Sequence[TransactionPartition] = (),
         groups: Sequence[str] = (),
     ) -> ErrorCode:
-        """Returns when the image shows it, or why not."""
+        """Returns when the image shows it, for good, or why not."""
         request = Join(transactional_id, producer_id, producer_epoch, tuple(partitions), tuple(groups))
         try:
             joined = await self._ask(request)
             if joined.error == ErrorCode.NONE:
-                await self._store.wait_applied(joined.index, CALL_SECONDS)
+                await self._store.wait_durable(joined.index, CALL_SECONDS)
         except (Unreachable, KafkaError, StoreClosed):
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return ErrorCode(joined.error)

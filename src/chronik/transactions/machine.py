@@ -28,7 +28,7 @@ from chronik.errors import invariant
 from chronik.metadata.commands.transactions import InitTransaction
 from chronik.metadata.records import Transaction, TransactionState
 from chronik.protocol.errors import ErrorCode
-from chronik.transactions.config import RETRY_MS, WAIT_MS_MAX
+from chronik.transactions.config import COMPLETED_AFTER_MS, RETRY_MS, WAIT_MS_MAX
 from chronik.transactions.decisions import Wait, Write, complete, decide, fence
 from chronik.transactions.events import AddAsked, Asked, EndAsked, Given, InitAsked, MarkersWritten, TimeIsUp
 
@@ -101,6 +101,7 @@ class TransactionMachine:
                 done += self._store_failed(event)
             case MarkersWritten():
                 self._marked = event.index
+                self._retry_at_ms = event.now_ms + COMPLETED_AFTER_MS
             case TimeIsUp():
                 self._deadline_ms = event.now_ms
             case TakenOver():
@@ -193,7 +194,7 @@ class TransactionMachine:
                 return [self._store(Write(fence(transaction), None), None)]
         elif transaction.state.is_prepared:
             if self._has_its_markers(transaction):
-                # What somebody waits for says so along with it.
+                # What somebody asks for meanwhile, or waits for, says so along with it.
                 return [] if self._queue else [self._store(Write(complete(transaction), None), None)]
             if self._marking != transaction.index:
                 self._marking = transaction.index

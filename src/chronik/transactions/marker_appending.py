@@ -1,8 +1,9 @@
 """The side of partitions' leaders: markers are appended for decisions that the image holds, and for no others.
 
 A leader's image may be behind the coordinator's or ahead of it. So a marker names the index of its decision: it waits
-until the image has come so far, and if the image has gone on since then, all markers of that decision were written. The
-look and the append are one turn of the loop: no record of the next transaction can come between them.
+until the image has come so far and nothing can take the decision back, and if the image has gone on since then, all
+markers of that decision were written. The look and the append are one turn of the loop: no record of the next
+transaction can come between them.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from chronik.protocol.control_records import TransactionMarker
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.transactions.messages import Markers, MarkersAppended
 
-APPLIED_SECONDS: Final = 5.0
-"""How long a marker waits for the image. Then its coordinator sends it again."""
+DECIDED_SECONDS: Final = 5.0
+"""How long a marker waits for the decision. Then its coordinator sends it again."""
 
 COMMITTED_SECONDS: Final = 10.0
 """How long it waits until every in-sync replica has it; a replica that does not come on leaves them in that time."""
@@ -41,7 +42,7 @@ class MarkerAppender:
     async def append(self, markers: Markers) -> list[ErrorCode]:
         """Returns when they are committed, or why not, for each partition."""
         try:
-            await self._store.wait_applied(markers.index, APPLIED_SECONDS)
+            await self._store.wait_durable(markers.index, DECIDED_SECONDS)
         except (KafkaError, StoreClosed):
             return [ErrorCode.REQUEST_TIMED_OUT] * len(markers.partitions)
         appended: list[ErrorCode | asyncio.Future[ErrorCode]] = []

@@ -18,12 +18,12 @@ from chronik.metadata.image import Image
 from chronik.metadata.records import Transaction
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode
-from chronik.transactions.marker_appending import APPLIED_SECONDS, COMMITTED_SECONDS, MarkerAppender
+from chronik.transactions.marker_appending import COMMITTED_SECONDS, DECIDED_SECONDS, MarkerAppender
 from chronik.transactions.messages import Elsewhere, Markers, Unreachable
 
 logger = logging.getLogger("chronik.transactions")
 
-CALL_SECONDS: Final = APPLIED_SECONDS + COMMITTED_SECONDS + 1.0
+CALL_SECONDS: Final = DECIDED_SECONDS + COMMITTED_SECONDS + 1.0
 TOLD_AFTER_SECONDS: Final = 5.0
 """When it is told that markers are still missing, once: until they are written, nothing behind them is stable."""
 

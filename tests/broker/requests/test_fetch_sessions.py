@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.broker.requests.fetch_sessions import EPOCH_MAX, SESSION_ID_MAX, FetchPartition, FetchSessions
+from chronik.broker.requests.fetch_sessions import EPOCH_MAX, SESSION_ID_MAX, FetchPartition, FetchSessions, Owner
 from chronik.limits import FETCH_SESSION_IDLE_SECONDS
+from chronik.principals import ANONYMOUS, Principal
 from chronik.protocol.errors import ErrorCode, KafkaError
 
-HOST = "10.0.0.1"
+OWNER = ("10.0.0.1", ANONYMOUS)
 
 
 def wanted(*indexes: int) -> list[FetchPartition]:
@@ -17,36 +18,36 @@ def wanted(*indexes: int) -> list[FetchPartition]:
 
 def test_a_session_remembers_what_was_asked_for_and_forgets_what_it_is_told_to() -> None:
     sessions = FetchSessions()
-    session = sessions.begin(wanted(0, 1, 2), now=0, by_id=False, host=HOST)
+    session = sessions.begin(wanted(0, 1, 2), now=0, by_id=False, owner=OWNER)
     assert session is not None
     moved = FetchPartition("topic", 1, fetch_offset=7, max_bytes=1000)
-    session = sessions.resume(session.id, 1, [moved], [("topic", 0)], now=1, by_id=False, host=HOST)
+    session = sessions.resume(session.id, 1, [moved], [("topic", 0)], now=1, by_id=False, owner=OWNER)
     assert [(each.partition, each.fetch_offset) for each in session.wanted.values()] == [(1, 7), (2, 0)]
 
 
 def test_a_session_that_is_unknown_or_out_of_step_is_refused() -> None:
     sessions = FetchSessions()
-    session = sessions.begin(wanted(0), now=0, by_id=False, host=HOST)
+    session = sessions.begin(wanted(0), now=0, by_id=False, owner=OWNER)
     assert session is not None
     with pytest.raises(KafkaError) as unknown:
-        sessions.resume(session.id + 1, 1, (), (), now=0, by_id=False, host=HOST)
+        sessions.resume(session.id + 1, 1, (), (), now=0, by_id=False, owner=OWNER)
     assert unknown.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     with pytest.raises(KafkaError) as stale:
-        sessions.resume(session.id, 2, (), (), now=0, by_id=False, host=HOST)
+        sessions.resume(session.id, 2, (), (), now=0, by_id=False, owner=OWNER)
     assert stale.value.code is ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
 def test_epochs_start_again_at_one_after_the_last() -> None:
     sessions = FetchSessions()
-    session = sessions.begin(wanted(0), now=0, by_id=False, host=HOST)
+    session = sessions.begin(wanted(0), now=0, by_id=False, owner=OWNER)
     assert session is not None
     session.epoch = EPOCH_MAX
-    assert sessions.resume(session.id, EPOCH_MAX, (), (), now=0, by_id=False, host=HOST).epoch == 1
+    assert sessions.resume(session.id, EPOCH_MAX, (), (), now=0, by_id=False, owner=OWNER).epoch == 1
 
 
 def test_a_partition_is_news_when_it_has_records_or_its_bounds_moved_and_after_an_error() -> None:
     sessions = FetchSessions()
-    session = sessions.begin(wanted(0), now=0, by_id=False, host=HOST)
+    session = sessions.begin(wanted(0), now=0, by_id=False, owner=OWNER)
     assert session is not None
     key = ("topic", 0)
     assert session.is_news(key, 5, 0, has_records=False)
@@ -60,7 +61,7 @@ def test_a_partition_is_news_when_it_has_records_or_its_bounds_moved_and_after_a
 
 def test_a_partition_that_had_records_goes_to_the_end_so_that_others_get_their_turn() -> None:
     sessions = FetchSessions()
-    session = sessions.begin(wanted(0, 1, 2), now=0, by_id=False, host=HOST)
+    session = sessions.begin(wanted(0, 1, 2), now=0, by_id=False, owner=OWNER)
     assert session is not None
     session.is_news(("topic", 0), 5, 0, has_records=True)
     assert [each.partition for each in session.wanted.values()] == [1, 2, 0]
@@ -68,49 +69,49 @@ def test_a_partition_that_had_records_goes_to_the_end_so_that_others_get_their_t
 
 def test_as_many_sessions_as_allowed_are_kept_and_one_more_only_replaces_an_idle_one() -> None:
     sessions = FetchSessions(sessions_max=2)
-    first, second = (sessions.begin(wanted(0), now=now, by_id=False, host=HOST) for now in (0, 10))
+    first, second = (sessions.begin(wanted(0), now=now, by_id=False, owner=OWNER) for now in (0, 10))
     assert first is not None
     assert second is not None
-    assert sessions.begin(wanted(0), now=20, by_id=False, host=HOST) is None
-    third = sessions.begin(wanted(0), now=FETCH_SESSION_IDLE_SECONDS, by_id=False, host=HOST)
+    assert sessions.begin(wanted(0), now=20, by_id=False, owner=OWNER) is None
+    third = sessions.begin(wanted(0), now=FETCH_SESSION_IDLE_SECONDS, by_id=False, owner=OWNER)
     assert third is not None
     assert len(sessions) == 2
     with pytest.raises(KafkaError):
-        sessions.resume(first.id, 1, (), (), now=FETCH_SESSION_IDLE_SECONDS, by_id=False, host=HOST)
-    assert sessions.resume(second.id, 1, (), (), now=FETCH_SESSION_IDLE_SECONDS, by_id=False, host=HOST) is second
+        sessions.resume(first.id, 1, (), (), now=FETCH_SESSION_IDLE_SECONDS, by_id=False, owner=OWNER)
+    assert sessions.resume(second.id, 1, (), (), now=FETCH_SESSION_IDLE_SECONDS, by_id=False, owner=OWNER) is second
 
 
 def test_all_sessions_together_hold_as_many_partitions_as_allowed_and_not_one_more() -> None:
     sessions = FetchSessions(partitions_max=5)
-    assert sessions.begin(wanted(0, 1, 2), now=0, by_id=False, host=HOST) is not None
-    assert sessions.begin(wanted(0, 1, 2), now=0, by_id=False, host=HOST) is None
-    assert sessions.begin(wanted(0, 1), now=0, by_id=False, host=HOST) is not None
+    assert sessions.begin(wanted(0, 1, 2), now=0, by_id=False, owner=OWNER) is not None
+    assert sessions.begin(wanted(0, 1, 2), now=0, by_id=False, owner=OWNER) is None
+    assert sessions.begin(wanted(0, 1), now=0, by_id=False, owner=OWNER) is not None
 
 
 def test_a_session_that_outgrows_the_room_for_all_is_ended_and_its_room_is_free_again() -> None:
     sessions = FetchSessions(partitions_max=5)
-    session = sessions.begin(wanted(0), now=0, by_id=False, host=HOST)
+    session = sessions.begin(wanted(0), now=0, by_id=False, owner=OWNER)
     assert session is not None
-    sessions.resume(session.id, 1, wanted(*range(5)), (), now=0, by_id=False, host=HOST)
+    sessions.resume(session.id, 1, wanted(*range(5)), (), now=0, by_id=False, owner=OWNER)
     with pytest.raises(KafkaError) as grown:
-        sessions.resume(session.id, 2, wanted(5), (), now=0, by_id=False, host=HOST)
+        sessions.resume(session.id, 2, wanted(5), (), now=0, by_id=False, owner=OWNER)
     assert grown.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert len(sessions) == 0
-    assert sessions.begin(wanted(*range(5)), now=0, by_id=False, host=HOST) is not None
+    assert sessions.begin(wanted(*range(5)), now=0, by_id=False, owner=OWNER) is not None
 
 
 def test_a_session_names_topics_by_id_or_by_name_but_never_both() -> None:
     sessions = FetchSessions()
-    session = sessions.begin(wanted(0), now=0, by_id=False, host=HOST)
+    session = sessions.begin(wanted(0), now=0, by_id=False, owner=OWNER)
     assert session is not None
     with pytest.raises(KafkaError) as mixed:
-        sessions.resume(session.id, 1, (), (), now=0, by_id=True, host=HOST)
+        sessions.resume(session.id, 1, (), (), now=0, by_id=True, owner=OWNER)
     assert mixed.value.code is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
 def test_what_was_forgotten_while_a_fetch_waited_does_not_come_back() -> None:
     sessions = FetchSessions()
-    session = sessions.begin(wanted(0, 1), now=0, by_id=False, host=HOST)
+    session = sessions.begin(wanted(0, 1), now=0, by_id=False, owner=OWNER)
     assert session is not None
     session.update((), [("topic", 0)])
     assert session.is_news(("topic", 0), 5, 0, has_records=True)
@@ -119,7 +120,7 @@ def test_what_was_forgotten_while_a_fetch_waited_does_not_come_back() -> None:
 
 def test_ids_of_sessions_cannot_be_guessed_from_others() -> None:
     sessions = FetchSessions()
-    begun = [sessions.begin(wanted(0), now=0, by_id=False, host=HOST) for _ in range(200)]
+    begun = [sessions.begin(wanted(0), now=0, by_id=False, owner=OWNER) for _ in range(200)]
     ids = [session.id for session in begun if session is not None]
     assert len(set(ids)) == 200
     assert all(0 < each <= SESSION_ID_MAX for each in ids)
@@ -130,18 +131,19 @@ def test_ids_of_sessions_cannot_be_guessed_from_others() -> None:
 def test_an_id_that_is_in_use_is_not_given_out_again() -> None:
     chosen = iter([5, 5, 6])
     sessions = FetchSessions(choose_id=lambda: next(chosen))
-    begun = [sessions.begin(wanted(0), now=0, by_id=False, host=HOST) for _ in range(2)]
+    begun = [sessions.begin(wanted(0), now=0, by_id=False, owner=OWNER) for _ in range(2)]
     assert [session.id for session in begun if session is not None] == [5, 6]
 
 
-def test_another_host_can_neither_go_on_with_a_session_nor_end_it() -> None:
+@pytest.mark.parametrize("other", [("10.0.0.2", OWNER[1]), (OWNER[0], Principal("User", "other"))])
+def test_neither_another_host_nor_another_user_can_go_on_with_a_session_or_end_it(other: Owner) -> None:
     sessions = FetchSessions()
-    session = sessions.begin(wanted(0), now=0, by_id=False, host=HOST)
+    session = sessions.begin(wanted(0), now=0, by_id=False, owner=OWNER)
     assert session is not None
-    with pytest.raises(KafkaError) as unknown:
-        sessions.resume(session.id, 1, (), (), now=0, by_id=False, host="10.0.0.2")
-    assert unknown.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    sessions.end(session.id, "10.0.0.2")
-    assert sessions.resume(session.id, 1, (), (), now=0, by_id=False, host=HOST) is session
-    sessions.end(session.id, HOST)
+    with pytest.raises(KafkaError) as refused:
+        sessions.resume(session.id, 1, (), (), now=0, by_id=False, owner=other)
+    assert refused.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    sessions.end(session.id, other)
+    assert sessions.resume(session.id, 1, (), (), now=0, by_id=False, owner=OWNER) is session
+    sessions.end(session.id, OWNER)
     assert len(sessions) == 0

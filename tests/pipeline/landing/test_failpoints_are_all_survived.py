@@ -25,7 +25,7 @@ from chronik.testing import Broker
 from tests.long import count
 from tests.pipeline.landing_rows import JournalledTopic, positions
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("jvms")
 
 RECORDS = count(50_000, 200_000)
 PARTITIONS = 3

@@ -14,7 +14,7 @@ from tests.long import LONG, SEED, count
 from tests.pipeline.long_landing import Kill, Kind, run_storm, schedule
 from tests.pipeline.long_landing_parts import differences
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("jvms")
 
 RECORDS = count(50_000, 1_000_000)
 KILLS = schedule(SEED, 50) if LONG else [Kill(Kind.WORKER), Kill(Kind.DRIVER)]

@@ -24,7 +24,7 @@ from chronik.pipeline.tables.storage import table_uri
 from chronik.pipeline.tables.topic_table import TableSpec
 from chronik.testing import Broker
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("jvms")
 
 SECONDS_MAX = 300.0
 NOON_MS = 1_714_564_800_000

@@ -79,8 +79,8 @@ def test_columns_come_in_the_order_they_are_named_in() -> None:
         (False, {"columns": "key,colour"}, "expected some of key"),
         (False, {"transport": "pigeon"}, "fetch or segments"),
         (False, {"transport": "segments"}, "segmentDirs is missing"),
-        (False, {"kafka.security.protocol": "SASL_SSL"}, "only PLAINTEXT"),
-        (False, {"kafka.sasl.mechanism": "PLAIN"}, "only plain connections"),
+        (False, {"kafka.security.protocol": "TLS"}, "kafka.security.protocol = 'TLS': expected PLAINTEXT or SSL"),
+        (False, {"kafka.sasl.kerberos.service.name": "k"}, "this client knows no such setting"),
     ],
 )
 def test_what_is_wrong_is_refused_by_name(streaming: bool, options: dict[str, str], message: str) -> None:

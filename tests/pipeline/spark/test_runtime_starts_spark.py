@@ -15,7 +15,7 @@ from chronik.pipeline.spark.connect import ServerFailed, ensure_server, running_
 from chronik.pipeline.spark.home import PySparkMissing, private_spark_home, pyspark_folder
 from tests.pipeline.spark_cluster import SparkCluster
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("jvms")
 
 SECONDS_MAX = 300.0
 

@@ -16,7 +16,7 @@ from chronik.client.records import ConsumedRecord, OutgoingRecord
 from chronik.testing import Broker
 
 pytestmark = [
-    pytest.mark.xdist_group("spark"),
+    pytest.mark.xdist_group("jvms"),
     pytest.mark.chronik_topic(partitions=3, configs={"columnar.format": "json"}),
 ]
 

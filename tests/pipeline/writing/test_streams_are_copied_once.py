@@ -13,7 +13,7 @@ from tests.long import LONG, SEED, count
 from tests.pipeline.jars import APACHE_KAFKA, skip_without
 from tests.pipeline.long_copying import Kill, Victim, differences, run_storm, schedule
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("jvms")
 
 RECORDS = count(30_000, 1_000_000)
 KILLS = schedule(SEED, 20) if LONG else [Kill(Victim.TASK), Kill(Victim.DRIVER)]

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from chronik.protocol import codec
 from chronik.protocol.apis import APIS
 from chronik.protocol.codec import MalformedMessage, UnknownApi, UnsupportedVersion
+from chronik.protocol.message_types import REQUESTS, RESPONSES
 
 from .values import generate
 
@@ -90,7 +91,7 @@ def valid_case(rng: random.Random) -> Case:
     if rng.random() < 0.3:
         api = rng.choice(list(APIS.values()))
         version = rng.randint(api.min_version, api.max_version)
-        response = generate(api.response, version, rng.choice(_STYLES), rng.random())
+        response = generate(RESPONSES[api.key], version, rng.choice(_STYLES), rng.random())
         frame = b"".join(codec.encode_response(1, version, response))
         return Case(frame[4:], partial(codec.decode_response, api.key, version))
     return Case(valid_request(rng), codec.decode_request)
@@ -100,7 +101,7 @@ def valid_request(rng: random.Random) -> bytes:
     api = rng.choice(list(APIS.values()))
     version = rng.randint(api.min_version, api.max_version)
     header = codec.RequestHeader(api.key, version, rng.randrange(2**31), rng.choice((None, "", "client")))
-    request = generate(api.request, version, rng.choice(_STYLES), rng.random())
+    request = generate(REQUESTS[api.key], version, rng.choice(_STYLES), rng.random())
     return codec.encode_request(header, request)[4:]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from chronik.protocol.apis import APIS
+from chronik.protocol.message_types import REQUESTS, RESPONSES
 from chronik.protocol.schema import Struct
 
 
@@ -19,6 +20,6 @@ class Pair(NamedTuple):
 PAIRS: Final = [
     Pair(cls, version)
     for api in APIS.values()
-    for cls in (api.request, api.response)
+    for cls in (REQUESTS[api.key], RESPONSES[api.key])
     for version in range(api.min_version, api.max_version + 1)
 ]

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from chronik.protocol import codec
+from chronik.protocol.messages.alter_nodes import AlteredNode, AlterNodesRequest, AlterNodesResponse, NodeToAlter
 from chronik.protocol.messages.api_versions import ApiVersionsRequest
 from chronik.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from chronik.protocol.messages.describe_nodes import DescribedNode, DescribeNodesRequest, DescribeNodesResponse
 from chronik.protocol.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchResponse, PartitionData
 from chronik.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -67,6 +69,32 @@ MESSAGES: dict[str, Struct] = {
         topics=[
             ListOffsetsTopicResponse(name="t", partitions=[ListOffsetsPartitionResponse(old_style_offsets=[10, 0])])
         ]
+    ),
+    "DescribeNodesRequest-v0": DescribeNodesRequest(),
+    "DescribeNodesResponse-v0": DescribeNodesResponse(
+        cluster_id="c",
+        level=3,
+        nodes=[
+            DescribedNode(
+                node_id=4,
+                host="h",
+                port=5001,
+                meant_to_vote=True,
+                is_member=True,
+                directory_id=bytes(range(16)),
+                rack="r",
+                status="online",
+                broker_epoch=7,
+            )
+        ],
+    ),
+    "AlterNodesRequest-v0": AlterNodesRequest(
+        timeout_ms=1000,
+        changes=[NodeToAlter(node_id=4, action=0, host="h", port=5001), NodeToAlter(node_id=2, action=5)],
+        validate_only=True,
+    ),
+    "AlterNodesResponse-v0": AlterNodesResponse(
+        results=[AlteredNode(node_id=4), AlteredNode(node_id=2, error_code=44, error_message="no")]
     ),
     "DescribeLogDirsRequest-v0": DescribeLogDirsRequest(topics=[DescribableLogDirTopic(topic="t", partitions=[0, 1])]),
 }

@@ -10,8 +10,8 @@ import tracemalloc
 import pytest
 
 from chronik.protocol import codec, wire
-from chronik.protocol.apis import APIS
 from chronik.protocol.codec import MalformedMessage, UnknownApi, UnsupportedVersion
+from chronik.protocol.message_types import REQUESTS
 from chronik.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from chronik.protocol.messages.fetch import FetchRequest
 from chronik.protocol.messages.join_group import JoinGroupRequest
@@ -209,6 +209,6 @@ def test_decoded_records_are_slices_of_the_frame() -> None:
 
 
 def test_a_null_or_present_struct_is_told_by_one_byte_that_is_nothing_else() -> None:
-    data = codec.encode(APIS[75].request(), 0)
+    data = codec.encode(REQUESTS[75](), 0)
     assert data[-2] == 255
-    refused(APIS[75].request, 0, data[:-2] + b"\2" + data[-1:], "neither null nor present")
+    refused(REQUESTS[75], 0, data[:-2] + b"\2" + data[-1:], "neither null nor present")

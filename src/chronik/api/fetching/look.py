@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from chronik.api.shared.context import Services
 from chronik.api.shared.leaders import partition_of
+from chronik.api.shared.rights import Judge
 from chronik.broker.replica import Replica
 from chronik.broker.requests.fetch_sessions import FetchPartition
 from chronik.protocol.batch import end_offset
@@ -21,8 +23,7 @@ UNTOLD = ErrorCode.OFFSET_NOT_AVAILABLE
 LOST_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-@dataclass(slots=True)
-class Answer:
+class Answer(msgspec.Struct):
     """What one look at the partitions found."""
 
     partitions: list[tuple[FetchPartition, PartitionData]]
@@ -58,13 +59,22 @@ def lost(wanted: Iterable[FetchPartition], answer: Answer) -> Answer:
     return answer
 
 
-def look(services: Services, wanted: Iterable[FetchPartition], max_bytes: int, version: int, answer: Answer) -> Answer:
+def look(
+    services: Services,
+    wanted: Iterable[FetchPartition],
+    max_bytes: int,
+    version: int,
+    answer: Answer,
+    may_read: Judge | None = None,
+) -> Answer:
     """Adds what is found to the answer."""
     if services.is_fenced():
         return lost(wanted, answer)
     budget = max_bytes - answer.records_bytes
     for partition in wanted:
         try:
+            if may_read is not None:
+                _check_right(services, partition.topic, may_read)
             replica = _find(services, partition, version)
             data = _read(replica, partition, budget, answer)
             answer.replicas.append(replica)
@@ -92,6 +102,17 @@ def _name_leader(services: Services, wanted: FetchPartition, data: PartitionData
 def _plain(data: PartitionData) -> bytes | memoryview:
     assert isinstance(data.records, bytes | memoryview)
     return data.records
+
+
+def _check_right(services: Services, topic: str | bytes, may_read: Judge) -> None:
+    """Raises KafkaError. An id that nobody knows has no name to ask about, and is told to be unknown."""
+    if isinstance(topic, bytes):
+        known = services.image.topics_by_id.get(topic)
+        if known is None:
+            return
+        topic = known.name
+    if not may_read(topic):
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def _find(services: Services, partition: FetchPartition, version: int) -> Replica:

@@ -6,11 +6,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from chronik.api.shared.admission import CONFIRM_SECONDS
 from chronik.api.shared.context import Services
+from chronik.api.shared.open_transactions import confirm
+from chronik.api.shared.rights import Judge
 from chronik.log.producers import ProducerStates
-from chronik.metadata.commands.transactions import TransactionPartition
+from chronik.metadata.commands.transactions import NOT_SEEN, TransactionPartition
 from chronik.metadata.image import Image
 from chronik.metadata.records import TransactionState
+from chronik.metadata.stores.store import MetadataStore, StoreClosed
 from chronik.protocol.batch import BatchHeader
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.produce import ProduceRequest
@@ -43,6 +47,23 @@ class First(NamedTuple):
         is_open = is_open and self.header.producer_epoch == transaction.producer_epoch
         return None if is_open and self.partition in transaction.partitions else ErrorCode.TRANSACTION_ABORTABLE
 
+    def is_durable(self, store: MetadataStore) -> bool:
+        """Whether a power cut would leave the transaction open, that is: leave somebody who ends it."""
+        return store.is_durable(self._last_change(store.image))
+
+    async def confirm(self, services: Services) -> None:
+        """Returns when the image shows for good that the transaction is open, or is up to date and does not. Raises
+        KafkaError."""
+        await confirm(services, lambda: self.refusal(services.image) is None)
+        try:
+            await services.store.wait_durable(self._last_change(services.image), CONFIRM_SECONDS)
+        except (KafkaError, StoreClosed) as error:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "The transaction is not on disk yet") from error
+
+    def _last_change(self, image: Image) -> int:
+        transaction = image.transaction_of(self.header.producer_id)
+        return NOT_SEEN if transaction is None else transaction.index
+
 
 async def join(
     services: Services, transactional_id: str, header: BatchHeader, partitions: Sequence[TransactionPartition]
@@ -65,13 +86,15 @@ async def join(
             raise KafkaError(error)
 
 
-def partitions_of(request: ProduceRequest, image: Image, *, by_id: bool) -> list[TransactionPartition]:
+def partitions_of(
+    request: ProduceRequest, image: Image, may_write: Judge | None, *, by_id: bool
+) -> list[TransactionPartition]:
     """Returns all that the request has records for: they are part of the same transaction. Internal topics never are,
-    as with AddPartitionsToTxn."""
+    as with AddPartitionsToTxn, nor what its producer may not write to."""
     found = []
     for each in request.topic_data:
         topic = image.topics_by_id.get(each.topic_id) if by_id else image.topics.get(each.name)
-        if topic is not None and not topic.internal:
+        if topic is not None and not topic.internal and (may_write is None or may_write(topic.name)):
             indexes = (partition.index for partition in each.partition_data)
             found += [TransactionPartition(topic.id, index) for index in indexes if topic.has_partition(index)]
     return found

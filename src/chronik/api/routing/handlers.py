@@ -8,11 +8,13 @@ from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from chronik.api.routing.audited import audited
 from chronik.api.shared.context import Context, Pipelined, Services
 from chronik.api.shared.long_answers import Long
 from chronik.protocol.apis import APIS
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.failures import failed
+from chronik.protocol.message_types import RESPONSES
 from chronik.protocol.schema import Response
 
 Answer = Response | Long | None
@@ -31,7 +33,9 @@ class _Handlers(dict[int, Handler]):
     def __missing__(self, key: int) -> Handler:
         api = APIS[key]
         module = import_module(f"chronik.api.{api.module}")
-        handler = self[key] = Handler(module.handle, getattr(module, "failure", partial(failed, api.response)))
+        handler = self[key] = Handler(
+            audited(api.name, module.handle), getattr(module, "failure", partial(failed, RESPONSES[key]))
+        )
         return handler
 
 

@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from chronik.api.routing.handlers import HANDLERS, Answer, Outcome
 from chronik.api.routing.held_answers import HeldAnswers
+from chronik.api.routing.throttling import limited
 from chronik.api.shared.admission import CONFIRM_SECONDS, CONFIRMED_READS, FENCED, UNCONFIRMED
 from chronik.api.shared.context import Context, Pipelined, Services
 from chronik.api.shared.long_answers import Long
+from chronik.clock import SystemClock
 from chronik.errors import StorageFailed
 from chronik.exchange import Disconnect, Hurry, Peer, Pending
 from chronik.exchange import Response as ResponseFrame
@@ -38,13 +41,17 @@ from chronik.protocol.codec import (
     encode_response,
 )
 from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.message_types import REQUESTS
 from chronik.protocol.schema import Request, Response
+from chronik.security.quotas.limiter import Limiter
+
+if TYPE_CHECKING:
+    from chronik.protocol.permissions import Operation
 
 logger = logging.getLogger("chronik.api")
 
 
-@dataclass(slots=True)
-class ApiCounts:
+class ApiCounts(msgspec.Struct):
     requests: int = 0
     failures: int = 0
     """Requests whose handler broke: a bug, or a storage failure on its way to stop the node."""
@@ -60,19 +67,23 @@ class Router:
         services: Services,
         on_fatal: Callable[[BaseException], None],
         interceptor: Interceptor | None = None,
+        limiter: Limiter | None = None,
     ) -> None:
         self._services = services
         self._on_fatal = on_fatal
         self._interceptor = interceptor
         self._held = HeldAnswers(services.outbox)
+        self.limiter = limiter or Limiter(SystemClock(), dict)
+        self._guarded = _guarded(services)
         self.counts = {api.key: ApiCounts() for api in APIS.values()}
 
     def dispatch(self, frame: bytearray, peer: Peer) -> ResponseFrame | Pending:
         view = memoryview(frame)
+        came = time.perf_counter() if self.limiter.is_on else 0.0
         try:
             header, position = decode_request_header(view)
             if len(frame) > DECODED_AT_ONCE_BYTES_MAX and header.api_key != PRODUCE_KEY:
-                return self._large(header, view, position, peer)
+                return self._large(header, view, position, peer, came)
             request = decode_request_body(header, view, position)
         except UnsupportedVersion as error:
             return self._unsupported(error, peer)
@@ -82,28 +93,52 @@ class Router:
         if logger.isEnabledFor(logging.DEBUG):
             _log_arrival(header, peer)
         hurry = Hurry(self._is_unsettled)
-        context = Context(header.api_version, header.client_id or "", peer, hurry)
+        context = Context(header.api_version, header.client_id or "", peer, hurry, api_key=header.api_key)
+        if came:
+            context = self._limited(header, context, len(frame), came)
         if self._interceptor is not None:
             held = self._interceptor(APIS[header.api_key].name)
             if held is not None:
                 return self._pending(header, request, peer, self._intercepted(held, header, request, context))
         try:
-            outcome = self._handle(header, request, context)
+            if came:
+                outcome = self._handle_limited(header, request, context)
+            else:
+                outcome = self._handle(header, request, context)
         except Disconnect:
             raise
         except Exception as error:
             return self._now_or_when_read(header, self._broken(header, request, peer, error))
         if isinstance(outcome, Response) or outcome is None:
-            return self._now_or_when_read(header, self._encoded(header, outcome, peer, time.perf_counter()))
+            began = time.perf_counter()
+            answer = self._encoded(header, outcome, peer, began)
+            if came and context.usage is not None:
+                context.usage.took(time.perf_counter() - began, waits=False)
+            return self._now_or_when_read(header, answer)
         pending = self._pending(header, request, peer, outcome)
         pending.hurry = hurry
         return pending
 
-    def _large(self, header: RequestHeader, view: memoryview, position: int, peer: Peer) -> Pending:
+    def _limited(self, header: RequestHeader, context: Context, size: int, came: float) -> Context:
+        """Begins to count what the request uses of its client's quotas, if it has any. Who has not said who it is has
+        none: it could use up what others have, under any client id that it likes."""
+        if not context.peer.is_let_in:
+            return context
+        usage = self.limiter.usage(context.peer.principal.name, context.client_id)
+        if usage is None:
+            return context
+        usage.began = came
+        if header.api_key == PRODUCE_KEY:
+            usage.produced(size)
+        return context._replace(usage=usage)
+
+    def _large(self, header: RequestHeader, view: memoryview, position: int, peer: Peer, came: float) -> Pending:
         if len(view) > PLAIN_REQUEST_BYTES_MAX:
             raise Disconnect(f"{APIS[header.api_key].name} in {len(view)} bytes (up to {PLAIN_REQUEST_BYTES_MAX})")
         hurry = Hurry(self._is_unsettled)
-        context = Context(header.api_version, header.client_id or "", peer, hurry)
+        context = Context(header.api_version, header.client_id or "", peer, hurry, api_key=header.api_key)
+        if came:
+            context = self._limited(header, context, len(view), came)
 
         async def decode_and_answer() -> Answer:
             try:
@@ -114,14 +149,14 @@ class Router:
             if logger.isEnabledFor(logging.DEBUG):
                 _log_arrival(header, peer)
             try:
-                response = await _settled(self._handle(header, request, context))
+                response = await _settled(self._handle_limited(header, request, context))
             except (Disconnect, StorageFailed, StoreClosed):
                 raise
             except Exception as error:
                 response = self._failed(header, request, peer, error)
             return Long(response) if isinstance(response, Response) else response
 
-        pending = self._pending(header, APIS[header.api_key].request(), peer, decode_and_answer())
+        pending = self._pending(header, REQUESTS[header.api_key](), peer, decode_and_answer())
         pending.hurry = hurry
         return pending
 
@@ -130,10 +165,22 @@ class Router:
         wait for those. Otherwise a fetch has all the time it asked for, as in Kafka: some clients lean on it."""
         return any(broker.fenced for broker in self._services.image.brokers.values())
 
+    def _handle_limited(self, header: RequestHeader, request: Request, context: Context) -> Outcome:
+        if context.usage is None:
+            return self._handle(header, request, context)
+        return limited(lambda: self._handle(header, request, context), context.usage, context.peer)
+
     def _handle(self, header: RequestHeader, request: Request, context: Context) -> Outcome:
+        if header.api_key in self._guarded and not self._is_let_in(context):
+            return HANDLERS[header.api_key].failure(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if self._services.store.is_shared and header.api_key in CONFIRMED_READS and not self._is_fenced_from(header):
             return self._when_confirmed(header, request, context)
         return self._handle_now(header, request, context)
+
+    def _is_let_in(self, context: Context) -> bool:
+        from chronik.api.shared.rights import may_with_cluster
+
+        return may_with_cluster(self._services, context, self._guarded[context.api_key])
 
     def _is_fenced_from(self, header: RequestHeader) -> bool:
         return header.api_key in FENCED and self._services.is_fenced()
@@ -226,7 +273,7 @@ class Router:
         handler = HANDLERS[header.api_key]
         if code is not None:
             return handler.failure(request, code)
-        return await _settled(self._handle(header, request, context))
+        return await _settled(self._handle_limited(header, request, context))
 
     def _encoded(self, header: RequestHeader, response: Response | None, peer: Peer, began: float) -> ResponseFrame:
         if logger.isEnabledFor(logging.DEBUG):
@@ -281,7 +328,7 @@ class Router:
         """Answers ApiVersions in version 0, which every client can read, and others as the newest version has it."""
         api = APIS[error.api_key]
         logger.debug("connection %d: %s v%d is not spoken here", peer.number, api.name, error.api_version)
-        response = HANDLERS[error.api_key].failure(api.request(), ErrorCode.UNSUPPORTED_VERSION)
+        response = HANDLERS[error.api_key].failure(REQUESTS[api.key](), ErrorCode.UNSUPPORTED_VERSION)
         version = 0 if error.api_key == API_VERSIONS_KEY else api.max_version
         return encode_response(error.correlation_id, version, response)
 
@@ -296,6 +343,15 @@ class Router:
             (time.perf_counter() - began) * 1000,
             ", ".join(sorted({code.name for code in _errors(response)})) or "ok",
         )
+
+
+def _guarded(services: Services) -> Mapping[int, Operation]:
+    """Returns the rights on the cluster that are asked for before a request comes to its handler."""
+    if services.authorizer is None:
+        return {}
+    from chronik.api.shared.rights import rights_on_cluster  # a node without an authorizer starts without
+
+    return rights_on_cluster()
 
 
 def _who(header: RequestHeader, peer: Peer) -> str:

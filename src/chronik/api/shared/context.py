@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from chronik.admin.topics import TopicAdmin
 from chronik.api.shared.topic_bytes import TopicBytes
@@ -22,13 +23,18 @@ from chronik.exchange import Hurry, Outbox, Peer
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.metadata.image import Image
 from chronik.metadata.stores.store import MetadataStore
+from chronik.protocol.apis import APIS
 from chronik.protocol.schema import Response
+from chronik.security.quotas.limiter import Usage
 from chronik.transactions.coordinator import TransactionCoordinator
 from chronik.transactions.joining import Joining
 
+if TYPE_CHECKING:
+    from chronik.security.authorizer import Authorizer
+    from chronik.security.sasl.authenticator import Authenticator
 
-@dataclass(slots=True)
-class Services:
+
+class Services(msgspec.Struct):
     config: NodeConfig
     clock: Clock
     store: MetadataStore
@@ -51,11 +57,15 @@ class Services:
     """Whether a node's port refuses connections, and it is not fenced for it yet. Clients are not sent there: Java's
     admin client would wait for such a broker, once it is no longer listed, until the call times out: KAFKA-20673."""
     refused_batches: RefusedBatches
-    bound: dict[str, Address] = field(default_factory=dict)
+    bound: dict[str, Address] = msgspec.field(default_factory=dict)
     """Where this node listens, by listener; empty until its ports are taken."""
-    openings: Openings = field(default_factory=Openings)
-    topic_bytes: TopicBytes = field(default_factory=TopicBytes)
-    outbox: Outbox = field(default_factory=Outbox)
+    openings: Openings = msgspec.field(default_factory=Openings)
+    topic_bytes: TopicBytes = msgspec.field(default_factory=TopicBytes)
+    authorizer: Authorizer | None = None
+    """Without one everybody may do everything."""
+    outbox: Outbox = msgspec.field(default_factory=Outbox)
+    authenticator: Authenticator | None = None
+    """Where a listener asks clients who they are."""
 
     @property
     def image(self) -> Image:
@@ -74,8 +84,17 @@ class Context(NamedTuple):
     peer: Peer
     hurry: Hurry = Hurry(lambda: False)
     """Others wait behind it on its connection."""
+    usage: Usage | None = None
+    """What it uses of its client's quotas; None when no quota holds for that."""
     may_be_behind: bool = False
     """No majority has confirmed that the image holds all that was answered: nothing in it is certain but its past."""
+
+    api_key: int = 0
+
+    @property
+    def api(self) -> str:
+        """Its name."""
+        return APIS[self.api_key].name
 
     @property
     def listener(self) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from chronik.metadata.delta import Delta
+from chronik.metadata.image import Image
 
 KEPT_BYTES_MAX: Final = 64 * 1024 * 1024
 """Half a million partitions in one version. Beyond it all of them go, and are encoded again as they are asked for."""
@@ -31,14 +32,21 @@ class TopicBytes:
             self._keep(topic_id, form, encoded)
         return encoded
 
-    def follow(self, delta: Delta) -> None:
-        """Drops what has changed. Every topic says which replicas are offline, and so depends on the brokers."""
-        if delta.brokers:
-            self._drop_all()
-        for change in delta.topics:
-            topic = change.new or change.old
+    def follow(self, delta: Delta, image: Image) -> None:
+        """Drops what has changed. A topic says which of its replicas are offline, and so depends on their brokers; one
+        that has just come holds nothing, and changes nothing."""
+        for change in delta.brokers:
+            broker = change.new or change.old
+            assert broker is not None
+            for held in image.topics_on(broker.id):
+                self._drop(held.id)
+        for changed in delta.topics:
+            topic = changed.new or changed.old
             assert topic is not None
-            self._size -= sum(map(len, self._kept.pop(topic.id, {}).values()))
+            self._drop(topic.id)
+
+    def _drop(self, topic_id: bytes) -> None:
+        self._size -= sum(map(len, self._kept.pop(topic_id, {}).values()))
 
     def _keep(self, topic_id: bytes, form: Form, encoded: bytes) -> None:
         if self._size + len(encoded) > KEPT_BYTES_MAX:

@@ -4,17 +4,19 @@ Pure: the caller hands in the time. When a session is not found or out of step, 
 full cache answers with session id 0, which means "no session" and is always legal.
 
 A client that knows a session's id can go on with it or end it, over any connection, as in Kafka. So ids are random, and
-valid only from the host that began the session.
+valid only for who began the session, from the same host.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from random import SystemRandom
+
+import msgspec
 
 from chronik.limits import FETCH_SESSION_IDLE_SECONDS, FETCH_SESSION_PARTITIONS_MAX, FETCH_SESSIONS_MAX
+from chronik.principals import Principal
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 NO_SESSION = 0
@@ -26,10 +28,10 @@ SESSION_ID_MAX = 2**31 - 1
 TopicKey = str | bytes
 """A topic's name up to Fetch 12, its id from 13 on."""
 PartitionKey = tuple[TopicKey, int]
+Owner = tuple[str, Principal]
 
 
-@dataclass(slots=True)
-class FetchPartition:
+class FetchPartition(msgspec.Struct):
     """What a client wants of one partition."""
 
     topic: TopicKey
@@ -45,25 +47,23 @@ class FetchPartition:
         return self.topic, self.partition
 
 
-@dataclass(slots=True)
-class Answered:
+class Answered(msgspec.Struct):
     """What a client was last told of a partition: it is told again only when that changes."""
 
     high_watermark: int
     log_start_offset: int
 
 
-@dataclass(slots=True)
-class FetchSession:
+class FetchSession(msgspec.Struct):
     id: int
     epoch: int
     last_used: float
     by_id: bool
     """Whether it names topics by their ids."""
-    host: str
-    """The host of the client that began it."""
-    wanted: OrderedDict[PartitionKey, FetchPartition] = field(default_factory=OrderedDict)
-    answered: dict[PartitionKey, Answered] = field(default_factory=dict)
+    owner: Owner
+    """The host of the client that began it, and who that was."""
+    wanted: OrderedDict[PartitionKey, FetchPartition] = msgspec.field(default_factory=OrderedDict)
+    answered: dict[PartitionKey, Answered] = msgspec.field(default_factory=dict)
 
     def update(self, changed: Iterable[FetchPartition], forgotten: Iterable[PartitionKey]) -> None:
         for key in forgotten:
@@ -91,7 +91,7 @@ class FetchSession:
 
 
 def random_id() -> int:
-    return 1 + secrets.randbelow(SESSION_ID_MAX)
+    return SystemRandom().randint(1, SESSION_ID_MAX)
 
 
 class FetchSessions:
@@ -110,11 +110,11 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(self, partitions: list[FetchPartition], now: float, *, by_id: bool, host: str) -> FetchSession | None:
+    def begin(self, partitions: list[FetchPartition], now: float, *, by_id: bool, owner: Owner) -> FetchSession | None:
         """Returns a new session, or None when there is no room for one."""
         if not self._make_room(len(partitions), now):
             return None
-        session = FetchSession(self._unused_id(), INITIAL_EPOCH + 1, now, by_id, host)
+        session = FetchSession(self._unused_id(), INITIAL_EPOCH + 1, now, by_id, owner)
         session.update(partitions, ())
         self._sessions[session.id] = session
         self._partitions_held += len(session.wanted)
@@ -129,11 +129,11 @@ class FetchSessions:
         now: float,
         *,
         by_id: bool,
-        host: str,
+        owner: Owner,
     ) -> FetchSession:
         """Raises FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR."""
         session = self._sessions.get(session_id)
-        if session is None or session.host != host:
+        if session is None or session.owner != owner:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.by_id is not by_id:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
@@ -143,16 +143,16 @@ class FetchSessions:
         session.update(changed, forgotten)
         self._partitions_held += len(session.wanted)
         if self._partitions_held > self._partitions_max:
-            self.end(session_id, host)  # its client begins anew, and is answered without a session
+            self.end(session_id, owner)  # its client begins anew, and is answered without a session
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
         session.last_used = now
         self._sessions.move_to_end(session_id)
         return session
 
-    def end(self, session_id: int, host: str) -> None:
+    def end(self, session_id: int, owner: Owner) -> None:
         session = self._sessions.get(session_id)
-        if session is not None and session.host == host:
+        if session is not None and session.owner == owner:
             del self._sessions[session_id]
             self._partitions_held -= len(session.wanted)
 
@@ -166,7 +166,7 @@ class FetchSessions:
             oldest = next(iter(self._sessions.values()), None)
             if oldest is None or now - oldest.last_used < FETCH_SESSION_IDLE_SECONDS:
                 return False
-            self.end(oldest.id, oldest.host)
+            self.end(oldest.id, oldest.owner)
         return True
 
     def _has_room(self, partition_count: int) -> bool:

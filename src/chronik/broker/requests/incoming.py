@@ -8,8 +8,9 @@ Log append time is written into the header.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from chronik.configs.checks import LONG_MAX
 from chronik.protocol.batch import (
@@ -36,8 +37,7 @@ BudgetOf = Callable[[], Budget]
 """Returns the budget of one request, the same each time: hardly any request needs one."""
 
 
-@dataclass(frozen=True, slots=True)
-class IncomingRules:
+class IncomingRules(msgspec.Struct, frozen=True):
     """What a topic's configs demand of records."""
 
     max_message_bytes: int
@@ -59,8 +59,7 @@ class IncomingRules:
         return self.compacted or (not self.log_append_time and self.timestamp_before_max_ms < LONG_MAX)
 
 
-@dataclass(frozen=True, slots=True)
-class Incoming:
+class Incoming(msgspec.Struct, frozen=True):
     buffer: WritableBytes
     headers: list[BatchHeader]
     log_append_time_ms: int = -1

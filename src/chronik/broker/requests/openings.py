@@ -8,6 +8,7 @@ Usual batches are opened at once and never wait for a large one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
@@ -24,13 +25,13 @@ class Openings:
         self.in_thread = 0
         """How many batches were too large for the loop, since the start."""
 
-    async def run(self, work: Callable[[Budget], T], at_once: Budget, budget: Budget) -> T:
+    async def run(self, work: Callable[[Budget], T], at_once: Budget | None, budget: Budget) -> T:
         """Runs `work` here if `at_once` allows it, in the thread if it turns out to need more. `work` must only read
         what it was given, and may be begun twice. Raises what it raises."""
-        try:
-            return work(at_once)
-        except RecordsTooLarge:
-            return await self.run_in_thread(work, budget)
+        if at_once is not None:
+            with contextlib.suppress(RecordsTooLarge):
+                return work(at_once)
+        return await self.run_in_thread(work, budget)
 
     async def run_in_thread(self, work: Callable[[Budget], T], budget: Budget) -> T:
         """Runs `work` in the thread. Afterwards everything may have changed: who leads, what the topic demands."""

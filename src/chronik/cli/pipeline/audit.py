@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from chronik.cli.arguments import add_debug_argument, add_json_argument
+from chronik.cli.arguments import add_client_config_argument, add_debug_argument, add_json_argument, bootstrap_of
 from chronik.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def add_arguments(actions: Any) -> None:
         metavar="HOST:PORT",
         help="a broker of the running cluster; without it the nodes are taken to be stopped",
     )
+    add_client_config_argument(parser)
     parser.add_argument("--table-root", metavar="DIR", help="compare the tables there with the log, too")
     parser.add_argument("--topics", metavar="A,B", help="only these (default: all)")
     parser.add_argument(
@@ -77,7 +78,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     report = audit(
         arguments.data_dir,
-        bootstrap=arguments.bootstrap_server,
+        bootstrap=bootstrap_of(arguments) if arguments.bootstrap_server else None,
         table_root=arguments.table_root,
         topics=None if arguments.topics is None else [name for name in arguments.topics.split(",") if name],
         http=[address for text in arguments.http for address in parse_bootstrap(text)],

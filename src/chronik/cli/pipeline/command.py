@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from chronik.cli.arguments import add_debug_argument, add_json_argument
+from chronik.cli.arguments import add_client_config_argument, add_debug_argument, add_json_argument, bootstrap_of
 from chronik.cli.output import print_json, table
 from chronik.cli.pipeline import audit as pipeline_audit
 from chronik.cli.pipeline import run as pipeline_run
@@ -42,6 +42,7 @@ def _add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run_doctor)
     add_master_argument(parser)
     parser.add_argument("-b", "--bootstrap-server", metavar="HOST:PORT", help="see whether a broker answers there")
+    add_client_config_argument(parser)
     parser.add_argument("--table-root", metavar="DIR", help="see whether tables can be made there")
     add_json_argument(parser)
     add_debug_argument(parser)
@@ -51,7 +52,11 @@ def run_doctor(arguments: argparse.Namespace) -> int:
     from chronik.pipeline.spark.doctor import State, examine
 
     findings = list(
-        examine(master=arguments.master, bootstrap=arguments.bootstrap_server, table_root=arguments.table_root)
+        examine(
+            master=arguments.master,
+            bootstrap=bootstrap_of(arguments) if arguments.bootstrap_server else None,
+            table_root=arguments.table_root,
+        )
     )
     wrong = [finding for finding in findings if finding.state is State.WRONG]
     if arguments.json:

@@ -8,7 +8,7 @@ import threading
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from chronik.cli.arguments import add_client_arguments, add_json_argument, positive, positive_seconds
+from chronik.cli.arguments import add_client_arguments, add_json_argument, bootstrap_of, positive, positive_seconds
 
 if TYPE_CHECKING:
     from chronik.pipeline.journal.reporting import Reporter
@@ -52,7 +52,7 @@ def run_landing(arguments: argparse.Namespace) -> int:
     pipeline = arguments.group or default_group(absolute_root(arguments.table_root))
     with landing_session(arguments.master) as spark:
         summary = run(
-            arguments.bootstrap_server,
+            bootstrap_of(arguments),
             arguments.table_root,
             None if topics is None else [name.strip() for name in topics.split(",") if name.strip()],
             once=arguments.once,
@@ -78,7 +78,7 @@ def _reporter(arguments: argparse.Namespace, pipeline: str) -> Reporter:
     from chronik.pipeline.journal.reporter import JournalReporter
     from chronik.pipeline.journal.reporting import Reporters
 
-    journal = JournalReporter(arguments.bootstrap_server, pipeline)
+    journal = JournalReporter(bootstrap_of(arguments), pipeline)
     return Reporters(JsonReporter() if arguments.json else ConsoleReporter(), journal)
 
 

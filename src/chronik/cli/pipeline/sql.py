@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from chronik.cli.arguments import WrongInput, add_bootstrap_argument, add_debug_argument, positive
+from chronik.cli.arguments import WrongInput, add_bootstrap_argument, add_debug_argument, bootstrap_of, positive
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -140,7 +140,7 @@ def _run(spark: SparkSession, statement: str, arguments: argparse.Namespace, *, 
     from chronik.pipeline.query.sql import query
 
     try:
-        frame = query(spark, statement, arguments.bootstrap_server, arguments.table_root, prune=prune)
+        frame = query(spark, statement, bootstrap_of(arguments), arguments.table_root, prune=prune)
         _print(frame, arguments, sys.stdout)
     except PySparkException as error:
         raise SqlFailed(told(str(error))) from error

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from chronik.cli.arguments import add_client_arguments, add_json_argument, cluster_of
+from chronik.cli.arguments import add_client_arguments, add_json_argument, bootstrap_of, cluster_of
 from chronik.cli.output import print_json, table
 from chronik.client.cluster import Cluster
 from chronik.client.errors import ClientError
@@ -150,14 +150,14 @@ def _held(topic: str, partition: PartitionStatus) -> str:
 def run_pause(arguments: argparse.Namespace) -> int:
     from chronik.pipeline.journal.status import pause
 
-    told = pause(arguments.bootstrap_server, arguments.pipeline, arguments.topics, arguments.timeout)
+    told = pause(bootstrap_of(arguments), arguments.pipeline, arguments.topics, arguments.timeout)
     return _say_told(arguments, told, "pauses after the round that runs")
 
 
 def run_resume(arguments: argparse.Namespace) -> int:
     from chronik.pipeline.journal.status import resume
 
-    told = resume(arguments.bootstrap_server, arguments.pipeline, arguments.topics, arguments.timeout)
+    told = resume(bootstrap_of(arguments), arguments.pipeline, arguments.topics, arguments.timeout)
     return _say_told(arguments, told, "goes on")
 
 
@@ -177,7 +177,7 @@ def _warn_of_a_stranger(arguments: argparse.Namespace) -> None:
 
     if arguments.pipeline is None:
         return
-    known = reported_pipelines(arguments.bootstrap_server, arguments.timeout)
+    known = reported_pipelines(bootstrap_of(arguments), arguments.timeout)
     if arguments.pipeline not in known:
         there = f"there is {', '.join(known) or 'none'}"
         said = f"no pipeline {arguments.pipeline} has reported yet ({there}): it will be told if it ever starts"

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
-from chronik.cli.arguments import add_client_arguments, add_debug_argument, add_json_argument, positive
+from chronik.cli.arguments import add_client_arguments, add_debug_argument, add_json_argument, bootstrap_of, positive
 from chronik.cli.output import print_json, table
 from chronik.protocol.compression import Codec
 
@@ -194,7 +194,7 @@ def run_replay(arguments: argparse.Namespace) -> int:
             done = replay(
                 topic,
                 target,
-                bootstrap=arguments.bootstrap_server,
+                bootstrap=bootstrap_of(arguments),
                 table_root=root,
                 start=_bound(arguments.from_offset, arguments.from_time),
                 end=_bound(arguments.to_offset, arguments.to_time),

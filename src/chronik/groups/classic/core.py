@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import msgspec
 from msgspec.structs import replace
 
@@ -18,23 +16,20 @@ from chronik.metadata.commands.groups import DeleteConsumerGroup, GroupMember, U
 from chronik.protocol.errors import ErrorCode
 
 
-@dataclass(frozen=True, slots=True)
-class AssignmentAwaited:
+class AssignmentAwaited(msgspec.Struct, frozen=True):
     """The leader's assignment is being stored; with it the generation becomes stable."""
 
     generation: int
     assignments: dict[str, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class EmptinessAwaited:
+class EmptinessAwaited(msgspec.Struct, frozen=True):
     """The group without members is being stored; those whose leaving emptied it are answered then."""
 
-    leavers: list[tuple[int, LeaveResult]] = field(default_factory=list)
+    leavers: list[tuple[int, LeaveResult]] = msgspec.field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class ReplacementAwaited:
+class ReplacementAwaited(msgspec.Struct, frozen=True):
     """A static member's new id is being stored; then its join is answered without a rebalance."""
 
     member_id: str
@@ -43,13 +38,11 @@ class ReplacementAwaited:
     answer: JoinResult
 
 
-@dataclass(frozen=True, slots=True)
-class NewIdAwaited:
+class NewIdAwaited(msgspec.Struct, frozen=True):
     """A static member's new id is being stored while its group rebalances; the round ends only after that."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeletionAwaited:
+class DeletionAwaited(msgspec.Struct, frozen=True):
     waiter: int
 
 

@@ -7,8 +7,9 @@ its new time down; its place in the queue is corrected when the old time passes.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 
 class DeadlineKind(StrEnum):
@@ -26,8 +27,7 @@ DeadlineKey = tuple[DeadlineKind, str]
 """The kind, and the member id if it is a session's deadline, else an empty string."""
 
 
-@dataclass(slots=True)
-class _Deadline:
+class _Deadline(msgspec.Struct):
     due_at_ms: int
     queued_at_ms: int
     """Never later than `due_at_ms`."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from chronik.errors import invariant
 from chronik.groups.requests import Protocols
@@ -18,8 +19,7 @@ MEMBER_OVERHEAD_BYTES: Final = 500
 """What a member that brings nothing, or an id that was given out, takes in a few tables."""
 
 
-@dataclass(slots=True)
-class Member:
+class Member(msgspec.Struct):
     member_id: str
     group_instance_id: str | None
     client_id: str

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
+
+import msgspec
 
 from chronik.errors import InvariantBroken
 
@@ -51,8 +52,7 @@ REASON_CHARACTERS_MAX: Final = 500
 """Clients say why they join, in up to 32,767 bytes: the history keeps what fits a line of the log."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     generation: int
     source: GroupState
     target: GroupState

@@ -1,7 +1,5 @@
 """What commands are made of."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final
 
 import msgspec

@@ -1,13 +1,11 @@
 """Commands of brokers."""
 
-from __future__ import annotations
-
 from enum import Enum
 from typing import Annotated, Final
 
 from msgspec import Meta
 
-from chronik.metadata.commands.base import NO_EPOCH, Base, BrokerId, Id, Part, Port
+from chronik.metadata.commands.base import NO_EPOCH, Base, BrokerId, Id, Part, Port, TimeMs
 
 CLUSTER_DEFAULT: Final = -1
 """The broker id under which configs for all brokers are kept."""
@@ -49,6 +47,7 @@ class RegisterBroker(Base, frozen=True, tag=10):
     listeners: tuple[Endpoint, ...] = ()
     levels: tuple[Level, Level] = (1, 1)
     """The lowest and the highest level that it supports: see `levels`."""
+    time_ms: TimeMs = -1
 
 
 class UpdateBrokerStatus(Base, frozen=True, tag=11):

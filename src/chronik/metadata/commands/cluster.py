@@ -1,7 +1,5 @@
 """Commands of the cluster and its nodes."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final
 
 from msgspec import Meta
@@ -20,7 +18,7 @@ class CreateCluster(Base, frozen=True, tag=1):
 
 
 class AddNode(Base, frozen=True, tag=2):
-    """Adds a Raft member; adding a known one changes its address."""
+    """Adds a node, which others find at this address; adding a known one changes its address."""
 
     node_id: BrokerId
     host: str
@@ -29,7 +27,22 @@ class AddNode(Base, frozen=True, tag=2):
 
 
 class RemoveNode(Base, frozen=True, tag=3):
+    """A node does not belong to the cluster any more. From level 3 on it is refused while the node holds replicas, and
+    its broker is forgotten with it."""
+
     node_id: BrokerId
+
+
+class UpdateNode(Base, frozen=True, tag=6):
+    """Changes what is not None, and leaves the rest as it is: two who change a node at once both have their way."""
+
+    node_id: BrokerId
+    host: str | None = None
+    port: Port | None = None
+    voter: bool | None = None
+    """Whether it is meant to vote; the membership of the metadata log says whether it does."""
+    draining: bool | None = None
+    """A broker that is drained leads nothing that another could lead, and gets nothing new."""
 
 
 class SetFeatureLevel(Base, frozen=True, tag=SET_FEATURE_LEVEL_TAG):

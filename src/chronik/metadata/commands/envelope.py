@@ -1,14 +1,23 @@
 """Any command, with who sent it, and its form in the log."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
 from chronik.errors import ChronikError
-from chronik.metadata.commands import brokers, cluster, groups, partitions, topics, transactions
+from chronik.metadata.commands import (
+    acls,
+    brokers,
+    cluster,
+    groups,
+    imports,
+    partitions,
+    quotas,
+    topics,
+    transactions,
+    users,
+)
 from chronik.metadata.commands.base import BrokerId, Id
 from chronik.metadata.levels import written
 
@@ -24,6 +33,7 @@ Command = (
     cluster.CreateCluster
     | cluster.AddNode
     | cluster.RemoveNode
+    | cluster.UpdateNode
     | cluster.SetFeatureLevel
     | cluster.AllocateProducerIds
     | brokers.RegisterBroker
@@ -35,6 +45,10 @@ Command = (
     | topics.DeleteTopic
     | topics.UpdateTopicConfig
     | topics.CreatePartitions
+    | imports.BeginImport
+    | imports.ImportTopics
+    | imports.FinishImport
+    | imports.GiveUpImport
     | partitions.AssignPartition
     | partitions.SetPartitionLeader
     | partitions.UpdateISR
@@ -56,6 +70,12 @@ Command = (
     | transactions.CompleteTransaction
     | transactions.ExpireTransaction
     | transactions.StageOffsets
+    | transactions.HoldCommits
+    | transactions.ReleaseCommits
+    | users.AlterScramUser
+    | acls.CreateAcls
+    | acls.DeleteAcls
+    | quotas.AlterQuotas
 )
 
 

@@ -1,7 +1,5 @@
 """Commands of consumer groups and the offsets that they commit."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from msgspec import Meta

@@ -1,7 +1,5 @@
 """Commands of partitions: who has them, who leads them, who is in sync."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final
 
 from msgspec import Meta

@@ -1,7 +1,5 @@
 """Commands of topics."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final
 
 from msgspec import Meta
@@ -52,6 +50,7 @@ class UpdateTopicConfig(Base, frozen=True, tag=23):
     set: dict[str, str] = {}
     delete: tuple[str, ...] = ()
     replace: bool = False
+    time_ms: TimeMs = -1
 
 
 class CreatePartitions(Base, frozen=True, tag=24):
@@ -60,3 +59,4 @@ class CreatePartitions(Base, frozen=True, tag=24):
     topic_id: Id
     partition_count: PartitionIndex
     partitions: tuple[PartitionAssignment, ...]
+    time_ms: TimeMs = -1

@@ -5,8 +5,6 @@ of its last change (`seen`): a command that was long under way, and comes after 
 says that all markers of the last transaction are written, so that it need not be completed by a command of its own.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Final
 
 from msgspec import Meta
@@ -103,3 +101,14 @@ class StageOffsets(Base, frozen=True, tag=45):
     offsets: tuple[OffsetToCommit, ...]
     time_ms: TimeMs
     coordinator_epoch: Epoch = NO_EPOCH
+
+
+class HoldCommits(Base, frozen=True, tag=64):
+    """No transaction is committed any more until ReleaseCommits: a backup notes where logs end. The result's `value`
+    names the hold, which takes the place of one that is in force already."""
+
+
+class ReleaseCommits(Base, frozen=True, tag=65):
+    """The result's `value` says whether the hold was still in force: 1, or 0."""
+
+    hold: Annotated[int, Meta(ge=0, le=2**63 - 1)]

@@ -18,7 +18,8 @@ from chronik.metadata.commands.brokers import (
 )
 from chronik.metadata.handlers import Handlers
 from chronik.metadata.handlers.configs import changed_configs
-from chronik.metadata.levels import FEATURE, why_not_registered
+from chronik.metadata.image import Image
+from chronik.metadata.levels import FEATURE, GROWTH, level_of, why_not_registered
 from chronik.metadata.records import Broker, Partition, Result
 from chronik.metadata.rejection import Rejected
 from chronik.metadata.writer import ImageWriter
@@ -40,12 +41,14 @@ def register_broker(writer: ImageWriter, command: RegisterBroker, index: int) ->
         host=command.host,
         port=command.port,
         rack=command.rack,
-        status=BrokerStatus.ONLINE,
+        status=status_of_present(writer.image, command.broker_id),
         epoch=index,
         incarnation=command.incarnation,
         directory_id=command.directory_id,
         listeners=command.listeners,
         levels=command.levels,
+        first_registered_ms=_first_registered_ms(known, command),
+        registered_ms=command.time_ms,
     )
     writer.put_broker(broker)
     if known is not None and known.directory_id != command.directory_id:
@@ -54,6 +57,10 @@ def register_broker(writer: ImageWriter, command: RegisterBroker, index: int) ->
         restarted = elections.after_durable_restart if command.is_durable else elections.after_restart
         _update_partitions(writer, command.broker_id, restarted)
     return Result(value=index)
+
+
+def _first_registered_ms(known: Broker | None, command: RegisterBroker) -> int:
+    return command.time_ms if known is None or known.first_registered_ms < 0 else known.first_registered_ms
 
 
 def _refuse_registration(writer: ImageWriter, command: RegisterBroker) -> None:
@@ -67,6 +74,9 @@ def _refuse_registration(writer: ImageWriter, command: RegisterBroker) -> None:
         if other.directory_id == command.directory_id and other.id != command.broker_id:
             message = f"the data folder of broker {command.broker_id} belongs to broker {other.id}"
             raise Rejected(ErrorCode.INVALID_REGISTRATION, message)
+    if image.cluster_id and image.nodes and level_of(image.features) >= GROWTH and command.broker_id not in image.nodes:
+        message = f"node {command.broker_id} does not belong to this cluster: chronik cluster add-node lets it in"
+        raise Rejected(ErrorCode.INVALID_REGISTRATION, message)
     if command.broker_id not in image.brokers and len(image.brokers) >= BROKERS_MAX:
         raise Rejected(ErrorCode.INVALID_REGISTRATION, f"there are {BROKERS_MAX} brokers already")
 
@@ -80,19 +90,33 @@ _REACTIONS: Final[dict[BrokerStatus, Reaction]] = {
 
 def update_broker_status(writer: ImageWriter, command: UpdateBrokerStatus, index: int) -> Result:
     broker = registered(writer, command.broker_id, command.broker_epoch)
-    if broker.status is not command.status:
-        writer.put_broker(replace(broker, status=command.status))
-        _update_partitions(writer, broker.id, _REACTIONS[command.status])
+    is_back = command.status is BrokerStatus.ONLINE
+    change_status(writer, broker, status_of_present(writer.image, broker.id) if is_back else command.status)
     return Result()
+
+
+def status_of_present(image: Image, broker_id: int) -> BrokerStatus:
+    """Returns the status of a broker that is there: one whose node is drained does not lead."""
+    node = image.nodes.get(broker_id)
+    return BrokerStatus.MAINTENANCE if node is not None and node.draining else BrokerStatus.ONLINE
+
+
+def change_status(writer: ImageWriter, broker: Broker, status: BrokerStatus) -> None:
+    if broker.status is not status:
+        writer.put_broker(replace(broker, status=status))
+        _update_partitions(writer, broker.id, _REACTIONS[status])
 
 
 def remove_broker(writer: ImageWriter, command: RemoveBroker, index: int) -> Result:
-    broker = registered(writer, command.broker_id, command.broker_epoch)
-    writer.remove_broker(broker.id)
-    _update_partitions(writer, broker.id, elections.after_fencing)
-    if broker.id in writer.image.broker_configs:
-        writer.set_broker_configs(broker.id, {})
+    forget_broker(writer, registered(writer, command.broker_id, command.broker_epoch).id)
     return Result()
+
+
+def forget_broker(writer: ImageWriter, broker_id: int) -> None:
+    writer.remove_broker(broker_id)
+    _update_partitions(writer, broker_id, elections.after_fencing)
+    if broker_id in writer.image.broker_configs:
+        writer.set_broker_configs(broker_id, {})
 
 
 def update_broker_config(writer: ImageWriter, command: UpdateBrokerConfig, index: int) -> Result:
@@ -116,7 +140,7 @@ def registered(writer: ImageWriter, broker_id: int, epoch: int) -> Broker:
 
 def _update_partitions(writer: ImageWriter, broker_id: int, react: Reaction) -> None:
     brokers = writer.image.brokers
-    for topic in list(writer.image.topics.values()):
+    for topic in writer.image.topics_on(broker_id):  # a reaction is always one to losing or having a replica
         changes: dict[int, Partition] = {}
         for number, partition in enumerate(topic.partitions):
             changed = react(partition, broker_id, brokers)

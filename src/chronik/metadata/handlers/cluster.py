@@ -1,20 +1,21 @@
-"""The cluster as a whole: its id, its members, its features, its producer ids."""
+"""The cluster as a whole: its id, its features, its producer ids."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from chronik.metadata import levels
-from chronik.metadata.commands.cluster import AddNode, AllocateProducerIds, CreateCluster, RemoveNode, SetFeatureLevel
+from chronik.metadata.commands.cluster import AllocateProducerIds, CreateCluster, SetFeatureLevel
 from chronik.metadata.handlers import Handlers
 from chronik.metadata.handlers.brokers import registered
-from chronik.metadata.records import Node, Result
+from chronik.metadata.records import Result
 from chronik.metadata.rejection import Rejected
 from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
 
 PRODUCER_ID_MAX: Final = 2**63 - 1
-NODES_MAX: Final = 1000
 FEATURES_MAX: Final = 1000
 """Something that adds without end is broken."""
 
@@ -27,22 +28,10 @@ def create_cluster(writer: ImageWriter, command: CreateCluster, index: int) -> R
     if fault is not None:  # one has registered since the founder looked
         raise Rejected(ErrorCode.UNSUPPORTED_VERSION, f"{levels.FEATURE} {level}: {fault}")
     writer.set_cluster_id(command.cluster_id)
-    return Result()
-
-
-def add_node(writer: ImageWriter, command: AddNode, index: int) -> Result:
-    if command.node_id not in writer.image.nodes and len(writer.image.nodes) >= NODES_MAX:
-        raise Rejected(ErrorCode.INVALID_REQUEST, f"there are {NODES_MAX} nodes already")
-    node = Node(command.node_id, command.host, command.port, command.voter)
-    if writer.image.nodes.get(node.id) != node:
-        writer.put_node(node)
-    return Result()
-
-
-def remove_node(writer: ImageWriter, command: RemoveNode, index: int) -> Result:
-    if command.node_id not in writer.image.nodes:
-        raise Rejected(ErrorCode.VOTER_NOT_FOUND, f"there is no node {command.node_id}")
-    writer.remove_node(command.node_id)
+    if level >= levels.GROWTH:
+        # Brokers register before the cluster is founded, when it has no level yet, and so no room for a time.
+        for broker in [each for each in writer.image.brokers.values() if each.registered_ms < 0]:
+            writer.put_broker(replace(broker, first_registered_ms=command.time_ms, registered_ms=command.time_ms))
     return Result()
 
 
@@ -76,8 +65,6 @@ def allocate_producer_ids(writer: ImageWriter, command: AllocateProducerIds, ind
 
 HANDLERS: Handlers = {
     CreateCluster: create_cluster,
-    AddNode: add_node,
-    RemoveNode: remove_node,
     SetFeatureLevel: set_feature_level,
     AllocateProducerIds: allocate_producer_ids,
 }

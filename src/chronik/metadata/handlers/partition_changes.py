@@ -39,7 +39,7 @@ class PartitionChanges:
     def written(self) -> Result:
         image = self._writer.image
         for topic_id, partitions in self._changed.items():
-            topic = image.topics_by_id[topic_id]
+            topic = image.held_topics[topic_id]
             changes = {number: new for number, new in partitions.items() if new != topic.partitions[number]}
             if changes:
                 self._writer.set_partitions(topic, changes, checkpoint=self._checkpoint)

@@ -29,7 +29,7 @@ from chronik.protocol.errors import ErrorCode
 
 
 def create_topic(writer: ImageWriter, command: CreateTopic, index: int) -> Result:
-    _refuse_name(writer.image, command)
+    refuse_name(writer.image, command)
     partitions = assigned(writer.image, command.partitions, existing=0)
     configs = checked_configs(command.configs)
     writer.add_topic(
@@ -74,7 +74,7 @@ def update_topic_config(writer: ImageWriter, command: UpdateTopicConfig, index: 
     topic = known_topic(writer.image, command.topic_id)
     configs = changed_configs(topic.configs, command.set, command.delete, replace=command.replace)
     if configs != topic.configs:
-        writer.set_topic_configs(topic, configs)
+        writer.set_topic_configs(topic, configs, _changed_ms(topic, command.time_ms))
     return Result()
 
 
@@ -90,12 +90,16 @@ def create_partitions(writer: ImageWriter, command: CreatePartitions, index: int
     if len(partitions[0].replicas) != topic.replication_factor:
         message = f"the replication factor of topic {topic.name} is {topic.replication_factor}"
         raise Rejected(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-    writer.add_partitions(topic, partitions)
+    writer.add_partitions(topic, partitions, _changed_ms(topic, command.time_ms))
     return Result()
 
 
+def _changed_ms(topic: Topic, time_ms: int) -> int:
+    return topic.changed_ms if time_ms < 0 else time_ms
+
+
 def known_topic(image: Image, topic_id: bytes) -> Topic:
-    topic = image.topics_by_id.get(topic_id)
+    topic = image.held_topics.get(topic_id)
     if topic is None:
         raise Rejected(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {format_id(topic_id)}")
     return topic
@@ -108,18 +112,20 @@ def known_partition(image: Image, topic_id: bytes, number: int) -> tuple[Topic, 
     return topic, topic.partitions[number]
 
 
-def _refuse_name(image: Image, command: CreateTopic) -> None:
+def refuse_name(image: Image, command: CreateTopic) -> None:
     name = command.name
     fault = name_fault(name)
     if fault is not None:
         raise Rejected(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
     if name in image.topics:
         raise Rejected(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
+    if name in image.importing:
+        raise Rejected(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} is being imported")
     other = image.name_with_metric(metric_name(name))
     if other is not None:
         message = f"topic {name} collides with {other}: '.' and '_' are the same in the names of metrics"
         raise Rejected(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
-    if command.topic_id == ZERO_ID or command.topic_id in image.topics_by_id:
+    if command.topic_id == ZERO_ID or command.topic_id in image.held_topics:
         raise Rejected(ErrorCode.INVALID_REQUEST, f"topic id {format_id(command.topic_id)} cannot be used")
 
 

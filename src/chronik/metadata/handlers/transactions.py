@@ -19,7 +19,9 @@ from chronik.metadata.commands.transactions import (
     CompleteTransaction,
     EndTransaction,
     ExpireTransaction,
+    HoldCommits,
     InitTransaction,
+    ReleaseCommits,
     StageOffsets,
 )
 from chronik.metadata.handlers import Handlers
@@ -86,6 +88,8 @@ def add_to_transaction(writer: ImageWriter, command: AddToTransaction, index: in
 def end_transaction(writer: ImageWriter, command: EndTransaction, index: int) -> Result:
     known = _marked(_seen(writer.image, command), command)
     _refuse_unless(not known.state.is_prepared, known)
+    if command.commit and writer.image.commits_hold:
+        raise Rejected(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "commits are held back, while a backup notes its ends")
     if command.next_producer_id != NO_PRODUCER:
         _refuse_if_taken(writer.image, command.next_producer_id, command.transactional_id)
     for group_id in known.groups:
@@ -195,6 +199,18 @@ def _new_among(wanted: Iterable[T], known: Iterable[T]) -> list[T]:
     return [each for each in dict.fromkeys(wanted) if each not in seen]
 
 
+def hold_commits(writer: ImageWriter, command: HoldCommits, index: int) -> Result:
+    writer.set_commits_hold(index)
+    return Result(value=index)
+
+
+def release_commits(writer: ImageWriter, command: ReleaseCommits, index: int) -> Result:
+    is_in_force = writer.image.commits_hold == command.hold
+    if is_in_force:
+        writer.set_commits_hold(0)
+    return Result(value=int(is_in_force))
+
+
 HANDLERS: Handlers = {
     InitTransaction: init_transaction,
     AddToTransaction: add_to_transaction,
@@ -202,4 +218,6 @@ HANDLERS: Handlers = {
     CompleteTransaction: complete_transaction,
     ExpireTransaction: expire_transaction,
     StageOffsets: stage_offsets,
+    HoldCommits: hold_commits,
+    ReleaseCommits: release_commits,
 }

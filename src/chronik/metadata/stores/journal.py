@@ -1,7 +1,7 @@
 """The files of a standalone node's metadata: a write-ahead log of commands and the newest snapshot, in one folder.
 
-Every method may wait for the disk: a store calls them in a thread of their own, one at a time. Only the snapshot that
-`begin_snapshot` returns may be written at the same time.
+Every method but `append` may wait for the disk: a store calls them in a thread of their own, one at a time. Only the
+snapshot that `begin_snapshot` returns may be written at the same time.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ FOLDER: Final = "__meta"
 
 
 class Journal:
-    """Call `recover` first. Without `sync`, the operating system decides when to write, as with `flush = "os"`."""
+    """Call `recover` first."""
 
-    def __init__(self, files: FileSystem, folder: str = FOLDER, *, sync: bool = True) -> None:
+    def __init__(self, files: FileSystem, folder: str = FOLDER) -> None:
         self._files = files
         self._folder = folder
-        self._sync = sync
         self._log: WriteAheadLog | None = None
         self.entries_since_snapshot = 0
 
@@ -45,12 +44,17 @@ class Journal:
         self.entries_since_snapshot = len(entries)
         return image
 
-    def write(self, commands: Sequence[bytes]) -> None:
-        """Appends the commands with one write and one sync; they are durable when this returns."""
+    def append(self, commands: Sequence[bytes]) -> None:
+        """Appends the commands with one write: they outlive the process, and the next `write` makes them durable."""
         self._opened.append(commands)
-        if self._sync:
-            self._opened.sync()
         self.entries_since_snapshot += len(commands)
+
+    def write(self, commands: Sequence[bytes]) -> None:
+        """Appends the commands with one write and one sync; they, and all before them, are durable when this returns.
+        There may be none."""
+        if commands:
+            self.append(commands)
+        self._opened.sync()
 
     def begin_snapshot(self) -> SnapshotWriter:
         """Begins a snapshot of the image as of the last command written; all must be applied."""

@@ -1,7 +1,8 @@
 """The store of a standalone node: commands are written to a local log, applied, and answered.
 
 Commands that arrive while a write is under way wait and go together into the next: one write and one sync for all of
-them. Nothing is applied, and nobody is answered, before that sync has returned.
+them. Nothing is applied, and nobody is answered, before that sync has returned; but for what `answers_early` names: it
+is applied and answered once it is written, and whoever builds upon it waits until it is durable.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
+from itertools import takewhile
 from typing import Final, NamedTuple, ParamSpec, TypeVar
 
 from chronik.clock import Clock, SystemClock
@@ -34,8 +36,10 @@ from chronik.metadata.delta import Delta, difference
 from chronik.metadata.image import FrozenImage, Image
 from chronik.metadata.records import Result
 from chronik.metadata.snapshot import encode_snapshot
+from chronik.metadata.stores.early_answers import never_early
 from chronik.metadata.stores.journal import Journal
 from chronik.metadata.stores.store import BARRIER_SECONDS, Acks, StoreClosed, Subscriber
+from chronik.news import News
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.wal.snapshots import SnapshotWriter
 
@@ -86,15 +90,16 @@ class LocalStore:
         node_id: int = 1,
         clock: Clock | None = None,
         on_fatal: Callable[[BaseException], None] = report_fatal,
-        flush: bool = True,
+        answers_early: Callable[[Command], bool] = never_early,
         snapshot_entries: int = SNAPSHOT_ENTRIES,
         snapshot_bytes: int = SNAPSHOT_BYTES,
         make_executor: Callable[[], Executor] = one_thread,
     ) -> None:
-        self._journal = Journal(files, sync=flush)
+        self._journal = Journal(files)
         self._node_id = node_id
         self._clock = clock or SystemClock()
         self._on_fatal = on_fatal
+        self._answers_early = answers_early
         self._snapshot_entries = snapshot_entries
         self._snapshot_bytes = snapshot_bytes
         self._make_executor = make_executor
@@ -105,6 +110,8 @@ class LocalStore:
         self._pending: deque[Pending] = deque()
         self._pending_bytes = 0
         self._group: list[Pending] = []
+        self._durable_index = 0
+        self._syncs = News()
         self._wake = asyncio.Event()
         self._started = False
         self._closing = False
@@ -123,6 +130,7 @@ class LocalStore:
         version has written it."""
         self._log_thread, self._snapshot_thread = self._make_executor(), self._make_executor()
         self._image = await self._in_thread(self._log_thread, self._journal.recover)
+        self._durable_index = self._image.applied_index
         self._writer = asyncio.create_task(self._write_forever(), name="metadata writer")
         if not self._image.cluster_id:
             if levels.level_of(self._image.features) < levels.HIGHEST:
@@ -157,8 +165,18 @@ class LocalStore:
     async def read_barrier(self, seconds: float = BARRIER_SECONDS) -> None:
         """Returns at once: what was answered was applied here first."""
 
-    async def wait_applied(self, index: int, seconds: float = BARRIER_SECONDS) -> None:
-        """Returns at once: there is nowhere else."""
+    def is_durable(self, index: int) -> bool:
+        return index <= self._durable_index
+
+    async def wait_durable(self, index: int, seconds: float = BARRIER_SECONDS) -> None:
+        """Returns at once but for what was answered early."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while not self.is_durable(index):
+            if self._failure is not None:
+                raise StoreClosed(f"the metadata store has stopped: {self._failure}")
+            if not await self._syncs.since(self._syncs.count, deadline - loop.time()):
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"What is at {index} is not on disk yet")
 
     async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> Result:
         """Ignores `acks`: with one disk and one image nothing is gained by an earlier answer."""
@@ -202,9 +220,10 @@ class LocalStore:
     async def _write_forever(self) -> None:
         try:
             while await self._take_group():
-                assert self._log_thread is not None
-                await self._in_thread(self._log_thread, self._journal.write, [pending.data for pending in self._group])
-                await self._apply_group()
+                await self._answer_early()
+                await self._sync_group()
+                await self._apply(self._group)
+                self._group = []
                 if self._failure is None and self._snapshot_is_due():
                     await self._begin_snapshot()
         except Exception as error:
@@ -226,10 +245,26 @@ class LocalStore:
         self._pending_bytes -= size
         return True
 
-    async def _apply_group(self) -> None:
+    async def _answer_early(self) -> None:
+        """Applies those commands that come first and need not wait for the sync. Others wait for what is before them:
+        commands are applied in the order of the log."""
+        early = list(takewhile(lambda pending: self._answers_early(pending.envelope.command), self._group))
+        if early:
+            self._journal.append([pending.data for pending in early])
+            await self._apply(early)
+            self._group = self._group[len(early) :]
+
+    async def _sync_group(self) -> None:
+        """Returns when the whole group is on disk, those commands included that were answered early."""
+        assert self._log_thread is not None
+        await self._in_thread(self._log_thread, self._journal.write, [pending.data for pending in self._group])
+        self._durable_index = self._image.applied_index + len(self._group)
+        self._syncs.tell()
+
+    async def _apply(self, written: Sequence[Pending]) -> None:
         loop = asyncio.get_running_loop()
         slice_ends = loop.time() + APPLY_SLICE_SECONDS
-        for pending in self._group:
+        for pending in written:
             if loop.time() > slice_ends:
                 await asyncio.sleep(0)
                 slice_ends = loop.time() + APPLY_SLICE_SECONDS
@@ -237,7 +272,6 @@ class LocalStore:
             self._publish(delta)
             if not pending.answer.done():
                 pending.answer.set_result(result)
-        self._group = []
 
     def _publish(self, delta: Delta) -> None:
         if delta:
@@ -250,6 +284,7 @@ class LocalStore:
             return
         self._failure = error
         self._wake.set()
+        self._syncs.tell()
         for pending in (*self._group, *self._pending):
             if not pending.answer.done():
                 pending.answer.set_exception(StorageFailed(f"the metadata store has stopped: {error}"))

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from chronik.ids import new_id
 from chronik.metadata import levels
@@ -62,11 +63,10 @@ COMMANDS_UNDER_WAY_MAX: Final = RESULTS_KEPT_MAX - 64
 """The image keeps this many results of a node; more commands under way could be applied twice."""
 
 
-@dataclass(slots=True)
-class _Pending:
+class _Pending(msgspec.Struct):
     answer: asyncio.Future[Result]
     may_be_done: bool = False
-    news: News = field(default_factory=News)
+    news: News = msgspec.field(default_factory=News)
     """Tells of a new leader, or of the answer."""
 
     def end(self, result: Result) -> None:
@@ -150,7 +150,11 @@ class RaftStore:
                 raise StoreClosed(str(error)) from error
             await self._leader_news.since(heard, min(LEADERLESS_SECONDS, deadline - loop.time()))
 
-    async def wait_applied(self, index: int, seconds: float = BARRIER_SECONDS) -> None:
+    def is_durable(self, index: int) -> bool:
+        """Whether it is applied here: nothing is, before it is on the disks of a majority."""
+        return index <= self.image.applied_index
+
+    async def wait_durable(self, index: int, seconds: float = BARRIER_SECONDS) -> None:
         try:
             await self._driver.wait_applied(index, seconds)
         except OutcomeUnknown as error:

@@ -62,8 +62,12 @@ class MetadataStore(Protocol):
 
         Raises KafkaError when that is not known in time, StoreClosed when the node stops."""
 
-    async def wait_applied(self, index: int, seconds: float = BARRIER_SECONDS) -> None:
-        """Returns when `image` holds what was applied elsewhere at `index`. Raises as `read_barrier` does."""
+    def is_durable(self, index: int) -> bool:
+        """Whether `image` holds what was applied at `index`, and no power cut can take it back. Nothing that stands on
+        it may be written elsewhere before: it might be all that is left."""
+
+    async def wait_durable(self, index: int, seconds: float = BARRIER_SECONDS) -> None:
+        """Returns when it is, also if it was applied elsewhere. Raises as `read_barrier` does."""
 
     async def start(self) -> None: ...
 

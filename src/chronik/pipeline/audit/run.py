@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from chronik.client.access.settings import Bootstrap
 from chronik.client.admin import list_topics
 from chronik.client.cluster import Cluster
 from chronik.client.records import TopicPartition
@@ -51,7 +52,7 @@ LOOKS_MAX: Final = 5
 def audit(
     data_dirs: Sequence[str | Path],
     *,
-    bootstrap: str | None = None,
+    bootstrap: Bootstrap | None = None,
     table_root: str | None = None,
     topics: Iterable[str] | None = None,
     http: Sequence[Address] = (),

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from chronik.client.access.settings import Bootstrap
 from chronik.client.cluster import Cluster
 from chronik.client.errors import ClientError
 from chronik.clock import Clock, SystemClock
@@ -42,7 +43,7 @@ class JournalReporter(Reporter):
     """Reports of one pipeline; `close` when done."""
 
     def __init__(
-        self, bootstrap: str, pipeline: str, *, clock: Clock | None = None, heartbeat_s: float = HEARTBEAT_SECONDS
+        self, bootstrap: Bootstrap, pipeline: str, *, clock: Clock | None = None, heartbeat_s: float = HEARTBEAT_SECONDS
     ) -> None:
         self._bootstrap = bootstrap
         self._pipeline = pipeline

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from chronik.client.access.settings import Bootstrap
 from chronik.client.cluster import Cluster
 from chronik.client.offsets import earliest_offsets, latest_offsets
 from chronik.client.records import TopicPartition
@@ -140,7 +141,7 @@ def _partition(
 
 
 def status(
-    bootstrap: str, *, pipeline: str | None = None, topics: Collection[str] | None = None, timeout_s: float = 30.0
+    bootstrap: Bootstrap, *, pipeline: str | None = None, topics: Collection[str] | None = None, timeout_s: float = 30.0
 ) -> list[TopicStatus]:
     """Asks for all pipelines, or one, or some topics. Raises ClientError or KafkaError."""
     with Cluster(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s) as cluster:
@@ -181,7 +182,7 @@ def _ends(cluster: Cluster, topics: Iterable[str]) -> dict[TopicPartition, tuple
 
 
 def pause(
-    bootstrap: str, pipeline: str | None = None, topics: Sequence[str] = (), timeout_s: float = 30.0
+    bootstrap: Bootstrap, pipeline: str | None = None, topics: Sequence[str] = (), timeout_s: float = 30.0
 ) -> list[Place]:
     """Has drivers stop landing these topics, or all of the pipeline, after the rounds that run; also drivers that start
     later. Without `pipeline` it is the one that there is. Returns what was told to pause.
@@ -192,13 +193,15 @@ def pause(
 
 
 def resume(
-    bootstrap: str, pipeline: str | None = None, topics: Sequence[str] = (), timeout_s: float = 30.0
+    bootstrap: Bootstrap, pipeline: str | None = None, topics: Sequence[str] = (), timeout_s: float = 30.0
 ) -> list[Place]:
     """Takes `pause` back. Raises UnknownPipeline, ClientError, KafkaError."""
     return _tell(bootstrap, pipeline, topics, False, timeout_s)
 
 
-def _tell(bootstrap: str, pipeline: str | None, topics: Sequence[str], paused: bool, timeout_s: float) -> list[Place]:
+def _tell(
+    bootstrap: Bootstrap, pipeline: str | None, topics: Sequence[str], paused: bool, timeout_s: float
+) -> list[Place]:
     with Cluster(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s) as cluster:
         if pipeline is None:
             pipeline = only_pipeline(read_journal(cluster), topics)
@@ -207,7 +210,7 @@ def _tell(bootstrap: str, pipeline: str | None, topics: Sequence[str], paused: b
     return places
 
 
-def reported_pipelines(bootstrap: str, timeout_s: float = 30.0) -> list[str]:
+def reported_pipelines(bootstrap: Bootstrap, timeout_s: float = 30.0) -> list[str]:
     """Returns those that a driver has ever reported for. Raises ClientError or KafkaError."""
     with Cluster(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s) as cluster:
         return sorted({place.pipeline for place in read_journal(cluster).progress})

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from chronik.client.access.settings import Bootstrap
 from chronik.client.cluster import DEFAULT_BOOTSTRAP, Cluster
 from chronik.errors import ConfigError
 from chronik.pipeline import CLIENT_ID
@@ -34,7 +35,7 @@ LOCAL_MASTER = "local[*,4]"
 
 
 def run(
-    bootstrap: str = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     table_root: str = "tables",
     topics: Sequence[str] | None = None,
     *,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
+from chronik.client.access.settings import Bootstrap
 from chronik.errors import ConfigError
 from chronik.pipeline.tables.layout import Kind, Partitioning
 from chronik.pipeline.tables.parquet import CODEC
@@ -55,7 +56,7 @@ DEFAULTS = Wishes(Kind.RAW, Partitioning.DATE)
 
 @dataclass(frozen=True, slots=True)
 class LandingSettings:
-    bootstrap: str
+    bootstrap: Bootstrap
     table_root: str
     topics: tuple[str, ...] | None = None
     """None: every topic that has `columnar.enabled`, also those that get it later."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from chronik.client.admin import TOPIC_RESOURCE
 from chronik.client.cluster import Cluster, raise_for
+from chronik.client.configs import TOPIC_RESOURCE
 from chronik.ids import format_id
 from chronik.pipeline.landing.settings import ENABLED, FORMAT, PARTITION_BY, is_enabled
 from chronik.protocol.errors import ErrorCode, KafkaError

@@ -13,6 +13,7 @@ import contextlib
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from chronik.client.access.settings import Bootstrap
 from chronik.pipeline.query.tokens import lexemes
 from chronik.pipeline.query.views import Prepared, tell_only_landed, views_for, views_to_list
 
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 NO_SUCH_VIEW = "TABLE_OR_VIEW_NOT_FOUND"
 
 
-def query(spark: SparkSession, statement: str, bootstrap: str, table_root: str, *, prune: bool = False) -> DataFrame:
+def query(
+    spark: SparkSession, statement: str, bootstrap: Bootstrap, table_root: str, *, prune: bool = False
+) -> DataFrame:
     """Returns what a statement gives, with every topic that it names as it is now, and those that views in it name.
     Only these are looked at. `prune` leaves out columns that the statement does not name: for a session that runs
     nothing else.
@@ -45,7 +48,7 @@ def query(spark: SparkSession, statement: str, bootstrap: str, table_root: str, 
     return _with_hidden_names(spark, statement, bootstrap, table_root)
 
 
-def _with_hidden_names(spark: SparkSession, statement: str, bootstrap: str, table_root: str) -> DataFrame:
+def _with_hidden_names(spark: SparkSession, statement: str, bootstrap: Bootstrap, table_root: str) -> DataFrame:
     """A statement may hide the name of a topic in a string (`IDENTIFIER('orders')`), or in a view that somebody made:
     Spark finds it, and says that it is missing."""
     from pyspark.errors import AnalysisException

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
+from chronik.client.access.settings import Bootstrap
 from chronik.client.cluster import Cluster
 from chronik.errors import ChronikError
 from chronik.pipeline import CLIENT_ID
@@ -63,19 +64,19 @@ class Prepared:
     """Topics of views that should have a tail, and that no broker knows."""
 
 
-def views(spark: SparkSession, bootstrap: str, table_root: str, topics: Iterable[str] | None = None) -> Views:
+def views(spark: SparkSession, bootstrap: Bootstrap, table_root: str, topics: Iterable[str] | None = None) -> Views:
     """Makes views of these topics, or of all there are, from one snapshot. What cannot be made is told in the answer if
     all were asked for, and raised (Unreadable) if it was named. Raises NoSuchTopic, ClientError, KafkaError."""
     return _views(spark, bootstrap, table_root, topics, passing=False)
 
 
-def views_to_list(spark: SparkSession, bootstrap: str, table_root: str) -> None:
+def views_to_list(spark: SparkSession, bootstrap: Bootstrap, table_root: str) -> None:
     """Makes all views that there can be, for a statement that lists them. Raises ClientError, KafkaError."""
     _views(spark, bootstrap, table_root, None, passing=True)
 
 
 def _views(
-    spark: SparkSession, bootstrap: str, table_root: str, topics: Iterable[str] | None, *, passing: bool
+    spark: SparkSession, bootstrap: Bootstrap, table_root: str, topics: Iterable[str] | None, *, passing: bool
 ) -> Views:
     settings = _settings(bootstrap)
     with Cluster(bootstrap, client_id=CLIENT_ID) as cluster:
@@ -103,7 +104,7 @@ def _views(
 def views_for(
     spark: SparkSession,
     statement: str,
-    bootstrap: str,
+    bootstrap: Bootstrap,
     table_root: str,
     *,
     also: Iterable[str] = (),
@@ -181,5 +182,5 @@ def _make(
     made[view.name.casefold()] = passing and made.get(view.name.casefold(), True)
 
 
-def _settings(bootstrap: str) -> ReadSettings:
+def _settings(bootstrap: Bootstrap) -> ReadSettings:
     return ReadSettings(bootstrap, IsolationLevel.READ_COMMITTED)

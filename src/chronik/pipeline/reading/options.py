@@ -13,6 +13,7 @@
     columns                        names of the columns that are wanted: the others are not even decoded
     isolationLevel                 or kafka.isolation.level: read_uncommitted (default, as in Kafka) or read_committed
     groupId                        or kafka.group.id: where a stream commits how far it is, so that lag tools see it
+    kafka.security.protocol, kafka.sasl.…, kafka.ssl.…   how to get in: Kafka's client settings, certificates as PEM
     transport, segmentDirs         fetch (default), or segments: read the brokers' data folders themselves
 
 Names are matched whatever their case, as Spark does.
@@ -27,6 +28,8 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any, Final
 
+from chronik.client.access.settings import OPEN, Access, Bootstrap, parse_security
+from chronik.client.errors import ClientError
 from chronik.client.offsets import EARLIEST, LATEST
 from chronik.client.records import TopicPartition
 from chronik.pipeline.errors import OptionError
@@ -81,7 +84,7 @@ class Bound:
 class ReadSettings:
     """What a task needs to read its range, wherever it runs."""
 
-    bootstrap: str
+    bootstrap: Bootstrap
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     fail_on_data_loss: bool = True
     poll_timeout_s: float = POLL_TIMEOUT_MS / 1000
@@ -170,7 +173,6 @@ def source_columns(options: Mapping[str, str]) -> tuple[str, ...]:
 def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """Raises OptionError, which names the option and what is expected of it."""
     given = Given(options)
-    _refuse_what_is_not_served(given)
     starting = _bound(given, "starting", "latest" if streaming else "earliest")
     if not streaming and LATEST in (starting.special, *(offset for _, offset in starting.offsets or ())):
         raise OptionError("startingOffsets = latest: a batch query would read nothing")
@@ -190,12 +192,18 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> Sour
     )
 
 
-def bootstrap_servers(options: Mapping[str, str]) -> str:
-    """Raises OptionError when there are none."""
-    servers = Given(options).text("bootstrap.servers", "kafka.bootstrap.servers")
+def bootstrap_servers(options: Mapping[str, str]) -> Bootstrap:
+    """Returns them with what is to be shown to them. Raises OptionError when there are none."""
+    given = {name.lower(): value for name, value in options.items()}
+    servers = given.get("bootstrap.servers") or given.get("kafka.bootstrap.servers")
     if not servers:
         raise OptionError("bootstrap.servers is missing: HOST:PORT of a broker, or several with commas")
-    return servers
+    settings = {name.removeprefix("kafka."): value for name, value in given.items() if name.startswith("kafka.")}
+    try:
+        security = parse_security(settings)
+    except ClientError as error:
+        raise OptionError(f"kafka.{error}") from None
+    return servers if security == OPEN else Access(servers, security)
 
 
 def _read_settings(given: Given, columns: tuple[str, ...]) -> ReadSettings:
@@ -295,13 +303,3 @@ def _duration_s(given: Given, name: str, default: float) -> float:
     if match is None or (match[2] or "ms") not in _UNITS_S:
         raise OptionError(f"{name} = {text!r}: expected something like 30s or 15m")
     return int(match[1]) * _UNITS_S[match[2] or "ms"]
-
-
-def _refuse_what_is_not_served(given: Given) -> None:
-    """An option that would change what is read or who may read it must not be dropped in silence."""
-    protocol = given.text("kafka.security.protocol")
-    if protocol is not None and protocol.upper() != "PLAINTEXT":
-        raise OptionError(f"kafka.security.protocol = {protocol}: only PLAINTEXT is spoken")
-    for name in given.names():
-        if name.startswith(("kafka.sasl.", "kafka.ssl.")):
-            raise OptionError(f"{name}: only plain connections are spoken")

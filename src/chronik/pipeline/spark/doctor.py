@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from chronik.client.access.settings import Bootstrap
 from chronik.client.cluster import Cluster
 from chronik.client.errors import ClientError
 from chronik.errors import ChronikError
@@ -63,7 +64,7 @@ def installed_version(package: str) -> str | None:
 def examine(
     *,
     master: str | None = None,
-    bootstrap: str | None = None,
+    bootstrap: Bootstrap | None = None,
     table_root: str | None = None,
     environment: Mapping[str, str] = os.environ,
     installed: InstalledVersion = installed_version,
@@ -164,7 +165,7 @@ def check_bash(environment: Mapping[str, str]) -> Finding:
     return Finding("bash", State.GOOD, "bash is there")
 
 
-def check_broker(bootstrap: str) -> Finding:
+def check_broker(bootstrap: Bootstrap) -> Finding:
     try:
         with Cluster(bootstrap, client_id="chronik-doctor", timeout_s=BROKER_SECONDS_MAX) as cluster:
             brokers = len(cluster.metadata([]).brokers)

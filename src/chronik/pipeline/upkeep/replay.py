@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from chronik.client.access.settings import Bootstrap
 from chronik.client.admin import NewTopic, create_topics
 from chronik.client.cluster import Cluster
 from chronik.errors import ChronikError
@@ -107,7 +108,7 @@ def replay(
     topic: str,
     to_topic: str,
     *,
-    bootstrap: str,
+    bootstrap: Bootstrap,
     table_root: str,
     start: Bound = EVERYTHING,
     end: Bound = EVERYTHING,

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from chronik.client.access.settings import Bootstrap
 from chronik.client.cluster import Cluster
 from chronik.client.records import TopicPartition
 from chronik.client.transactional import Transaction
@@ -33,7 +34,7 @@ REQUEST_BYTES: Final = 8 * MIB
 
 @dataclass(frozen=True)
 class PublishSettings:
-    bootstrap: str
+    bootstrap: Bootstrap
     topic: str | None = None
     """With None each row names its own."""
     codec: Codec = Codec.NONE

@@ -8,13 +8,13 @@ from __future__ import annotations
 from chronik.protocol.schema import Request, Response, int16, int32, int64, string
 
 
-class AddOffsetsToTxnRequest(Request, api_key=25, versions="0-4", flexible="3+"):
+class AddOffsetsToTxnRequest(Request):
     transactional_id: str = string("0+")
     producer_id: int = int64("0+", default=-1)
     producer_epoch: int = int16("0+", default=-1)
     group_id: str = string("0+")
 
 
-class AddOffsetsToTxnResponse(Response, api_key=25, versions="0-4", flexible="3+"):
+class AddOffsetsToTxnResponse(Response):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")

@@ -22,7 +22,7 @@ class AddPartitionsToTxnTransaction(Struct):
     topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic, "4+")
 
 
-class AddPartitionsToTxnRequest(Request, api_key=24, versions="0-5", flexible="3+"):
+class AddPartitionsToTxnRequest(Request):
     transactions: list[AddPartitionsToTxnTransaction] = array(AddPartitionsToTxnTransaction, "4+")
     transactional_id: str = string("0-3")
     producer_id: int = int64("0-3", default=-1)
@@ -47,7 +47,7 @@ class AddPartitionsToTxnResult(Struct):
     topic_results: list[AddPartitionsToTxnTopicResult] = mirror("topics", array(AddPartitionsToTxnTopicResult, "4+"))
 
 
-class AddPartitionsToTxnResponse(Response, api_key=24, versions="0-5", flexible="3+"):
+class AddPartitionsToTxnResponse(Response):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("4+")
     results_by_transaction: list[AddPartitionsToTxnResult] = mirror(

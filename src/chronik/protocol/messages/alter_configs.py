@@ -16,7 +16,7 @@ class AlterConfigsResource(Struct):
     configs: list[AlterableConfig] = array(AlterableConfig, "0+")
 
 
-class AlterConfigsRequest(Request, api_key=33, versions="0-2", flexible="2+"):
+class AlterConfigsRequest(Request):
     resources: list[AlterConfigsResource] = array(AlterConfigsResource, "0+")
     validate_only: bool = boolean("0+")
 
@@ -28,6 +28,6 @@ class AlterConfigsResourceResponse(Struct):
     resource_name: str = mirror("resource_name", string("0+"))
 
 
-class AlterConfigsResponse(Response, api_key=33, versions="0-2", flexible="2+"):
+class AlterConfigsResponse(Response):
     throttle_time_ms: int = int32("0+")
     responses: list[AlterConfigsResourceResponse] = mirror("resources", array(AlterConfigsResourceResponse, "0+"))

@@ -15,7 +15,7 @@ class ReassignableTopic(Struct):
     partitions: list[ReassignablePartition] = array(ReassignablePartition, "0+")
 
 
-class AlterPartitionReassignmentsRequest(Request, api_key=45, versions="0-1", flexible="0+"):
+class AlterPartitionReassignmentsRequest(Request):
     timeout_ms: int = int32("0+", default=60000)
     allow_replication_factor_change: bool = boolean("1+", default=True)
     topics: list[ReassignableTopic] = array(ReassignableTopic, "0+")
@@ -32,7 +32,7 @@ class ReassignableTopicResponse(Struct):
     partitions: list[ReassignablePartitionResponse] = mirror("partitions", array(ReassignablePartitionResponse, "0+"))
 
 
-class AlterPartitionReassignmentsResponse(Response, api_key=45, versions="0-1", flexible="0+"):
+class AlterPartitionReassignmentsResponse(Response):
     throttle_time_ms: int = int32("0+")
     allow_replication_factor_change: bool = boolean("1+", default=True, ignorable=True)
     error_code: int = int16("0+")

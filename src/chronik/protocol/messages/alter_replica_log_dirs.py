@@ -15,7 +15,7 @@ class AlterReplicaLogDir(Struct):
     topics: list[AlterReplicaLogDirTopic] = array(AlterReplicaLogDirTopic, "0+")
 
 
-class AlterReplicaLogDirsRequest(Request, api_key=34, versions="0-2", flexible="2+"):
+class AlterReplicaLogDirsRequest(Request):
     dirs: list[AlterReplicaLogDir] = array(AlterReplicaLogDir, "0+")
 
 
@@ -29,6 +29,6 @@ class AlterReplicaLogDirTopicResult(Struct):
     partitions: list[AlterReplicaLogDirPartitionResult] = array(AlterReplicaLogDirPartitionResult, "0+")
 
 
-class AlterReplicaLogDirsResponse(Response, api_key=34, versions="0-2", flexible="2+"):
+class AlterReplicaLogDirsResponse(Response):
     throttle_time_ms: int = int32("0+")
     results: list[AlterReplicaLogDirTopicResult] = array(AlterReplicaLogDirTopicResult, "0+")

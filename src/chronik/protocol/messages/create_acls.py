@@ -16,7 +16,7 @@ class AclCreation(Struct):
     permission_type: int = int8("0+")
 
 
-class CreateAclsRequest(Request, api_key=30, versions="0-3", flexible="2+"):
+class CreateAclsRequest(Request):
     creations: list[AclCreation] = array(AclCreation, "0+")
 
 
@@ -25,6 +25,6 @@ class AclCreationResult(Struct):
     error_message: str | None = string("0+", nullable="0+")
 
 
-class CreateAclsResponse(Response, api_key=30, versions="0-3", flexible="2+"):
+class CreateAclsResponse(Response):
     throttle_time_ms: int = int32("0+")
     results: list[AclCreationResult] = mirror("creations", array(AclCreationResult, "0+"))

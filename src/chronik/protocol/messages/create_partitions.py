@@ -15,7 +15,7 @@ class CreatePartitionsTopic(Struct):
     assignments: list[CreatePartitionsAssignment] | None = array(CreatePartitionsAssignment, "0+", nullable="0+")
 
 
-class CreatePartitionsRequest(Request, api_key=37, versions="0-3", flexible="2+"):
+class CreatePartitionsRequest(Request):
     topics: list[CreatePartitionsTopic] = array(CreatePartitionsTopic, "0+")
     timeout_ms: int = int32("0+")
     validate_only: bool = boolean("0+")
@@ -27,6 +27,6 @@ class CreatePartitionsTopicResult(Struct):
     error_message: str | None = string("0+", nullable="0+", default=None)
 
 
-class CreatePartitionsResponse(Response, api_key=37, versions="0-3", flexible="2+"):
+class CreatePartitionsResponse(Response):
     throttle_time_ms: int = int32("0+")
     results: list[CreatePartitionsTopicResult] = mirror("topics", array(CreatePartitionsTopicResult, "0+"))

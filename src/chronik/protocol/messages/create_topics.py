@@ -27,7 +27,7 @@ class CreatableTopic(Struct):
     configs: list[CreatableTopicConfig] = array(CreatableTopicConfig, "0+")
 
 
-class CreateTopicsRequest(Request, api_key=19, versions="0-7", flexible="5+"):
+class CreateTopicsRequest(Request):
     topics: list[CreatableTopic] = array(CreatableTopic, "0+")
     timeout_ms: int = int32("0+", default=60000)
     validate_only: bool = boolean("1+")
@@ -52,6 +52,6 @@ class CreatableTopicResult(Struct):
     configs: list[CreatableTopicConfigs] | None = array(CreatableTopicConfigs, "5+", nullable="5+")
 
 
-class CreateTopicsResponse(Response, api_key=19, versions="0-7", flexible="5+"):
+class CreateTopicsResponse(Response):
     throttle_time_ms: int = int32("2+")
     topics: list[CreatableTopicResult] = mirror("topics", array(CreatableTopicResult, "0+"))

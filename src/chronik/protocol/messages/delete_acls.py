@@ -16,7 +16,7 @@ class DeleteAclsFilter(Struct):
     permission_type: int = int8("0+")
 
 
-class DeleteAclsRequest(Request, api_key=31, versions="0-3", flexible="2+"):
+class DeleteAclsRequest(Request):
     filters: list[DeleteAclsFilter] = array(DeleteAclsFilter, "0+")
 
 
@@ -38,6 +38,6 @@ class DeleteAclsFilterResult(Struct):
     matching_acls: list[DeleteAclsMatchingAcl] = array(DeleteAclsMatchingAcl, "0+")
 
 
-class DeleteAclsResponse(Response, api_key=31, versions="0-3", flexible="2+"):
+class DeleteAclsResponse(Response):
     throttle_time_ms: int = int32("0+")
     filter_results: list[DeleteAclsFilterResult] = mirror("filters", array(DeleteAclsFilterResult, "0+"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, mirror, string
 
 
-class DeleteGroupsRequest(Request, api_key=42, versions="0-2", flexible="2+"):
+class DeleteGroupsRequest(Request):
     groups_names: list[str] = array(string, "0+")
 
 
@@ -14,6 +14,6 @@ class DeletableGroupResult(Struct):
     error_code: int = int16("0+")
 
 
-class DeleteGroupsResponse(Response, api_key=42, versions="0-2", flexible="2+"):
+class DeleteGroupsResponse(Response):
     throttle_time_ms: int = int32("0+")
     results: list[DeletableGroupResult] = mirror("groups_names", array(DeletableGroupResult, "0+"))

@@ -15,7 +15,7 @@ class DeleteRecordsTopic(Struct):
     partitions: list[DeleteRecordsPartition] = array(DeleteRecordsPartition, "0+")
 
 
-class DeleteRecordsRequest(Request, api_key=21, versions="0-2", flexible="2+"):
+class DeleteRecordsRequest(Request):
     topics: list[DeleteRecordsTopic] = array(DeleteRecordsTopic, "0+")
     timeout_ms: int = int32("0+")
 
@@ -31,6 +31,6 @@ class DeleteRecordsTopicResult(Struct):
     partitions: list[DeleteRecordsPartitionResult] = mirror("partitions", array(DeleteRecordsPartitionResult, "0+"))
 
 
-class DeleteRecordsResponse(Response, api_key=21, versions="0-2", flexible="2+"):
+class DeleteRecordsResponse(Response):
     throttle_time_ms: int = int32("0+")
     topics: list[DeleteRecordsTopicResult] = mirror("topics", array(DeleteRecordsTopicResult, "0+"))

@@ -10,7 +10,7 @@ class DeleteTopicState(Struct):
     topic_id: bytes = uuid("6+")
 
 
-class DeleteTopicsRequest(Request, api_key=20, versions="0-6", flexible="4+"):
+class DeleteTopicsRequest(Request):
     topics: list[DeleteTopicState] = array(DeleteTopicState, "6+")
     topic_names: list[str] = array(string, "0-5", ignorable=True)
     timeout_ms: int = int32("0+")
@@ -23,6 +23,6 @@ class DeletableTopicResult(Struct):
     error_message: str | None = string("5+", nullable="5+", default=None)
 
 
-class DeleteTopicsResponse(Response, api_key=20, versions="0-6", flexible="4+"):
+class DeleteTopicsResponse(Response):
     throttle_time_ms: int = int32("1+")
     responses: list[DeletableTopicResult] = mirror("topics", array(DeletableTopicResult, "0+"))

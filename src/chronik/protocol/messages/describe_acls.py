@@ -7,7 +7,7 @@ from chronik.protocol.schema import Request, Response, Struct, array, int8, int1
 LITERAL = 3
 
 
-class DescribeAclsRequest(Request, api_key=29, versions="0-3", flexible="2+"):
+class DescribeAclsRequest(Request):
     resource_type_filter: int = int8("0+")
     resource_name_filter: str | None = string("0+", nullable="0+")
     pattern_type_filter: int = int8("1+", default=LITERAL)
@@ -31,7 +31,7 @@ class DescribeAclsResource(Struct):
     acls: list[AclDescription] = array(AclDescription, "0+")
 
 
-class DescribeAclsResponse(Response, api_key=29, versions="0-3", flexible="2+"):
+class DescribeAclsResponse(Response):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")

@@ -11,7 +11,7 @@ class QuotaComponent(Struct):
     match: str | None = string("0+", nullable="0+")
 
 
-class DescribeClientQuotasRequest(Request, api_key=48, versions="0-1", flexible="1+"):
+class DescribeClientQuotasRequest(Request):
     components: list[QuotaComponent] = array(QuotaComponent, "0+")
     strict: bool = boolean("0+")
 
@@ -31,7 +31,7 @@ class QuotaEntry(Struct):
     values: list[QuotaValue] = array(QuotaValue, "0+")
 
 
-class DescribeClientQuotasResponse(Response, api_key=48, versions="0-1", flexible="1+"):
+class DescribeClientQuotasResponse(Response):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")

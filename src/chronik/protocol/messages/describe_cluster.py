@@ -5,7 +5,7 @@ from __future__ import annotations
 from chronik.protocol.schema import Request, Response, Struct, array, boolean, int8, int16, int32, mirror, string
 
 
-class DescribeClusterRequest(Request, api_key=60, versions="0-2", flexible="0+"):
+class DescribeClusterRequest(Request):
     include_cluster_authorized_operations: bool = boolean("0+")
     endpoint_type: int = int8("1+", default=1)
     include_fenced_brokers: bool = boolean("2+")
@@ -19,7 +19,7 @@ class DescribeClusterBroker(Struct):
     is_fenced: bool = boolean("2+")
 
 
-class DescribeClusterResponse(Response, api_key=60, versions="0-2", flexible="0+"):
+class DescribeClusterResponse(Response):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)

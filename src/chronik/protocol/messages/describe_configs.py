@@ -14,7 +14,7 @@ class DescribeConfigsResource(Struct):
     configuration_keys: list[str] | None = array(string, "0+", nullable="0+")
 
 
-class DescribeConfigsRequest(Request, api_key=32, versions="0-4", flexible="4+"):
+class DescribeConfigsRequest(Request):
     resources: list[DescribeConfigsResource] = array(DescribeConfigsResource, "0+")
     include_synonyms: bool = boolean("1+")
     include_documentation: bool = boolean("3+")
@@ -46,6 +46,6 @@ class DescribeConfigsResult(Struct):
     configs: list[DescribeConfigsResourceResult] = array(DescribeConfigsResourceResult, "0+")
 
 
-class DescribeConfigsResponse(Response, api_key=32, versions="0-4", flexible="4+"):
+class DescribeConfigsResponse(Response):
     throttle_time_ms: int = int32("0+")
     results: list[DescribeConfigsResult] = mirror("resources", array(DescribeConfigsResult, "0+"))

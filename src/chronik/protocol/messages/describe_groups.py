@@ -8,7 +8,7 @@ from __future__ import annotations
 from chronik.protocol.schema import Request, Response, Struct, array, binary, boolean, int16, int32, mirror, string
 
 
-class DescribeGroupsRequest(Request, api_key=15, versions="0-6", flexible="5+"):
+class DescribeGroupsRequest(Request):
     groups: list[str] = array(string, "0+")
     include_authorized_operations: bool = boolean("3+")
 
@@ -33,6 +33,6 @@ class DescribedGroup(Struct):
     authorized_operations: int = int32("3+", default=-0x8000_0000)
 
 
-class DescribeGroupsResponse(Response, api_key=15, versions="0-6", flexible="5+"):
+class DescribeGroupsResponse(Response):
     throttle_time_ms: int = int32("1+")
     groups: list[DescribedGroup] = mirror("groups", array(DescribedGroup, "0+"))

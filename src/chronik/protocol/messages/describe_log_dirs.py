@@ -13,7 +13,7 @@ class DescribableLogDirTopic(Struct):
     partitions: list[int] = array(int32, "0+")
 
 
-class DescribeLogDirsRequest(Request, api_key=35, versions="0-5", flexible="2+"):
+class DescribeLogDirsRequest(Request):
     topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, "0+", nullable="0+")
 
 
@@ -38,7 +38,7 @@ class DescribeLogDirsResult(Struct):
     is_cordoned: bool = boolean("5+")
 
 
-class DescribeLogDirsResponse(Response, api_key=35, versions="0-5", flexible="2+"):
+class DescribeLogDirsResponse(Response):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("3+")
     results: list[DescribeLogDirsResult] = array(DescribeLogDirsResult, "0+")

@@ -10,7 +10,7 @@ class TopicRequest(Struct):
     partition_indexes: list[int] = array(int32, "0+")
 
 
-class DescribeProducersRequest(Request, api_key=61, versions="0", flexible="0+"):
+class DescribeProducersRequest(Request):
     topics: list[TopicRequest] = array(TopicRequest, "0+")
 
 
@@ -35,6 +35,6 @@ class TopicResponse(Struct):
     partitions: list[PartitionResponse] = mirror("partition_indexes", array(PartitionResponse, "0+"))
 
 
-class DescribeProducersResponse(Response, api_key=61, versions="0", flexible="0+"):
+class DescribeProducersResponse(Response):
     throttle_time_ms: int = int32("0+")
     topics: list[TopicResponse] = mirror("topics", array(TopicResponse, "0+"))

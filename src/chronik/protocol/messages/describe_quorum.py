@@ -17,7 +17,7 @@ class DescribeQuorumTopic(Struct):
     partitions: list[DescribeQuorumPartition] = array(DescribeQuorumPartition, "0+")
 
 
-class DescribeQuorumRequest(Request, api_key=55, versions="0-2", flexible="0+"):
+class DescribeQuorumRequest(Request):
     topics: list[DescribeQuorumTopic] = array(DescribeQuorumTopic, "0+")
 
 
@@ -56,7 +56,7 @@ class QuorumNode(Struct):
     listeners: list[QuorumListener] = array(QuorumListener, "2+")
 
 
-class DescribeQuorumResponse(Response, api_key=55, versions="0-2", flexible="0+"):
+class DescribeQuorumResponse(Response):
     error_code: int = int16("0+")
     error_message: str | None = string("2+", nullable="2+", ignorable=True)
     topics: list[QuorumTopicData] = array(QuorumTopicData, "0+")

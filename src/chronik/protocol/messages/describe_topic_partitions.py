@@ -29,7 +29,7 @@ class Cursor(Struct):
     partition_index: int = int32("0+")
 
 
-class DescribeTopicPartitionsRequest(Request, api_key=75, versions="0", flexible="0+"):
+class DescribeTopicPartitionsRequest(Request):
     topics: list[TopicRequest] = array(TopicRequest, "0+")
     response_partition_limit: int = int32("0+", default=2000)
     cursor: Cursor | None = nullable_struct(Cursor, "0+")
@@ -56,7 +56,7 @@ class DescribeTopicPartitionsResponseTopic(Struct):
     topic_authorized_operations: int = int32("0+", default=-0x8000_0000)
 
 
-class DescribeTopicPartitionsResponse(Response, api_key=75, versions="0", flexible="0+"):
+class DescribeTopicPartitionsResponse(Response):
     throttle_time_ms: int = int32("0+")
     topics: list[DescribeTopicPartitionsResponseTopic] = mirror(
         "topics", array(DescribeTopicPartitionsResponseTopic, "0+")

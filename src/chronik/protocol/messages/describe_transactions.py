@@ -5,7 +5,7 @@ from __future__ import annotations
 from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, int64, mirror, string
 
 
-class DescribeTransactionsRequest(Request, api_key=65, versions="0", flexible="0+"):
+class DescribeTransactionsRequest(Request):
     transactional_ids: list[str] = array(string, "0+")
 
 
@@ -25,6 +25,6 @@ class DescribedTransaction(Struct):
     topics: list[DescribedTransactionTopic] = array(DescribedTransactionTopic, "0+")
 
 
-class DescribeTransactionsResponse(Response, api_key=65, versions="0", flexible="0+"):
+class DescribeTransactionsResponse(Response):
     throttle_time_ms: int = int32("0+")
     transaction_states: list[DescribedTransaction] = mirror("transactional_ids", array(DescribedTransaction, "0+"))

@@ -9,7 +9,7 @@ class ScramUser(Struct):
     name: str = string("0+")
 
 
-class DescribeUserScramCredentialsRequest(Request, api_key=50, versions="0", flexible="0+"):
+class DescribeUserScramCredentialsRequest(Request):
     users: list[ScramUser] | None = array(ScramUser, "0+", nullable="0+")
 
 
@@ -25,7 +25,7 @@ class DescribedScramUser(Struct):
     credential_infos: list[ScramCredential] = array(ScramCredential, "0+")
 
 
-class DescribeUserScramCredentialsResponse(Response, api_key=50, versions="0", flexible="0+"):
+class DescribeUserScramCredentialsResponse(Response):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")

@@ -10,7 +10,7 @@ class TopicPartitions(Struct):
     partitions: list[int] = array(int32, "0+")
 
 
-class ElectLeadersRequest(Request, api_key=43, versions="0-2", flexible="2+"):
+class ElectLeadersRequest(Request):
     election_type: int = int8("1+")
     topic_partitions: list[TopicPartitions] | None = array(TopicPartitions, "0+", nullable="0+")
     timeout_ms: int = int32("0+", default=60000)
@@ -27,7 +27,7 @@ class ReplicaElectionResult(Struct):
     partition_result: list[PartitionResult] = mirror("partitions", array(PartitionResult, "0+"))
 
 
-class ElectLeadersResponse(Response, api_key=43, versions="0-2", flexible="2+"):
+class ElectLeadersResponse(Response):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("1+")
     replica_election_results: list[ReplicaElectionResult] = mirror(

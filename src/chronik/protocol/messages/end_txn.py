@@ -9,14 +9,14 @@ from __future__ import annotations
 from chronik.protocol.schema import Request, Response, boolean, int16, int32, int64, string
 
 
-class EndTxnRequest(Request, api_key=26, versions="0-5", flexible="3+"):
+class EndTxnRequest(Request):
     transactional_id: str = string("0+")
     producer_id: int = int64("0+", default=-1)
     producer_epoch: int = int16("0+", default=-1)
     committed: bool = boolean("0+")
 
 
-class EndTxnResponse(Response, api_key=26, versions="0-5", flexible="3+"):
+class EndTxnResponse(Response):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     producer_id: int = int64("5+", default=-1, ignorable=True)

@@ -53,7 +53,7 @@ class ForgottenTopic(Struct):
     partitions: list[int] = array(int32, "7+")
 
 
-class FetchRequest(Request, api_key=1, versions="0-18", flexible="12+"):
+class FetchRequest(Request):
     cluster_id: str | None = string("12+", nullable="12+", default=None, tag=0, ignorable=True)
     replica_id: int = int32("0-14", default=-1)
     replica_state: ReplicaState = struct(ReplicaState, "15+", tag=1)
@@ -115,7 +115,7 @@ class NodeEndpoint(Struct):
     rack: str | None = string("16+", nullable="16+", default=None)
 
 
-class FetchResponse(Response, api_key=1, versions="0-18", flexible="12+"):
+class FetchResponse(Response):
     throttle_time_ms: int = int32("1+")
     error_code: int = int16("7+")
     session_id: int = int32("7+")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from chronik.protocol.schema import Request, Response, Struct, array, int8, int16, int32, mirror, string
 
 
-class FindCoordinatorRequest(Request, api_key=10, versions="0-6", flexible="3+"):
+class FindCoordinatorRequest(Request):
     key: str = string("0-3")
     key_type: int = int8("1+")
     coordinator_keys: list[str] = array(string, "4+")
@@ -23,7 +23,7 @@ class Coordinator(Struct):
     error_message: str | None = string("4+", nullable="4+")
 
 
-class FindCoordinatorResponse(Response, api_key=10, versions="0-6", flexible="3+"):
+class FindCoordinatorResponse(Response):
     throttle_time_ms: int = int32("1+")
     error_code: int = int16("0-3")
     error_message: str | None = string("1-3", nullable="1-3")

@@ -18,11 +18,11 @@ class AlterConfigsResource(Struct):
     configs: list[AlterableConfig] = array(AlterableConfig, "0+")
 
 
-class IncrementalAlterConfigsRequest(Request, api_key=44, versions="0-1", flexible="1+"):
+class IncrementalAlterConfigsRequest(Request):
     resources: list[AlterConfigsResource] = array(AlterConfigsResource, "0+")
     validate_only: bool = boolean("0+")
 
 
-class IncrementalAlterConfigsResponse(Response, api_key=44, versions="0-1", flexible="1+"):
+class IncrementalAlterConfigsResponse(Response):
     throttle_time_ms: int = int32("0+")
     responses: list[AlterConfigsResourceResponse] = mirror("resources", array(AlterConfigsResourceResponse, "0+"))

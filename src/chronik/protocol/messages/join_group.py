@@ -14,7 +14,7 @@ class JoinGroupRequestProtocol(Struct):
     metadata: bytes = binary("0+")
 
 
-class JoinGroupRequest(Request, api_key=11, versions="0-9", flexible="6+"):
+class JoinGroupRequest(Request):
     group_id: str = string("0+")
     session_timeout_ms: int = int32("0+")
     rebalance_timeout_ms: int = int32("1+", default=-1, ignorable=True)
@@ -31,7 +31,7 @@ class JoinGroupResponseMember(Struct):
     metadata: bytes = binary("0+")
 
 
-class JoinGroupResponse(Response, api_key=11, versions="0-9", flexible="6+"):
+class JoinGroupResponse(Response):
     throttle_time_ms: int = int32("2+")
     error_code: int = int16("0+")
     generation_id: int = int32("0+", default=-1)

@@ -11,7 +11,7 @@ class MemberIdentity(Struct):
     reason: str | None = string("5+", nullable="5+", default=None, ignorable=True)
 
 
-class LeaveGroupRequest(Request, api_key=13, versions="0-5", flexible="4+"):
+class LeaveGroupRequest(Request):
     group_id: str = string("0+")
     member_id: str = string("0-2")
     members: list[MemberIdentity] = array(MemberIdentity, "3+")
@@ -23,7 +23,7 @@ class MemberResponse(Struct):
     error_code: int = int16("3+")
 
 
-class LeaveGroupResponse(Response, api_key=13, versions="0-5", flexible="4+"):
+class LeaveGroupResponse(Response):
     throttle_time_ms: int = int32("1+")
     error_code: int = int16("0+")
     members: list[MemberResponse] = array(MemberResponse, "3+")

@@ -7,7 +7,7 @@ from chronik.protocol.schema import Request, Response, Struct, array, int8, int1
 CLIENT_METRICS = 16
 
 
-class ListConfigResourcesRequest(Request, api_key=74, versions="0-1", flexible="0+"):
+class ListConfigResourcesRequest(Request):
     resource_types: list[int] = array(int8, "1+")
 
 
@@ -16,7 +16,7 @@ class ConfigResource(Struct):
     resource_type: int = int8("1+", default=CLIENT_METRICS)
 
 
-class ListConfigResourcesResponse(Response, api_key=74, versions="0-1", flexible="0+"):
+class ListConfigResourcesResponse(Response):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     config_resources: list[ConfigResource] = array(ConfigResource, "0+")

@@ -21,7 +21,7 @@ class ListOffsetsTopic(Struct):
     partitions: list[ListOffsetsPartition] = array(ListOffsetsPartition, "0+")
 
 
-class ListOffsetsRequest(Request, api_key=2, versions="0-11", flexible="6+"):
+class ListOffsetsRequest(Request):
     replica_id: int = int32("0+")
     isolation_level: int = int8("2+")
     topics: list[ListOffsetsTopic] = array(ListOffsetsTopic, "0+")
@@ -42,6 +42,6 @@ class ListOffsetsTopicResponse(Struct):
     partitions: list[ListOffsetsPartitionResponse] = mirror("partitions", array(ListOffsetsPartitionResponse, "0+"))
 
 
-class ListOffsetsResponse(Response, api_key=2, versions="0-11", flexible="6+"):
+class ListOffsetsResponse(Response):
     throttle_time_ms: int = int32("2+")
     topics: list[ListOffsetsTopicResponse] = mirror("topics", array(ListOffsetsTopicResponse, "0+"))

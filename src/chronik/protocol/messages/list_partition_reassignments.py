@@ -10,7 +10,7 @@ class ListPartitionReassignmentsTopics(Struct):
     partition_indexes: list[int] = array(int32, "0+")
 
 
-class ListPartitionReassignmentsRequest(Request, api_key=46, versions="0", flexible="0+"):
+class ListPartitionReassignmentsRequest(Request):
     timeout_ms: int = int32("0+", default=60000)
     topics: list[ListPartitionReassignmentsTopics] | None = array(
         ListPartitionReassignmentsTopics, "0+", nullable="0+", default=None
@@ -29,7 +29,7 @@ class OngoingTopicReassignment(Struct):
     partitions: list[OngoingPartitionReassignment] = array(OngoingPartitionReassignment, "0+")
 
 
-class ListPartitionReassignmentsResponse(Response, api_key=46, versions="0", flexible="0+"):
+class ListPartitionReassignmentsResponse(Response):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from chronik.protocol.schema import Request, Response, Struct, array, int16, int32, int64, string
 
 
-class ListTransactionsRequest(Request, api_key=66, versions="0-2", flexible="0+"):
+class ListTransactionsRequest(Request):
     state_filters: list[str] = array(string, "0+")
     producer_id_filters: list[int] = array(int64, "0+")
     duration_filter: int = int64("1+", default=-1)
@@ -21,7 +21,7 @@ class ListedTransaction(Struct):
     transaction_state: str = string("0+")
 
 
-class ListTransactionsResponse(Response, api_key=66, versions="0-2", flexible="0+"):
+class ListTransactionsResponse(Response):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     unknown_state_filters: list[str] = array(string, "0+")

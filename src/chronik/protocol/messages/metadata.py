@@ -15,7 +15,7 @@ class MetadataRequestTopic(Struct):
     name: str | None = string("0+", nullable="10+")
 
 
-class MetadataRequest(Request, api_key=3, versions="0-13", flexible="9+"):
+class MetadataRequest(Request):
     topics: list[MetadataRequestTopic] | None = array(MetadataRequestTopic, "0+", nullable="1+")
     allow_auto_topic_creation: bool = boolean("4+", default=True)
     include_cluster_authorized_operations: bool = boolean("8-10")
@@ -48,7 +48,7 @@ class MetadataResponseTopic(Struct):
     topic_authorized_operations: int = int32("8+", default=-0x8000_0000)
 
 
-class MetadataResponse(Response, api_key=3, versions="0-13", flexible="9+"):
+class MetadataResponse(Response):
     throttle_time_ms: int = int32("3+")
     brokers: list[MetadataResponseBroker] = array(MetadataResponseBroker, "0+")
     cluster_id: str | None = string("2+", nullable="2+", default=None)

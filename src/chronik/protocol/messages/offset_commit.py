@@ -23,7 +23,7 @@ class OffsetCommitRequestTopic(Struct):
     partitions: list[OffsetCommitRequestPartition] = array(OffsetCommitRequestPartition, "0+")
 
 
-class OffsetCommitRequest(Request, api_key=8, versions="0-10", flexible="8+"):
+class OffsetCommitRequest(Request):
     group_id: str = string("0+")
     generation_id_or_member_epoch: int = int32("1+", default=-1, ignorable=True)
     member_id: str = string("1+", ignorable=True)
@@ -43,6 +43,6 @@ class OffsetCommitResponseTopic(Struct):
     partitions: list[OffsetCommitResponsePartition] = mirror("partitions", array(OffsetCommitResponsePartition, "0+"))
 
 
-class OffsetCommitResponse(Response, api_key=8, versions="0-10", flexible="8+"):
+class OffsetCommitResponse(Response):
     throttle_time_ms: int = int32("3+")
     topics: list[OffsetCommitResponseTopic] = mirror("topics", array(OffsetCommitResponseTopic, "0+"))

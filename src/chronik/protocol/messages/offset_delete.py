@@ -14,7 +14,7 @@ class OffsetDeleteRequestTopic(Struct):
     partitions: list[OffsetDeleteRequestPartition] = array(OffsetDeleteRequestPartition, "0+")
 
 
-class OffsetDeleteRequest(Request, api_key=47, versions="0", flexible="none"):
+class OffsetDeleteRequest(Request):
     group_id: str = string("0+")
     topics: list[OffsetDeleteRequestTopic] = array(OffsetDeleteRequestTopic, "0+")
 
@@ -29,7 +29,7 @@ class OffsetDeleteResponseTopic(Struct):
     partitions: list[OffsetDeleteResponsePartition] = array(OffsetDeleteResponsePartition, "0+")
 
 
-class OffsetDeleteResponse(Response, api_key=47, versions="0", flexible="none"):
+class OffsetDeleteResponse(Response):
     error_code: int = int16("0+")
     throttle_time_ms: int = int32("0+")
     topics: list[OffsetDeleteResponseTopic] = array(OffsetDeleteResponseTopic, "0+")

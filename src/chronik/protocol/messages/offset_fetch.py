@@ -22,7 +22,7 @@ class OffsetFetchRequestGroup(Struct):
     topics: list[OffsetFetchRequestTopic] | None = array(OffsetFetchRequestTopic, "8+", nullable="8+")
 
 
-class OffsetFetchRequest(Request, api_key=9, versions="0-10", flexible="6+"):
+class OffsetFetchRequest(Request):
     group_id: str = string("0-7")
     topics: list[OffsetFetchRequestTopic] | None = array(OffsetFetchRequestTopic, "0-7", nullable="2-7")
     groups: list[OffsetFetchRequestGroup] = array(OffsetFetchRequestGroup, "8+")
@@ -51,7 +51,7 @@ class OffsetFetchResponseGroup(Struct):
     error_code: int = int16("8+")
 
 
-class OffsetFetchResponse(Response, api_key=9, versions="0-10", flexible="6+"):
+class OffsetFetchResponse(Response):
     throttle_time_ms: int = int32("3+")
     topics: list[OffsetFetchResponseTopic] = mirror("topics", array(OffsetFetchResponseTopic, "0-7"))
     error_code: int = int16("2-7")

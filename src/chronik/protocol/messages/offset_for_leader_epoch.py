@@ -19,7 +19,7 @@ class OffsetForLeaderTopic(Struct):
     partitions: list[OffsetForLeaderPartition] = array(OffsetForLeaderPartition, "0+")
 
 
-class OffsetForLeaderEpochRequest(Request, api_key=23, versions="0-4", flexible="4+"):
+class OffsetForLeaderEpochRequest(Request):
     replica_id: int = int32("3+", default=-2, ignorable=True)
     topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic, "0+")
 
@@ -36,6 +36,6 @@ class OffsetForLeaderTopicResult(Struct):
     partitions: list[EpochEndOffset] = mirror("partitions", array(EpochEndOffset, "0+"))
 
 
-class OffsetForLeaderEpochResponse(Response, api_key=23, versions="0-4", flexible="4+"):
+class OffsetForLeaderEpochResponse(Response):
     throttle_time_ms: int = int32("2+")
     topics: list[OffsetForLeaderTopicResult] = mirror("topics", array(OffsetForLeaderTopicResult, "0+"))

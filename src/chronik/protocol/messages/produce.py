@@ -33,7 +33,7 @@ class TopicProduceData(Struct):
     partition_data: list[PartitionProduceData] = array(PartitionProduceData, "0+")
 
 
-class ProduceRequest(Request, api_key=0, versions="0-13", flexible="9+"):
+class ProduceRequest(Request):
     transactional_id: str | None = string("3+", nullable="3+", default=None)
     acks: int = int16("0+")
     timeout_ms: int = int32("0+")
@@ -76,7 +76,7 @@ class NodeEndpoint(Struct):
     rack: str | None = string("10+", nullable="10+", default=None)
 
 
-class ProduceResponse(Response, api_key=0, versions="0-13", flexible="9+"):
+class ProduceResponse(Response):
     responses: list[TopicProduceResponse] = mirror("topic_data", array(TopicProduceResponse, "0+"))
     throttle_time_ms: int = int32("1+")
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "10+", tag=0)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from chronik.protocol.schema import Request, Response, binary, int16, int64, string
 
 
-class SaslAuthenticateRequest(Request, api_key=36, versions="0-2", flexible="2+"):
+class SaslAuthenticateRequest(Request):
     auth_bytes: bytes = binary("0+")
 
+    def __repr__(self) -> str:
+        return f"SaslAuthenticateRequest({len(self.auth_bytes)} bytes)"
 
-class SaslAuthenticateResponse(Response, api_key=36, versions="0-2", flexible="2+"):
+
+class SaslAuthenticateResponse(Response):
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")
     auth_bytes: bytes = binary("0+")

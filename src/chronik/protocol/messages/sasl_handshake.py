@@ -5,10 +5,10 @@ from __future__ import annotations
 from chronik.protocol.schema import Request, Response, array, int16, string
 
 
-class SaslHandshakeRequest(Request, api_key=17, versions="0-1", flexible="none"):
+class SaslHandshakeRequest(Request):
     mechanism: str = string("0+")
 
 
-class SaslHandshakeResponse(Response, api_key=17, versions="0-1", flexible="none"):
+class SaslHandshakeResponse(Response):
     error_code: int = int16("0+")
     mechanisms: list[str] = array(string, "0+")

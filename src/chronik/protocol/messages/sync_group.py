@@ -13,7 +13,7 @@ class SyncGroupRequestAssignment(Struct):
     assignment: bytes = binary("0+")
 
 
-class SyncGroupRequest(Request, api_key=14, versions="0-5", flexible="4+"):
+class SyncGroupRequest(Request):
     group_id: str = string("0+")
     generation_id: int = int32("0+")
     member_id: str = string("0+")
@@ -23,7 +23,7 @@ class SyncGroupRequest(Request, api_key=14, versions="0-5", flexible="4+"):
     assignments: list[SyncGroupRequestAssignment] = array(SyncGroupRequestAssignment, "0+")
 
 
-class SyncGroupResponse(Response, api_key=14, versions="0-5", flexible="4+"):
+class SyncGroupResponse(Response):
     throttle_time_ms: int = int32("1+")
     error_code: int = int16("0+")
     protocol_type: str | None = string("5+", nullable="5+", default=None)

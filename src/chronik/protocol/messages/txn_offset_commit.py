@@ -21,7 +21,7 @@ class TxnOffsetCommitRequestTopic(Struct):
     partitions: list[TxnOffsetCommitRequestPartition] = array(TxnOffsetCommitRequestPartition, "0+")
 
 
-class TxnOffsetCommitRequest(Request, api_key=28, versions="0-5", flexible="3+"):
+class TxnOffsetCommitRequest(Request):
     transactional_id: str = string("0+")
     group_id: str = string("0+")
     producer_id: int = int64("0+", default=-1)
@@ -44,6 +44,6 @@ class TxnOffsetCommitResponseTopic(Struct):
     )
 
 
-class TxnOffsetCommitResponse(Response, api_key=28, versions="0-5", flexible="3+"):
+class TxnOffsetCommitResponse(Response):
     throttle_time_ms: int = int32("0+")
     topics: list[TxnOffsetCommitResponseTopic] = mirror("topics", array(TxnOffsetCommitResponseTopic, "0+"))

@@ -12,7 +12,7 @@ class FeatureUpdateKey(Struct):
     upgrade_type: int = int8("1+", default=1)
 
 
-class UpdateFeaturesRequest(Request, api_key=57, versions="0-2", flexible="0+"):
+class UpdateFeaturesRequest(Request):
     timeout_ms: int = int32("0+", default=60000)
     feature_updates: list[FeatureUpdateKey] = array(FeatureUpdateKey, "0+")
     validate_only: bool = boolean("1+")
@@ -24,7 +24,7 @@ class UpdatableFeatureResult(Struct):
     error_message: str | None = string("0+", nullable="0+", default=None)
 
 
-class UpdateFeaturesResponse(Response, api_key=57, versions="0-2", flexible="0+"):
+class UpdateFeaturesResponse(Response):
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+", default=None)

@@ -23,7 +23,7 @@ class WritableTxnMarker(Struct):
     transaction_version: int = int8("2+", ignorable=True)
 
 
-class WriteTxnMarkersRequest(Request, api_key=27, versions="0-2", flexible="1+"):
+class WriteTxnMarkersRequest(Request):
     markers: list[WritableTxnMarker] = array(WritableTxnMarker, "0+")
 
 
@@ -44,5 +44,5 @@ class WritableTxnMarkerResult(Struct):
     topics: list[WritableTxnMarkerTopicResult] = mirror("topics", array(WritableTxnMarkerTopicResult, "0+"))
 
 
-class WriteTxnMarkersResponse(Response, api_key=27, versions="0-2", flexible="1+"):
+class WriteTxnMarkersResponse(Response):
     markers: list[WritableTxnMarkerResult] = mirror("markers", array(WritableTxnMarkerResult, "0+"))

@@ -1,0 +1,98 @@
+"""What a broker that comes or goes takes of every node, the controller among them: the time in which its command is
+applied to an image, by partitions and brokers. No processes: these are the costs that a larger cluster adds up to."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from bench.cluster.figures import Figure, Plan
+from chronik.bench.errors import BenchFailed
+from chronik.controller.leader_balance import partitions_out_of_balance
+from chronik.controller.leaderless import leaderless_partitions
+from chronik.metadata.apply import apply
+from chronik.metadata.commands.brokers import BrokerStatus, RegisterBroker, UpdateBrokerStatus
+from chronik.metadata.commands.envelope import Command, Envelope
+from chronik.metadata.commands.topics import CreateTopic, PartitionAssignment
+from chronik.metadata.image import Image
+from chronik.metadata.snapshot import encode_snapshot
+from chronik.planning.placement import Place, place_replicas
+from chronik.protocol.errors import ErrorCode
+
+SIZES: Final = ((15, 1000), (15, 10_000), (15, 100_000), (64, 100_000))
+"""Brokers and partitions."""
+
+PARTITIONS_PER_TOPIC: Final = 100
+COPIES: Final = 3
+NEWCOMERS: Final = 5
+IMBALANCE_PERCENT: Final = 10
+
+
+def measure_image(plan: Plan) -> list[Figure]:
+    return [figure for brokers, partitions in SIZES for figure in _figures(_Image(brokers, partitions))]
+
+
+class _Image:
+    """An image and its log, as far as it has one."""
+
+    def __init__(self, brokers: int, partitions: int) -> None:
+        self.image = Image()
+        self.brokers, self.partitions = brokers, partitions
+        self._sequences = itertools.count(1)
+        for broker_id in range(1, brokers + 1):
+            self.register(broker_id)
+        places = [Place(broker_id, None) for broker_id in range(1, brokers + 1)]
+        for number, first in enumerate(range(0, partitions, PARTITIONS_PER_TOPIC)):
+            placed = place_replicas(min(PARTITIONS_PER_TOPIC, partitions - first), COPIES, places, first)
+            assignments = tuple(PartitionAssignment(each, each, each[0]) for each in placed)
+            self.do(CreateTopic(os.urandom(16), f"topic-{number}", assignments, {}, 0))
+
+    def register(self, broker_id: int) -> None:
+        self.do(RegisterBroker(broker_id, "127.0.0.1", 9092, None, os.urandom(16), os.urandom(16)))
+
+    def set_status(self, broker_id: int, status: BrokerStatus) -> None:
+        self.do(UpdateBrokerStatus(broker_id, status))
+
+    def do(self, command: Command) -> None:
+        sequence = next(self._sequences)
+        envelope = Envelope(1, b"bench", sequence, sequence - 1, command)
+        result = apply(self.image, envelope, self.image.applied_index + 1).result
+        if result.code is not ErrorCode.NONE:
+            raise BenchFailed(f"{type(command).__name__} was refused: {result.message}")
+
+    def snapshot_bytes(self) -> int:
+        try:
+            return sum(map(len, encode_snapshot(self.image.freeze())))
+        finally:
+            self.image.thaw()
+
+
+def _figures(made: _Image) -> list[Figure]:
+    newcomers = range(made.brokers + 1, made.brokers + 1 + NEWCOMERS)
+    coming = [_milliseconds(partial(made.register, broker_id)) for broker_id in newcomers]
+    looking = [_milliseconds(lambda: list(leaderless_partitions(made.image))) for _ in newcomers]
+    going, returning = [], []
+    for broker_id in range(1, 1 + NEWCOMERS):
+        going.append(_milliseconds(partial(made.set_status, broker_id, BrokerStatus.OFFLINE)))
+        returning.append(_milliseconds(partial(made.set_status, broker_id, BrokerStatus.ONLINE)))
+    balancing = [_milliseconds(lambda: partitions_out_of_balance(made.image, IMBALANCE_PERCENT)) for _ in newcomers]
+    megabytes = made.snapshot_bytes() / 1e6
+    where = f"image of {made.partitions:,} partitions on {made.brokers} brokers"
+    return [
+        Figure(f"{where}: a broker more, ms", coming),
+        Figure(f"{where}: look for partitions without a leader, ms", looking),
+        Figure(f"{where}: a broker goes, ms", going),
+        Figure(f"{where}: it comes back, ms", returning),
+        Figure(f"{where}: look for leaders out of balance, ms", balancing),
+        Figure(f"{where}: its snapshot, MB", [megabytes]),
+    ]
+
+
+def _milliseconds(action: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    action()
+    return 1000 * (time.perf_counter() - began)

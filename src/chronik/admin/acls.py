@@ -1,0 +1,79 @@
+"""ACLs are added and removed: as many as a request names, in commands that each take one turn of the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from chronik.limits import ACL_FILTERS_MAX, ACLS_PER_REQUEST_MAX
+from chronik.metadata.commands.acls import ACLS_PER_COMMAND_MAX, CreateAcls, DeleteAcls
+from chronik.metadata.records import Acl
+from chronik.metadata.slices import Pace, in_pieces
+from chronik.metadata.stores.store import MetadataStore
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.security.acls import Filter, fault_of
+
+Outcome = KafkaError | None
+
+
+async def create_acls(store: MetadataStore, wanted: Sequence[Acl]) -> list[Outcome]:
+    """Returns why each cannot be there; None for those that are, from before or from now on."""
+    if len(wanted) > ACLS_PER_REQUEST_MAX:
+        told = f"Cannot create more than {ACLS_PER_REQUEST_MAX} acls in a single operation."
+        return [KafkaError(ErrorCode.POLICY_VIOLATION, told)] * len(wanted)
+    faults = [fault_of(acl) for acl in wanted]
+    legal = dict.fromkeys(acl for acl, fault in zip(wanted, faults, strict=True) if fault is None)
+    outcomes: dict[Acl, Outcome] = {}
+    for some in _portions(legal):
+        try:
+            await store.propose(CreateAcls(some))
+            outcome = None
+        except KafkaError as error:
+            outcome = error.without_frames()
+        outcomes.update(dict.fromkeys(some, outcome))
+    return [
+        outcomes[acl] if fault is None else KafkaError(ErrorCode.INVALID_REQUEST, fault)
+        for acl, fault in zip(wanted, faults, strict=True)
+    ]
+
+
+async def delete_acls(store: MetadataStore, filters: Sequence[Filter]) -> list[list[Acl] | KafkaError]:
+    """Returns for each filter what it has found, which is gone, or why nothing is. Raises KafkaError when the cluster
+    does not agree on any of it."""
+    await store.read_barrier()
+    found: list[list[Acl] | KafkaError] = []
+    pace, scans = Pace(), 0
+    for each in filters:
+        only = each.only
+        scans += only is None
+        if not each.is_known:
+            found.append(KafkaError(ErrorCode.INVALID_REQUEST, "A filter names what there is not."))
+        elif only is not None:
+            found.append([only] if only in store.image.acls else [])
+        elif scans > ACL_FILTERS_MAX:
+            told = f"More than {ACL_FILTERS_MAX} filters that may find several acls each."
+            found.append(KafkaError(ErrorCode.INVALID_REQUEST, told))
+        else:
+            found.append(await matching(store, each))
+        await pace.breathe()
+    gone = dict.fromkeys(acl for acls in found if isinstance(acls, list) for acl in acls)
+    if len(gone) > ACLS_PER_REQUEST_MAX:
+        told = f"Cannot remove more than {ACLS_PER_REQUEST_MAX} acls in a single delete operation."
+        return [KafkaError(ErrorCode.POLICY_VIOLATION, told)] * len(filters)
+    for some in _portions(gone):
+        await store.propose(DeleteAcls(some))
+    return found
+
+
+async def matching(store: MetadataStore, wanted: Filter) -> list[Acl]:
+    """Returns what a filter finds, in the order in which a list of it is easy to read."""
+    found: list[Acl] = []
+    pace = Pace()
+    for some in in_pieces(list(store.image.acls)):
+        found += filter(wanted.finds, some)
+        await pace.breathe()
+    return sorted(found, key=lambda acl: (acl.resource_type, acl.name, acl.pattern_type, acl.principal, acl.operation))
+
+
+def _portions(acls: Iterable[Acl]) -> Iterable[tuple[Acl, ...]]:
+    every = tuple(acls)
+    return (every[first : first + ACLS_PER_COMMAND_MAX] for first in range(0, len(every), ACLS_PER_COMMAND_MAX))

@@ -1,0 +1,232 @@
+"""Nodes, as operators know them: who belongs to the cluster, who is meant to vote, who is drained.
+
+What is changed here is what is meant to be: one command of the metadata log for each change. The controller makes it
+true, whoever leads by then, and goes on when nobody waits for it any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from chronik.admin.second_look import look_again
+from chronik.controller.quorum import QuorumMember, describe_quorum
+from chronik.ids import ZERO_ID
+from chronik.limits import CLUSTER_MEMBERS_MAX
+from chronik.metadata import levels
+from chronik.metadata.commands.brokers import RemoveBroker
+from chronik.metadata.commands.cluster import AddNode, RemoveNode, UpdateNode
+from chronik.metadata.image import Image
+from chronik.metadata.records import Node
+from chronik.metadata.stores.store import MetadataStore
+from chronik.protocol.errors import ErrorCode, KafkaError
+
+UNREGISTERED: Final = "unregistered"
+"""The status of a node that has never started, or whose broker was forgotten."""
+
+PORT_MAX: Final = 65535
+
+Command = AddNode | UpdateNode | RemoveNode
+
+
+class Action(IntEnum):
+    ADD = 0
+    REMOVE = 1
+    PROMOTE = 2
+    DEMOTE = 3
+    DRAIN = 4
+    UNDRAIN = 5
+
+
+class NodeChange(NamedTuple):
+    node_id: int
+    action: int
+    host: str | None = None
+    port: int = 0
+
+
+class NodeState(NamedTuple):
+    """What a node is meant to be, and what it is."""
+
+    node: Node
+    """A member that is to be removed has no address, and is meant to be nothing."""
+    member: QuorumMember | None
+    directory_id: bytes
+    rack: str | None
+    status: str
+    broker_epoch: int
+
+
+async def describe_nodes(store: MetadataStore, node_id: int) -> list[NodeState]:
+    """Returns all that belong to the cluster or still take part in it. Raises KafkaError when nobody can be asked who
+    knows."""
+    await store.read_barrier()
+    members = await members_of(store, node_id)
+    image = store.image
+    return [_state(image, each, members.get(each)) for each in sorted({*image.nodes, *members})]
+
+
+async def members_of(store: MetadataStore, node_id: int) -> dict[int, QuorumMember]:
+    quorum = await describe_quorum(store, node_id)
+    return {member.node_id: member for member in quorum.members}
+
+
+def _state(image: Image, node_id: int, member: QuorumMember | None) -> NodeState:
+    broker = image.brokers.get(node_id)
+    node = image.nodes.get(node_id) or Node(node_id, "", 0, voter=False)
+    if broker is None:
+        return NodeState(node, member, member.directory_id if member else ZERO_ID, None, UNREGISTERED, -1)
+    directory_id = member.directory_id if member else broker.directory_id
+    return NodeState(node, member, directory_id, broker.rack, broker.status.value, broker.epoch)
+
+
+async def alter_nodes(
+    store: MetadataStore,
+    node_id: int,
+    changes: Sequence[NodeChange],
+    *,
+    cluster_id: str | None = None,
+    seconds: float,
+    validate_only: bool = False,
+    may_promote_absent: bool = False,
+) -> list[KafkaError | None]:
+    """Makes the changes in their order, each as a whole, up to the first that fails. Returns what became of each.
+    With `may_promote_absent` a node may be meant to vote that has not joined yet.
+
+    Raises KafkaError when none of them can be tried.
+    """
+    await look_again(store)
+    refuse_other_cluster(store.image, cluster_id)
+    members = None if may_promote_absent else await members_of(store, node_id)
+    planned = dict(store.image.nodes)
+    outcomes: list[KafkaError | None] = []
+    try:
+        async with asyncio.timeout(seconds):
+            for change in changes:
+                command = _planned(store.image, planned, members, change)
+                if command is not None and not validate_only:
+                    await store.propose(command)
+                outcomes.append(None)
+    except KafkaError as error:
+        outcomes.append(error.without_frames())
+    except TimeoutError:
+        outcomes.append(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+    untried = KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED, "Not tried, because the change before it failed.")
+    return outcomes + [untried] * (len(changes) - len(outcomes))
+
+
+def refuse_other_cluster(image: Image, cluster_id: str | None) -> None:
+    """Raises KafkaError where the nodes cannot be changed at all: the cluster is another, alone or not there yet."""
+    if cluster_id is not None and cluster_id != image.cluster_id:
+        message = f"This is cluster {image.cluster_id}, not {cluster_id}."
+        raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, message)
+    level = levels.level_of(image.features)
+    if level < levels.GROWTH:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"Nodes are added and removed from {levels.FEATURE} {levels.GROWTH} on, and the cluster is at {level}: "
+            "once all nodes run a version of Chronik that supports it, raise it with chronik cluster upgrade.",
+        )
+    if not image.nodes:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "This node stands alone: it has no [[peers]].")
+
+
+def _planned(
+    image: Image, nodes: dict[int, Node], members: Mapping[int, QuorumMember] | None, change: NodeChange
+) -> Command | None:
+    """Returns the command, or None when there is nothing to do, and makes the change in `nodes`. Raises KafkaError."""
+    if change.action == Action.ADD:
+        return _addition(nodes, change)
+    node = nodes.get(change.node_id)
+    if node is None:
+        raise KafkaError(ErrorCode.VOTER_NOT_FOUND, f"There is no node {change.node_id} in this cluster.")
+    match change.action:
+        case Action.REMOVE:
+            _refuse_lost_majority(image, nodes, node, "removed")
+            _refuse_lost_replicas(image, node.id)
+            del nodes[node.id]
+            return RemoveNode(node.id)
+        case Action.PROMOTE:
+            if members is not None and node.id not in members:
+                raise KafkaError(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"Node {node.id} has not joined yet: start it, and promote it when it follows the others.",
+                )
+            command = UpdateNode(node.id, voter=True)
+        case Action.DEMOTE:
+            _refuse_lost_majority(image, nodes, node, "demoted")
+            command = UpdateNode(node.id, voter=False)
+        case Action.DRAIN | Action.UNDRAIN:
+            command = UpdateNode(node.id, draining=change.action == Action.DRAIN)
+        case _:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no action {change.action}.")
+    changed = replace(
+        node,
+        voter=node.voter if command.voter is None else command.voter,
+        draining=node.draining if command.draining is None else command.draining,
+    )
+    nodes[node.id] = changed
+    return command if changed != node else None
+
+
+def _addition(nodes: dict[int, Node], change: NodeChange) -> Command | None:
+    """Adds a node without a vote; one that is there already gets another address, and keeps what it is."""
+    if not change.host or not 0 < change.port <= PORT_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Where do its peers find node {change.node_id}? HOST:PORT is needed."
+        )
+    if change.node_id < 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"A node's id is 0 or more, not {change.node_id}.")
+    known = nodes.get(change.node_id)
+    if known is None and len(nodes) >= CLUSTER_MEMBERS_MAX:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"A cluster has at most {CLUSTER_MEMBERS_MAX} nodes.")
+    for other in nodes.values():
+        if other.id != change.node_id and (other.host, other.port) == (change.host, change.port):
+            message = f"{change.host}:{change.port} is where the peers of node {other.id} find it."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+    if known is None:
+        nodes[change.node_id] = Node(change.node_id, change.host, change.port, voter=False)
+        return AddNode(change.node_id, change.host, change.port, voter=False)
+    moved = nodes[change.node_id] = replace(known, host=change.host, port=change.port)
+    return UpdateNode(change.node_id, change.host, change.port) if moved != known else None
+
+
+def _refuse_lost_majority(image: Image, nodes: Mapping[int, Node], node: Node, done: str) -> None:
+    voters = [other.id for other in nodes.values() if other.voter and other.id != node.id]
+    if not node.voter:
+        return
+    online = [voter for voter in voters if voter in image.brokers and not image.brokers[voter].fenced]
+    if 2 * len(online) <= len(voters) or not voters:
+        left = f"of voters {_listed(voters)} only {_listed(online)} would be there" if voters else "nobody would vote"
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"If node {node.id} were {done}, {left}: that is no majority. Promote others first.",
+        )
+
+
+def _listed(ids: Sequence[int]) -> str:
+    return ", ".join(map(str, ids)) or "none"
+
+
+async def unregister_broker(store: MetadataStore, broker_id: int) -> None:
+    """Forgets a broker that is gone for good. Raises KafkaError."""
+    await look_again(store)
+    broker = store.image.brokers.get(broker_id)
+    if broker is None:
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker {broker_id} is not registered.")
+    if not broker.fenced:
+        message = f"Broker {broker_id} is {broker.status.value}, and would register again: stop it first."
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
+    _refuse_lost_replicas(store.image, broker_id)
+    await store.propose(RemoveBroker(broker_id, broker.epoch))
+
+
+def _refuse_lost_replicas(image: Image, node_id: int) -> None:
+    held = len(image.topics_on(node_id))
+    if held:
+        message = f"Node {node_id} holds replicas of {held} topics: move them to other nodes first."
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, message)

@@ -1,0 +1,78 @@
+"""Changes of users: what a client has made of a password becomes the keys that are kept, and nothing else is."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Final
+
+import msgspec
+
+from chronik.metadata.commands.users import AlterScramUser, ScramKeys
+from chronik.metadata.image import Image
+from chronik.metadata.stores.store import MetadataStore
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.security.sasl.scram_keys import BY_NUMBER, ITERATIONS_MAX, ITERATIONS_MIN, keys_of, new_salt, salted
+
+SECRET_BYTES: Final = 32
+SALT_BYTES_MAX: Final = 1024
+"""Far more than anybody's: it is kept as it is."""
+
+
+class UserChange(msgspec.Struct):
+    """By Kafka's numbers of mechanisms."""
+
+    put: list[tuple[int, int, bytes, bytes]] = msgspec.field(default_factory=list)
+    """Mechanism, iterations, salt, salted password."""
+    remove: list[int] = msgspec.field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return "UserChange(…)"
+
+
+async def alter_user(store: MetadataStore, name: str, change: UserChange) -> None:
+    """Raises KafkaError; then nothing has changed."""
+    if not name:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+    put = tuple(_keys(*each) for each in change.put)
+    for mechanism in change.remove:
+        _check_mechanism(mechanism)
+    secret = b"" if store.image.salt_secret else secrets.token_bytes(SECRET_BYTES)
+    await store.propose(AlterScramUser(name, put, tuple(change.remove), secret))
+
+
+def _keys(mechanism: int, iterations: int, salt: bytes, salted_password: bytes) -> ScramKeys:
+    _check_mechanism(mechanism)
+    if iterations < ITERATIONS_MIN:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
+    if iterations > ITERATIONS_MAX:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+    if not 0 < len(salt) <= SALT_BYTES_MAX:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"A salt has 1 to {SALT_BYTES_MAX} bytes")
+    if not 0 < len(salted_password) <= SALT_BYTES_MAX:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "The salted password is none")
+    kept = keys_of(BY_NUMBER[mechanism], salted_password, salt, iterations)
+    return ScramKeys(mechanism, salt, kept.stored_key, kept.server_key, iterations)
+
+
+def _check_mechanism(mechanism: int) -> None:
+    if mechanism not in BY_NUMBER:
+        raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+
+
+def first_user(name: str, password: str) -> AlterScramUser:
+    """Returns the command that makes the first user of a cluster, by either mechanism. It takes milliseconds."""
+    put = []
+    for scram in BY_NUMBER.values():
+        salt = new_salt(secrets.choice)
+        made = keys_of(scram, salted(password.encode(), salt, ITERATIONS_MIN, scram.digest), salt, ITERATIONS_MIN)
+        put.append(ScramKeys(scram.number, salt, made.stored_key, made.server_key, ITERATIONS_MIN))
+    return AlterScramUser(name, tuple(put), secret=secrets.token_bytes(SECRET_BYTES), is_first=True)
+
+
+def described(image: Image, name: str) -> list[tuple[int, int]]:
+    """Returns mechanism and iterations of each credential. Raises RESOURCE_NOT_FOUND."""
+    found = image.users.of(name)
+    if not found:
+        told = f"Attempt to describe a user credential that does not exist: {name}"
+        raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, told)
+    return [(number, found[number].iterations) for number in sorted(found)]

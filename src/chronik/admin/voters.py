@@ -1,0 +1,109 @@
+"""Voters of the metadata log, as Kafka's tools know them: one is added or removed, and that is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, NamedTuple
+
+from chronik.admin.nodes import (
+    Action,
+    NodeChange,
+    alter_nodes,
+    members_of,
+    refuse_other_cluster,
+)
+from chronik.admin.second_look import look_again
+from chronik.controller.quorum import QuorumMember
+from chronik.ids import ZERO_ID, format_id
+from chronik.metadata.stores.store import MetadataStore
+from chronik.protocol.errors import ErrorCode, KafkaError
+
+LOOK_SECONDS: Final = 0.1
+"""How often the leader is asked who votes by now."""
+
+REMOVAL_SECONDS: Final = 30.0
+"""Kafka's request has no timeout of its own. A leader that hands over first needs a second or two."""
+
+
+class Voter(NamedTuple):
+    node_id: int
+    directory_id: bytes
+    """ZERO_ID stands for whichever it has."""
+
+
+async def add_voter(
+    store: MetadataStore,
+    node_id: int,
+    voter: Voter,
+    address: tuple[str, int] | None,
+    *,
+    cluster_id: str | None,
+    seconds: float,
+    until_it_votes: bool = True,
+) -> None:
+    """Returns when it votes, or, if that is not asked for, when it is meant to. Raises KafkaError."""
+    member = await _seat(store, node_id, voter, cluster_id)
+    if member is not None and member.is_voter:
+        raise KafkaError(ErrorCode.DUPLICATE_VOTER, f"Node {voter.node_id} votes already.")
+    changes = [NodeChange(voter.node_id, Action.PROMOTE)]
+    if voter.node_id not in store.image.nodes:
+        host, port = address or (None, 0)
+        changes.insert(0, NodeChange(voter.node_id, Action.ADD, host, port))
+    await _alter(store, node_id, changes, cluster_id, seconds)
+    if until_it_votes:
+        await _wait(store, node_id, voter.node_id, seconds, votes=True)
+
+
+async def remove_voter(store: MetadataStore, node_id: int, voter: Voter, *, cluster_id: str | None) -> None:
+    """Returns when it does not vote any more. Raises KafkaError."""
+    member = await _seat(store, node_id, voter, cluster_id)
+    if member is None or not member.is_voter:
+        raise KafkaError(ErrorCode.VOTER_NOT_FOUND, f"Node {voter.node_id} does not vote.")
+    await _alter(store, node_id, [NodeChange(voter.node_id, Action.DEMOTE)], cluster_id, REMOVAL_SECONDS)
+    await _wait(store, node_id, voter.node_id, REMOVAL_SECONDS, votes=False)
+
+
+async def _seat(store: MetadataStore, node_id: int, voter: Voter, cluster_id: str | None) -> QuorumMember | None:
+    """Returns it, if there is one. Raises KafkaError when it belongs to another disk than the one that is meant."""
+    await look_again(store)
+    refuse_other_cluster(store.image, cluster_id)
+    member = (await members_of(store, node_id)).get(voter.node_id)
+    broker = store.image.brokers.get(voter.node_id)
+    known = member.directory_id if member is not None else broker.directory_id if broker is not None else ZERO_ID
+    if ZERO_ID not in (voter.directory_id, known) and voter.directory_id != known:
+        message = f"Node {voter.node_id} is on directory {format_id(known)}, not {format_id(voter.directory_id)}."
+        raise KafkaError(ErrorCode.INVALID_VOTER_KEY, message)
+    return member
+
+
+async def _alter(
+    store: MetadataStore, node_id: int, changes: list[NodeChange], cluster_id: str | None, seconds: float
+) -> None:
+    outcomes = await alter_nodes(
+        store, node_id, changes, cluster_id=cluster_id, seconds=seconds, may_promote_absent=True
+    )
+    for outcome in outcomes:
+        if outcome is not None:
+            raise outcome
+
+
+async def _wait(store: MetadataStore, node_id: int, voter_id: int, seconds: float, *, votes: bool) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                if await _does_vote(store, node_id, voter_id) == votes:
+                    return
+                await asyncio.sleep(LOOK_SECONDS)
+    except TimeoutError:
+        is_meant = "is meant to vote and does not yet" if votes else "is not meant to vote and still does"
+        message = f"Node {voter_id} {is_meant}: the controller goes on with it."
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, message) from None
+
+
+async def _does_vote(store: MetadataStore, node_id: int, voter_id: int) -> bool | None:
+    """Returns None while nobody can be asked, as when a leader hands over."""
+    try:
+        member = (await members_of(store, node_id)).get(voter_id)
+    except KafkaError:
+        return None
+    return member is not None and member.is_voter

@@ -1,0 +1,29 @@
+"""AddRaftVoter: gives a node a vote. One that does not belong to the cluster yet is added first, at the address given.
+
+It is answered when the node votes; with `ack_when_committed` false, as soon as that is agreed on.
+"""
+
+from __future__ import annotations
+
+from chronik.admin.voters import Voter, add_voter
+from chronik.api.shared.context import Context, Services
+from chronik.protocol.errors import KafkaError
+from chronik.protocol.failures import told
+from chronik.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+
+
+async def handle(services: Services, request: AddRaftVoterRequest, context: Context) -> AddRaftVoterResponse:
+    address = next(((listener.host, listener.port) for listener in request.listeners), None)
+    try:
+        await add_voter(
+            services.store,
+            services.node_id,
+            Voter(request.voter_id, request.voter_directory_id),
+            address,
+            cluster_id=request.cluster_id,
+            seconds=request.timeout_ms / 1000,
+            until_it_votes=request.ack_when_committed,
+        )
+    except KafkaError as error:
+        return AddRaftVoterResponse(**told(error))
+    return AddRaftVoterResponse(**told(None))

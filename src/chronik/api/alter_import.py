@@ -1,0 +1,91 @@
+"""AlterImport: an import begins, gets topics, is finished or given up."""
+
+from __future__ import annotations
+
+from chronik.admin.imports import TopicToImport, import_topics
+from chronik.api.shared.context import Context, Services
+from chronik.metadata.commands.imports import BeginImport, FinishImport, GiveUpImport, ImportedGroup, ImportedOffset
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.failures import told
+from chronik.protocol.messages.alter_import import (
+    AlterImportRequest,
+    AlterImportResponse,
+    ImportAction,
+    ImportConfig,
+    ImportGroup,
+    ImportTopic,
+)
+
+
+async def handle(services: Services, request: AlterImportRequest, context: Context) -> AlterImportResponse:
+    try:
+        match request.action:
+            case ImportAction.BEGIN:
+                return await _begin(services, request)
+            case ImportAction.TOPICS:
+                topics = [_topic(each) for each in request.topics]
+                index = await import_topics(services.store, services.topics.planner, request.import_id, topics)
+                return AlterImportResponse(index=index)
+            case ImportAction.FINISH:
+                return AlterImportResponse(index=(await services.store.propose(_finish(services, request))).index)
+            case ImportAction.GIVE_UP:
+                return await _give_up(services, request)
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no action {request.action}.")
+    except KafkaError as error:
+        return AlterImportResponse(**told(error))
+
+
+async def _begin(services: Services, request: AlterImportRequest) -> AlterImportResponse:
+    command = BeginImport(
+        request.import_id, request.source, request.topic_count, request.producer_ids, services.clock.now_ms()
+    )
+    result = await services.store.propose(command)
+    return AlterImportResponse(first_producer_id=result.value, index=result.index)
+
+
+async def _give_up(services: Services, request: AlterImportRequest) -> AlterImportResponse:
+    while True:
+        result = await services.store.propose(GiveUpImport(request.import_id))
+        if not result.value:
+            return AlterImportResponse(index=result.index)
+
+
+def _finish(services: Services, request: AlterImportRequest) -> FinishImport:
+    return FinishImport(
+        request.import_id,
+        tuple(map(_group, request.groups)),
+        services.clock.now_ms(),
+        {each.group_id: _configs(each.configs) for each in request.group_configs},
+        _configs(request.cluster_configs),
+    )
+
+
+def _topic(topic: ImportTopic) -> TopicToImport:
+    return TopicToImport(
+        topic.topic_id,
+        topic.name,
+        topic.created_ms,
+        topic.replication_factor,
+        tuple(topic.leader_epochs),
+        _configs(topic.configs),
+    )
+
+
+def _group(group: ImportGroup) -> ImportedGroup:
+    offsets = tuple(
+        ImportedOffset(
+            each.topic,
+            each.partition,
+            each.offset,
+            each.leader_epoch,
+            each.metadata,
+            each.commit_time_ms,
+            each.expire_time_ms,
+        )
+        for each in group.offsets
+    )
+    return ImportedGroup(group.group_id, group.protocol_type, offsets)
+
+
+def _configs(configs: list[ImportConfig]) -> dict[str, str]:
+    return {each.name: each.value for each in configs}

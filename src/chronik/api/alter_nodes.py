@@ -1,0 +1,30 @@
+"""AlterNodes: changes what nodes are meant to be, one after the other."""
+
+from __future__ import annotations
+
+from chronik.admin.nodes import NodeChange, alter_nodes
+from chronik.api.shared.context import Context, Services
+from chronik.protocol.errors import KafkaError
+from chronik.protocol.failures import failed, told
+from chronik.protocol.messages.alter_nodes import AlteredNode, AlterNodesRequest, AlterNodesResponse
+
+
+async def handle(services: Services, request: AlterNodesRequest, context: Context) -> AlterNodesResponse:
+    changes = [NodeChange(each.node_id, each.action, each.host, each.port) for each in request.changes]
+    try:
+        outcomes = await alter_nodes(
+            services.store,
+            services.node_id,
+            changes,
+            cluster_id=request.cluster_id,
+            seconds=request.timeout_ms / 1000,
+            validate_only=request.validate_only,
+        )
+    except KafkaError as error:
+        response = failed(AlterNodesResponse, request, error.code)
+        response.error_message = error.message
+        return response
+    results = [
+        AlteredNode(node_id=change.node_id, **told(outcome)) for change, outcome in zip(changes, outcomes, strict=True)
+    ]
+    return AlterNodesResponse(results=results)

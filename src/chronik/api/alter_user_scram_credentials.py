@@ -1,0 +1,51 @@
+"""AlterUserScramCredentials: each user named is changed as a whole, or not at all."""
+
+from __future__ import annotations
+
+from chronik.admin.users import UserChange, alter_user
+from chronik.api.shared.context import Context, Services
+from chronik.metadata.slices import Pace
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.failures import told
+from chronik.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
+
+
+async def handle(
+    services: Services, request: AlterUserScramCredentialsRequest, context: Context
+) -> AlterUserScramCredentialsResponse:
+    response = AlterUserScramCredentialsResponse()
+    pace = Pace()
+    for name, change in (await _by_user(request, pace)).items():
+        await pace.breathe()
+        try:
+            await alter_user(services.store, name, change)
+            outcome = told(None)
+        except KafkaError as error:
+            outcome = told(error)
+        response.results.append(AlterUserScramCredentialsResult(user=name, **outcome))
+    return response
+
+
+async def _by_user(request: AlterUserScramCredentialsRequest, pace: Pace) -> dict[str, UserChange]:
+    changes: dict[str, UserChange] = {}
+    for deletion in request.deletions:
+        changes.setdefault(deletion.name, UserChange()).remove.append(deletion.mechanism)
+        await pace.breathe()
+    for put in request.upsertions:
+        change = changes.setdefault(put.name, UserChange())
+        change.put.append((put.mechanism, put.iterations, bytes(put.salt), bytes(put.salted_password)))
+        await pace.breathe()
+    return changes
+
+
+def failure(request: AlterUserScramCredentialsRequest, code: ErrorCode) -> AlterUserScramCredentialsResponse:
+    """Answers for every user that is named, in whichever of the two lists."""
+    named = [each.name for each in request.deletions] + [each.name for each in request.upsertions]
+    error = KafkaError(code)
+    return AlterUserScramCredentialsResponse(
+        results=[AlterUserScramCredentialsResult(user=name, **told(error)) for name in dict.fromkeys(named)]
+    )

@@ -1,0 +1,38 @@
+"""DescribeNodes: what each node is meant to be, from the metadata, and what it is, by the word of the leader."""
+
+from __future__ import annotations
+
+from chronik.admin.nodes import NodeState, describe_nodes
+from chronik.api.shared.context import Context, Services
+from chronik.metadata import levels
+from chronik.protocol.errors import KafkaError
+from chronik.protocol.failures import told
+from chronik.protocol.messages.describe_nodes import DescribedNode, DescribeNodesRequest, DescribeNodesResponse
+
+
+async def handle(services: Services, request: DescribeNodesRequest, context: Context) -> DescribeNodesResponse:
+    try:
+        states = await describe_nodes(services.store, services.node_id)
+    except KafkaError as error:
+        return DescribeNodesResponse(**told(error))
+    return DescribeNodesResponse(
+        cluster_id=services.image.cluster_id or None,
+        level=levels.level_of(services.image.features),
+        nodes=[_described(state) for state in states],
+    )
+
+
+def _described(state: NodeState) -> DescribedNode:
+    return DescribedNode(
+        node_id=state.node.id,
+        host=state.node.host,
+        port=state.node.port,
+        meant_to_vote=state.node.voter,
+        draining=state.node.draining,
+        is_member=state.member is not None,
+        is_voter=state.member is not None and state.member.is_voter,
+        directory_id=state.directory_id,
+        rack=state.rack,
+        status=state.status,
+        broker_epoch=state.broker_epoch,
+    )

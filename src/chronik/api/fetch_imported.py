@@ -1,0 +1,44 @@
+"""FetchImported: a leader shows what it holds of topics that no client may see yet."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from chronik.admin.imports import ImportedLogs, ends_of
+from chronik.api.shared.context import Context, Services
+from chronik.limits import MIB
+from chronik.metadata.slices import Pace
+from chronik.protocol.errors import KafkaError
+from chronik.protocol.failures import told
+from chronik.protocol.messages.fetch_imported import (
+    FetchImportedPartition,
+    FetchImportedRequest,
+    FetchImportedResponse,
+    FetchImportedResult,
+)
+
+ANSWER_BYTES_MAX: Final = 8 * MIB
+"""Records in one answer, but for the last batch: its reading holds the loop for some milliseconds."""
+
+
+async def handle(services: Services, request: FetchImportedRequest, context: Context) -> FetchImportedResponse:
+    logs = ImportedLogs(services.store, services.replicas, request.import_id)
+    response, pace, left = FetchImportedResponse(), Pace(), ANSWER_BYTES_MAX
+    for wanted in request.partitions:
+        result = _read(logs, wanted, left)
+        left -= len(result.records or b"")
+        response.partitions.append(result)
+        await pace.breathe()
+    return response
+
+
+def _read(logs: ImportedLogs, wanted: FetchImportedPartition, left: int) -> FetchImportedResult:
+    result = FetchImportedResult(topic_id=wanted.topic_id, partition=wanted.partition, records=b"")
+    try:
+        replica = logs.replica(wanted.topic_id, wanted.partition)
+        result.log_start_offset, result.high_watermark, result.last_stable_offset = ends_of(replica)
+        if left > 0:
+            result.records = replica.read(wanted.fetch_offset, min(wanted.max_bytes, left), min_one_batch=True)
+    except KafkaError as error:
+        result.error_code, result.error_message = told(error).values()
+    return result

@@ -1,0 +1,19 @@
+"""HoldCommits: begins, or ends, a time in which no transaction is committed."""
+
+from __future__ import annotations
+
+from chronik.api.shared.context import Context, Services
+from chronik.metadata.commands.transactions import HoldCommits, ReleaseCommits
+from chronik.protocol.errors import KafkaError
+from chronik.protocol.failures import told
+from chronik.protocol.messages.hold_commits import HoldCommitsRequest, HoldCommitsResponse
+
+
+async def handle(services: Services, request: HoldCommitsRequest, context: Context) -> HoldCommitsResponse:
+    try:
+        if request.hold:
+            result = await services.store.propose(ReleaseCommits(request.hold))
+            return HoldCommitsResponse(hold=request.hold, was_in_force=bool(result.value))
+        return HoldCommitsResponse(hold=(await services.store.propose(HoldCommits())).value)
+    except KafkaError as error:
+        return HoldCommitsResponse(**told(error))

@@ -1,0 +1,41 @@
+"""ImportRecords: a leader appends what another store's log holds, and answers when all in-sync replicas have it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from chronik.admin.imports import ImportedLogs
+from chronik.api.shared.context import Context, Services
+from chronik.metadata.slices import in_pieces
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.failures import told
+from chronik.protocol.messages.import_records import (
+    ImportedPartition,
+    ImportedPartitionResult,
+    ImportRecordsRequest,
+    ImportRecordsResponse,
+)
+
+
+async def handle(services: Services, request: ImportRecordsRequest, context: Context) -> ImportRecordsResponse:
+    logs = ImportedLogs(services.store, services.replicas, request.import_id)
+    response = ImportRecordsResponse()
+    for some in in_pieces(request.partitions):
+        response.partitions += await asyncio.gather(*(_append(logs, each, request.timeout_ms) for each in some))
+    return response
+
+
+async def _append(logs: ImportedLogs, wanted: ImportedPartition, timeout_ms: int) -> ImportedPartitionResult:
+    result = ImportedPartitionResult(topic_id=wanted.topic_id, partition=wanted.partition)
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            ends = await logs.append(
+                wanted.topic_id, wanted.partition, wanted.expected_end, wanted.log_start_offset, wanted.records
+            )
+    except TimeoutError:
+        result.error_code = ErrorCode.REQUEST_TIMED_OUT
+    except KafkaError as error:
+        result.error_code, result.error_message = told(error).values()
+    else:
+        result.log_start_offset, result.log_end_offset, result.last_stable_offset = ends
+    return result

@@ -1,0 +1,19 @@
+"""RemoveRaftVoter: takes a node's vote. The node stays, and follows the metadata log without one. It is answered when
+that is done."""
+
+from __future__ import annotations
+
+from chronik.admin.voters import Voter, remove_voter
+from chronik.api.shared.context import Context, Services
+from chronik.protocol.errors import KafkaError
+from chronik.protocol.failures import told
+from chronik.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+
+
+async def handle(services: Services, request: RemoveRaftVoterRequest, context: Context) -> RemoveRaftVoterResponse:
+    voter = Voter(request.voter_id, request.voter_directory_id)
+    try:
+        await remove_voter(services.store, services.node_id, voter, cluster_id=request.cluster_id)
+    except KafkaError as error:
+        return RemoveRaftVoterResponse(**told(error))
+    return RemoveRaftVoterResponse(**told(None))

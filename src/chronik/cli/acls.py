@@ -1,0 +1,173 @@
+"""`chronik acls`: lists, adds and removes ACLs, in the words of Kafka's own kafka-acls."""
+
+from __future__ import annotations
+
+import argparse
+from enum import IntEnum
+from itertools import product
+from typing import Any, Final
+
+from chronik.cli.arguments import WrongInput, add_client_arguments, add_json_argument, cluster_of
+from chronik.cli.output import print_json, table
+from chronik.client.security.acls import ANY, AclBinding, AclFilter, add_acls, list_acls, remove_acls
+from chronik.principals import Principal
+from chronik.protocol.permissions import CLUSTER_NAME, Operation, ResourceType
+from chronik.security.acls import MATCH, PatternType, Permission
+
+RESOURCES: Final = {
+    "topic": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "transactional_id": ResourceType.TRANSACTIONAL_ID,
+    "delegation_token": ResourceType.DELEGATION_TOKEN,
+    "user_principal": ResourceType.USER,
+}
+PATTERNS: Final = {"literal": PatternType.LITERAL, "prefixed": PatternType.PREFIXED, "any": ANY, "match": MATCH}
+EVERY_HOST: Final = "*"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+
+    listing = actions.add_parser("list", help="list ACLs, all of them or those about a resource or a principal")
+    _add_resources(listing, [*PATTERNS], "any")
+    listing.add_argument("--principal", metavar="TYPE:NAME", help="only those of this one, such as User:alice")
+    add_json_argument(listing)
+    add_client_arguments(listing, run_list)
+
+    for name, help, run in (("add", "allow or deny something", run_add), ("remove", "remove ACLs", run_remove)):
+        action = actions.add_parser(name, help=help)
+        _add_resources(action, ["literal", "prefixed"], "literal")
+        action.add_argument("--allow-principal", action="append", default=[], metavar="TYPE:NAME", help="User:alice")
+        action.add_argument("--deny-principal", action="append", default=[], metavar="TYPE:NAME")
+        action.add_argument("--allow-host", action="append", default=[], metavar="HOST", help="of every host, if none")
+        action.add_argument("--deny-host", action="append", default=[], metavar="HOST")
+        action.add_argument(
+            "--operation", action="append", default=[], metavar="NAME", help="Read, Write, Describe, …; All, if none"
+        )
+        add_json_argument(action)
+        add_client_arguments(action, run)
+
+
+def _add_resources(parser: argparse.ArgumentParser, patterns: list[str], default: str) -> None:
+    for name in RESOURCES:
+        option = f"--{name.replace('_', '-')}"
+        parser.add_argument(option, action="append", default=[], metavar="NAME", help="its name, or '*' for all")
+    parser.add_argument("--cluster", action="store_true", help="the cluster itself")
+    parser.add_argument(
+        "--resource-pattern-type", choices=patterns, default=default, help="what names are (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--prefixed",
+        dest="resource_pattern_type",
+        action="store_const",
+        const="prefixed",
+        help="names are what the resources' names begin with",
+    )
+
+
+def run_list(arguments: argparse.Namespace) -> int:
+    pattern = PATTERNS[arguments.resource_pattern_type]
+    named: list[tuple[int, str | None]] = [*_resources(arguments)]
+    filters = [AclFilter(kind, name, pattern, arguments.principal) for kind, name in named or [(ANY, None)]]
+    with cluster_of(arguments) as cluster:
+        found = dict.fromkeys(acl for each in filters for acl in list_acls(cluster, each))
+    _show(arguments, list(found))
+    return 0
+
+
+def run_add(arguments: argparse.Namespace) -> int:
+    acls = _acls(arguments)
+    with cluster_of(arguments) as cluster:
+        add_acls(cluster, acls)
+    _show(arguments, acls)
+    return 0
+
+
+def run_remove(arguments: argparse.Namespace) -> int:
+    """Without principals it removes all that is about the resources, as Kafka's tool does."""
+    if arguments.allow_principal or arguments.deny_principal:
+        filters = [AclFilter(*acl) for acl in _acls(arguments)]
+    else:
+        pattern = PATTERNS[arguments.resource_pattern_type]
+        filters = [AclFilter(kind, name, pattern) for kind, name in _named(arguments)]
+    with cluster_of(arguments) as cluster:
+        gone = remove_acls(cluster, filters)
+    _show(arguments, gone)
+    return 0
+
+
+def _resources(arguments: argparse.Namespace) -> list[tuple[int, str]]:
+    found: list[tuple[int, str]] = [
+        (kind, name) for option, kind in RESOURCES.items() for name in getattr(arguments, option)
+    ]
+    return [*found, (ResourceType.CLUSTER, CLUSTER_NAME)] if arguments.cluster else found
+
+
+def _named(arguments: argparse.Namespace) -> list[tuple[int, str]]:
+    """Raises WrongInput."""
+    found = _resources(arguments)
+    if not found:
+        raise WrongInput("name at least one resource: --topic, --group, --transactional-id or --cluster")
+    return found
+
+
+def _acls(arguments: argparse.Namespace) -> list[AclBinding]:
+    """Raises WrongInput."""
+    operations = [_operation(each) for each in arguments.operation] or [Operation.ALL]
+    pattern = PATTERNS[arguments.resource_pattern_type]
+    found = []
+    for permission, principals, hosts in (
+        (Permission.ALLOW, arguments.allow_principal, arguments.allow_host),
+        (Permission.DENY, arguments.deny_principal, arguments.deny_host),
+    ):
+        if hosts and not principals:
+            raise WrongInput("a host goes with a principal: --allow-principal or --deny-principal")
+        for (kind, name), who, host, operation in product(
+            _named(arguments), map(_principal, principals), hosts or [EVERY_HOST], operations
+        ):
+            of_type = PatternType.LITERAL if kind == ResourceType.CLUSTER else pattern
+            found.append(AclBinding(kind, name, of_type, who, host, operation, permission))
+    if not found:
+        raise WrongInput("say who: --allow-principal User:NAME or --deny-principal User:NAME")
+    return found
+
+
+def _principal(text: str) -> str:
+    try:
+        return str(Principal.parse(text))
+    except ValueError as error:
+        raise WrongInput(f"{text!r}: expected {error}") from None
+
+
+def _operation(text: str) -> Operation:
+    known = {_word(Operation, each).lower(): each for each in Operation}
+    if text.lower().replace("_", "") not in known:
+        every = ", ".join(_word(Operation, each) for each in Operation)
+        raise WrongInput(f"there is no operation {text!r}: it is one of {every}")
+    return known[text.lower().replace("_", "")]
+
+
+def _word(words: type[IntEnum], number: int) -> str:
+    name = {each.value: each.name for each in words}.get(number, str(number))
+    return "".join(map(str.capitalize, name.split("_")))
+
+
+def _shown(acl: AclBinding) -> dict[str, Any]:
+    return {
+        "resource_type": _word(ResourceType, acl.resource_type),
+        "resource_name": acl.name,
+        "pattern_type": _word(PatternType, acl.pattern_type),
+        "principal": acl.principal,
+        "host": acl.host,
+        "operation": _word(Operation, acl.operation),
+        "permission": _word(Permission, acl.permission),
+    }
+
+
+def _show(arguments: argparse.Namespace, acls: list[AclBinding]) -> None:
+    shown = [_shown(acl) for acl in acls]
+    if arguments.json:
+        print_json(shown)
+    else:
+        headings = ("RESOURCE", "NAME", "PATTERN", "PRINCIPAL", "HOST", "OPERATION", "PERMISSION")
+        print(table(headings, ([*each.values()] for each in shown)))

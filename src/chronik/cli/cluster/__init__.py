@@ -1,0 +1,1 @@
+"""`chronik cluster`: clusters on this machine, and what operators do with any cluster."""

@@ -1,0 +1,256 @@
+"""The nodes of a cluster on this machine: a folder with a config, a log and a pid file for each, and their processes.
+
+DIR/node1.toml   what the node is started with; holds the cluster's secret, so only its owner may read it
+DIR/node1/       its data
+DIR/node1.log    what it says
+DIR/node1.pid    its process
+DIR/node1.toml.removed   was node1.toml before the node was removed from the cluster: others may still name it
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from chronik.cli.arguments import WrongInput
+from chronik.config import Address, NodeConfig, Peer, load_config
+from chronik.errors import ChronikError
+
+HOST = "127.0.0.1"
+SECRET_BYTES = 32
+REPLICAS = 3
+"""Replicas of every partition, if there are that many nodes: one may be lost, and writes go on."""
+
+_CONFIG_FILE = re.compile(r"node(\d+)\.toml")
+_RETIRED_FILE = re.compile(r"node(\d+)\.toml\.removed")
+
+
+class ClusterNotUp(ChronikError):
+    """A node of the cluster did not start, or does not list every broker."""
+
+
+class ClusterNotDown(ChronikError):
+    """A node did not stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstPorts:
+    """The ports of node 1; each further node takes the next ones."""
+
+    kafka: int
+    http: int
+    raft: int
+
+
+@dataclass(frozen=True, slots=True)
+class LocalNode:
+    folder: Path
+    config: NodeConfig
+
+    @property
+    def id(self) -> int:
+        return self.config.node_id
+
+    @property
+    def config_file(self) -> Path:
+        return self.folder / f"node{self.id}.toml"
+
+    @property
+    def retired_file(self) -> Path:
+        return self.folder / f"node{self.id}.toml.removed"
+
+    @property
+    def log_file(self) -> Path:
+        return self.folder / f"node{self.id}.log"
+
+    @property
+    def _pid_file(self) -> Path:
+        return self.folder / f"node{self.id}.pid"
+
+    def addresses(self) -> dict[str, Address]:
+        raft = {peer.id: peer.raft for peer in self.config.peers}
+        found = {"kafka": self.config.kafka, "raft": raft.get(self.id), "http": self.config.http}
+        return {kind: address for kind, address in found.items() if address is not None}
+
+    def pid(self) -> int | None:
+        """The pid of its process; None when it is down, even if the system has given its pid to another program."""
+        try:
+            pid = int(self._pid_file.read_text())
+        except (OSError, ValueError):
+            return None
+        return pid if str(self.config_file) in _command_line(pid) else None
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Starts it detached: it outlives the command that started it."""
+        with self.log_file.open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "chronik", "start", "--config", str(self.config_file)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                env=_environment(os.environ),
+                start_new_session=True,
+            )
+        self._pid_file.write_text(f"{process.pid}\n")
+        return process
+
+    def ask_to_stop(self, pid: int) -> None:
+        with suppress(ProcessLookupError):  # it may have just ended by itself
+            os.kill(pid, signal.SIGTERM)
+
+    def forget_process(self) -> None:
+        self._pid_file.unlink(missing_ok=True)
+
+    def last_words(self) -> str:
+        lines = self.log_file.read_text(errors="replace").splitlines() if self.log_file.exists() else []
+        return lines[-1].removeprefix("chronik: ") if lines else "it said nothing"
+
+
+def found_nodes(folder: Path) -> list[LocalNode]:
+    """Returns them in the order of their ids; none when there is no cluster in the folder.
+
+    Raises ConfigError when a file is wrong, WrongInput when one is missing.
+    """
+    folder = folder.resolve()
+    found = [path for path in folder.iterdir() if _CONFIG_FILE.fullmatch(path.name)] if folder.is_dir() else []
+    nodes = sorted((LocalNode(folder, load_config(path, {})) for path in found), key=lambda node: node.id)
+    expected = {peer.id for node in nodes for peer in node.config.peers} - retired_ids(folder)
+    missing = sorted(expected - {node.id for node in nodes})
+    if missing:
+        names = ", ".join(f"node{node_id}.toml" for node_id in missing)
+        raise WrongInput(f"{folder}: {names} missing; the other nodes need them")
+    return nodes
+
+
+def retired_ids(folder: Path) -> set[int]:
+    """Returns nodes that were part of the cluster once."""
+    names = (_RETIRED_FILE.fullmatch(path.name) for path in folder.iterdir()) if folder.is_dir() else ()
+    return {int(match[1]) for match in names if match is not None}
+
+
+def existing_nodes(folder: Path) -> list[LocalNode]:
+    """Returns the nodes in the folder. Raises WrongInput when there are none."""
+    nodes = found_nodes(folder)
+    if not nodes:
+        raise WrongInput(f"there is no cluster in {folder}; chronik cluster up makes one")
+    return nodes
+
+
+def planned_nodes(folder: Path, count: int, ports: FirstPorts) -> list[LocalNode]:
+    """Plans a new cluster, of which nothing exists yet."""
+    folder = folder.resolve()
+    peers = tuple(
+        Peer(number + 1, Address(HOST, ports.kafka + number), Address(HOST, ports.raft + number))
+        for number in range(count)
+    )
+    replicas = min(REPLICAS, count)
+    common = NodeConfig(
+        replication_factor=replicas,
+        min_insync_replicas=2 if replicas == REPLICAS else 1,
+        cluster_secret=secrets.token_urlsafe(SECRET_BYTES),
+        peers=peers,
+    )
+    return [
+        LocalNode(
+            folder,
+            replace(
+                common,
+                node_id=peer.id,
+                data_dir=folder / f"node{peer.id}",
+                kafka=peer.kafka,
+                http=Address(HOST, ports.http + peer.id - 1),
+            ),
+        )
+        for peer in peers
+    ]
+
+
+def write_configs(nodes: list[LocalNode]) -> None:
+    for node in nodes:
+        node.folder.mkdir(parents=True, exist_ok=True)
+        _write_private(node.config_file, "\n".join(config_lines(node.config)) + "\n")
+
+
+def check_ports(nodes: list[LocalNode]) -> None:
+    """Raises WrongInput when a port of theirs is taken."""
+    seen: dict[Address, str] = {}
+    for node in nodes:
+        for kind, address in node.addresses().items():
+            what = f"the {kind} port of node {node.id}"
+            if address in seen:
+                raise WrongInput(f"port {address.port} would be {seen[address]} and {what}")
+            seen[address] = what
+            if is_taken(address):
+                raise WrongInput(f"{what}, {address}, is taken by another program: choose another with --{kind}-port")
+
+
+def config_lines(config: NodeConfig) -> Iterator[str]:
+    yield f"node_id = {config.node_id}"
+    yield f"data_dir = {_quoted(config.data_dir)}"
+    yield f"kafka = {_quoted(config.kafka)}"
+    yield f"http = {_quoted(config.http)}"
+    if config.rack is not None:
+        yield f"rack = {_quoted(config.rack)}"
+    yield f"replication_factor = {config.replication_factor}"
+    yield f"min_insync_replicas = {config.min_insync_replicas}"
+    yield f"cluster_secret = {_quoted(config.cluster_secret)}"
+    for peer in config.peers:
+        yield "\n[[peers]]"
+        yield f"id = {peer.id}"
+        yield f"kafka = {_quoted(peer.kafka)}"
+        yield f"raft = {_quoted(peer.raft)}"
+        if peer.voter is not None:
+            yield f"voter = {'true' if peer.voter else 'false'}"
+
+
+def _quoted(value: object) -> str:
+    """TOML's basic strings are written like JSON's."""
+    return json.dumps(str(value), ensure_ascii=False)
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Writes a file that others can never read, not even for the moment before its permissions are set."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _environment(inherited: Mapping[str, str]) -> dict[str, str]:
+    """Leaves out CHRONIK_…: what is meant for one node, such as its id, would be taken by all of them."""
+    return {name: value for name, value in inherited.items() if not name.startswith("CHRONIK_")}
+
+
+def is_taken(address: Address) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the node itself does
+        try:
+            probe.bind(address)
+            probe.listen(1)
+        except OSError:
+            return True
+    return False
+
+
+def _command_line(pid: int) -> str:
+    """Returns it empty when there is no such process (any more)."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except FileNotFoundError:
+        if Path("/proc/self").exists():
+            return ""
+    except ProcessLookupError:
+        return ""
+    listed = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return listed.stdout

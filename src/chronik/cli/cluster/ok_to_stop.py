@@ -1,0 +1,67 @@
+"""`chronik cluster ok-to-stop`: says whether nodes can be stopped now, and if not, why."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Final
+
+from chronik.cli.arguments import Actions, add_client_arguments, add_json_argument, positive_seconds
+from chronik.cli.cluster.carrying_out import POLL_SECONDS
+from chronik.cli.cluster.operators import add_place_arguments, node_id, operating
+from chronik.cli.output import print_json
+from chronik.client.cluster import Cluster
+from chronik.client.cluster_views import view_partitions
+from chronik.client.errors import ApiNotSupported
+from chronik.client.nodes import describe_nodes, view_of
+from chronik.client.quorum import nodes_by_quorum
+from chronik.planning.stopping import Reason, why_not_stop
+from chronik.planning.views import NodeView, enumerated
+
+EXIT_SAFE, EXIT_NOT_SAFE = 0, 1
+
+IF_STOPPED: Final = "Nothing is changed by asking."
+
+
+def add_arguments(actions: Actions) -> None:
+    parser = actions.add_parser("ok-to-stop", help="say whether nodes can be stopped now; exit code 1 if not")
+    parser.add_argument("nodes", type=node_id, nargs="+", metavar="NODE", help="several: all at the same time")
+    parser.add_argument("--wait", type=positive_seconds, metavar="SECONDS", help="wait so long until they can be")
+    add_place_arguments(parser)
+    add_json_argument(parser)
+    add_client_arguments(parser, run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    deadline = time.monotonic() + (arguments.wait or 0.0)
+    with operating(arguments, IF_STOPPED) as operation:
+        reasons = _reasons(operation.cluster, arguments.nodes)
+        while reasons and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+            reasons = _reasons(operation.cluster, arguments.nodes)
+    if arguments.json:
+        print_json({"nodes": arguments.nodes, "ok": not reasons, "reasons": [_as_json(reason) for reason in reasons]})
+    elif reasons:
+        print(f"no: {'; '.join(reason.sentence for reason in reasons)}")
+    else:
+        which = f"node {arguments.nodes[0]}" if len(arguments.nodes) == 1 else f"nodes {enumerated(arguments.nodes)}"
+        print(f"{which} can be stopped: everything goes on without")
+    return EXIT_NOT_SAFE if reasons else EXIT_SAFE
+
+
+def _reasons(cluster: Cluster, nodes: list[int]) -> tuple[Reason, ...]:
+    return why_not_stop(everyone(cluster), view_partitions(cluster), set(nodes))
+
+
+def everyone(cluster: Cluster) -> list[NodeView]:
+    """Returns all that take part, also one that is on its way out of the cluster: it may still vote. While a cluster is
+    upgraded, some of its nodes cannot tell that in our own words, and are asked in Kafka's."""
+    try:
+        return [view_of(node) for node in describe_nodes(cluster).nodes]
+    except ApiNotSupported:
+        return nodes_by_quorum(cluster)
+
+
+def _as_json(reason: Reason) -> dict[str, object]:
+    partitions = [{"topic": each.topic, "partition": each.index} for each in reason.partitions]
+    return {"kind": reason.kind, "sentence": reason.sentence, "partitions": partitions}

@@ -1,0 +1,268 @@
+"""`chronik cluster status`: who is a member, who leads, how far each node is, and whether they agree."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+from chronik.cli.arguments import CLIENT_ID, Actions, add_client_arguments, add_json_argument, security_of
+from chronik.cli.cluster.local_nodes import LocalNode, existing_nodes
+from chronik.cli.output import numbers, print_json, table
+from chronik.client.access.settings import ClientSecurity
+from chronik.client.cluster import parse_bootstrap
+from chronik.client.connection import Connection
+from chronik.client.errors import ApiNotSupported, ClientError
+from chronik.client.features import FIRST, levels_told_by
+from chronik.client.quorum import cluster_told_by, quorum_told_by
+from chronik.config import Address
+from chronik.console.agreement import compare_states
+from chronik.console.ask import NodeSilent, ask_status
+from chronik.protocol.errors import KafkaError
+from chronik.protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
+from chronik.protocol.messages.describe_nodes import DescribeNodesRequest, DescribeNodesResponse
+from chronik.protocol.messages.describe_quorum import QuorumPartitionData, ReplicaState
+
+EXIT_OK, EXIT_DIVERGED = 0, 1
+
+_TOLD: Final = (
+    "pid",
+    "role",
+    "term",
+    "leader",
+    "applied_index",
+    "commit_index",
+    "state_hash",
+    "uptime_s",
+    "version",
+    "levels",
+)
+"""What each node says about itself."""
+
+HASH_CHARACTERS_SHOWN: Final = 12
+"""Enough to see by eye whether two are the same; --json has them whole."""
+
+
+def add_arguments(actions: Actions) -> None:
+    status = actions.add_parser("status", help="show members, leader, and the state of each node")
+    status.add_argument("--dir", type=Path, metavar="DIR", help="a cluster on this machine: all its nodes are asked")
+    add_json_argument(status)
+    add_client_arguments(status, run_status)
+
+
+def run_status(arguments: argparse.Namespace) -> int:
+    report = _told_by_nodes(arguments) if arguments.dir is not None else _told_by_broker(arguments)
+    if arguments.json:
+        print_json(report)
+    else:
+        print(_described(report))
+    return EXIT_DIVERGED if report["same_state"] is False else EXIT_OK
+
+
+# A cluster on this machine: every node is asked over HTTP
+
+
+def _told_by_nodes(arguments: argparse.Namespace) -> dict[str, Any]:
+    nodes = existing_nodes(arguments.dir)
+    with ThreadPoolExecutor(len(nodes)) as threads:
+        statuses = list(threads.map(lambda node: _status_of(node, arguments.timeout), nodes))
+    answers = [status for status in statuses if status is not None]
+    agreement = compare_states(answers)
+    leader = _leader(answers)
+    drained = _drained_by_account_of(leader, nodes, arguments.timeout, security_of(arguments))
+    return {
+        "cluster_id": next((status["cluster_id"] for status in answers if status["cluster_id"]), None),
+        "members": sorted({member["id"] for status in answers for member in status.get("members", ())}),
+        "leader": leader["node_id"] if leader is not None else None,
+        "level": max((status.get("level", FIRST) for status in answers), default=None),
+        "supported": min((status.get("levels", (FIRST, FIRST))[1] for status in answers), default=None),
+        "term": max((status.get("term", 0) for status in answers), default=None),
+        "compared_index": agreement.index,
+        "same_state": agreement.is_same if agreement.index is not None else None,
+        "nodes": [_node_report(node, status, leader, drained) for node, status in zip(nodes, statuses, strict=True)],
+    }
+
+
+def _status_of(node: LocalNode, timeout_s: float) -> dict[str, Any] | None:
+    try:
+        config = node.config
+        return ask_status(config.http, timeout_s, config.http_token) if config.http is not None else None
+    except NodeSilent:
+        return None
+
+
+def _leader(statuses: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """A leader that was deposed and has not noticed may still call itself one: the highest term counts."""
+    leaders = [status for status in statuses if status["role"] == "leader"]
+    return max(leaders, key=lambda status: int(status["term"]), default=None)
+
+
+def _drained_by_account_of(
+    leader: Mapping[str, Any] | None, nodes: Sequence[LocalNode], timeout_s: float, security: ClientSecurity
+) -> Collection[int]:
+    for node in nodes:
+        if leader is not None and node.id == leader["node_id"]:
+            try:
+                address = node.config.kafka
+                with Connection(address, client_id=CLIENT_ID, timeout_s=timeout_s, security=security) as connection:
+                    return _drained(connection)
+            except ClientError:
+                return ()
+    return ()
+
+
+def _node_report(
+    node: LocalNode, status: Mapping[str, Any] | None, leader: Mapping[str, Any] | None, drained: Collection[int]
+) -> dict[str, Any]:
+    report: dict[str, Any] = {"node_id": node.id, "kafka": str(node.config.kafka), "http": str(node.config.http)}
+    if status is None:
+        pid = node.pid()
+        return report | {"status": "down" if pid is None else "silent", "pid": pid}
+    shown = {name: status.get(name) for name in _TOLD}
+    voters = [member["id"] for member in leader.get("members", ()) if member["voter"]] if leader is not None else None
+    if voters is not None and shown["role"] == "follower" and node.id not in voters:
+        shown["role"] = "observer"
+    standing = "drained" if node.id in drained else "online"
+    return report | {"status": "fenced" if status.get("fenced") else standing} | shown
+
+
+# Any cluster: what a broker of it says through Kafka's API
+
+
+def _told_by_broker(arguments: argparse.Namespace) -> dict[str, Any]:
+    address = parse_bootstrap(arguments.bootstrap_server)[0]
+    security = security_of(arguments)
+    with Connection(address, client_id=CLIENT_ID, timeout_s=arguments.timeout, security=security) as connection:
+        response = cluster_told_by(connection)
+        levels = levels_told_by(connection)
+    brokers = response.brokers
+    quorum, drained = _told_by_leader(response, arguments.timeout, security)
+    log_ends = {state.replica_id: state.log_end_offset for state in _replicas(quorum)}
+    voters = {state.replica_id for state in quorum.current_voters} if quorum is not None else set()
+    return {
+        "cluster_id": response.cluster_id,
+        "members": sorted(log_ends) if quorum is not None else [broker.broker_id for broker in brokers],
+        "leader": response.controller_id if response.controller_id >= 0 else None,
+        "level": levels.level if levels is not None else None,
+        "supported": levels.highest if levels is not None else None,
+        "term": quorum.leader_epoch if quorum is not None else None,
+        "compared_index": None,
+        "same_state": None,
+        "note": response.error_message,
+        "nodes": [
+            {
+                "node_id": broker.broker_id,
+                "kafka": f"{broker.host}:{broker.port}",
+                "status": _status(broker, response, drained),
+                "role": _role(broker.broker_id, response.controller_id, voters, log_ends),
+                "log_end": log_ends.get(broker.broker_id),
+            }
+            for broker in brokers
+        ],
+    }
+
+
+def _status(broker: DescribeClusterBroker, response: DescribeClusterResponse, drained: Collection[int]) -> str:
+    """A broker that adds a message to its answer is cut off: it has not heard from the others for a while."""
+    if broker.is_fenced:
+        return "fenced"
+    if response.error_message:
+        return "not known"
+    return "drained" if broker.broker_id in drained else "online"
+
+
+def _told_by_leader(
+    cluster: DescribeClusterResponse, timeout_s: float, security: ClientSecurity
+) -> tuple[QuorumPartitionData | None, Collection[int]]:
+    """Returns what the leader says about its followers, and who is drained; nothing when nobody leads."""
+    for broker in cluster.brokers:
+        if broker.broker_id == cluster.controller_id:
+            try:
+                address = Address(broker.host, broker.port)
+                with Connection(address, client_id=CLIENT_ID, timeout_s=timeout_s, security=security) as leader:
+                    return quorum_told_by(leader), _drained(leader)
+            except (ClientError, KafkaError):
+                return None, ()
+    return None, ()
+
+
+def _drained(leader: Connection) -> Collection[int]:
+    """Returns nobody where a broker does not know the word, or cannot tell now."""
+    try:
+        nodes = leader.request(DescribeNodesRequest(), DescribeNodesResponse).nodes
+    except ApiNotSupported:
+        return ()
+    return {node.node_id for node in nodes if node.draining}
+
+
+def _replicas(quorum: QuorumPartitionData | None) -> list[ReplicaState]:
+    return [*quorum.current_voters, *quorum.observers] if quorum is not None else []
+
+
+def _role(node_id: int, leader: int, voters: Collection[int], members: Collection[int]) -> str | None:
+    if node_id == leader:
+        return "leader"
+    if node_id not in members:
+        return None
+    return "follower" if node_id in voters else "observer"
+
+
+# For people
+
+_COLUMNS = {
+    "NODE": "node_id",
+    "STATUS": "status",
+    "ROLE": "role",
+    "PID": "pid",
+    "TERM": "term",
+    "APPLIED": "applied_index",
+    "COMMITTED": "commit_index",
+    "LOG END": "log_end",
+    "STATE HASH": "state_hash",
+    "KAFKA": "kafka",
+    "HTTP": "http",
+}
+
+
+def _described(report: Mapping[str, Any]) -> str:
+    leader, term = report["leader"], report["term"]
+    leads = "nobody at the moment" if leader is None else f"node {leader}"
+    nodes = report["nodes"]
+    columns = {heading: name for heading, name in _COLUMNS.items() if any(node.get(name) is not None for node in nodes)}
+    rows = [[_cell(node, name) for name in columns.values()] for node in nodes]
+    return "\n".join(
+        [
+            *([report["note"]] if report.get("note") else []),
+            f"Members: {numbers(report['members']) or 'not known'}",
+            f"Leader: {leads}{f', term {term}' if term is not None else ''}",
+            *_level(report),
+            *_agreement(report),
+            "",
+            table(list(columns), rows),
+        ]
+    )
+
+
+def _level(report: Mapping[str, Any]) -> list[str]:
+    level, supported = report["level"], report["supported"]
+    if level is None:
+        return []
+    if supported <= level:
+        return [f"Level: {level}"]
+    raised = "chronik cluster upgrade raises it once all brokers support it"
+    return [f"Level: {level}, and {supported} is supported by those that were asked: {raised}"]
+
+
+def _agreement(report: Mapping[str, Any]) -> list[str]:
+    if report["same_state"] is None:
+        return []
+    asked = sum("state_hash" in node for node in report["nodes"])
+    verdict = "the same" if report["same_state"] else "DIFFERENT"
+    return [f"State: {verdict} on the {asked} nodes that answer, at index {report['compared_index']}"]
+
+
+def _cell(node: Mapping[str, Any], name: str) -> Any:
+    value = node.get(name)
+    return value[:HASH_CHARACTERS_SHOWN] if name == "state_hash" and value is not None else value

@@ -1,0 +1,1 @@
+"""Commands that move topics: `cluster import`, `backup` and `restore`."""

@@ -1,0 +1,63 @@
+"""`chronik backup`: a copy of a running cluster in a folder; a second run appends what is new."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from chronik.cli.arguments import add_client_arguments, cluster_of
+from chronik.cli.moving.moves import EXIT_OK, Progress
+from chronik.moving.backup.folder import BackupFolder
+from chronik.moving.backup.moment import moment_of
+from chronik.moving.backup.taking import Backup
+from chronik.moving.plan import plan_of
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the backup is, or is to be")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be copied, and copy nothing")
+    parser.add_argument("--check", action="store_true", help="only check whether the backup is as it was written")
+    add_client_arguments(parser, run_backup)
+
+
+def run_backup(arguments: argparse.Namespace) -> int:
+    if arguments.check:
+        return run_check(arguments)
+    progress = Progress()
+    with Backup(arguments.folder) as backup, cluster_of(arguments) as cluster:
+        moment = moment_of(cluster)
+        backup.refuse_other(moment.image)
+        extent = sum(ends.end - ends.start for ends in moment.ends.values())
+        since = "" if backup.before is None else f"; the last run was at index {backup.before.index}"
+        print(
+            f"cluster {moment.image.cluster_id} at index {moment.image.applied_index}: "
+            f"{len(moment.ends)} partitions with {extent} offsets{since}"
+        )
+        if arguments.dry_run:
+            return EXIT_OK
+        try:
+            taken = backup.take(cluster, moment, time.time_ns() // 1_000_000, progress.tell)
+        finally:
+            progress.end()
+    for name in taken.topics_gone:
+        print(f"topic {name} was deleted meanwhile, and is left out")
+    print(
+        f"run {taken.manifest.run}: {len(taken.manifest.partitions)} partitions, "
+        f"{taken.partitions_kept} of them gone on with, {taken.bytes_copied} bytes copied"
+    )
+    return EXIT_OK
+
+
+def run_check(arguments: argparse.Namespace) -> int:
+    source = BackupFolder(arguments.folder)
+    try:
+        plan = plan_of(source)
+        print(
+            f"{source.name} is as it was written: run {source.manifest.run}, index {source.manifest.index}, "
+            f"{len(plan.topics)} topics, {plan.partition_count} partitions, {plan.extent} offsets, "
+            f"{len(plan.groups)} groups, {plan.offset_count} committed offsets"
+        )
+    finally:
+        source.close()
+    return EXIT_OK

@@ -1,0 +1,73 @@
+"""What `cluster import` and `restore` have in common: the plan, the question, the progress, the end."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from chronik.client.cluster import Cluster
+from chronik.moving.importing import Importer
+from chronik.moving.source import Source
+
+EXIT_OK, EXIT_REFUSED = 0, 1
+
+STOPPED = "if it is stopped, run it again: it goes on where it ended; --give-up deletes what it has brought"
+
+
+class Progress:
+    """One line on a terminal, which is overwritten; elsewhere nothing."""
+
+    def __init__(self) -> None:
+        self._shown = ""
+        self._is_terminal = sys.stderr.isatty()
+
+    def tell(self, text: str) -> None:
+        if self._is_terminal and text != self._shown:
+            print(f"\r{text:<{len(self._shown)}}", end="", file=sys.stderr, flush=True)
+        self._shown = text
+
+    def end(self) -> None:
+        if self._shown and self._is_terminal:
+            print(file=sys.stderr)
+
+
+def carried_out(source: Source, cluster: Cluster, arguments: argparse.Namespace) -> int:
+    """Plans an import, shows it, asks, and carries it out. Raises CannotMove."""
+    progress = Progress()
+    importer = Importer(source, cluster, progress.tell, arguments.replication_factor)
+    plan = importer.plan
+    print(
+        f"{source.name}: {len(plan.topics)} topics, {plan.partition_count} partitions, {plan.extent} offsets, "
+        f"{len(plan.groups)} groups, {plan.offset_count} committed offsets, producer ids below {plan.producer_ids}"
+    )
+    if importer.is_finished:
+        print("it was imported already")
+        return EXIT_OK
+    if found := importer.refusals():
+        print("\n".join(f"cannot be imported: {each}" for each in found), file=sys.stderr)
+        return EXIT_REFUSED
+    print("it is gone on with" if importer.is_under_way else "nobody sees any of it before all of it is there")
+    print(STOPPED)
+    if arguments.dry_run:
+        return EXIT_OK
+    if not arguments.yes and not ask("go on?"):
+        return EXIT_REFUSED
+    try:
+        compared = importer.run().compared
+    finally:
+        progress.end()
+    assert compared is not None
+    print(
+        f"imported and found the same: {compared.partitions} partitions, {compared.records} records, "
+        f"{compared.size_bytes} bytes, checksum {compared.checksum:08x}; "
+        f"{len(plan.groups)} groups, {plan.offset_count} committed offsets"
+    )
+    return EXIT_OK
+
+
+def ask(question: str) -> bool:
+    """Asks on a terminal; elsewhere nobody can say yes but by --yes."""
+    if not sys.stdin.isatty():
+        print(f"{question} Nobody is here to say so: --yes", file=sys.stderr)
+        return False
+    return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")

@@ -1,0 +1,31 @@
+"""`chronik restore`: what a backup holds, into an empty cluster, compared byte by byte before anybody sees it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from chronik.cli.arguments import add_client_arguments, cluster_of
+from chronik.cli.moving.cluster_import import add_import_arguments, run_give_up
+from chronik.cli.moving.moves import carried_out
+from chronik.errors import ChronikError
+from chronik.moving.backup.folder import BackupFolder
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", nargs="?", type=Path, metavar="FOLDER", help="the backup")
+    add_import_arguments(parser)
+    add_client_arguments(parser, run_restore)
+
+
+def run_restore(arguments: argparse.Namespace) -> int:
+    if arguments.give_up:
+        return run_give_up(arguments)
+    if arguments.folder is None:
+        raise ChronikError("which backup? Give FOLDER, or --give-up")
+    source = BackupFolder(arguments.folder)
+    try:
+        with cluster_of(arguments) as cluster:
+            return carried_out(source, cluster, arguments)
+    finally:
+        source.close()

@@ -1,0 +1,82 @@
+"""`chronik users`: lists users with passwords, adds them, gives them other passwords and deletes them."""
+
+from __future__ import annotations
+
+import argparse
+
+from chronik.cli.arguments import WrongInput, add_client_arguments, add_json_argument, cluster_of
+from chronik.cli.output import print_json, table
+from chronik.cli.passwords import add_password_argument, password_from
+from chronik.client.security.users import delete_user, list_users, set_password
+from chronik.security.sasl.scram_keys import BY_NAME, ITERATIONS_MAX, ITERATIONS_MIN
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    listing = actions.add_parser("list", help="list users, and how they can say who they are")
+    add_json_argument(listing)
+    add_client_arguments(listing, run_list)
+    for action, run, what in (
+        ("add", run_add, "add a user; the password comes from a file, the environment or a prompt"),
+        ("alter", run_alter, "give a user another password"),
+    ):
+        changing = actions.add_parser(action, help=what)
+        changing.add_argument("name", metavar="NAME")
+        changing.add_argument(
+            "--mechanism", action="append", choices=list(BY_NAME), help="for this one only (default: both)"
+        )
+        changing.add_argument(
+            "--iterations", type=_iterations, default=ITERATIONS_MIN, metavar="N", help="(default: %(default)d)"
+        )
+        add_password_argument(changing)
+        add_client_arguments(changing, run)
+    delete = actions.add_parser("delete", help="delete a user; open connections stay until they end")
+    delete.add_argument("name", metavar="NAME")
+    add_client_arguments(delete, run_delete)
+
+
+def run_list(arguments: argparse.Namespace) -> int:
+    with cluster_of(arguments) as cluster:
+        users = list_users(cluster)
+    if arguments.json:
+        print_json([{"name": name, "mechanisms": mechanisms} for name, mechanisms in users.items()])
+    else:
+        rows = [(name, *(mechanisms.get(each) for each in BY_NAME)) for name, mechanisms in users.items()]
+        print(table(["USER", *(f"{name} ITERATIONS" for name in BY_NAME)], rows))
+    return 0
+
+
+def run_add(arguments: argparse.Namespace) -> int:
+    return _change(arguments, must_exist=False)
+
+
+def run_alter(arguments: argparse.Namespace) -> int:
+    return _change(arguments, must_exist=True)
+
+
+def _change(arguments: argparse.Namespace, *, must_exist: bool) -> int:
+    name = arguments.name
+    with cluster_of(arguments) as cluster:
+        exists = name in list_users(cluster, [name])
+        if exists and not must_exist:
+            raise WrongInput(f"there is a user {name!r} already; chronik users alter gives another password")
+        if must_exist and not exists:
+            raise WrongInput(f"there is no user {name!r}; chronik users add makes one")
+        password = password_from(arguments.password_file, name)
+        set_password(cluster, name, password, arguments.mechanism or list(BY_NAME), arguments.iterations)
+    print(f"{'changed' if must_exist else 'added'} user {name}")
+    return 0
+
+
+def run_delete(arguments: argparse.Namespace) -> int:
+    with cluster_of(arguments) as cluster:
+        delete_user(cluster, arguments.name)
+    print(f"deleted user {arguments.name}")
+    return 0
+
+
+def _iterations(text: str) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if not ITERATIONS_MIN <= number <= ITERATIONS_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number from {ITERATIONS_MIN} to {ITERATIONS_MAX}")
+    return number

@@ -1,0 +1,64 @@
+"""A cluster as plans see it: asked from its brokers, each time anew."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from chronik.client.admin import list_topics
+from chronik.client.cluster import Cluster
+from chronik.client.configs import TOPIC_RESOURCE, Resource, describe_configs
+from chronik.client.nodes import describe_nodes, view_of
+from chronik.client.partitions import list_reassignments
+from chronik.client.records import TopicPartition
+from chronik.metadata.names import SYSTEM_TOPICS
+from chronik.planning.views import NodeView, PartitionView
+from chronik.protocol.messages.describe_nodes import DescribeNodesResponse
+
+MIN_IN_SYNC: Final = "min.insync.replicas"
+
+
+class ClusterView(NamedTuple):
+    described: DescribeNodesResponse
+    nodes: list[NodeView]
+    """Those that belong to the cluster; one that is on its way out does not."""
+    partitions: list[PartitionView]
+
+
+def view_cluster(cluster: Cluster) -> ClusterView:
+    """Raises ClientError, KafkaError."""
+    described = describe_nodes(cluster)
+    nodes = [view_of(node) for node in described.nodes if node.host]
+    return ClusterView(described, nodes, view_partitions(cluster))
+
+
+def view_partitions(cluster: Cluster) -> list[PartitionView]:
+    """Raises ClientError, KafkaError."""
+    return cluster.retrying(lambda: _view_partitions(cluster))
+
+
+def _view_partitions(cluster: Cluster) -> list[PartitionView]:
+    """A topic that is deleted meanwhile is a KafkaError that passes."""
+    topics = list_topics(cluster)
+    moves = {move.partition: move for move in list_reassignments(cluster)}
+    resources = [Resource(TOPIC_RESOURCE, topic.name or "") for topic in topics]
+    configs = describe_configs(cluster, resources, [MIN_IN_SYNC])
+    views = []
+    for topic, resource in zip(topics, resources, strict=True):
+        name = resource.name
+        min_in_sync = next((int(config.value or 1) for config in configs[resource]), 1)
+        for each in sorted(topic.partitions, key=lambda each: each.partition_index):
+            move = moves.get(TopicPartition(name, each.partition_index))
+            leaving = tuple(move.removing) if move is not None else ()
+            views.append(
+                PartitionView(
+                    name,
+                    each.partition_index,
+                    tuple(replica for replica in each.replica_nodes if replica not in leaving),
+                    tuple(each.isr_nodes),
+                    each.leader_id,
+                    min_in_sync,
+                    name in SYSTEM_TOPICS,
+                    leaving,
+                )
+            )
+    return views

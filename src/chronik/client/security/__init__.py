@@ -1,0 +1,1 @@
+"""Users, rights and quotas, asked of a cluster."""

@@ -1,0 +1,124 @@
+"""Lists, adds and removes ACLs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from chronik.client.cluster import Cluster
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
+from chronik.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
+from chronik.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+
+ANY = 1
+
+
+class AclBinding(NamedTuple):
+    """Numbers are Kafka's."""
+
+    resource_type: int
+    name: str
+    pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission: int
+
+
+class AclFilter(NamedTuple):
+    resource_type: int = ANY
+    name: str | None = None
+    pattern_type: int = ANY
+    principal: str | None = None
+    host: str | None = None
+    operation: int = ANY
+    permission: int = ANY
+
+
+def list_acls(cluster: Cluster, wanted: AclFilter) -> list[AclBinding]:
+    """Raises KafkaError."""
+    request = DescribeAclsRequest(
+        resource_type_filter=wanted.resource_type,
+        resource_name_filter=wanted.name,
+        pattern_type_filter=wanted.pattern_type,
+        principal_filter=wanted.principal,
+        host_filter=wanted.host,
+        operation=wanted.operation,
+        permission_type=wanted.permission,
+    )
+    response = cluster.retrying(lambda: cluster.any_broker().request(request, DescribeAclsResponse))
+    _raise(response.error_code, response.error_message)
+    return [
+        AclBinding(
+            resource.resource_type,
+            resource.resource_name,
+            resource.pattern_type,
+            acl.principal,
+            acl.host,
+            acl.operation,
+            acl.permission_type,
+        )
+        for resource in response.resources
+        for acl in resource.acls
+    ]
+
+
+def add_acls(cluster: Cluster, acls: Sequence[AclBinding]) -> None:
+    """Raises the KafkaError of the first that is refused."""
+    request = CreateAclsRequest(
+        creations=[
+            AclCreation(
+                resource_type=acl.resource_type,
+                resource_name=acl.name,
+                resource_pattern_type=acl.pattern_type,
+                principal=acl.principal,
+                host=acl.host,
+                operation=acl.operation,
+                permission_type=acl.permission,
+            )
+            for acl in acls
+        ]
+    )
+    response = cluster.retrying(lambda: cluster.controller().request(request, CreateAclsResponse))
+    for result in response.results:
+        _raise(result.error_code, result.error_message)
+
+
+def remove_acls(cluster: Cluster, filters: Sequence[AclFilter]) -> list[AclBinding]:
+    """Returns those that are gone. Raises the KafkaError of the first filter that is refused."""
+    request = DeleteAclsRequest(
+        filters=[
+            DeleteAclsFilter(
+                resource_type_filter=each.resource_type,
+                resource_name_filter=each.name,
+                pattern_type_filter=each.pattern_type,
+                principal_filter=each.principal,
+                host_filter=each.host,
+                operation=each.operation,
+                permission_type=each.permission,
+            )
+            for each in filters
+        ]
+    )
+    response = cluster.retrying(lambda: cluster.controller().request(request, DeleteAclsResponse))
+    gone: dict[AclBinding, None] = {}
+    for result in response.filter_results:
+        _raise(result.error_code, result.error_message)
+        for acl in result.matching_acls:
+            binding = AclBinding(
+                acl.resource_type,
+                acl.resource_name,
+                acl.pattern_type,
+                acl.principal,
+                acl.host,
+                acl.operation,
+                acl.permission_type,
+            )
+            gone[binding] = None
+    return list(gone)
+
+
+def _raise(code: int, message: str | None) -> None:
+    if code:
+        raise KafkaError(ErrorCode(code), message or ErrorCode(code).message)

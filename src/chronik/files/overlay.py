@@ -1,0 +1,214 @@
+"""A folder that is only read: whatever is changed stays in memory, and is gone with it.
+
+So a log can be opened in somebody else's folder as its own node would open it, recovery and all, and nothing in the
+folder is touched.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Final
+
+from chronik.errors import StorageFailed
+from chronik.files import platform
+from chronik.files.interface import Buffer, folder_of, folders_above
+from chronik.files.real import RealLock
+
+READ_FLAGS: Final = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+
+COPIED_BYTES_MAX: Final = 256 << 20
+"""The largest file that is taken into memory because somebody writes into it: recovery cuts large ones, and writes
+only into small ones."""
+
+
+class _Content:
+    """What a path holds: the first `kept` bytes of a real file, or, once something was written, a copy in memory."""
+
+    __slots__ = ("copy", "kept", "modified_ms", "real")
+
+    def __init__(self, real: str | None) -> None:
+        self.real = real
+        self.copy: bytearray | None = None if real is not None else bytearray()
+        self.kept = os.stat(real).st_size if real is not None else 0
+        self.modified_ms = os.stat(real).st_mtime_ns // 1_000_000 if real is not None else _now_ms()
+
+    @property
+    def size(self) -> int:
+        return self.kept if self.copy is None else len(self.copy)
+
+    def writable(self) -> bytearray:
+        self.modified_ms = _now_ms()
+        if self.copy is None:
+            assert self.real is not None
+            if self.kept > COPIED_BYTES_MAX:
+                raise StorageFailed(f"{self.real} is only read, and too large to be changed in memory")
+            with open(self.real, "rb") as file:
+                self.copy = bytearray(file.read(self.kept))
+        return self.copy
+
+    def truncate(self, size: int) -> None:
+        if self.copy is None and size <= self.kept:
+            self.kept = size
+            return
+        copy = self.writable()
+        del copy[size:]
+        copy.extend(bytes(size - len(copy)))
+
+
+class OverlayFiles:
+    """Files of a folder that exists, as a FileSystem."""
+
+    failure: Final = None
+    is_short_of_descriptors: Final = False
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = str(root)
+        self._contents: dict[str, _Content] = {}
+        self._gone: set[str] = set()
+        self._folders: set[str] = set()
+
+    def replenish_descriptors(self) -> None:
+        """Does nothing: none are held back."""
+
+    def open(self, path: str) -> OverlayFile:
+        return OverlayFile(path, self._content(path))
+
+    def create(self, path: str) -> OverlayFile:
+        if not self.exists(path):
+            self._contents[path] = _Content(None)
+            self._gone.discard(path)
+        return self.open(path)
+
+    def exists(self, path: str) -> bool:
+        return path in self._contents or (path not in self._gone and os.path.isfile(self._full(path)))
+
+    def size(self, path: str) -> int:
+        return self._content(path).size
+
+    def modified_ms(self, path: str) -> int:
+        return self._content(path).modified_ms
+
+    def rename(self, path: str, new_path: str) -> None:
+        self._contents[new_path] = self._content(path)
+        self._gone.discard(new_path)
+        self.remove(path)
+
+    def remove(self, path: str) -> None:
+        self._contents.pop(path, None)
+        self._gone.add(path)
+
+    def make_folder(self, path: str) -> list[str]:
+        self._folders.update({path, *folders_above(path)})
+        self._gone.difference_update({path, *folders_above(path)})
+        return folders_above(path)
+
+    def remove_folder(self, path: str) -> None:
+        self._folders.discard(path)
+        self._gone.add(path)
+
+    def list_folder(self, path: str) -> list[str]:
+        prefix = f"{path}/" if path else ""
+        try:
+            names = {name for name in os.listdir(self._full(path)) if prefix + name not in self._gone}
+        except (FileNotFoundError, NotADirectoryError):
+            names = set()
+        if path in self._gone:
+            names = set()
+        made = (*self._contents, *self._folders)
+        return sorted(names | {each[len(prefix) :] for each in made if each and folder_of(each) == path})
+
+    def sync_folder(self, path: str) -> None:
+        """Does nothing: nothing is kept."""
+
+    def lock(self, path: str) -> RealLock:
+        """Locks a file that exists. Raises FileNotFoundError, and DataFolderInUse as others do."""
+        fd = os.open(self._full(path), READ_FLAGS)
+        try:
+            platform.lock_exclusively(fd, self._full(path))
+        except BaseException:
+            os.close(fd)
+            raise
+        return RealLock(fd)
+
+    def _content(self, path: str) -> _Content:
+        content = self._contents.get(path)
+        if content is None:
+            if path in self._gone or not os.path.isfile(self._full(path)):
+                raise FileNotFoundError(path)
+            content = self._contents[path] = _Content(self._full(path))
+        return content
+
+    def _full(self, path: str) -> str:
+        return f"{self.root}/{path}" if path else self.root
+
+
+class OverlayFile:
+    __slots__ = ("_content", "_fd", "_is_unsynced", "path")
+
+    def __init__(self, path: str, content: _Content) -> None:
+        self.path = path
+        self._content = content
+        self._fd = -1
+        self._is_unsynced = False
+
+    @property
+    def size(self) -> int:
+        return self._content.size
+
+    @size.setter
+    def size(self, size: int) -> None:
+        self._content.truncate(size)
+
+    @property
+    def unsynced(self) -> bool:
+        return self._is_unsynced
+
+    def append(self, data: Buffer) -> int:
+        position = self.size
+        self.pwrite(data, position)
+        return position
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        self._is_unsynced = True
+        copy = self._content.writable()
+        copy.extend(bytes(max(0, position - len(copy))))
+        copy[position : position + len(data)] = data
+
+    def pread(self, size: int, position: int) -> bytes:
+        content = self._content
+        if content.copy is not None:
+            return bytes(content.copy[position : position + size])
+        assert content.real is not None
+        if self._fd < 0:
+            self._fd = os.open(content.real, READ_FLAGS)
+        left = max(0, min(size, content.kept - position))
+        data = b""
+        while len(data) < left:
+            more = platform.pread(self._fd, left - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def fdatasync(self) -> None:
+        self._is_unsynced = False
+
+    def truncate(self, size: int) -> None:
+        self._is_unsynced = True
+        self._content.truncate(size)
+
+    def reserve(self, size: int) -> None:
+        self._is_unsynced = True
+        if size > self.size:
+            self._content.truncate(size)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,74 @@
+"""Commands that bring topics of another store into the cluster, which nobody sees until the last of them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from msgspec import Meta
+
+from chronik.metadata.commands.base import NO_EPOCH, Base, Epoch, Id, Part, PartitionIndex, TimeMs
+from chronik.metadata.commands.topics import CreateTopic
+
+IMPORTED_OFFSETS_MAX: Final = 100_000
+"""Offsets of all groups that one import brings. They come into force in one turn of the loop of every node, at some
+5 µs each, and travel in one command."""
+
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+class BeginImport(Base, frozen=True, tag=60):
+    """Begins an import, and reserves producer ids for it. The result's `value` is the first of them: as much is added
+    to each id in the imported batches. There is one import at a time; to begin it once more changes nothing."""
+
+    import_id: Id
+    source: Annotated[str, Meta(max_length=1000)]
+    """What people call it."""
+    topic_count: Count
+    producer_ids: Count
+    """One more than the highest id that the source has seen."""
+    time_ms: TimeMs
+
+
+class ImportTopics(Base, frozen=True, tag=61):
+    """Makes topics of the import, each of which succeeds or fails alone; one that is there already is no failure.
+
+    `leader_epochs` are the epochs that their partitions begin with: above all that wrote the batches to come."""
+
+    import_id: Id
+    topics: tuple[CreateTopic, ...]
+    leader_epochs: tuple[tuple[Epoch, ...], ...]
+
+
+class ImportedOffset(Part, frozen=True):
+    topic: str
+    partition: PartitionIndex
+    offset: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+    leader_epoch: Epoch = NO_EPOCH
+    metadata: str | None = None
+    commit_time_ms: TimeMs = -1
+    expire_time_ms: TimeMs = -1
+
+
+class ImportedGroup(Part, frozen=True):
+    group_id: str
+    protocol_type: str
+    offsets: tuple[ImportedOffset, ...]
+
+
+class FinishImport(Base, frozen=True, tag=62):
+    """Shows all topics of the import, with what groups had committed for them. A group that is there already stays as
+    it is, and gets the offsets; configs that are set already stay, too."""
+
+    import_id: Id
+    groups: tuple[ImportedGroup, ...]
+    time_ms: TimeMs
+    group_configs: dict[str, dict[str, str]] = {}
+    cluster_configs: dict[str, str] = {}
+    """Those of all brokers."""
+
+
+class GiveUpImport(Base, frozen=True, tag=63):
+    """Deletes some of the topics that the import has made, and at last the import. The result's `value` says how many
+    topics are left: it is sent again until that is 0."""
+
+    import_id: Id

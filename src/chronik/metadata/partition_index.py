@@ -1,0 +1,69 @@
+"""Where topics have replicas, and which of them lack a leader: counted whenever a partition changes, so that whoever
+looks after one broker need not go through all partitions of the cluster.
+
+Counts are kept by topic and not by partition: an index of partitions would take as much memory as the partitions do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import chain
+
+from chronik.errors import invariant
+from chronik.metadata.commands.topics import NO_LEADER
+from chronik.metadata.records import Partition
+
+Counts = dict[bytes, int]
+"""How many partitions of each topic; of those only that have one."""
+
+
+class PartitionIndex:
+    def __init__(self) -> None:
+        self._held: dict[int, Counts] = {}
+        self._leaderless: Counts = {}
+
+    def topics_on(self, broker_id: int) -> list[bytes]:
+        """Returns the topics that have a replica there, whether it is in sync or not."""
+        return list(self._held.get(broker_id, ()))
+
+    def replica_count(self, broker_id: int) -> int:
+        return sum(self._held.get(broker_id, {}).values())
+
+    def leaderless_topics(self) -> list[bytes]:
+        """Returns the topics that have a partition which nobody leads."""
+        return list(self._leaderless)
+
+    def add(self, topic_id: bytes, partitions: Sequence[Partition]) -> None:
+        self._count(topic_id, partitions, 1)
+
+    def remove(self, topic_id: bytes, partitions: Sequence[Partition]) -> None:
+        self._count(topic_id, partitions, -1)
+
+    def change(self, topic_id: bytes, old: Partition, new: Partition) -> None:
+        """Most changes are of neither replicas nor leaders, and leave the very same tuple in place."""
+        if old.replicas is not new.replicas and old.replicas != new.replicas:
+            self._count_replicas(topic_id, (old,), -1)
+            self._count_replicas(topic_id, (new,), 1)
+        is_leaderless = new.leader == NO_LEADER
+        if is_leaderless != (old.leader == NO_LEADER):
+            _add(self._leaderless, topic_id, 1 if is_leaderless else -1)
+
+    def _count(self, topic_id: bytes, partitions: Sequence[Partition], sign: int) -> None:
+        self._count_replicas(topic_id, partitions, sign)
+        leaderless = sum(partition.leader == NO_LEADER for partition in partitions)
+        if leaderless:
+            _add(self._leaderless, topic_id, sign * leaderless)
+
+    def _count_replicas(self, topic_id: bytes, partitions: Sequence[Partition], sign: int) -> None:
+        for broker_id, count in Counter(chain.from_iterable(each.replicas for each in partitions)).items():
+            _add(self._held.setdefault(broker_id, {}), topic_id, sign * count)
+
+
+def _add(counts: Counts, topic_id: bytes, by: int) -> None:
+    count = counts.get(topic_id, 0) + by
+    invariant(count >= 0, "a partition goes that was never counted")
+    if count:
+        counts[topic_id] = count
+    else:
+        del counts[topic_id]

@@ -1,0 +1,1 @@
+"""A backup of a cluster: a folder of files that are written once, and a manifest that names them."""

@@ -1,0 +1,205 @@
+"""What a backup asks of a running cluster: where logs begin and end, whether a copy is still a part of one, records."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple, TypeVar
+
+from chronik.client.cluster import Cluster, raise_for
+from chronik.client.errors import ClientError
+from chronik.client.offsets import EARLIEST, LATEST
+from chronik.limits import MIB
+from chronik.metadata.commands.topics import NO_LEADER
+from chronik.metadata.image import Image
+from chronik.moving.source import CannotMove
+from chronik.moving.target import PAUSE_SECONDS, Key, read_image
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from chronik.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from chronik.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+
+T = TypeVar("T")
+
+FETCH_BYTES_MAX: Final = 16 * MIB
+PARTITION_BYTES_MAX: Final = 4 * MIB
+NO_SESSION_EPOCH: Final = -1
+NO_REPLICA: Final = -1
+PARTITIONS_PER_REQUEST: Final = 1000
+
+
+class Ends(NamedTuple):
+    start: int
+    end: int
+
+
+class Reader:
+    """Asks the leaders that the image names, by the names that topics have in it."""
+
+    def __init__(self, cluster: Cluster, image: Image) -> None:
+        self._cluster = cluster
+        self._image = image
+        self._names = {topic.id: topic.name for topic in image.topics.values()}
+        self._ids = {name: topic_id for topic_id, name in self._names.items()}
+        self.timeout_s: Final = cluster.timeout_s
+        self._cluster.retrying(lambda: self._cluster.metadata([]))
+
+    def about(self, key: Key) -> str:
+        return f"{self._names[key[0]]}-{key[1]}"
+
+    # Where logs begin and end
+
+    def ends(self, keys: Iterable[Key]) -> dict[Key, Ends]:
+        """Raises CannotMove when a partition has no leader for as long as the timeout."""
+        keys = list(keys)
+        ends = self._gathered(keys, lambda leader, some: self._listed(leader, some, LATEST))
+        starts = self._gathered(keys, lambda leader, some: self._listed(leader, some, EARLIEST))
+        # A start that has moved beyond an end meanwhile: nothing is left of what was to be copied.
+        return {key: Ends(min(starts[key], ends[key]), ends[key]) for key in keys if key in starts and key in ends}
+
+    def epoch_ends(self, epochs: Mapping[Key, int]) -> dict[Key, tuple[int, int]]:
+        """Returns the largest epoch not above the given one, and where it ends."""
+        return self._gathered(list(epochs), lambda leader, some: self._epoch_ends(leader, {k: epochs[k] for k in some}))
+
+    def _gathered(self, keys: Iterable[Key], ask: Callable[[int, list[Key]], dict[Key, T]]) -> dict[Key, T]:
+        """Asks all leaders until each partition is answered for; topics that are gone are left out."""
+        found: dict[Key, T] = {}
+        left, began, why = dict.fromkeys(keys), time.monotonic(), "no leader"
+        while left:
+            if time.monotonic() - began > self._cluster.timeout_s:
+                raise CannotMove(f"{self.about(next(iter(left)))} does not answer: {why}")
+            for leader, led in self._by_leader(left).items():
+                for first in range(0, len(led), PARTITIONS_PER_REQUEST):
+                    try:
+                        answers = ask(leader, led[first : first + PARTITIONS_PER_REQUEST])
+                    except (ClientError, KafkaError) as error:
+                        why = str(error)
+                        break
+                    found.update(answers)
+                    for key in answers:
+                        left.pop(key, None)
+            if left:
+                time.sleep(PAUSE_SECONDS)
+                self.look_again()
+                left = {key: None for key in left if key[0] in self._image.topics_by_id}
+        return found
+
+    def look_again(self) -> None:
+        """Learns who leads now, and which topics are gone."""
+        self._cluster.forget()
+        self._cluster.retrying(lambda: self._cluster.metadata([]))
+        self._image = read_image(self._cluster)
+
+    def is_gone(self, key: Key) -> bool:
+        return key[0] not in self._image.topics_by_id
+
+    def _by_leader(self, keys: Iterable[Key]) -> dict[int, list[Key]]:
+        led: dict[int, list[Key]] = {}
+        for topic_id, index in keys:
+            topic = self._image.topics_by_id.get(topic_id)
+            leader = NO_LEADER if topic is None else topic.partitions[index].leader
+            if leader != NO_LEADER:
+                led.setdefault(leader, []).append((topic_id, index))
+        return led
+
+    def _named(self, keys: Iterable[Key]) -> dict[str, list[int]]:
+        named: dict[str, list[int]] = {}
+        for topic_id, index in keys:
+            named.setdefault(self._names[topic_id], []).append(index)
+        return named
+
+    def _listed(self, leader: int, keys: list[Key], timestamp: int) -> dict[Key, int]:
+        request = ListOffsetsRequest(
+            replica_id=NO_REPLICA,
+            topics=[
+                ListOffsetsTopic(
+                    name=name,
+                    partitions=[ListOffsetsPartition(partition_index=each, timestamp=timestamp) for each in indexes],
+                )
+                for name, indexes in self._named(keys).items()
+            ],
+        )
+        response = self._cluster.broker(leader).request(request, ListOffsetsResponse)
+        return {
+            (self._ids[topic.name], each.partition_index): each.offset
+            for topic in response.topics
+            for each in topic.partitions
+            if not each.error_code
+        }
+
+    def _epoch_ends(self, leader: int, epochs: Mapping[Key, int]) -> dict[Key, tuple[int, int]]:
+        request = OffsetForLeaderEpochRequest(
+            topics=[
+                OffsetForLeaderTopic(
+                    topic=name,
+                    partitions=[
+                        OffsetForLeaderPartition(partition=each, leader_epoch=epochs[self._ids[name], each])
+                        for each in indexes
+                    ],
+                )
+                for name, indexes in self._named(epochs).items()
+            ],
+        )
+        response = self._cluster.broker(leader).request(request, OffsetForLeaderEpochResponse)
+        return {
+            (self._ids[topic.topic], each.partition): (each.leader_epoch, each.end_offset)
+            for topic in response.topics
+            for each in topic.partitions
+            if not each.error_code
+        }
+
+    # Records
+
+    def fetch(self, positions: Mapping[Key, int]) -> dict[Key, PartitionData]:
+        """Returns what leaders have from these offsets on: as much as one answer of each holds."""
+        found: dict[Key, PartitionData] = {}
+        for leader, keys in self._by_leader(positions).items():
+            request = FetchRequest(
+                max_wait_ms=0,
+                min_bytes=0,
+                max_bytes=FETCH_BYTES_MAX,
+                session_epoch=NO_SESSION_EPOCH,
+                topics=[
+                    FetchTopic(topic=name, partitions=[self._wanted(name, each, positions) for each in indexes])
+                    for name, indexes in self._named(keys).items()
+                ],
+            )
+            try:
+                response = self._cluster.broker(leader).request(request, FetchResponse)
+                raise_for(response.error_code, "fetch")
+            except (ClientError, KafkaError):
+                continue
+            for topic in response.responses:
+                for data in topic.partitions:
+                    found[self._ids[topic.topic], data.partition_index] = data
+        return found
+
+    def _wanted(self, name: str, index: int, positions: Mapping[Key, int]) -> FetchPartition:
+        return FetchPartition(
+            partition=index,
+            fetch_offset=positions[self._ids[name], index],
+            partition_max_bytes=PARTITION_BYTES_MAX,
+        )
+
+
+PASSING: Final = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+    }
+)
+"""What is over when it is known again who leads, or that the topic is gone."""

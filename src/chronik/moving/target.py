@@ -1,0 +1,118 @@
+"""The cluster that topics come into, by its own private APIs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+from chronik.client.cluster import Cluster, raise_for
+from chronik.client.errors import ClientError
+from chronik.client.features import levels_told_by
+from chronik.metadata.commands.topics import NO_LEADER
+from chronik.metadata.image import Image
+from chronik.metadata.levels import FEATURE, GROWTH
+from chronik.metadata.snapshot import decode_snapshot
+from chronik.moving.source import CannotMove
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.alter_import import AlterImportRequest, AlterImportResponse
+from chronik.protocol.messages.describe_image import DescribeImageRequest, DescribeImageResponse
+from chronik.protocol.schema import Request, Response
+
+R = TypeVar("R", bound=Response)
+
+Key = tuple[bytes, int]
+"""A partition: the id of its topic, and its number."""
+
+PASSING: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_ID,  # on a node that has not heard of the topic yet
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+"""What is over when leaders have changed, or replicas have come back."""
+
+PAUSE_SECONDS: Final = 0.1
+
+
+def read_image(cluster: Cluster) -> Image:
+    """Returns all that the cluster has agreed on, as of one index. Raises ClientError, KafkaError, CannotMove."""
+
+    def ask() -> Image:
+        broker = cluster.any_broker()
+        if levels_told_by(broker) is None:
+            raise CannotMove(f"{broker.address} is not a node of Chronik")
+        response = broker.request(DescribeImageRequest(), DescribeImageResponse)
+        raise_for(response.error_code, "the cluster's image", response.error_message)
+        return decode_snapshot(chunk.data for chunk in response.chunks)
+
+    return cluster.retrying(ask)
+
+
+class Target:
+    def __init__(self, cluster: Cluster) -> None:
+        """Raises CannotMove when its level is too low, and as `read_image` does."""
+        self._cluster = cluster
+        levels = cluster.retrying(lambda: levels_told_by(cluster.any_broker()))
+        if levels is None or levels.level < GROWTH:
+            at = "is not one of Chronik's" if levels is None else f"is at {FEATURE} {levels.level}"
+            raise CannotMove(f"the cluster {at}, and an import needs {GROWTH}: raise it with chronik cluster upgrade")
+        self._progress_at = time.monotonic()
+        self.image = read_image(cluster)
+
+    def refresh(self) -> None:
+        self._cluster.forget()
+        self._cluster.retrying(lambda: self._cluster.metadata([]))
+        self.image = read_image(self._cluster)
+
+    def alter(self, request: AlterImportRequest) -> AlterImportResponse:
+        """Raises KafkaError, ClientError. Every action can be repeated."""
+
+        def ask() -> AlterImportResponse:
+            response = self._cluster.any_broker().request(request, AlterImportResponse)
+            raise_for(response.error_code, "not imported", response.error_message)
+            return response
+
+        return self._cluster.retrying(ask)
+
+    # The leaders of partitions
+
+    def by_leader(self, keys: Sequence[Key]) -> dict[int, list[Key]]:
+        """Returns the partitions that have a leader."""
+        led: dict[int, list[Key]] = {}
+        for topic_id, index in keys:
+            topic = self.image.held_topics.get(topic_id)
+            leader = NO_LEADER if topic is None else topic.partitions[index].leader
+            if leader != NO_LEADER:
+                led.setdefault(leader, []).append((topic_id, index))
+        return led
+
+    def ask(self, leader: int, request: Request, response_type: type[R], wait_s: float = 0.0) -> R | None:
+        """Returns None when it does not answer now."""
+        try:
+            return self._cluster.broker(leader).request(request, response_type, wait_s=wait_s)
+        except ClientError:
+            return None
+        except KafkaError as error:
+            if error.code is not ErrorCode.LEADER_NOT_AVAILABLE:
+                raise
+            return None
+
+    def progressed(self) -> None:
+        self._progress_at = time.monotonic()
+
+    def stuck(self, why: str) -> None:
+        """Looks again who leads, after a pause. Raises CannotMove when nothing has moved for as long as the timeout."""
+        if time.monotonic() - self._progress_at > self._cluster.timeout_s:
+            raise CannotMove(f"nothing has moved for {self._cluster.timeout_s:g} s: {why}")
+        time.sleep(PAUSE_SECONDS)
+        self.refresh()
+
+    @property
+    def timeout_s(self) -> float:
+        return self._cluster.timeout_s

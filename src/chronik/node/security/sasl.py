@@ -1,0 +1,99 @@
+"""SASL, put together for a node that has a listener which asks for it; others load nothing of this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from chronik.api.routing.gate import Gate
+from chronik.api.shared.context import Services
+from chronik.configs.resolver import ConfigResolver
+from chronik.errors import ConfigError
+from chronik.exchange import Dispatch
+from chronik.security.sasl.authenticator import Authenticator
+from chronik.security.sasl.jwks import KeySource, reader_of
+from chronik.security.sasl.outcomes import MECHANISMS, OAUTHBEARER
+from chronik.security.sasl.tokens import JwtValidator, TokenSettings
+from chronik.security.sasl.users import KnownUsers
+
+ENABLED: Final = "sasl.enabled.mechanisms"
+REAUTHENTICATION: Final = "connections.max.reauth.ms"
+JWKS: Final = "sasl.oauthbearer.jwks.endpoint.url"
+
+
+def gate_of(services: Services, dispatch: Dispatch, names: Sequence[str]) -> Gate:
+    """Returns the gate of the listeners that are called so. Raises ConfigError."""
+    configs, static = services.configs, services.config.broker
+    enabled = {name: partial(_mechanisms, configs, static, name) for name in names}
+    for name, mechanisms in enabled.items():
+        for mechanism in mechanisms():
+            _lifetime_ms_max(configs, static, name, mechanism)
+    has_tokens = any(OAUTHBEARER in mechanisms() for mechanisms in enabled.values())
+    authenticator = services.authenticator = Authenticator(
+        KnownUsers(lambda: services.store.image),
+        services.clock,
+        partial(configs.broker_int, "connection.failed.authentication.delay.ms"),
+        _validator(services) if has_tokens else None,
+    )
+    sessions = {
+        name: partial(authenticator.session, enabled[name], partial(_lifetime_ms_max, configs, static, name))
+        for name in names
+    }
+    return Gate(dispatch, authenticator, sessions)
+
+
+def _validator(services: Services) -> JwtValidator:
+    text: Callable[[str], str | None] = services.configs.broker_text
+    number = services.configs.broker_int
+    url = text(JWKS)
+    if not url:
+        raise ConfigError(f"broker: {JWKS}: expected the address of the keys of tokens, since {OAUTHBEARER} is enabled")
+    try:
+        import joserfc  # noqa: F401 - looked for now, and loaded with the first token
+    except ImportError:
+        raise ConfigError(f"{OAUTHBEARER} needs joserfc: pip install chronik[oauth]") from None
+    keys = KeySource(
+        reader_of(url),
+        number("sasl.oauthbearer.jwks.endpoint.refresh.ms") / 1000,
+        number("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms") / 1000,
+    )
+    settings = TokenSettings(
+        issuer=text("sasl.oauthbearer.expected.issuer") or None,
+        audiences=frozenset(_split(text("sasl.oauthbearer.expected.audience") or "")),
+        skew_seconds=number("sasl.oauthbearer.clock.skew.seconds"),
+        sub_claim=text("sasl.oauthbearer.sub.claim.name") or "sub",
+        scope_claim=text("sasl.oauthbearer.scope.claim.name") or "scope",
+    )
+    return JwtValidator(settings, keys, services.clock.now_ms)
+
+
+def _mechanisms(configs: ConfigResolver, static: Mapping[str, str], listener: str) -> tuple[str, ...]:
+    """Raises ConfigError for one that is not spoken, or for none."""
+    own = _of_listener(listener, ENABLED)
+    value = static.get(own)
+    named = tuple(_split(configs.broker(ENABLED) if value is None else value))
+    if not named or not set(named) <= set(MECHANISMS):
+        key = ENABLED if value is None else own
+        raise ConfigError(f"broker: {key} = {','.join(named)!r}: expected one or more of {', '.join(MECHANISMS)}")
+    return named
+
+
+def _lifetime_ms_max(configs: ConfigResolver, static: Mapping[str, str], listener: str, mechanism: str) -> int:
+    """Raises ConfigError."""
+    for name in (f"{mechanism.lower()}.{REAUTHENTICATION}", REAUTHENTICATION):
+        own = _of_listener(listener, name)
+        value = static.get(own, "")
+        if value.isdecimal():
+            return int(value)
+        if value:
+            raise ConfigError(f"broker: {own} = {value!r}: expected a whole number of milliseconds, 0 for no end")
+    return configs.broker_int(REAUTHENTICATION)
+
+
+def _of_listener(listener: str, key: str) -> str:
+    return f"listener.name.{listener.lower()}.{key}"
+
+
+def _split(value: str) -> list[str]:
+    return [each.strip() for each in value.split(",") if each.strip()]

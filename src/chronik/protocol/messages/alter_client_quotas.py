@@ -1,0 +1,42 @@
+"""AlterClientQuotas: how much users, clients and addresses may ask of a broker from now on."""
+
+from __future__ import annotations
+
+from chronik.protocol.schema import Request, Response, Struct, array, boolean, float64, int16, int32, mirror, string
+
+
+class AlteredEntity(Struct):
+    entity_type: str = string("0+")
+    entity_name: str | None = string("0+", nullable="0+")
+
+
+class QuotaOperation(Struct):
+    key: str = string("0+")
+    value: float = float64("0+")
+    remove: bool = boolean("0+")
+
+
+class QuotaAlterationEntry(Struct):
+    entity: list[AlteredEntity] = array(AlteredEntity, "0+")
+    ops: list[QuotaOperation] = array(QuotaOperation, "0+")
+
+
+class AlterClientQuotasRequest(Request):
+    entries: list[QuotaAlterationEntry] = array(QuotaAlterationEntry, "0+")
+    validate_only: bool = boolean("0+")
+
+
+class AnsweredEntity(Struct):
+    entity_type: str = mirror("entity_type", string("0+"))
+    entity_name: str | None = mirror("entity_name", string("0+", nullable="0+"))
+
+
+class QuotaAlterationResult(Struct):
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+")
+    entity: list[AnsweredEntity] = mirror("entity", array(AnsweredEntity, "0+"))
+
+
+class AlterClientQuotasResponse(Response):
+    throttle_time_ms: int = int32("0+")
+    entries: list[QuotaAlterationResult] = mirror("entries", array(QuotaAlterationResult, "0+"))

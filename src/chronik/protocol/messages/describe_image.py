@@ -1,0 +1,23 @@
+"""DescribeImage: all that the cluster has agreed on, as of one index, in the form in which nodes give it to each other.
+
+Chronik's own, and not told by ApiVersions.
+"""
+
+from __future__ import annotations
+
+from chronik.protocol.schema import Request, Response, Struct, array, binary, int16, int32, string
+
+
+class DescribeImageRequest(Request):
+    pass
+
+
+class ImageChunk(Struct):
+    data: bytes = binary("0+")
+
+
+class DescribeImageResponse(Response):
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+", default=None)
+    chunks: list[ImageChunk] = array(ImageChunk, "0+")

@@ -1,0 +1,153 @@
+"""What an ACL means, in the words of Kafka's StandardAuthorizer: whom it is about, and which of them a filter finds."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from chronik.limits import ACL_NAME_CHARACTERS_MAX
+from chronik.metadata.records import Acl
+from chronik.principals import Principal
+from chronik.protocol.permissions import CLUSTER_NAME, Operation, ResourceType
+
+ANY: Final = 1
+"""In a filter: whatever it is. A name, a principal or a host is then None."""
+
+WILDCARD: Final = "*"
+"""Every resource of a type, as a literal name; every host."""
+
+EVERYONE: Final = "User:*"
+
+
+class PatternType(IntEnum):
+    LITERAL = 3
+    PREFIXED = 4
+
+
+MATCH: Final = 2
+"""In a filter: whichever pattern is about the resource of that name."""
+
+
+class Permission(IntEnum):
+    DENY = 2
+    ALLOW = 3
+
+
+_IMPLIED_BY: Final = {
+    Operation.DESCRIBE: (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER),
+    Operation.DESCRIBE_CONFIGS: (Operation.ALTER_CONFIGS,),
+}
+ALLOWING: Final[dict[int, frozenset[int]]] = {
+    operation: frozenset({Operation.ALL, operation, *_IMPLIED_BY.get(operation, ())}) for operation in Operation
+}
+"""Which operations an ACL may allow so that this one is allowed. What is denied implies nothing."""
+
+
+def verdict(acl: Acl, host: str, operation: int) -> int | None:
+    """Returns what an ACL that is about the resource and the principal says; None when it says nothing."""
+    if acl.host != WILDCARD and shortened(acl.host) != host:
+        return None
+    if acl.permission == Permission.DENY:
+        return acl.permission if acl.operation in (Operation.ALL, operation) else None
+    return acl.permission if acl.operation in ALLOWING[operation] else None
+
+
+def shortened(host: str) -> str:
+    """Returns an address of IPv6 as connections have it: Java writes all of its digits."""
+    if ":" not in host:
+        return host
+    from ipaddress import ip_address  # a node starts without
+
+    try:
+        return str(ip_address(host))
+    except ValueError:
+        return host
+
+
+class Filter(NamedTuple):
+    """Finds ACLs, as Describe- and DeleteAcls ask for them."""
+
+    resource_type: int
+    name: str | None
+    pattern_type: int
+    principal: str | None
+    host: str | None
+    operation: int
+    permission: int
+
+    @property
+    def only(self) -> Acl | None:
+        """The one ACL that it can find, if it leaves nothing open."""
+        acl = Acl(
+            self.resource_type,
+            self.name or "",
+            self.pattern_type,
+            self.principal or "",
+            self.host or "",
+            self.operation,
+            self.permission,
+        )
+        return acl if fault_of(acl) is None else None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all its numbers mean something."""
+        return (
+            (self.resource_type == ANY or self.resource_type in RESOURCE_TYPES)
+            and (self.pattern_type in (ANY, MATCH) or self.pattern_type in PATTERN_TYPES)
+            and (self.operation == ANY or self.operation in OPERATIONS)
+            and (self.permission == ANY or self.permission in PERMISSIONS)
+        )
+
+    def finds(self, acl: Acl) -> bool:
+        return (
+            self.resource_type in (ANY, acl.resource_type)
+            and self.operation in (ANY, acl.operation)
+            and self.permission in (ANY, acl.permission)
+            and (self.principal is None or self.principal == acl.principal)
+            and (self.host is None or self.host == acl.host)
+            and self._finds_pattern(acl)
+        )
+
+    def _finds_pattern(self, acl: Acl) -> bool:
+        if self.pattern_type not in (ANY, MATCH, acl.pattern_type):
+            return False
+        if self.name is None or self.name == acl.name:
+            return True
+        if self.pattern_type != MATCH:
+            return False
+        if acl.pattern_type == PatternType.LITERAL:
+            return acl.name == WILDCARD
+        return self.name.startswith(acl.name)
+
+
+RESOURCE_TYPES: Final = frozenset(ResourceType)
+OPERATIONS: Final = frozenset(Operation)
+PATTERN_TYPES: Final = frozenset(PatternType)
+PERMISSIONS: Final = frozenset(Permission)
+
+
+def fault_of(acl: Acl) -> str | None:
+    """Returns why there cannot be such an ACL, as Kafka's controller says it; None when there can."""
+    numbers = {
+        "resourceType": (acl.resource_type, RESOURCE_TYPES),
+        "patternType": (acl.pattern_type, PATTERN_TYPES),
+        "operation": (acl.operation, OPERATIONS),
+        "permissionType": (acl.permission, PERMISSIONS),
+    }
+    for name, (number, known) in numbers.items():
+        if number not in known:
+            return f"Invalid {name} {'ANY' if number == ANY else number}"
+    if acl.resource_type == ResourceType.CLUSTER and acl.name != CLUSTER_NAME:
+        return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
+    if not acl.name:
+        return "Invalid empty resource name"
+    if not acl.host:
+        return "Invalid empty host"
+    try:
+        Principal.parse(acl.principal)
+    except ValueError as error:
+        return f"Could not parse principal from `{acl.principal[:100]}`: {error}"
+    if max(len(acl.name), len(acl.principal), len(acl.host)) > ACL_NAME_CHARACTERS_MAX:
+        return f"A name in an ACL has at most {ACL_NAME_CHARACTERS_MAX} characters"
+    return None

@@ -1,0 +1,101 @@
+"""Whom quotas are for, which keys there are, and what may be set: in Kafka's words, since its tools show them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from chronik.limits import QUOTA_NAME_CHARACTERS_MAX
+from chronik.metadata.security.quotas import ADDRESS, CLIENT_ID, DEFAULT, USER, Entity, entity_of
+from chronik.protocol.errors import ErrorCode, KafkaError
+
+PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
+CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
+REQUEST_PERCENTAGE: Final = "request_percentage"
+CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
+CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+
+_WHOLE_UP_TO: Final = {
+    PRODUCER_BYTE_RATE: (LONG_MAX, "a LONG"),
+    CONSUMER_BYTE_RATE: (LONG_MAX, "a LONG"),
+    CONNECTION_CREATION_RATE: (INT_MAX, "an INT"),
+}
+CLIENT_KEYS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
+ADDRESS_KEYS: Final = (CONNECTION_CREATION_RATE,)
+KINDS: Final = (USER, CLIENT_ID, ADDRESS)
+
+
+class Change(NamedTuple):
+    """What is to become of the quota with this key: a value of None removes it."""
+
+    key: str
+    value: float | None
+
+
+def checked_entity(pairs: Sequence[tuple[str, str | None]]) -> Entity:
+    """Returns the entity that the pairs name, where None is the default. Raises KafkaError."""
+    seen: dict[str, str] = {}
+    for kind, name in pairs:
+        if kind in seen:
+            raise _invalid(f"Invalid client quota entity, duplicate entity entry {kind}")
+        if kind not in KINDS:
+            raise _invalid(f"Unhandled client quota entity type: {kind}")
+        if name == "":
+            raise _invalid(f"Empty {kind} not supported")
+        if name is not None and len(name) > QUOTA_NAME_CHARACTERS_MAX:
+            raise _invalid(f"{kind} has more than {QUOTA_NAME_CHARACTERS_MAX} characters")
+        seen[kind] = DEFAULT if name is None else name
+    if not seen:
+        raise _invalid("Invalid empty client quota entity")
+    if ADDRESS in seen:
+        if len(seen) > 1:
+            raise _invalid("Invalid quota entity combination, IP entity should not be combined with User or ClientId")
+        if seen[ADDRESS] and plain_address(seen[ADDRESS]) is None:
+            raise _invalid(f"{seen[ADDRESS]} is not a valid IP: names of hosts are not looked up")
+    return entity_of(seen.items())
+
+
+def checked_changes(entity: Entity, changes: Iterable[Change]) -> Mapping[str, float | None]:
+    """Returns them by key. Raises KafkaError."""
+    keys = ADDRESS_KEYS if entity[0][0] == ADDRESS else CLIENT_KEYS
+    found: dict[str, float | None] = {}
+    for key, value in changes:
+        if key in found:
+            raise _invalid(f"Duplicate quota key {key} not updating quota for this entity")
+        if key not in keys:
+            raise _invalid(f"Invalid configuration key {key}")
+        if value is not None:
+            _check_value(key, value)
+        found[key] = value
+    return found
+
+
+def _check_value(key: str, value: float) -> None:
+    if not value > 0 or not math.isfinite(value):
+        raise _invalid(f"Quota {key} must be greater than 0")
+    if key in _WHOLE_UP_TO:
+        most, kind = _WHOLE_UP_TO[key]
+        if value > most:
+            raise _invalid(f"Proposed value for {key} is too large for {kind}.")
+        if value % 1 > 1e-6:
+            raise _invalid(f"{key} cannot be a fractional value.")
+
+
+def plain_address(text: str) -> str | None:
+    """Returns the address as it is compared: an IPv4 address within IPv6 is that address. None for any other text."""
+    from ipaddress import IPv6Address, ip_address  # a node without such quotas starts without
+
+    try:
+        address = ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return str(mapped or address)
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, message)

@@ -1,0 +1,86 @@
+"""Which quota holds for whom: of all that are set for a key, the one that names the client most closely."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from chronik.limits import QUOTA_BUCKETS_MAX
+from chronik.metadata.security.quotas import ADDRESS, CLIENT_ID, DEFAULT, USER, Entity, Values
+from chronik.security.quotas.entities import CLIENT_KEYS, CONNECTION_CREATION_RATE, plain_address
+
+
+class Quota(NamedTuple):
+    """A rate, and who shares it: a user, a client id, or a client id of a user."""
+
+    rate: float
+    user: str | None
+    client_id: str | None
+
+    @property
+    def shared_by(self) -> tuple[str | None, str | None]:
+        return self.user, self.client_id
+
+
+class Quotas(NamedTuple):
+    """What holds for one client, by key: None where nothing does."""
+
+    produce: Quota | None
+    fetch: Quota | None
+    request: Quota | None
+    mutation: Quota | None
+
+
+NONE: Final = Quotas(None, None, None, None)
+
+
+class Policy:
+    def __init__(self, quotas: Mapping[Entity, Values]) -> None:
+        self._by_entity: dict[str | None, dict[str | None, Values]] = {}
+        self._addresses: dict[str, float] = {}
+        self._default_address: float | None = None
+        self._found: dict[tuple[str, str], Quotas] = {}
+        for entity, values in quotas.items():
+            named = dict(entity)
+            if ADDRESS in named:
+                self._add_address(named[ADDRESS], values)
+            else:
+                self._by_entity.setdefault(named.get(USER), {})[named.get(CLIENT_ID)] = values
+        self.limits_clients = bool(self._by_entity)
+
+    def _add_address(self, name: str, values: Values) -> None:
+        rate = values.get(CONNECTION_CREATION_RATE)
+        if rate is None:
+            return
+        if name == DEFAULT:
+            self._default_address = rate
+        else:
+            self._addresses[plain_address(name) or name] = rate
+
+    def of(self, user: str, client_id: str) -> Quotas:
+        known = self._found.get((user, client_id))
+        if known is None:
+            if len(self._found) >= QUOTA_BUCKETS_MAX:  # names are made up by clients
+                self._found.clear()
+            known = self._found[user, client_id] = Quotas(*(self._look_up(key, user, client_id) for key in CLIENT_KEYS))
+        return known
+
+    def connection_rate(self, address: str) -> float | None:
+        return self._addresses.get(address, self._default_address)
+
+    def _look_up(self, key: str, user: str, client_id: str) -> Quota | None:
+        """Kafka's order of eight."""
+        for whose in (user, DEFAULT):
+            for which in (client_id, DEFAULT, None):
+                rate = self._rate(key, whose, which)
+                if rate is not None:
+                    return Quota(rate, user, None if which is None else client_id)
+        for which in (client_id, DEFAULT):
+            rate = self._rate(key, None, which)
+            if rate is not None:
+                return Quota(rate, None, client_id)
+        return None
+
+    def _rate(self, key: str, user: str | None, client_id: str | None) -> float | None:
+        values = self._by_entity.get(user, {}).get(client_id)
+        return None if values is None else values.get(key)

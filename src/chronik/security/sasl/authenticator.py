@@ -1,0 +1,104 @@
+"""Does what the machines of the mechanisms ask for: salts passwords and validates tokens in threads, and lets those
+wait who were refused."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from chronik.clock import Clock
+from chronik.exchange import Peer
+from chronik.security.sasl.jwks import KeysUnavailable
+from chronik.security.sasl.oauthbearer import OAuthBearerServer
+from chronik.security.sasl.outcomes import (
+    OAUTHBEARER,
+    PLAIN,
+    Derive,
+    Failure,
+    Outcome,
+    TokenRefused,
+    Validate,
+    ValidToken,
+)
+from chronik.security.sasl.plain import PlainServer
+from chronik.security.sasl.scram import ScramServer
+from chronik.security.sasl.scram_keys import BY_NAME, salted
+from chronik.security.sasl.session import Answer, ServerMachine, Session
+from chronik.security.sasl.tokens import TokenValidator
+from chronik.security.sasl.users import KnownUsers
+from chronik.security.sasl.work import Work
+
+NONCE_BYTES: Final = 24
+
+
+class Authenticator:
+    def __init__(
+        self,
+        users: KnownUsers,
+        clock: Clock,
+        failure_delay_ms: Callable[[], int],
+        validator: TokenValidator | None = None,
+    ) -> None:
+        self._users = users
+        self._clock = clock
+        self._failure_delay_ms = failure_delay_ms
+        self._validator = validator
+        self._work = Work()
+        self._token_work = Work()  # its own: an address that does not answer must not keep passwords waiting
+
+    def close(self) -> None:
+        self._work.close()
+        self._token_work.close()
+
+    def session(self, mechanisms: Callable[[], Sequence[str]], lifetime_ms_max: Callable[[str], int]) -> Session:
+        """Makes that of a new connection."""
+        return Session(mechanisms, self._machine, lifetime_ms_max)
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def _machine(self, mechanism: str) -> ServerMachine:
+        if mechanism == PLAIN:
+            return PlainServer(self._users.any_keys)
+        if mechanism == OAUTHBEARER:
+            return OAuthBearerServer()
+        scram = BY_NAME[mechanism]
+        return ScramServer(scram, partial(self._users.keys, scram), secrets.token_urlsafe(NONCE_BYTES))
+
+    async def answer(self, session: Session, peer: Peer, data: bytes) -> Answer:
+        """Returns what to say to the client's message; if it is an error, after a while: the same for all errors,
+        however long it took to find them. Raises Disconnect."""
+        began = self._clock.monotonic()
+        outcome = session.step(data)
+        while isinstance(outcome, Derive | Validate):
+            outcome = await self._worked_out(session.machine, outcome, peer.host)
+        answer = session.settle(outcome, self._clock.monotonic(), self._clock.now_ms())
+        if answer.error is not None:
+            await self.delay(began)
+        return answer
+
+    async def delay(self, began: float) -> None:
+        """Returns when a client that was refused may be told so."""
+        await asyncio.sleep(self._failure_delay_ms() / 1000 - (self._clock.monotonic() - began))
+
+    async def _worked_out(self, machine: ServerMachine | None, asked: Derive | Validate, host: str) -> Outcome:
+        if isinstance(asked, Derive):
+            assert isinstance(machine, PlainServer)
+            made = partial(salted, asked.password, asked.salt, asked.iterations, asked.digest)
+            return machine.derived(await self._work.do(host, made))
+        assert isinstance(machine, OAuthBearerServer)
+        if self._validator is None:
+            return Failure("no keys of tokens are set up")
+        return machine.validated(await self._token_work.do(host, partial(_validated, self._validator, asked.token)))
+
+
+def _validated(validator: TokenValidator, token: str) -> ValidToken | TokenRefused:
+    try:
+        return validator(token)
+    except TokenRefused as refused:
+        return refused
+    except KeysUnavailable as error:
+        return TokenRefused(str(error))

@@ -1,0 +1,106 @@
+"""What RFC 5802 makes of a password: keys, signatures and proofs. Only `salted` takes long."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from base64 import b64decode
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from chronik.security.sasl.outcomes import SCRAM_SHA_256, SCRAM_SHA_512
+
+ITERATIONS_MIN: Final = 4096
+ITERATIONS_MAX: Final = 16384
+"""Kafka's own: a client could otherwise have a node, or other clients, count for minutes."""
+
+SALT_CHARACTERS: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
+SALT_BYTES: Final = 26
+"""As many as Kafka's tools use, and of which: 130 bits."""
+
+
+class Scram(NamedTuple):
+    """A mechanism."""
+
+    name: str
+    number: int
+    """Kafka's, in AlterUserScramCredentials."""
+    digest: str
+    size: int
+
+    def hmac(self, key: bytes, data: bytes) -> bytes:
+        return hmac.digest(key, data, self.digest)
+
+    def hash(self, data: bytes) -> bytes:
+        return hashlib.new(self.digest, data).digest()
+
+
+BY_NAME: Final = {
+    each.name: each for each in (Scram(SCRAM_SHA_256, 1, "sha256", 32), Scram(SCRAM_SHA_512, 2, "sha512", 64))
+}
+BY_NUMBER: Final = {each.number: each for each in BY_NAME.values()}
+
+
+class Keys(NamedTuple):
+    """What is kept of a password."""
+
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+
+    def __repr__(self) -> str:
+        return "Keys(…)"
+
+
+def salted(password: bytes, salt: bytes, iterations: int, digest: str) -> bytes:
+    """Takes about a millisecond per 4096 iterations, during which other threads run."""
+    return hashlib.pbkdf2_hmac(digest, password, salt, iterations)
+
+
+def keys_of(scram: Scram, salted_password: bytes, salt: bytes, iterations: int) -> Keys:
+    stored_key = scram.hash(scram.hmac(salted_password, b"Client Key"))
+    return Keys(salt, iterations, stored_key, scram.hmac(salted_password, b"Server Key"))
+
+
+def client_proof(scram: Scram, salted_password: bytes, auth_message: bytes) -> bytes:
+    client_key = scram.hmac(salted_password, b"Client Key")
+    return xor(client_key, scram.hmac(scram.hash(client_key), auth_message))
+
+
+def server_signature(scram: Scram, server_key: bytes, auth_message: bytes) -> bytes:
+    return scram.hmac(server_key, auth_message)
+
+
+def is_proof(scram: Scram, stored_key: bytes, auth_message: bytes, proof: bytes) -> bool:
+    if len(proof) != scram.size:
+        return False
+    client_key = xor(proof, scram.hmac(stored_key, auth_message))
+    return hmac.compare_digest(scram.hash(client_key), stored_key)
+
+
+def new_salt(choose: Callable[[bytes], int]) -> bytes:
+    """`choose` picks one of the characters: `secrets.choice`."""
+    return bytes(choose(SALT_CHARACTERS) for _ in range(SALT_BYTES))
+
+
+def derived_salt(secret: bytes, mechanism: str, user: str, size: int, *, is_lower_alphanumeric: bool) -> bytes:
+    """Returns the salt of a user that does not exist: always the same, and like any other."""
+    stream = hashlib.shake_256(b"\0".join([secret, mechanism.encode(), user.encode(errors="surrogatepass")]))
+    if not is_lower_alphanumeric:
+        return stream.digest(size)
+    number = int.from_bytes(stream.digest(2 * size), "big")  # far more than needed: no character is likelier
+    found = bytearray()
+    for _ in range(size):
+        number, digit = divmod(number, len(SALT_CHARACTERS))
+        found.append(SALT_CHARACTERS[digit])
+    return bytes(found)
+
+
+def xor(one: bytes, other: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(one, other, strict=True))
+
+
+def from_base64(text: bytes) -> bytes:
+    """Raises ValueError."""
+    return b64decode(text, validate=True)

@@ -1,0 +1,45 @@
+"""The keys of users, as the image has them; and of those who do not exist, whom nobody can tell from others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from chronik.metadata.image import Image
+from chronik.metadata.records import ScramCredential
+from chronik.metadata.security.users import Shape
+from chronik.security.sasl.scram_keys import BY_NUMBER, ITERATIONS_MIN, SALT_BYTES, Keys, Scram, derived_salt
+
+_USUAL: Final = Shape(ITERATIONS_MIN, SALT_BYTES, True)
+"""What Kafka's tools and ours make of a password unless they are told otherwise."""
+
+
+class KnownUsers:
+    def __init__(self, image: Callable[[], Image]) -> None:
+        self._image = image
+
+    def keys(self, scram: Scram, user: str) -> tuple[Keys, bool]:
+        """Returns keys, and whether they are those of a user that exists."""
+        image = self._image()
+        credential = image.users.of(user).get(scram.number)
+        if credential is not None:
+            return _keys(credential), True
+        # Without a secret there was never a user, and nothing to hide but that.
+        secret = image.salt_secret or image.cluster_id.encode()
+        shape = image.users.commonest_shape(scram.number) or _USUAL
+        salt = derived_salt(
+            secret, scram.name, user, shape.salt_bytes, is_lower_alphanumeric=shape.is_lower_alphanumeric
+        )
+        nobody = scram.hmac(secret, salt)
+        return Keys(salt, shape.iterations, nobody, nobody), False
+
+    def any_keys(self, user: str) -> tuple[Scram, Keys, bool]:
+        """Returns keys of one mechanism that the user has: the password is at hand, and any will do."""
+        users = self._image().users
+        number = max(users.of(user), default=users.commonest_mechanism() or min(BY_NUMBER))
+        scram = BY_NUMBER[number]
+        return (scram, *self.keys(scram, user))
+
+
+def _keys(credential: ScramCredential) -> Keys:
+    return Keys(credential.salt, credential.iterations, credential.stored_key, credential.server_key)

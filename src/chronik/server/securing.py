@@ -1,0 +1,120 @@
+"""A listener's connections with TLS: their handshakes are counted from the moment they are accepted, and whoever shows
+a certificate gets the principal that its subject stands for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from chronik.limits import TLS_SUBJECT_CHARACTERS_MAX
+from chronik.principals import ANONYMOUS, USER, Principal
+from chronik.security.principal_rules import NoRuleApplies, PrincipalRules
+from chronik.security.subjects import BadSubject, subject_of
+from chronik.server.connection import Connection
+from chronik.server.handshakes import Handshakes
+from chronik.server.listener import Listener
+from chronik.server.listener_limits import ListenerLimits
+from chronik.tls.contexts import TlsContext, keep_up_to_date
+from chronik.tls.transport import TlsRefused, TlsTransport
+
+logger = logging.getLogger("chronik.server")
+
+
+class SecuredListener(msgspec.Struct, frozen=True):
+    context: TlsContext
+    rules: PrincipalRules | None = None
+    """Who a certificate's subject is; None where clients say by other means who they are (SASL)."""
+
+
+class ListenerSecuring:
+    """All listeners of a node that have TLS, by their names."""
+
+    def __init__(self, listeners: Mapping[str, SecuredListener], listener_limits: ListenerLimits) -> None:
+        self._listeners = listeners
+        self._handshakes: Handshakes[TlsTransport] = Handshakes(
+            listener_limits.handshakes, listener_limits.handshakes_per_address
+        )
+
+    @property
+    def handshake_count(self) -> int:
+        return len(self._handshakes)
+
+    def on_accept(
+        self, name: str, listener: Listener, connection: Callable[[], Connection]
+    ) -> Callable[[], asyncio.BaseProtocol] | None:
+        secured = self._listeners.get(name)
+        return None if secured is None else _Acceptor(secured, listener, self._handshakes, connection).accept
+
+    def jobs(self) -> Sequence[Callable[[], Awaitable[None]]]:
+        contexts = [listener.context for listener in self._listeners.values()]
+        return (lambda: keep_up_to_date(contexts),)
+
+    def stop(self) -> None:
+        for handshake in self._handshakes.all():
+            handshake.give_up("the node stops")
+
+
+class _Acceptor:
+    """The owner of one listener's handshakes."""
+
+    def __init__(
+        self,
+        secured: SecuredListener,
+        listener: Listener,
+        handshakes: Handshakes[TlsTransport],
+        connection: Callable[[], Connection],
+    ) -> None:
+        """`handshakes` are those of all listeners."""
+        self.turns: Final = listener.turns
+        self.handshake_seconds: Final = listener.limits.handshake_seconds
+        self._secured = secured
+        self._listener = listener
+        self._handshakes = handshakes
+        self._connection = connection
+
+    def accept(self) -> TlsTransport:
+        return TlsTransport(self, self._secured.context.context)
+
+    def handshake_began(self, transport: TlsTransport) -> bool:
+        if not self._listener.has_place():
+            self._tell(transport, f"{self._listener.connection_count} connections are open")
+            return False
+        may_go_on, leaves = self._handshakes.begin(transport)
+        if not may_go_on:
+            self._tell(transport, "too many TLS handshakes from its address are under way")
+        if leaves is not None:
+            leaves.give_up("its TLS handshake was slow, and others wait")
+        return may_go_on
+
+    def handshake_done(self, transport: TlsTransport) -> asyncio.BufferedProtocol:
+        principal = self._principal(transport.peer_certificate)
+        self._handshakes.end(transport)
+        connection = self._connection()
+        connection.peer.principal = principal
+        return connection
+
+    def handshake_failed(self, transport: TlsTransport, reason: str | None) -> None:
+        self._handshakes.end(transport)
+        if reason is not None:
+            self._tell(transport, reason)
+
+    def _tell(self, transport: TlsTransport, reason: str) -> None:
+        logger.info("connection from %s:%d refused: %s", transport.host, transport.port, reason)
+
+    def _principal(self, certificate: bytes | None) -> Principal:
+        rules = self._secured.rules
+        if certificate is None or rules is None:
+            return ANONYMOUS
+        try:
+            subject = subject_of(certificate)
+            if len(subject) > TLS_SUBJECT_CHARACTERS_MAX:
+                raise TlsRefused(
+                    f"the subject of its certificate has more than {TLS_SUBJECT_CHARACTERS_MAX} characters"
+                )
+            return Principal(USER, rules.name_of(subject))
+        except (BadSubject, NoRuleApplies) as error:
+            raise TlsRefused(str(error)) from None

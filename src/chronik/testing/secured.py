@@ -1,0 +1,118 @@
+"""A broker that lets in only whom it knows, over TLS, and does for them only what they may do."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from chronik.client.access.settings import Access, parse_security
+from chronik.client.cluster import Cluster
+from chronik.client.security.acls import AclBinding, add_acls
+from chronik.client.security.users import set_password
+from chronik.protocol.permissions import CLUSTER_NAME, Operation, ResourceType
+from chronik.security.acls import PatternType, Permission
+from chronik.security.sasl.outcomes import SCRAM_SHA_256
+from chronik.security.sasl.scram_keys import BY_NAME, ITERATIONS_MIN
+from chronik.testing.broker import HOST, Broker
+from chronik.testing.broker_process import FIRST_USER
+
+ADMIN: Final = "admin"
+
+
+class SecuredBroker(Broker):
+    """One node, standalone, with TLS and logins (PLAIN and SCRAM), whose users have no rights but those that ACLs give.
+    `admin` is a super user.
+
+        with SecuredBroker(users={"alice": "wonderland"}) as broker:
+            broker.allow("alice", "Write", topic="orders")
+            Producer(broker.settings("alice"))
+
+    With `tls=False` nothing is encrypted, and with `rights=False` everyone who is let in may do everything.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        users: Mapping[str, str] | None = None,
+        tls: bool = True,
+        rights: bool = True,
+        **config: Any,
+    ) -> None:
+        """Raises ConfigError."""
+        self._passwords = {ADMIN: secrets.token_urlsafe()} | dict(users or {})
+        self._are_added = False
+        self._protocol = "SASL_SSL" if tls else "SASL_PLAINTEXT"
+        security = {
+            "listener.security.protocol.map": f"PLAINTEXT:{self._protocol}",
+            "sasl.enabled.mechanisms": ",".join(["PLAIN", *BY_NAME]),
+        }
+        if rights:
+            security |= {"authorizer.class.name": "standard", "super.users": f"User:{ADMIN}"}
+        super().__init__(folder, **config)
+        if tls:
+            security |= self._certificates()
+        self._config["broker"] = security | self._config.get("broker", {})
+        self._config[FIRST_USER] = [ADMIN, self._passwords[ADMIN]]
+
+    def _certificates(self) -> dict[str, str]:
+        """Makes a CA, and a certificate for this machine."""
+        from chronik.tls.issuing import Authority
+
+        authority = Authority("chronik-testing")
+        self._folder.mkdir(parents=True, exist_ok=True)
+        keystore = self._folder / "broker.pem"
+        keystore.touch(0o600)
+        keystore.write_bytes(authority.issue("CN=broker", [HOST, "localhost"]).both)
+        self.ca_file.write_bytes(authority.certificate)
+        return {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(keystore)}
+
+    @property
+    def ca_file(self) -> Path:
+        """The certificate to trust."""
+        return self._folder / "ca.pem"
+
+    def start(self) -> SecuredBroker:
+        super().start()
+        if not self._are_added:
+            with self.cluster() as cluster:
+                for name, password in self._passwords.items():
+                    if name != ADMIN:
+                        set_password(cluster, name, password, list(BY_NAME), ITERATIONS_MIN)
+            self._are_added = True
+        return self
+
+    def settings(self, user: str = ADMIN, mechanism: str = SCRAM_SHA_256) -> dict[str, str]:
+        """Returns what clients of librdkafka take, and `chronik … --client-config`; others have other names for it."""
+        found = {
+            "bootstrap.servers": self.bootstrap,
+            "security.protocol": self._protocol,
+            "sasl.mechanism": mechanism,
+            "sasl.username": user,
+            "sasl.password": self._passwords[user],
+        }
+        return found | ({"ssl.ca.location": str(self.ca_file)} if self._protocol == "SASL_SSL" else {})
+
+    def cluster(self, user: str = ADMIN) -> Cluster:
+        """Returns a client of ours that is logged in."""
+        return Cluster(Access(self.bootstrap, parse_security(self.settings(user))), client_id="chronik-testing")
+
+    def allow(self, user: str, operation: str, **resource: str) -> None:
+        """Gives a right in Kafka's words: `allow("alice", "Read", topic="orders")`; `group`, `transactional_id` and
+        `cluster` are there, too. A name may be "*"."""
+        ((kind, name),) = resource.items()
+        resource_type = ResourceType[kind.upper()]
+        literal = AclBinding(
+            resource_type,
+            CLUSTER_NAME if resource_type is ResourceType.CLUSTER else name,
+            PatternType.LITERAL,
+            f"User:{user}",
+            "*",
+            Operation[re.sub(r"(?<=[a-z])(?=[A-Z])", "_", operation).upper()],
+            Permission.ALLOW,
+        )
+        with self.cluster() as cluster:
+            add_acls(cluster, [literal])

@@ -1,0 +1,134 @@
+"""Certificates to begin with: a CA, and what it signs. For those who have no other, and for tests.
+
+The library `cryptography` does it, which is loaded here alone: brokers only use certificates, by OpenSSL.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+CA_DAYS = 3650
+LEAF_DAYS = 825
+"""What clients accept at most of a certificate that has to do with HTTPS; others take it too."""
+
+PRIOR = timedelta(days=1)
+"""Certificates are valid from a day ago: not every clock is right."""
+
+
+class Issued(msgspec.Struct, frozen=True):
+    """A private key and its certificate, in PEM."""
+
+    key: bytes
+    certificate: bytes
+
+    @property
+    def both(self) -> bytes:
+        """As Kafka's `ssl.keystore.location` has it."""
+        return self.key + self.certificate
+
+    def __repr__(self) -> str:
+        return "Issued(…)"
+
+
+class Authority:
+    """A CA: signs certificates for P-256 keys that it makes."""
+
+    def __init__(self, name: str, issued: Issued | None = None) -> None:
+        """Makes a new one, unless it is given."""
+        self._key = _new_key() if issued is None else _loaded_key(issued.key)
+        if issued is None:
+            self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+            builder = _builder(self._name, self._name, self._key.public_key(), CA_DAYS)
+            builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            builder = builder.add_extension(_usage(is_ca=True), critical=True)
+            self._certificate = builder.sign(self._key, hashes.SHA256())
+        else:
+            self._certificate = x509.load_pem_x509_certificate(issued.certificate)
+            self._name = self._certificate.subject
+
+    @property
+    def issued(self) -> Issued:
+        return Issued(_key_pem(self._key), self.certificate)
+
+    @property
+    def certificate(self) -> bytes:
+        """What is trusted, in PEM."""
+        return self._certificate.public_bytes(serialization.Encoding.PEM)
+
+    def issue(self, subject: str | x509.Name, hosts: Iterable[str] = (), *, days: int = LEAF_DAYS) -> Issued:
+        """Takes a subject by RFC 4514, such as `CN=node1,O=example`. `hosts` are names and addresses."""
+        key = _new_key()
+        name = x509.Name.from_rfc4514_string(subject) if isinstance(subject, str) else subject
+        builder = _builder(name, self._name, key.public_key(), days)
+        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        builder = builder.add_extension(_usage(is_ca=False), critical=True)
+        signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        builder = builder.add_extension(signer, critical=False)
+        both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        builder = builder.add_extension(x509.ExtendedKeyUsage(both), critical=False)
+        names = [_host(host) for host in hosts]
+        if names:
+            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        certificate = builder.sign(self._key, hashes.SHA256())
+        return Issued(_key_pem(key), certificate.public_bytes(serialization.Encoding.PEM))
+
+
+def _new_key() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def _loaded_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
+    key = serialization.load_pem_private_key(pem, password=None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ValueError("the key of this CA is not one of P-256")
+    return key
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    plain = serialization.NoEncryption()
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
+) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - PRIOR)
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _usage(*, is_ca: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not is_ca,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=is_ca,
+        crl_sign=is_ca,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)

@@ -1,0 +1,177 @@
+"""Kafka's `ssl.*` configs of one listener, read and checked. Pure.
+
+`listener.name.<name>.ssl.…` holds for one listener, before what holds for all. Stores are PEM, which every tool can
+write and the standard library can read; JKS and PKCS12 are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NoReturn
+
+import msgspec
+
+from chronik.errors import ConfigError
+from chronik.shown import shortened
+from chronik.tls.ciphers import TLS_1_2_CIPHERS, TLS_1_3_CIPHERS
+
+VALUE_CHARACTERS_MAX: Final = 200
+
+TLS_1_2, TLS_1_3 = "TLSv1.2", "TLSv1.3"
+VERSIONS: Final = (TLS_1_2, TLS_1_3)
+NONE, REQUESTED, REQUIRED = "none", "requested", "required"
+
+_SECRET: Final = (
+    "ssl.key.password",
+    "ssl.keystore.key",
+    "ssl.keystore.certificate.chain",
+    "ssl.truststore.certificates",
+)
+"""Kafka calls these passwords: errors do not repeat them."""
+
+
+class Source(msgspec.Struct, frozen=True):
+    """PEM text, in a file or in the config itself."""
+
+    key: str
+    """Which config names it, for errors."""
+    path: str | None = None
+    text: str = ""
+
+    def __repr__(self) -> str:
+        """Without the text: it may be a private key."""
+        return f"Source({self.key!r}, {self.path!r})"
+
+
+class TlsSettings(msgspec.Struct, frozen=True):
+    key: Source
+    chain: Source
+    trust: Source | None = None
+    client_auth: str = NONE
+    versions: tuple[str, ...] = VERSIONS
+    ciphers: tuple[str, ...] = ()
+    """By Kafka's (IANA's) names; none: OpenSSL's default."""
+    key_password: str | None = None
+    principal_rules: str = "DEFAULT"
+
+    def __repr__(self) -> str:
+        """Without the password."""
+        return f"TlsSettings({self.chain!r}, {self.trust!r}, {self.client_auth!r})"
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that it is read from."""
+        sources = (self.key, self.chain, self.trust)
+        return tuple(dict.fromkeys(source.path for source in sources if source is not None and source.path is not None))
+
+
+def listener_settings(name: str, protocol: str, configs: Mapping[str, str]) -> TlsSettings:
+    """Raises ConfigError."""
+    return _Reader(name, configs).read(is_sasl=protocol.startswith("SASL_"))
+
+
+class _Reader:
+    def __init__(self, name: str, configs: Mapping[str, str]) -> None:
+        self._name = name
+        self._configs = configs
+        prefix = f"listener.name.{name.lower()}."
+        self._own = {key.lower(): key for key in configs if key.lower().startswith(prefix)}
+        self._prefix = prefix
+
+    def read(self, *, is_sasl: bool) -> TlsSettings:
+        for store in ("keystore", "truststore"):
+            self._one_of(f"ssl.{store}.type", ("PEM",))
+        key, chain = self._key_store()
+        # As in Kafka, clients that have a password are asked for a certificate only where their listener says so.
+        auth = self._one_of("ssl.client.auth", (NONE, REQUESTED, REQUIRED), own_only=is_sasl) or NONE
+        trust = self._trust_store()
+        if auth != NONE and trust is None:
+            self._refuse(
+                "ssl.client.auth", "ssl.truststore.location beside it: the CAs that sign clients' certificates"
+            )
+        ciphers = self._ciphers()
+        versions = self._versions(ciphers)
+        return TlsSettings(
+            key,
+            chain,
+            trust,
+            auth,
+            versions,
+            ciphers,
+            self._get("ssl.key.password"),
+            self._get("ssl.principal.mapping.rules") or "DEFAULT",
+        )
+
+    def _key_store(self) -> tuple[Source, Source]:
+        path, key = self._get("ssl.keystore.location"), self._get("ssl.keystore.key")
+        chain = self._get("ssl.keystore.certificate.chain")
+        if path is not None:
+            for other in ("ssl.keystore.key", "ssl.keystore.certificate.chain"):
+                if self._get(other) is not None:
+                    self._refuse("ssl.keystore.location", f"no {other} beside it: the file has both")
+            store = self._source("ssl.keystore.location", path)
+            return store, store
+        if key is None or chain is None:
+            told = "a PEM file with the private key and the certificates of this listener"
+            raise ConfigError(f"broker: listener {self._name} speaks TLS: expected ssl.keystore.location, {told}")
+        return self._source("ssl.keystore.key", text=key), self._source("ssl.keystore.certificate.chain", text=chain)
+
+    def _trust_store(self) -> Source | None:
+        path, text = self._get("ssl.truststore.location"), self._get("ssl.truststore.certificates")
+        if path is not None and text is not None:
+            self._refuse("ssl.truststore.location", "no ssl.truststore.certificates beside it")
+        if path is not None:
+            return self._source("ssl.truststore.location", path)
+        return None if text is None else self._source("ssl.truststore.certificates", text=text)
+
+    def _source(self, key: str, path: str | None = None, text: str = "") -> Source:
+        return Source(f"broker: {self._given(key)}", path, text)
+
+    def _versions(self, ciphers: tuple[str, ...]) -> tuple[str, ...]:
+        """A version for which no cipher is allowed is not spoken."""
+        named = self._list("ssl.enabled.protocols") or VERSIONS
+        if not set(named) <= set(VERSIONS):
+            self._refuse("ssl.enabled.protocols", " or ".join(VERSIONS) + ", or both with a comma between them")
+        suites = {TLS_1_2: TLS_1_2_CIPHERS, TLS_1_3: TLS_1_3_CIPHERS}
+        versions = tuple(
+            each for each in VERSIONS if each in named and (not ciphers or set(ciphers) & set(suites[each]))
+        )
+        if not versions:
+            self._refuse("ssl.cipher.suites", f"one at least of {' and '.join(named)}")
+        return versions
+
+    def _ciphers(self) -> tuple[str, ...]:
+        ciphers = self._list("ssl.cipher.suites")
+        unknown = set(ciphers) - set(TLS_1_2_CIPHERS) - set(TLS_1_3_CIPHERS)
+        if unknown:
+            known = "TLS_AES_128_GCM_SHA256 or TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
+            self._refuse("ssl.cipher.suites", f"names such as {known}, and {sorted(unknown)[0]} is not known here")
+        chosen = set(ciphers) & set(TLS_1_3_CIPHERS)
+        if chosen and chosen != set(TLS_1_3_CIPHERS):
+            told = f"all of {', '.join(TLS_1_3_CIPHERS)}, or none of them: Python's ssl cannot choose among these; "
+            self._refuse("ssl.cipher.suites", told + 'OpenSSL\'s own file can, by "Ciphersuites"')
+        return ciphers
+
+    def _list(self, key: str) -> tuple[str, ...]:
+        return tuple(each.strip() for each in (self._get(key) or "").split(",") if each.strip())
+
+    def _one_of(self, key: str, choices: tuple[str, ...], *, own_only: bool = False) -> str | None:
+        value = self._get(key, own_only=own_only)
+        if value is not None and value.strip() not in choices:
+            self._refuse(key, " or ".join(choices))
+        return value if value is None else value.strip()
+
+    def _given(self, key: str) -> str:
+        """Returns the name under which it stands in the config."""
+        return self._own.get(self._prefix + key, key)
+
+    def _get(self, key: str, *, own_only: bool = False) -> str | None:
+        given = self._given(key)
+        if own_only and given == key:
+            return None
+        return self._configs.get(given) or None
+
+    def _refuse(self, key: str, expected: str) -> NoReturn:
+        given = self._given(key)
+        value = "[hidden]" if key in _SECRET else self._configs.get(given, "")
+        raise ConfigError(f"broker: {given} = {shortened(repr(value), VALUE_CHARACTERS_MAX)}: expected {expected}")

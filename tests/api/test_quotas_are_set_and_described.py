@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from chronik.api.alter_client_quotas import ENTITIES_ANSWERED_MAX
+from chronik.limits import QUOTA_ALTERATIONS_MAX
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
+from chronik.testing import Broker
+from chronik.testing.plugin import BrokerFactory
+from tests.api.limiting import alter, any_of, described, entry, exactly, set_quota
+from tests.raw import RawClient
+
+
+@pytest.fixture
+def own(chronik_broker_factory: BrokerFactory) -> Broker:
+    return chronik_broker_factory()
+
+
+@pytest.fixture
+def asker(own: Broker) -> Iterator[RawClient]:
+    with RawClient(own.bootstrap) as client:
+        yield client
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_quotas_are_kept_and_survive_a_kill(own: Broker, asker: RawClient, version: int) -> None:
+    done = alter(
+        asker,
+        entry({"user": "alice"}, producer_byte_rate=1e9, request_percentage=99.5),
+        entry({"user": None, "client_id": "c"}, consumer_byte_rate=5e9),
+        entry({"ip": "127.0.0.9"}, connection_creation_rate=7),
+        version=version,
+    )
+    assert [code for _, code in done] == [ErrorCode.NONE] * 3
+    own.kill()
+    own.start()
+    with RawClient(own.bootstrap) as client:
+        assert described(client, version=version) == {
+            (("user", "alice"),): {"producer_byte_rate": 1e9, "request_percentage": 99.5},
+            (("client-id", "c"), ("user", None)): {"consumer_byte_rate": 5e9},
+            (("ip", "127.0.0.9"),): {"connection_creation_rate": 7.0},
+        }
+
+
+def test_each_entity_stands_or_falls_alone(asker: RawClient) -> None:
+    done = alter(
+        asker,
+        entry({"user": "alice"}, producer_byte_rate=1e9),
+        entry({"user": "bob"}, producer_byte_rate=-1),
+        entry({"user": "eve"}, connection_creation_rate=1),
+        entry({"colour": "red"}, producer_byte_rate=1),
+        entry({"user": "twice"}, producer_byte_rate=1e9),
+        entry({"user": "twice"}, consumer_byte_rate=1e9),
+    )
+    refused = ErrorCode.INVALID_REQUEST
+    assert done == [
+        ((("user", "alice"),), ErrorCode.NONE),
+        ((("user", "bob"),), refused),
+        ((("user", "eve"),), refused),
+        ((("colour", "red"),), refused),
+        ((("user", "twice"),), refused),
+    ]
+    assert described(asker) == {(("user", "alice"),): {"producer_byte_rate": 1e9}}
+
+
+def test_what_is_only_validated_is_not_done(asker: RawClient) -> None:
+    ((_, good), (_, bad)) = alter(
+        asker,
+        entry({"user": "a"}, producer_byte_rate=1),
+        entry({"user": "b"}, producer_byte_rate=0),
+        validate_only=True,
+    )
+    assert (good, bad) == (ErrorCode.NONE, ErrorCode.INVALID_REQUEST)
+    assert described(asker) == {}
+
+
+def test_quotas_are_removed_one_by_one(asker: RawClient) -> None:
+    set_quota(asker, {"user": "alice"}, producer_byte_rate=1e9, consumer_byte_rate=2e9)
+    set_quota(asker, {"user": "alice"}, producer_byte_rate=None)
+    assert described(asker) == {(("user", "alice"),): {"consumer_byte_rate": 2e9}}
+    set_quota(asker, {"user": "alice"}, consumer_byte_rate=None, request_percentage=None)
+    assert described(asker) == {}
+
+
+def test_what_is_asked_for_is_described(asker: RawClient) -> None:
+    entities: list[dict[str, str | None]] = [
+        {"user": "a"},
+        {"user": None},
+        {"user": "a", "client_id": "c"},
+        {"client_id": "c"},
+        {"ip": None},
+    ]
+    for entity in entities:
+        key = "connection_creation_rate" if "ip" in entity else "producer_byte_rate"
+        set_quota(asker, entity, **{key: 1e6})
+    a, both, client = (("user", "a"),), (("client-id", "c"), ("user", "a")), (("client-id", "c"),)
+    default = (("user", None),)
+    assert set(described(asker, exactly("user", "a"))) == {a, both}
+    assert set(described(asker, exactly("user", "a"), strict=True)) == {a}
+    assert set(described(asker, exactly("user", None))) == {default}
+    assert set(described(asker, any_of("user"))) == {a, both, default}
+    assert set(described(asker, any_of("user"), exactly("client-id", "c"))) == {both}
+    assert set(described(asker, any_of("client-id"), strict=True)) == {client}
+    assert set(described(asker, any_of("ip"))) == {(("ip", None),)}
+
+
+def test_so_many_are_changed_by_one_request_and_no_more(asker: RawClient) -> None:
+    entries = [entry({"user": str(number)}, producer_byte_rate=1e9) for number in range(QUOTA_ALTERATIONS_MAX)]
+    assert {code for _, code in alter(asker, *entries)} == {ErrorCode.NONE}
+    request = AlterClientQuotasRequest(entries=[*entries, entry({"user": "more"}, producer_byte_rate=1e9)])
+    answer = asker.ask(request, 1, AlterClientQuotasResponse)
+    assert {each.error_code for each in answer.entries} == {ErrorCode.INVALID_REQUEST}
+    assert len(described(asker)) == QUOTA_ALTERATIONS_MAX
+    asker.send(AlterClientQuotasRequest(entries=[entry({"user": "a"})] * (ENTITIES_ANSWERED_MAX + 1)), 1)
+    assert asker.is_closed_by_broker()

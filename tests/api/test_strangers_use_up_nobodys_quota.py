@@ -1,0 +1,21 @@
+"""What comes before a login counts for nobody: a stranger would choose whose quota it uses up."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from chronik.api.routing.router import Router
+from chronik.api.shared.context import Context
+from chronik.exchange import Peer
+from chronik.protocol.codec import RequestHeader
+
+
+def test_only_who_is_let_in_has_a_quota() -> None:
+    asked: list[tuple[str, str]] = []
+    router = SimpleNamespace(limiter=SimpleNamespace(usage=lambda *who: asked.append(who)))
+    for is_let_in in (False, True):
+        context = Context(0, "payments", Peer("127.0.0.1", 1, 1, is_let_in=is_let_in))
+        header = RequestHeader(18, 0, 1, "payments")
+        assert Router._limited(cast(Any, router), header, context, 10, 1.0) is context
+    assert asked == [("ANONYMOUS", "payments")]

@@ -1,0 +1,149 @@
+"""What a request uses of a share of the loop, and what becomes of its answer meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from chronik.api.routing.throttling import limited
+from chronik.api.shared.context import Pipelined
+from chronik.api.shared.long_answers import Long
+from chronik.clock import ManualClock
+from chronik.exchange import Peer
+from chronik.metadata.security.quotas import Entity, Values
+from chronik.protocol.messages.heartbeat import HeartbeatResponse
+from chronik.protocol.messages.sasl_handshake import SaslHandshakeResponse
+from chronik.security.quotas.limiter import Limiter, Usage
+
+BUSY_SECONDS = 0.02
+EVERYBODY: Entity = (("client-id", ""),)
+
+
+def a_usage(**quotas: float) -> Usage:
+    values: dict[Entity, Values] = {EVERYBODY: quotas or {"request_percentage": 100.0}}
+    limiter = Limiter(ManualClock(), lambda: values)
+    limiter.look()
+    usage = limiter.usage("u", "c")
+    assert usage is not None
+    usage.began = time.perf_counter()
+    return usage
+
+
+def used_seconds(usage: Usage) -> float:
+    """A full bucket of a quota of 100 % holds a second."""
+    (bucket,) = usage._limiter.request._buckets.values()
+    return 1.0 - bucket.held / 100
+
+
+def be_busy() -> None:
+    ends = time.perf_counter() + BUSY_SECONDS
+    while time.perf_counter() < ends:
+        pass
+
+
+def awaited(handle: Callable[[], Any], usage: Usage, peer: Peer | None = None) -> Any:
+    async def run() -> Any:
+        outcome = limited(handle, usage, peer or Peer("h", 1, 1))
+        return await outcome if isinstance(outcome, Awaitable) else outcome
+
+    return asyncio.run(run())
+
+
+def test_only_the_time_in_which_the_loop_is_busy_counts() -> None:
+    async def handle() -> HeartbeatResponse:
+        be_busy()
+        await asyncio.sleep(10 * BUSY_SECONDS)
+        be_busy()
+        return HeartbeatResponse()
+
+    usage = a_usage()
+    assert awaited(handle, usage) == HeartbeatResponse()
+    assert 2 * BUSY_SECONDS <= used_seconds(usage) < 9 * BUSY_SECONDS
+
+
+def test_what_fails_counts_too() -> None:
+    async def later() -> None:
+        be_busy()
+        await asyncio.sleep(0)
+        raise ZeroDivisionError
+
+    def at_once() -> None:
+        be_busy()
+        raise ZeroDivisionError
+
+    for handle in (later, at_once):
+        usage = a_usage()
+        with pytest.raises(ZeroDivisionError):
+            awaited(handle, usage)
+        assert used_seconds(usage) >= BUSY_SECONDS
+
+
+def test_a_request_whose_client_is_gone_ends() -> None:
+    ended = []
+
+    async def handle() -> None:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            ended.append(True)
+            raise
+
+    async def run() -> None:
+        outcome = limited(handle, a_usage(), Peer("h", 1, 1))
+        assert isinstance(outcome, Awaitable)
+        task = asyncio.ensure_future(outcome)
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
+    assert ended == [True]
+
+
+def test_an_answer_that_others_share_stays_as_it_is() -> None:
+    shared = HeartbeatResponse()
+    peer = Peer("h", 1, 1)
+    told = awaited(lambda: shared, a_usage(request_percentage=1e-6), peer)
+    assert told.throttle_time_ms == 1000
+    assert shared.throttle_time_ms == 0
+    assert peer.throttled_seconds == 1.0
+
+
+def test_a_long_answer_and_one_without_the_field() -> None:
+    async def long() -> Long:
+        return Long(HeartbeatResponse())
+
+    told = awaited(long, a_usage(request_percentage=1e-6))
+    assert isinstance(told, Long)
+    assert told.response == HeartbeatResponse(throttle_time_ms=1000)
+    plain = SaslHandshakeResponse()
+    assert awaited(lambda: plain, a_usage(request_percentage=1e-6)) is plain
+
+
+def test_a_pipelined_answer_is_told_what_is_left() -> None:
+    async def run() -> None:
+        clock = ManualClock()
+        values: dict[Entity, Values] = {EVERYBODY: {"producer_byte_rate": 100.0}}
+        limiter = Limiter(clock, lambda: values)
+        limiter.look()
+        usage = limiter.usage("u", "c")
+        assert usage is not None
+        usage.produced(550)
+        peer = Peer("h", 1, 1)
+        response: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        outcome = limited(lambda: Pipelined(response), usage, peer)
+        assert peer.throttled_seconds == pytest.approx(5.0), "the requests behind it wait from now on"
+        clock.advance(2.0)
+        answer = HeartbeatResponse()
+        response.set_result(answer)
+        assert isinstance(outcome, Pipelined)
+        await outcome.response
+        await asyncio.sleep(0)
+        assert answer.throttle_time_ms == 3000
+
+    asyncio.run(run())

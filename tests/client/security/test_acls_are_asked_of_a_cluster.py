@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+
+from chronik.client.cluster import Cluster
+from chronik.client.security.acls import AclBinding, AclFilter, add_acls, list_acls, remove_acls
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.testing import Broker
+
+pytestmark = pytest.mark.slow
+
+LITERAL, PREFIXED = 3, 4
+ACLS = [AclBinding(2, "t", LITERAL, "User:a", "*", 3, 3), AclBinding(3, "g", PREFIXED, "User:b", "10.0.0.1", 3, 2)]
+
+
+def test_acls_come_back_as_they_were_added_and_survive_a_crash() -> None:
+    with Broker(broker={"authorizer.class.name": "standard", "super.users": "User:ANONYMOUS"}) as broker:
+        with Cluster(broker.bootstrap) as cluster:
+            add_acls(cluster, ACLS)
+            assert list_acls(cluster, AclFilter()) == ACLS
+        broker.kill()
+        broker.start()
+        with Cluster(broker.bootstrap) as cluster:
+            assert list_acls(cluster, AclFilter()) == ACLS
+            assert list_acls(cluster, AclFilter(principal="User:b")) == ACLS[1:]
+            assert remove_acls(cluster, [AclFilter(*ACLS[0]), AclFilter(*ACLS[0])]) == ACLS[:1]
+            assert list_acls(cluster, AclFilter()) == ACLS[1:]
+            with pytest.raises(KafkaError, match="Invalid empty resource name") as refused:
+                add_acls(cluster, [ACLS[0]._replace(name="")])
+            assert refused.value.code is ErrorCode.INVALID_REQUEST
+            with pytest.raises(KafkaError) as unknown:
+                remove_acls(cluster, [AclFilter(operation=99)])
+            assert unknown.value.code is ErrorCode.INVALID_REQUEST
+
+
+def test_who_may_not_is_told_so() -> None:
+    configs = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
+    with Broker(broker=configs) as broker, Cluster(broker.bootstrap) as cluster:
+        for ask in (
+            lambda: list_acls(cluster, AclFilter()),
+            lambda: add_acls(cluster, ACLS),
+            lambda: remove_acls(cluster, [AclFilter()]),
+        ):
+            with pytest.raises(KafkaError) as refused:
+                ask()
+            assert refused.value.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED

@@ -1,0 +1,175 @@
+"""Clients of every kind, which write and read for as long as a test does something to the cluster behind them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+from tests.chaos.history import Place
+from tests.clients.catalogue import CLIENTS
+from tests.clients.drivers.wire import Received, Record
+from tests.clients.running import CommandFailed, DriverDied, GroupMember, RunningClient
+from tests.cluster import replicated
+from tests.long import LONG
+
+PARTITIONS = 3
+DRIVEN = ("kafkajs", "java-3.9", "java-4") if LONG else ("kafkajs", "java-4")
+"""Beside librdkafka, kafka-python and aiokafka: `make test` is content with five kinds."""
+RECORDS_PER_CALL = 20
+MEMBER_SECONDS = 0.2
+
+
+class AiokafkaLoad(replicated.Load):
+    client = "aiokafka"
+
+    def _run(self) -> None:
+        asyncio.run(self._produce())
+
+    async def _produce(self) -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=self._bootstrap, enable_idempotence=True)
+        await producer.start()
+        try:
+            waiting = []
+            due = self._numbered()
+            while (each := await asyncio.to_thread(next, due, None)) is not None:
+                partition, number, value = each
+                sent = await producer.send(self._topic, value, partition=partition)
+                waiting.append(asyncio.ensure_future(self._settle(sent, partition, number)))
+            await asyncio.wait_for(asyncio.gather(*waiting), replicated.FLUSH_SECONDS_MAX)
+        finally:
+            await producer.stop()
+
+    async def _settle(self, sent: Any, partition: int, number: int) -> None:
+        try:
+            metadata = await sent
+        except Exception as error:  # an application would have seen it
+            self.problems.append(f"record {number} of partition {partition}: {error!r}")
+        else:
+            self._settled(partition, number, metadata.offset)
+
+
+class AiokafkaFollower(replicated.Follower):
+    client = "aiokafka"
+
+    def _run(self) -> None:
+        asyncio.run(self._consume())
+
+    async def _consume(self) -> None:
+        consumer = AIOKafkaConsumer(
+            self._topic, bootstrap_servers=self._bootstrap, group_id=self.group, auto_offset_reset="earliest"
+        )
+        await consumer.start()
+        try:
+            while not self._ending.is_set():
+                for messages in (await consumer.getmany(timeout_ms=100)).values():
+                    for message in messages:
+                        self.seen[message.partition].append((message.offset, message.value))
+        finally:
+            await consumer.stop()
+
+
+class DrivenLoad(replicated.Load):
+    """A client in a process of its own: a producer for every few records, `pause_s` apart."""
+
+    def __init__(self, name: str, bootstrap: str, topic: str, partitions: int, pause_s: float = 0.0) -> None:
+        self.client = name
+        self.is_once = name != "kafkajs"  # its idempotence is an experiment, by its own account
+        super().__init__(bootstrap, topic, partitions)
+        self._pause_s = pause_s
+        self._driver = RunningClient(CLIENTS[name], _addresses(name, bootstrap))
+
+    def _run(self) -> None:
+        try:
+            for first in itertools.count(0, RECORDS_PER_CALL):
+                if self._ending.wait(self._pause_s):
+                    return
+                self._call(range(first, first + RECORDS_PER_CALL))
+        finally:
+            self._driver.close()
+
+    def _call(self, numbers: range) -> None:
+        """One partition at a time. kafkajs does not send a partition again whose new leader has already taken another
+        partition of the same call, and yet says that all is sent: it remembers who has answered, not for what."""
+        for partition in range(self._partitions):
+            values = [b"%s/%d " % (self.client.encode(), number) + self._padding for number in numbers]
+            self.sent[partition] = numbers.stop
+            try:
+                records = [Record(b"key", value, partition=partition) for value in values]
+                self._driver.produce(self._topic, records, idempotent=self.is_once)
+            except (CommandFailed, DriverDied) as failure:
+                self.problems.append(f"{failure}")
+                continue
+            for number in numbers:
+                self._settled(partition, number, replicated.UNKNOWN)
+
+
+class DrivenFollower(replicated.Follower):
+    def __init__(self, name: str, bootstrap: str, topic: str) -> None:
+        self.client = name
+        super().__init__(bootstrap, topic, f"readers-{name}")
+        self._driver = RunningClient(CLIENTS[name], _addresses(name, bootstrap))
+
+    def _run(self) -> None:
+        try:
+            member = self._driver.join(self.group, [self._topic])
+            while not self._ending.wait(MEMBER_SECONDS):
+                self._take(member)
+            member.leave()
+        finally:
+            self._driver.close()
+
+    def _take(self, member: GroupMember) -> None:
+        state = self._driver.call("member", member=member._name)
+        if state["problem"] is not None and self.client != "kafkajs":
+            raise AssertionError(state["problem"])
+        # kafkajs tells of every coordinator that it loses as of a crash, and starts anew by itself.
+        for fields in state["records"]:
+            received = Received.from_json(fields)
+            self.seen[received.partition].append((received.offset, received.value or b""))
+
+
+def _addresses(name: str, bootstrap: str) -> str:
+    """The driver of kafkajs takes one address to begin with."""
+    return bootstrap.partition(",")[0] if name == "kafkajs" else bootstrap
+
+
+@contextmanager
+def every_client(
+    bootstrap: str,
+    topic: str,
+    partitions: int = PARTITIONS,
+    driven: Sequence[str] = DRIVEN,
+    *,
+    rate: float = 60.0,
+    pause_s: float = 0.0,
+    not_reading: Collection[str] = (),
+) -> Iterator[tuple[list[replicated.Load], list[replicated.Follower]]]:
+    """Those that are here, writing and reading. Writers end first, and readers when they have read everything.
+
+    Clients of Python write `rate` records a second, and those that are `driven` a few every `pause_s`."""
+    present = [name for name in driven if CLIENTS[name].missing() is None]
+    loads: list[replicated.Load] = [
+        replicated.ConfluentLoad(bootstrap, topic, partitions, rate=rate),
+        replicated.KafkaPythonLoad(bootstrap, topic, partitions, rate=rate),
+        AiokafkaLoad(bootstrap, topic, partitions, rate=rate),
+    ]
+    followers: list[replicated.Follower] = [
+        replicated.ConfluentFollower(bootstrap, topic, "readers-confluent"),
+        replicated.KafkaPythonFollower(bootstrap, topic, "readers-kafka-python"),
+        AiokafkaFollower(bootstrap, topic, "readers-aiokafka"),
+    ]
+    with ExitStack() as stack:
+        loads += [DrivenLoad(name, bootstrap, topic, partitions, pause_s) for name in present]
+        followers += [DrivenFollower(name, bootstrap, topic) for name in present]
+        followers = [each for each in followers if each.client not in not_reading]
+        stack.enter_context(replicated.running(*followers))
+        with replicated.running(*loads):
+            yield loads, followers
+        ends = replicated.ends_of(bootstrap, [Place(topic, index) for index in range(partitions)])
+        for follower in followers:
+            follower.wait_until_it_has_read({place.partition: end for place, end in ends.items()})

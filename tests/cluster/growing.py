@@ -1,0 +1,98 @@
+"""Short words for what tests do to the nodes of a cluster: add, remove, promote, demote, drain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from chronik.admin.nodes import Action
+from chronik.client.connection import Connection
+from chronik.config import Address
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.alter_nodes import AlterNodesRequest, AlterNodesResponse, NodeToAlter
+from chronik.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from chronik.protocol.messages.describe_nodes import DescribedNode, DescribeNodesRequest, DescribeNodesResponse
+from chronik.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponsePartition
+from chronik.testing.cluster import Cluster, ClusterNode
+
+
+def alter(node: ClusterNode, node_id: int, action: Action, address: Address | None = None) -> tuple[ErrorCode, str]:
+    """Says it once: what is not done at once is not asked for again."""
+    host, port = address or (None, 0)
+    change = NodeToAlter(node_id=node_id, action=action, host=host, port=port)
+    with Connection(node.kafka) as connection:
+        answer = connection.request(AlterNodesRequest(changes=[change]), AlterNodesResponse)
+    assert answer.error_code == ErrorCode.NONE, answer
+    return ErrorCode(answer.results[0].error_code), answer.results[0].error_message or ""
+
+
+def done(node: ClusterNode, node_id: int, action: Action, address: Address | None = None) -> None:
+    assert alter(node, node_id, action, address) == (ErrorCode.NONE, "")
+
+
+def nodes_of(node: ClusterNode) -> dict[int, DescribedNode]:
+    """As this very node tells it, by the word of the leader."""
+    with Connection(node.kafka) as connection:
+        answer = connection.request(DescribeNodesRequest(), DescribeNodesResponse)
+    return {each.node_id: each for each in answer.nodes} if answer.error_code == ErrorCode.NONE else {}
+
+
+def seats(node: ClusterNode) -> str:
+    """A letter for each node from 1 on: V votes, o follows, - is no member."""
+    nodes = nodes_of(node)
+    letters = {each.node_id: "V" if each.is_voter else "o" for each in nodes.values() if each.is_member}
+    return "".join(letters.get(node_id, "-") for node_id in range(1, 1 + max(nodes, default=0)))
+
+
+def wait_for_seats(cluster: Cluster, expected: str) -> None:
+    def missing() -> str | None:
+        found = {node.node_id: seats(node) for node in cluster.live}
+        return None if set(found.values()) == {expected} else f"seats: {found}"
+
+    cluster.wait_until(missing, f"seats are {expected}")
+
+
+def hold_instead(cluster: Cluster, asked: ClusterNode, node_id: int, heir: int) -> None:
+    """Another node gets all that this one holds. Returns when it has it."""
+    with Connection(asked.kafka) as connection:
+        topics = connection.request(MetadataRequest(topics=None), MetadataResponse).topics
+        moved = []
+        for topic in topics:
+            held = [each for each in topic.partitions if node_id in each.replica_nodes]
+            moves = [
+                ReassignablePartition(
+                    partition_index=each.partition_index,
+                    replicas=[heir if replica == node_id else replica for replica in each.replica_nodes],
+                )
+                for each in held
+            ]
+            moved.append(ReassignableTopic(name=topic.name or "", partitions=moves))
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=10_000, topics=[each for each in moved if each.partitions]
+        )
+        answer = connection.request(request, AlterPartitionReassignmentsResponse)
+    codes = {each.error_code for topic in answer.responses for each in topic.partitions}
+    assert answer.error_code == ErrorCode.NONE
+    assert codes == {ErrorCode.NONE}
+    cluster.wait_until(lambda: held_by(asked, node_id), f"node {node_id} holds nothing")
+
+
+def held_by(asked: ClusterNode, node_id: int) -> str | None:
+    """Returns what it holds, if anything."""
+    return _partitions(asked, lambda each: node_id in each.replica_nodes)
+
+
+def led_by(asked: ClusterNode, node_id: int) -> str | None:
+    """Returns what it leads, if anything."""
+    return _partitions(asked, lambda each: each.leader_id == node_id)
+
+
+def _partitions(asked: ClusterNode, is_meant: Callable[[MetadataResponsePartition], bool]) -> str | None:
+    with Connection(asked.kafka) as connection:
+        topics = connection.request(MetadataRequest(topics=None), MetadataResponse).topics
+    found = [f"{topic.name}-{each.partition_index}" for topic in topics for each in topic.partitions if is_meant(each)]
+    return ", ".join(found[:5]) or None

@@ -1,0 +1,151 @@
+"""Watches whether there is a quorum all the time: by writing to the metadata log, and by looking at who votes."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from chronik.client.admin import describe_topic_configs
+from chronik.client.configs import TOPIC_RESOURCE
+from chronik.client.connection import Connection
+from chronik.console.ask import NodeSilent
+from chronik.errors import ChronikError
+from chronik.protocol.errors import ErrorCode
+from chronik.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from chronik.testing.cluster import ROLE_LEADER, Cluster, ClusterNode
+
+ANSWER_SECONDS_MAX = 5.0
+WRITE_SECONDS = 0.05
+LOOK_SECONDS = 0.5
+COUNTED = "retention.ms"
+"""A config of the watched topic that is a number; the first is as long as its default."""
+FIRST = 604_800_000
+
+SILENT = (ChronikError, OSError)
+
+
+class QuorumWatch:
+    """On two threads of its own. One writes a number to the metadata log, again and again, through one live node after
+    the other: each acknowledgement says that a majority of voters has agreed. The other asks all live nodes who votes.
+
+    `leaving` tells which node is about to go: it may be out before it is stopped, and is not asked to write.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        whereabouts: Callable[[], str],
+        leaving: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        self._cluster, self._topic, self._whereabouts, self._leaving = cluster, topic, whereabouts, leaving
+        self._ending = threading.Event()
+        watching = (self._write, self._look)
+        self._threads = [threading.Thread(target=self._guarded, args=(each,), name="watch") for each in watching]
+        self._failures: list[Exception] = []
+        self._connections: dict[int, Connection] = {}
+        self.writes = 0
+        self.longest = (0.0, "")
+        """Without an acknowledgement, and what was done then."""
+        self.last_written = FIRST
+        """The last number that was acknowledged."""
+        self.voters_seen: list[tuple[int, ...]] = []
+        """As leaders told it, whenever it changed."""
+        self.terms: set[int] = set()
+        self.without_majority: list[str] = []
+        """Whenever a leader's voters had no majority of live processes."""
+
+    def __enter__(self) -> QuorumWatch:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        for thread in self._threads:
+            thread.join()
+        for connection in self._connections.values():
+            connection.close()
+        if self._failures:
+            raise self._failures[0]
+
+    def _guarded(self, watch: Callable[[], None]) -> None:
+        try:
+            watch()
+        except Exception as failure:  # raised at the end: nothing was watched since then
+            self._failures.append(failure)
+
+    # Writing
+
+    def _write(self) -> None:
+        acknowledged_at = time.monotonic()
+        numbers = itertools.count(FIRST + 1)
+        turns = itertools.count()
+        while not self._ending.wait(WRITE_SECONDS):
+            live = [node for node in self._cluster.live if node.node_id != self._leaving()]
+            number = next(numbers)
+            if not live or not self._is_written(live[next(turns) % len(live)], number):
+                continue
+            now = time.monotonic()
+            self.longest = max(self.longest, (now - acknowledged_at, self._whereabouts()))
+            acknowledged_at, self.last_written = now, number
+            self.writes += 1
+
+    def _is_written(self, node: ClusterNode, number: int) -> bool:
+        config = AlterableConfig(name=COUNTED, config_operation=0, value=str(number))
+        resource = AlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=self._topic, configs=[config])
+        request = IncrementalAlterConfigsRequest(resources=[resource])
+        connection = self._connections.pop(node.node_id, None)
+        try:
+            connection = connection or Connection(node.kafka, client_id="quorum-watch", timeout_s=ANSWER_SECONDS_MAX)
+            answer = connection.request(request, IncrementalAlterConfigsResponse)
+        except SILENT:
+            if connection is not None:
+                connection.close()
+            return False
+        self._connections[node.node_id] = connection
+        return answer.responses[0].error_code == ErrorCode.NONE
+
+    def check_last(self) -> None:
+        """What was acknowledged last, or what was asked for after it, is there."""
+        with self._cluster.live[0].cluster() as client:
+            told = {each.name: each.value for each in describe_topic_configs(client, self._topic)}
+        assert int(told[COUNTED] or 0) >= self.last_written, (told[COUNTED], self.last_written)
+
+    # Looking
+
+    def _look(self) -> None:
+        while not self._ending.wait(LOOK_SECONDS):
+            statuses = []
+            for node in self._cluster.live:
+                with suppress(NodeSilent, OSError):
+                    statuses.append(node.status())
+            leaders = [each for each in statuses if each["role"] == ROLE_LEADER]
+            if leaders:
+                self._judge(max(leaders, key=lambda each: each["term"]))
+
+    def _judge(self, leader: dict[str, Any]) -> None:
+        members = leader["members"]
+        voters = tuple(sorted(member["id"] for member in members if member["voter"]))
+        self.terms.add(leader["term"])
+        if not self.voters_seen or self.voters_seen[-1] != voters:
+            self.voters_seen.append(voters)
+        live = {node.node_id for node in self._cluster.live}
+        if 2 * len(live & set(voters)) <= len(voters):
+            self.without_majority.append(f"{self._whereabouts()}: of voters {voters} live {sorted(live)}")
+
+    def told(self) -> str:
+        seconds, where = self.longest
+        return (
+            f"{self.writes:,} writes to the metadata log, none for {seconds:.2f} s at most ({where}); "
+            f"{min(map(len, self.voters_seen))} to {max(map(len, self.voters_seen))} voters, {len(self.terms)} terms"
+        )

@@ -1,0 +1,112 @@
+"""How a cluster stands when what should go on does not: who waits for what, as each node tells it.
+
+Nothing here raises because of what a node says or does not say: it is shown where a test has failed already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from chronik.client.cluster import Cluster
+from chronik.client.groups import assigned_partitions, committed_offsets, describe_group
+from chronik.client.offsets import LATEST, READ_COMMITTED, list_offsets
+from chronik.client.records import TopicPartition
+from chronik.client.transactions import describe_transaction, list_transactions, open_transactions
+from chronik.errors import ChronikError
+from chronik.testing.cluster import ClusterNode
+from chronik.testing.seen import SEEN_REQUESTS_MAX
+from tests.chaos.replicas import partition_folder, read_log
+
+ASK_SECONDS_MAX = 5.0
+ASKER = "standing"
+REQUESTS_SHOWN = 40
+LOG_LINES_SHOWN = 15
+SILENT = (ChronikError, OSError)
+COMMON = ("Fetch", "Metadata", "ApiVersions", "OffsetFetch", "Heartbeat", "Produce")
+"""Requests of which there are so many that only those which went wrong tell something."""
+
+
+def how_it_stands(nodes: Iterable[ClusterNode], topics: Iterable[str], group: str) -> str:
+    """Asks every node by itself: of the cluster, of transactions and of the group; and looks on its disk."""
+    topics = list(topics)
+    lines: list[str] = []
+    for node in nodes:
+        lines.append(f"--- {node}")
+        for look in (_of_the_cluster, _of_transactions, _of_the_group, _of_partitions, _of_requests):
+            lines += _told(look, node, topics, group)
+        lines += [f"log: {line}" for line in node.log.splitlines()[-LOG_LINES_SHOWN:]]
+    return "\n".join(lines)
+
+
+Look = Callable[[ClusterNode, list[str], str], Iterator[str]]
+
+
+def _told(look: Look, node: ClusterNode, topics: list[str], group: str) -> list[str]:
+    """What there is until the node falls silent, and how it did."""
+    lines: list[str] = []
+    try:
+        lines.extend(look(node, topics, group))
+    except SILENT as silent:
+        lines.append(f"{look.__name__}: {type(silent).__name__}: {silent}")
+    return lines
+
+
+def _asking(node: ClusterNode) -> Cluster:
+    return Cluster(node.bootstrap, client_id=ASKER, timeout_s=ASK_SECONDS_MAX)
+
+
+def _of_the_cluster(node: ClusterNode, topics: list[str], group: str) -> Iterator[str]:
+    status = node.status()
+    wanted = ("role", "term", "leader", "commit_index", "applied_index", "state_hash")
+    yield f"{ {name: status[name] for name in wanted if name in status} }, {node.why_not_ready() or 'ready'}"
+
+
+def _of_transactions(node: ClusterNode, topics: list[str], group: str) -> Iterator[str]:
+    with _asking(node) as cluster:
+        for listed in list_transactions(cluster):
+            name = listed.transaction.transactional_id
+            coordinator, found = describe_transaction(cluster, name)
+            partitions = [(each.topic, each.partitions) for each in found.topics]
+            yield (
+                f"{name}: {listed.transaction.transaction_state} at {listed.coordinator}, {found.transaction_state} at "
+                f"{coordinator}; producer {found.producer_id} epoch {found.producer_epoch}, began "
+                f"{found.transaction_start_time_ms}, {partitions}"
+            )
+
+
+def _of_the_group(node: ClusterNode, topics: list[str], group: str) -> Iterator[str]:
+    yield f"image: {node.group(group)}"
+    with _asking(node) as cluster:
+        described = describe_group(cluster, group)
+        yield f"group {group}: {described.group_state}, coordinated at {cluster.coordinator(group).address}"
+        for member in described.members:
+            yield f"{member.member_id}: {assigned_partitions(member.member_assignment)}"
+        committed = committed_offsets(cluster, group)
+        yield f"committed: { {str(each): at.offset for each, at in sorted(committed.items())} }"
+
+
+def _of_partitions(node: ClusterNode, topics: list[str], group: str) -> Iterator[str]:
+    """The high watermark and the last stable offset are the leader's, the end is that of the log on this disk."""
+    with _asking(node) as cluster:
+        for topic in topics:
+            partitions = cluster.partitions(topic)
+            high = list_offsets(cluster, dict.fromkeys(partitions, LATEST))
+            stable = list_offsets(cluster, dict.fromkeys(partitions, LATEST), READ_COMMITTED)
+            open_ones = open_transactions(cluster, partitions)
+            topic_id = cluster.topic(topic).topic_id
+            for partition in partitions:
+                end = read_log(partition_folder(node.data_dir, topic_id, partition.partition)).end
+                yield (
+                    f"{partition}: leader {cluster.leader_id(partition)}, last stable {stable[partition]}, high "
+                    f"watermark {high[partition]}, end here {end}, open {_producers(open_ones, partition)}"
+                )
+
+
+def _producers(open_ones: Iterable[tuple[TopicPartition, object]], partition: TopicPartition) -> list[str]:
+    return [str(producer) for each, producer in open_ones if each == partition]
+
+
+def _of_requests(node: ClusterNode, topics: list[str], group: str) -> Iterator[str]:
+    of_others = [each for each in node.last_requests(SEEN_REQUESTS_MAX) if each.client_id != ASKER]
+    telling = [each for each in of_others if each.api not in COMMON or each.outcome != "ok"]
+    yield from map(str, telling[-REQUESTS_SHOWN:])

@@ -1,0 +1,60 @@
+"""A quota that is changed through any node holds on all of them within a second, and after all were killed."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from chronik.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from chronik.testing.cluster import Cluster, ClusterNode
+from chronik.testing.plugin import ClusterFactory
+from tests import long
+from tests.api.limiting import described, set_quota
+from tests.raw import RawClient
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+SECONDS_MAX = 1.0 if long.LONG else 10.0
+NEXT_TO_NOTHING = 1e-6
+"""A share of the loop that any request exceeds."""
+
+
+def is_throttled(node: ClusterNode, client_id: str) -> bool:
+    """Whether this very node makes the client wait."""
+    with RawClient(node.bootstrap) as client:
+        client.client_id = client_id
+        return client.ask(ApiVersionsRequest(), 1, ApiVersionsResponse).throttle_time_ms > 0
+
+
+def seconds_until_all(cluster: Cluster, client_id: str, *, throttled: bool) -> float:
+    began = time.monotonic()
+    while {is_throttled(node, client_id) for node in cluster.live} != {throttled}:
+        assert time.monotonic() - began < 30
+    seconds = time.monotonic() - began
+    print(f"{client_id}: {seconds:.3f} s")
+    return seconds
+
+
+def change(node: ClusterNode, client_id: str, percentage: float | None) -> None:
+    with RawClient(node.bootstrap) as client:
+        set_quota(client, {"client_id": client_id}, request_percentage=percentage)
+
+
+def test_a_quota_changed_through_any_node_holds_on_all_and_survives(chronik_cluster_factory: ClusterFactory) -> None:
+    cluster = chronik_cluster_factory()
+    for node in cluster.live:
+        client_id = f"limited-by-{node.node_id}"
+        change(node, client_id, NEXT_TO_NOTHING)
+        assert seconds_until_all(cluster, client_id, throttled=True) < SECONDS_MAX
+        change(node, client_id, None)
+        assert seconds_until_all(cluster, client_id, throttled=False) < SECONDS_MAX
+    change(cluster[2], "limited", NEXT_TO_NOTHING)
+    for node in cluster.live:
+        node.kill()
+    cluster.start()
+    cluster.wait_until_ready()
+    assert seconds_until_all(cluster, "limited", throttled=True) < SECONDS_MAX
+    for node in cluster.live:
+        with RawClient(node.bootstrap) as client:
+            assert described(client) == {(("client-id", "limited"),): {"request_percentage": NEXT_TO_NOTHING}}

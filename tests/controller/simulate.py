@@ -1,0 +1,27 @@
+"""Replays seeds of the simulation of growing clusters: `python -m tests.controller.simulate --seed 7 [--count 1]`."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from .growth import GrowingSimulation
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=1)
+    arguments = parser.parse_args()
+    for seed in range(arguments.seed, arguments.seed + arguments.count):
+        begun = time.perf_counter()
+        simulation = GrowingSimulation(seed)
+        simulation.run()
+        print(
+            f"seed {seed}: {simulation.steps} steps, {time.perf_counter() - begun:.2f} s, {simulation.counts()}, "
+            f"{simulation.checker.summary()}, trace {simulation.trace_hash()}"
+        )
+
+
+if __name__ == "__main__":
+    main()

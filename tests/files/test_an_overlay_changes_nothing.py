@@ -1,0 +1,66 @@
+"""What is changed over a folder stays in memory: not a byte, name or time in the folder is another afterwards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chronik.errors import DataFolderInUse
+from chronik.files import RealFiles, read_file, remove_tree, write_atomically
+from chronik.files.overlay import OverlayFiles
+
+
+def everything_in(folder: Path) -> dict[str, tuple[int, bytes | None]]:
+    return {
+        str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else None)
+        for path in sorted([folder, *folder.rglob("*")])
+    }
+
+
+def test_every_kind_of_change_stays_in_memory(tmp_path: Path) -> None:
+    for name in ("a/cut", "a/written", "a/renamed", "a/removed", "b/gone"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"0123456789")
+    before = everything_in(tmp_path)
+    files = OverlayFiles(tmp_path)
+    cut = files.open("a/cut")
+    cut.truncate(4)
+    assert (cut.pread(100, 1), files.size("a/cut")) == (b"123", 4)
+    written = files.create("a/written")
+    written.pwrite(b"XY", 9)
+    assert read_file(files, "a/written") == b"012345678XY"
+    files.rename("a/renamed", "a/new name")
+    files.remove("a/removed")
+    remove_tree(files, "b")
+    write_atomically(files, "a/whole", b"whole")
+    files.make_folder("c/d")
+    for each in (cut, written):
+        each.fdatasync()
+        each.close()
+    assert files.list_folder("a") == ["cut", "new name", "whole", "written"]
+    assert files.list_folder("") == ["a", "c"]
+    assert read_file(files, "a/new name") == b"0123456789"
+    assert read_file(files, "a/renamed") is None
+    assert everything_in(tmp_path) == before
+
+
+def test_a_cut_file_that_grows_again_has_none_of_what_was_cut(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"0123456789")
+    file = OverlayFiles(tmp_path).open("a")
+    file.truncate(2)
+    assert file.append(b"x") == 2
+    file.truncate(5)
+    assert file.pread(100, 0) == b"01x\x00\x00"
+    file.close()
+
+
+def test_a_folder_in_use_cannot_be_locked_and_a_lock_leaves_no_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        OverlayFiles(tmp_path).lock(".lock")
+    assert list(tmp_path.iterdir()) == []
+    held = RealFiles(tmp_path).lock(".lock")
+    with pytest.raises(DataFolderInUse):
+        OverlayFiles(tmp_path).lock(".lock")
+    held.close()
+    OverlayFiles(tmp_path).lock(".lock").close()

@@ -1,0 +1,76 @@
+"""Real nodes of earlier versions, from the repository's history, which are replaced by this one, and back."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from chronik.config import Address
+from chronik.testing.cluster import Cluster, ClusterNode
+
+COMMITS = {1: "5b5ad4aaf794e100b3cfdce8a7b9a59fa2570270", 2: "610f5a466eea41b5ad756ffbbf276b22a8968908"}
+"""Of 0.2.0 and 0.3.0, by the highest level that they support."""
+
+ROOT = Path(__file__).parents[2]
+
+
+def sources_of(level: int, folder: Path) -> Path:
+    """Returns where the sources of the version are that came with a level. Skips the test where there is no history."""
+    commit = COMMITS[level]
+    known = subprocess.run(["git", "cat-file", "-e", commit], cwd=ROOT, check=False, capture_output=True)
+    if known.returncode:
+        pytest.skip("the repository's history, in which it is, is not here (a shallow clone, or an archive)")
+    archive = subprocess.run(["git", "archive", commit, "src"], cwd=ROOT, check=True, capture_output=True)
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
+    return folder / "src"
+
+
+class Upgraded(ClusterNode):
+    sources: Path | None = None
+    """Of an older version; None for this one."""
+
+    @property
+    def command(self) -> list[str]:
+        return super().command if self.sources is None else ["env", f"PYTHONPATH={self.sources}", *super().command]
+
+    def becomes(self, sources: Path | None) -> None:
+        self.stop()
+        self.sources = sources
+        self.start()
+
+
+class UpgradedCluster(Cluster):
+    """Three nodes that begin with the version whose sources are given. They take snapshots often, so that versions are
+    handed each other's."""
+
+    def __init__(self, sources: Path) -> None:
+        self._first = sources
+        super().__init__(3, metadata_snapshot_entries=60, metadata_kept_bytes=0)
+
+    def _new_node(self, folder: Path, kafka: Address, http: Address, **config: Any) -> ClusterNode:
+        node = Upgraded(folder, kafka, http, **config)
+        node.sources = self._first
+        return node
+
+    def __getitem__(self, node_id: int) -> Upgraded:
+        node = self.nodes[node_id]
+        assert isinstance(node, Upgraded)
+        return node
+
+    @property
+    def levels(self) -> list[int]:
+        """At which each live node is."""
+        return [node.status()["level"] for node in self.live]
+
+
+def commit_something(bootstrap: str) -> None:
+    """Raises KafkaException below the level of transactions. Its topic is `committed`."""
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "after the upgrade"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("committed", b"together")
+    producer.commit_transaction(30)

@@ -1,0 +1,185 @@
+"""Topics that are imported are held and led like others, in nobody's sight, until one command shows all of them."""
+
+from __future__ import annotations
+
+from chronik.metadata.commands.brokers import CLUSTER_DEFAULT, BrokerStatus, UpdateBrokerConfig, UpdateBrokerStatus
+from chronik.metadata.commands.cluster import AllocateProducerIds
+from chronik.metadata.commands.groups import CommitOffset, OffsetToCommit
+from chronik.metadata.commands.imports import (
+    BeginImport,
+    FinishImport,
+    GiveUpImport,
+    ImportedGroup,
+    ImportedOffset,
+    ImportTopics,
+)
+from chronik.metadata.commands.topics import TOPICS_PER_COMMAND_MAX, CreateTopic, PartitionAssignment
+from chronik.metadata.delta import Change, difference
+from chronik.metadata.image import Image
+from chronik.metadata.records import CommittedOffset
+from chronik.metadata.snapshot import decode_snapshot
+from chronik.protocol.errors import ErrorCode
+from tests.metadata.world import World, assignment, recomputed, records_of, some_id
+
+IMPORT = some_id(77)
+OTHER = some_id(78)
+
+
+def topic(name: str, number: int, *partitions: PartitionAssignment) -> CreateTopic:
+    return CreateTopic(some_id(number), name, partitions or (assignment(1, 2),), {"retention.ms": "5"}, 1234)
+
+
+def importing(*topics: CreateTopic, count: int | None = None, world: World | None = None) -> World:
+    world = world or World(1, 2)
+    world.accept(BeginImport(IMPORT, "a folder", len(topics) if count is None else count, 5000, 99))
+    add(world, *topics)
+    return world
+
+
+def add(world: World, *topics: CreateTopic) -> None:
+    result = world.accept(ImportTopics(IMPORT, topics, tuple(tuple(7 for _ in each.partitions) for each in topics)))
+    assert result.failures == ()
+
+
+def finish(world: World, *groups: ImportedGroup, **more: dict[str, dict[str, str]]) -> None:
+    world.accept(FinishImport(IMPORT, groups, 500, more.get("group_configs", {})))
+
+
+def test_a_topic_that_is_imported_is_in_none_of_the_tables_of_clients() -> None:
+    world = importing(topic("orders", 1))
+    image = world.image
+    assert not image.topics
+    assert not image.topics_by_id
+    held = image.held_topics[some_id(1)]
+    assert held.importing
+    assert held.partitions[0].leader_epoch == 7
+    assert world.delta.topics == (Change(None, held),)
+    assert image.importing == {"orders": held}
+
+
+def test_its_name_and_its_id_are_taken() -> None:
+    world = importing(topic("my.orders", 1))
+    assert world.refuse(topic("my.orders", 2))[0] is ErrorCode.TOPIC_ALREADY_EXISTS
+    assert world.refuse(topic("my_orders", 2))[0] is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert world.refuse(topic("others", 1))[0] is ErrorCode.INVALID_REQUEST
+
+
+def test_nobody_commits_offsets_for_it() -> None:
+    world = importing(topic("orders", 1))
+    (failure,) = world.accept(CommitOffset("readers", (OffsetToCommit("orders", 0, 5),), 1)).failures
+    assert failure.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_its_leaders_are_elected_as_others_are() -> None:
+    world = importing(topic("orders", 1))
+    world.accept(UpdateBrokerStatus(1, BrokerStatus.OFFLINE))
+    (partition,) = world.image.importing["orders"].partitions
+    assert (partition.leader, partition.leader_epoch, partition.isr) == (2, 8, (2,))
+
+
+def test_one_command_shows_all_with_groups_and_offsets() -> None:
+    world = importing(topic("orders", 1), topic("clicks", 2, assignment(1), assignment(2)))
+    before = {each.id: each for each in world.image.importing.values()}
+    offsets = (ImportedOffset("orders", 0, 17, 3, "m", 400, -1), ImportedOffset("clicks", 1, 0))
+    finish(world, ImportedGroup("readers", "consumer", offsets), ImportedGroup("idle", "", ()))
+    image = world.image
+    assert not image.importing
+    assert list(image.topics) == ["clicks", "orders"] or sorted(image.topics) == ["clicks", "orders"]
+    assert set(image.topics_by_id) == set(before)
+    assert not any(each.importing for each in image.topics.values())
+    assert {change.old.id: change.old for change in world.delta.topics if change.old} == before
+    assert image.offset("readers", "orders", 0) == CommittedOffset(17, 3, "m", 400, -1)
+    assert set(image.groups) == {"readers", "idle"}
+    assert image.groups["readers"].protocol_type == "consumer"
+    assert image.imported is not None
+    assert image.imported.is_finished
+
+
+def test_a_group_that_is_there_stays_and_gets_the_offsets() -> None:
+    world = World(1, 2)
+    world.create("old")
+    world.accept(CommitOffset("readers", (OffsetToCommit("old", 0, 3),), 1))
+    group = world.image.groups["readers"]
+    importing(topic("orders", 1), world=world)
+    finish(world, ImportedGroup("readers", "consumer", (ImportedOffset("orders", 0, 17),)))
+    assert world.image.groups["readers"] == group
+    assert {key: each.offset for key, each in world.image.offsets("readers").items()} == {
+        ("old", 0): 3,
+        ("orders", 0): 17,
+    }
+
+
+def test_it_is_not_finished_before_all_topics_are_there() -> None:
+    world = importing(topic("orders", 1), count=2)
+    assert world.refuse(FinishImport(IMPORT, (), 5)) == (
+        ErrorCode.INVALID_REQUEST,
+        "1 of 2 topics of a folder are there",
+    )
+    add(world, topic("orders", 1), topic("clicks", 2))
+    finish(world)
+
+
+def test_offsets_of_what_is_not_imported_are_refused() -> None:
+    world = importing(topic("orders", 1))
+    for each in (ImportedOffset("orders", 1, 5), ImportedOffset("clicks", 0, 5)):
+        code, _ = world.refuse(FinishImport(IMPORT, (ImportedGroup("readers", "", (each,)),), 5))
+        assert code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_producer_ids_of_the_source_are_never_given_out() -> None:
+    world = World(1, 2)
+    epoch = world.image.brokers[1].epoch
+    assert world.accept(BeginImport(IMPORT, "a folder", 0, 5000, 99)).value == 0
+    assert world.accept(AllocateProducerIds(1, epoch, 10)).value == 5000
+    finish(world)
+    assert world.accept(BeginImport(OTHER, "another", 0, 300, 99)).value == 5010
+    assert world.accept(BeginImport(OTHER, "another", 0, 300, 99)).value == 5010
+    assert world.accept(AllocateProducerIds(1, epoch, 10)).value == 5310
+
+
+def test_there_is_one_import_at_a_time_and_each_is_done_once() -> None:
+    world = importing(topic("orders", 1))
+    code, message = world.refuse(BeginImport(OTHER, "another", 1, 0, 5))
+    assert (code, message) == (
+        ErrorCode.INVALID_REQUEST,
+        "a folder is being imported: go on with that one, or give it up",
+    )
+    assert world.refuse(FinishImport(OTHER, (), 5))[0] is ErrorCode.RESOURCE_NOT_FOUND
+    finish(world)
+    assert world.refuse(BeginImport(IMPORT, "a folder", 1, 0, 5))[0] is ErrorCode.DUPLICATE_RESOURCE
+    world.accept(BeginImport(OTHER, "another", 1, 0, 5))
+
+
+def test_what_was_begun_is_given_up_bit_by_bit() -> None:
+    world = World(1, 2)
+    world.create("old")
+    world.accept(BeginImport(IMPORT, "a folder", TOPICS_PER_COMMAND_MAX + 5, 0, 99))
+    for first in range(1, TOPICS_PER_COMMAND_MAX + 6, 201):
+        add(world, *(topic(f"t{n}", n) for n in range(first, min(first + 201, TOPICS_PER_COMMAND_MAX + 6))))
+    assert world.accept(GiveUpImport(IMPORT)).value == 5
+    assert world.image.imported is not None
+    assert world.accept(GiveUpImport(IMPORT)).value == 0
+    assert world.image.imported is None
+    assert [each.name for each in world.image.held_topics.values()] == ["old"]
+    assert all(change.deleted for change in world.delta.topics)
+
+
+def test_configs_that_are_set_already_stay() -> None:
+    world = World(1, 2)
+    world.accept(UpdateBrokerConfig(CLUSTER_DEFAULT, {"a": "1"}))
+    importing(topic("orders", 1), world=world)
+    groups = {"readers": {"consumer.session.timeout.ms": "50000"}}
+    world.accept(FinishImport(IMPORT, (), 5, groups, {"a": "2", "b": "3"}))
+    assert world.image.broker_configs[CLUSTER_DEFAULT] == {"a": "1", "b": "3"}
+    assert world.image.group_configs == groups
+
+
+def test_a_snapshot_has_it_and_a_difference_tells_it() -> None:
+    world = importing(topic("orders", 1), topic("clicks", 2))
+    world.create("old")
+    restored = decode_snapshot(recomputed(world.image))
+    assert records_of(restored) == records_of(world.image) == records_of(world.replayed())
+    assert len(difference(Image(), restored).topics) == 3
+    finish(world)
+    assert len(difference(restored, world.image).topics) == 2
+    assert records_of(decode_snapshot(recomputed(world.image))) == records_of(world.image)

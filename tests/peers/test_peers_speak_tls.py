@@ -1,0 +1,168 @@
+"""TLS between nodes: both show certificates, the secret is bound to them, and a cluster changes over node by node."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from chronik.config import Address
+from chronik.peers.handshake import AcceptorHandshake, DialerHandshake, HandshakeFailed
+from chronik.peers.securing import PeerTls
+from chronik.peers.transport import PeerTransport
+from tests.peers.talking import ANY_PORT, Inbox, fatal, identity, run, until
+from tests.tls.certificates import OURS, authority, issued, written
+
+
+def peer_tls(folder: Path, name: str, by: str = OURS, *, is_required: bool = True) -> PeerTls:
+    store = written(folder / f"{name}.pem", issued(f"CN={name}", by).both)
+    return PeerTls(
+        store, written(folder / f"trusted by {name}.pem", authority(by).certificate), is_required=is_required
+    )
+
+
+def closed(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The lines about connections that came to nothing."""
+    lines = [record.getMessage() for record in caplog.records]
+    return [line for line in lines if line.startswith("peer connection with a stranger")]
+
+
+class Node:
+    def __init__(self, transport: PeerTransport, inbox: Inbox, address: Address) -> None:
+        self.transport = transport
+        self.inbox = inbox
+        self.address = address
+
+
+@asynccontextmanager
+async def node(
+    node_id: int, tls: PeerTls | None, peers: dict[int, Address] | None = None, where: Address = ANY_PORT
+) -> AsyncIterator[Node]:
+    transport = PeerTransport(identity(node_id), where, peers or {}, fatal, tls=tls)
+    address = await transport.bind()
+    inbox = Inbox()
+    await transport.start(inbox)
+    try:
+        yield Node(transport, inbox, address)
+    finally:
+        await transport.stop()
+
+
+def test_messages_small_and_large_travel(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        large = os.urandom(20 << 20)
+        async with (
+            node(1, peer_tls(tmp_path, "one")) as one,
+            node(2, peer_tls(tmp_path, "two"), {1: one.address}) as two,
+        ):
+            await until(lambda: two.transport.connected_peers == [1])
+            two.transport.send([(1, b"small")])
+            await until(lambda: one.inbox.messages == [b"small"])
+            two.transport.send([(1, large), (1, b"after")])
+            await until(lambda: len(one.inbox.messages) == 3)
+            assert one.inbox.messages[1:] == [large, b"after"]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("with_tls", ["accepts", "dials"])
+def test_who_must_have_tls_speaks_to_nobody_without(
+    tmp_path: Path, with_tls: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        tls = peer_tls(tmp_path, "one")
+        accepts, dials = (tls, None) if with_tls == "accepts" else (None, tls)
+        async with node(1, accepts) as one, node(2, dials, {1: one.address}) as two:
+            await until(lambda: len(closed(caplog)) > 5)
+            assert not two.transport.connected_peers
+            assert not one.inbox.reached
+
+    run(scenario())
+
+
+def test_the_secret_alone_is_not_enough(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        stranger = peer_tls(tmp_path, "stranger", by="a stranger's CA")
+        async with node(1, peer_tls(tmp_path, "one")) as one, node(2, stranger, {1: one.address}) as two:
+            await until(lambda: len(closed(caplog)) > 5)
+            assert not one.inbox.reached
+            assert not two.transport.connected_peers
+        assert any("its certificate is not trusted" in line for line in closed(caplog))
+
+    run(scenario())
+
+
+def test_while_it_is_only_allowed_nodes_without_it_are_understood(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with node(1, peer_tls(tmp_path, "one", is_required=False)) as one:
+            async with (
+                node(2, None, {1: one.address}) as plain,
+                node(3, peer_tls(tmp_path, "three"), {1: one.address}) as tls,
+            ):
+                for each in (plain, tls):
+                    await until(lambda each=each: each.transport.connected_peers == [1])  # type: ignore[misc]
+                    each.transport.send([(1, b"x")])
+                await until(lambda: one.inbox.messages == [b"x", b"x"])
+            async with node(4, None) as old:
+                one.transport.set_peer(4, old.address)
+                await until(lambda: one.transport.connected_peers == [4])
+                one.transport.send([(4, b"to one without")])
+                await until(lambda: old.inbox.messages == [b"to one without"])
+                where = old.address
+            async with node(4, peer_tls(tmp_path, "four"), where=where) as new:
+                await until(lambda: 4 in new.inbox.reached or one.transport.connected_peers == [4])
+                await until(lambda: one.transport.connected_peers == [4])
+                one.transport.send([(4, b"to one with")])
+                await until(lambda: new.inbox.messages == [b"to one with"])
+
+    run(scenario())
+
+
+def test_a_node_stops_though_somebody_only_begins_to_shake_hands(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        for is_required in (True, False):
+            async with node(1, peer_tls(tmp_path, "one", is_required=is_required)) as one:
+                _, silent = await asyncio.open_connection(*one.address)
+                _, begun = await asyncio.open_connection(*one.address)
+                begun.write(b"\x16\x03\x01")
+                await until(lambda: len(one.transport._strangers) == 2)
+                async with asyncio.timeout(5):
+                    await one.transport.stop()
+                silent.close()
+                begun.close()
+
+    run(scenario())
+
+
+def test_who_passes_on_what_others_say_is_found_out() -> None:
+    """Each end sees a certificate of whoever stands between."""
+    dialer, acceptor = DialerHandshake(identity(2), 1), AcceptorHandshake(identity(1))
+    dialer.certificates = b"2" * 32 + b"m" * 32
+    acceptor.certificates = b"m" * 32 + b"1" * 32
+    with pytest.raises(HandshakeFailed, match="somebody stands between"):
+        acceptor.receive(dialer.begin())
+
+
+def test_versions_with_tls_and_without_do_not_pass_for_each_other() -> None:
+    for with_tls in (True, False):
+        dialer, acceptor = DialerHandshake(identity(2), 1), AcceptorHandshake(identity(1))
+        (dialer if with_tls else acceptor).certificates = bytes(64)
+        with pytest.raises(HandshakeFailed):
+            acceptor.receive(dialer.begin())
+
+
+def test_a_new_certificate_is_used_for_the_next_connection(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        first, second = peer_tls(tmp_path, "one"), peer_tls(tmp_path, "two")
+        before = first.context.loaded.fingerprint
+        written(tmp_path / "one.pem", authority().issue("CN=renewed").both)
+        assert first.context.look()
+        assert first.context.loaded.fingerprint != before
+        async with node(1, first) as one, node(2, second, {1: one.address}) as two:
+            await until(lambda: two.transport.connected_peers == [1])
+
+    run(scenario())

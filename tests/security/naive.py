@@ -1,0 +1,75 @@
+"""Who may do what, decided as slowly and as plainly as Kafka's documentation says it: to compare with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from chronik.metadata.records import Acl
+from chronik.principals import Principal
+from chronik.protocol.permissions import Operation, ResourceType
+
+DENY, ALLOW = 2, 3
+LITERAL, PREFIXED = 3, 4
+
+
+def is_about(acl: Acl, resource_type: int, name: str) -> bool:
+    if acl.resource_type != resource_type:
+        return False
+    if acl.pattern_type == PREFIXED:
+        return name.startswith(acl.name)
+    return acl.name in ("*", name)
+
+
+def says(acl: Acl, principal: Principal, host: str, operation: Operation) -> int | None:
+    if acl.principal not in (f"{principal.type}:{principal.name}", "User:*") or acl.host not in ("*", host):
+        return None
+    implied = {operation}
+    if acl.permission == ALLOW and operation is Operation.DESCRIBE:
+        implied |= {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}
+    if acl.permission == ALLOW and operation is Operation.DESCRIBE_CONFIGS:
+        implied |= {Operation.ALTER_CONFIGS}
+    return acl.permission if acl.operation == Operation.ALL or acl.operation in implied else None
+
+
+def is_allowed(
+    acls: Iterable[Acl],
+    principal: Principal,
+    host: str,
+    operation: Operation,
+    resource_type: ResourceType,
+    name: str,
+    *,
+    everyone_if_no_acl: bool,
+) -> bool:
+    about = [acl for acl in acls if is_about(acl, resource_type, name)]
+    if not about:
+        return everyone_if_no_acl
+    said = {says(acl, principal, host, operation) for acl in about}
+    return DENY not in said and ALLOW in said
+
+
+def is_one_allowed(
+    acls: Iterable[Acl], principal: Principal, host: str, operation: Operation, resource_type: ResourceType
+) -> bool:
+    """Kafka's rule for "at least one resource of a type", which goes by patterns and not by what there is."""
+    if is_allowed(acls, principal, host, operation, resource_type, "hardcode", everyone_if_no_acl=False):
+        return True
+    heeded = [
+        acl
+        for acl in acls
+        if acl.resource_type == resource_type
+        and acl.operation in (Operation.ALL, operation)
+        and says(acl, principal, host, operation) is not None
+    ]
+    denied = [acl for acl in heeded if acl.permission == DENY]
+    if any(acl.pattern_type == LITERAL and acl.name == "*" for acl in denied):
+        return False
+    return any(acl.permission == ALLOW and not any(_dominates(each, acl) for each in denied) for acl in heeded)
+
+
+def _dominates(denied: Acl, allowed: Acl) -> bool:
+    if allowed.pattern_type == LITERAL and allowed.name == "*":
+        return False
+    if denied.pattern_type == PREFIXED:
+        return allowed.name.startswith(denied.name)
+    return allowed.pattern_type == LITERAL and allowed.name == denied.name

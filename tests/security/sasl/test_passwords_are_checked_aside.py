@@ -1,0 +1,118 @@
+"""What takes milliseconds is done in few threads, and addresses take turns."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from chronik.exchange import Disconnect
+from chronik.limits import AUTHENTICATIONS_AT_WORK_MAX, AUTHENTICATIONS_WAITING_MAX
+from chronik.security.sasl.work import Work
+
+
+class Slow:
+    """Work that waits to be let go, and notes who was at it."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.done: list[str] = []
+        self.at_once = self.most = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, who: str) -> str:
+        with self._lock:
+            self.at_once += 1
+            self.most = max(self.most, self.at_once)
+        assert self.go.wait(20)
+        with self._lock:
+            self.at_once -= 1
+            self.done.append(who)
+        return who
+
+
+async def started(work: Work, slow: Slow, names: list[tuple[str, str]]) -> list[asyncio.Task[str]]:
+    tasks = [asyncio.ensure_future(work.do(host, lambda who=who: slow(who))) for host, who in names]  # type: ignore[misc]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    return tasks
+
+
+def test_few_run_at_once_and_addresses_take_turns() -> None:
+    async def story() -> None:
+        work, slow = Work(), Slow()
+        busy = [("evil", f"evil{number}") for number in range(AUTHENTICATIONS_AT_WORK_MAX + 20)]
+        tasks = await started(work, slow, [*busy, ("good", "good")])
+        slow.go.set()
+        assert await asyncio.wait_for(tasks[-1], 20) == "good"
+        assert slow.done.index("good") <= AUTHENTICATIONS_AT_WORK_MAX + 2 * AUTHENTICATIONS_AT_WORK_MAX
+        assert sorted(await asyncio.gather(*tasks)) == sorted(slow.done)
+        assert slow.most <= AUTHENTICATIONS_AT_WORK_MAX
+        work.close()
+
+    asyncio.run(story())
+
+
+def test_so_many_wait_and_no_more() -> None:
+    async def story() -> None:
+        work, slow = Work(), Slow()
+        names = [("host", str(number)) for number in range(AUTHENTICATIONS_AT_WORK_MAX + AUTHENTICATIONS_WAITING_MAX)]
+        tasks = await started(work, slow, names)
+        with pytest.raises(Disconnect, match="too many others wait"):
+            await work.do("host", lambda: "x")
+        for task in tasks[AUTHENTICATIONS_AT_WORK_MAX:]:
+            task.cancel()
+        slow.go.set()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert await asyncio.wait_for(work.do("host", lambda: "y"), 20) == "y"
+        assert work._running == work._waiting_count == 0 or not work._waiting
+        work.close()
+
+    asyncio.run(story())
+
+
+def test_who_fills_the_room_makes_room_for_others() -> None:
+    async def story() -> None:
+        work, slow = Work(), Slow()
+        names = [("evil", str(number)) for number in range(AUTHENTICATIONS_AT_WORK_MAX + AUTHENTICATIONS_WAITING_MAX)]
+        tasks = await started(work, slow, [*names, ("good", "good")])
+        assert isinstance((await asyncio.gather(tasks[-2], return_exceptions=True))[0], Disconnect), "who came last"
+        slow.go.set()
+        assert await asyncio.wait_for(tasks[-1], 20) == "good"
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert not work._waiting
+        work.close()
+
+    asyncio.run(story())
+
+
+def test_who_has_gone_frees_no_thread_before_it_is_free() -> None:
+    async def story() -> None:
+        work, slow = Work(), Slow()
+        tasks = await started(work, slow, [("a", str(number)) for number in range(AUTHENTICATIONS_AT_WORK_MAX)])
+        for task in tasks:
+            task.cancel()
+        (late,) = await started(work, slow, [("b", "late")])
+        assert not late.done()
+        assert slow.most <= AUTHENTICATIONS_AT_WORK_MAX
+        slow.go.set()
+        assert await asyncio.wait_for(late, 20) == "late"
+        work.close()
+
+    asyncio.run(story())
+
+
+def test_what_fails_is_told_to_who_asked() -> None:
+    async def story() -> None:
+        work = Work()
+
+        def broken() -> None:
+            raise ValueError("broken")
+
+        with pytest.raises(ValueError, match="broken"):
+            await work.do("a", broken)
+        assert await work.do("a", lambda: 5) == 5
+        work.close()
+
+    asyncio.run(story())

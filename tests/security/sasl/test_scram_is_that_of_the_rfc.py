@@ -1,0 +1,226 @@
+"""SCRAM, both sides: RFC 5802's and 7677's own examples, each side against the other, and what is refused."""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64decode, b64encode
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chronik.security.sasl.outcomes import Challenge, Derive, Failure, Outcome, Success
+from chronik.security.sasl.scram import CLIENT_ITERATIONS_MAX, OTHER_USER, ScramClient, ScramServer
+from chronik.security.sasl.scram_keys import BY_NAME, ITERATIONS_MIN, SALT_BYTES, Keys, derived_salt, keys_of, salted
+
+SHA_256 = BY_NAME["SCRAM-SHA-256"]
+
+# RFC 7677, section 3
+SALT = b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+CLIENT_NONCE, SERVER_NONCE = "rOprNGfwEbeRWgbNEkqO", "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+CLIENT_FIRST = b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+SERVER_FIRST = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+CLIENT_FINAL = (
+    b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+)
+SERVER_FINAL = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+
+
+def keys(password: str, mechanism: str = "SCRAM-SHA-256", salt: bytes = SALT) -> Keys:
+    scram = BY_NAME[mechanism]
+    return keys_of(scram, salted(password.encode(), salt, 4096, scram.digest), salt, 4096)
+
+
+def server(password: str = "pencil", *, exists: bool = True, nonce: str = SERVER_NONCE) -> ScramServer:
+    return ScramServer(SHA_256, lambda _: (keys(password), exists), nonce)
+
+
+def after_work(client: ScramClient, outcome: Outcome) -> Outcome:
+    assert isinstance(outcome, Derive)
+    return client.derived(salted(outcome.password, outcome.salt, outcome.iterations, outcome.digest))
+
+
+def test_the_server_of_the_rfc() -> None:
+    machine = server()
+    assert machine.step(CLIENT_FIRST) == Challenge(SERVER_FIRST)
+    assert machine.step(CLIENT_FINAL) == Success("user", SERVER_FINAL)
+
+
+def test_the_client_of_the_rfc() -> None:
+    machine = ScramClient(SHA_256, "user", "pencil", CLIENT_NONCE)
+    assert machine.first() == CLIENT_FIRST
+    assert after_work(machine, machine.step(SERVER_FIRST)) == Challenge(CLIENT_FINAL)
+    assert machine.step(SERVER_FINAL) == Success("user")
+
+
+def test_salting_is_what_rfc_5802_has() -> None:
+    """Its own example is of SHA-1, with which nobody may come here."""
+    client_key = SHA_256._replace(digest="sha1").hmac(
+        salted(b"pencil", b64decode("QSXCR+Q6sek8bf92"), 4096, "sha1"), b"Client Key"
+    )
+    assert hashlib.sha1(client_key).hexdigest() == "e9d94660c39d65c38fbad91c358f14da0eef2bd6"
+
+
+@pytest.mark.parametrize("mechanism", list(BY_NAME))
+@given(user=st.text(min_size=1).filter(lambda name: "\0" not in name), password=st.text(min_size=1))
+def test_both_sides_come_to_terms(mechanism: str, user: str, password: str) -> None:
+    try:
+        user.encode(), password.encode()
+    except UnicodeEncodeError:
+        return
+    scram = BY_NAME[mechanism]
+    asked: list[str] = []
+
+    def lookup(name: str) -> tuple[Keys, bool]:
+        asked.append(name)
+        return keys(password, mechanism), True
+
+    client, machine = ScramClient(scram, user, password, "abc"), ScramServer(scram, lookup, "def")
+    first = machine.step(client.first())
+    assert isinstance(first, Challenge)
+    final = after_work(client, client.step(first.data))
+    assert isinstance(final, Challenge)
+    last = machine.step(final.data)
+    assert isinstance(last, Success)
+    assert (last.user, asked) == (user, [user])
+    assert client.step(last.data) == Success(user)
+
+
+def conversation(machine: ScramServer, password: str) -> Outcome:
+    client = ScramClient(SHA_256, "user", password, CLIENT_NONCE)
+    first = machine.step(client.first())
+    assert isinstance(first, Challenge)
+    final = after_work(client, client.step(first.data))
+    assert isinstance(final, Challenge)
+    return machine.step(final.data)
+
+
+def test_a_wrong_password_and_no_such_user_are_told_alike() -> None:
+    wrong, nobody = conversation(server(), "pencils"), conversation(server(exists=False), "pencil")
+    assert isinstance(wrong, Failure)
+    assert wrong == nobody
+    assert wrong.told is None
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"",
+        b"n,,",
+        b"y,,n=user,r=abc",
+        b"p=tls-unique,,n=user,r=abc",
+        b"n,,m=more,n=user,r=abc",
+        b"n,,n=us=er,r=abc",
+        b"n,,n=,r=abc",
+        b"n,,n=user,r=",
+        b"n,,n=user,r=a\x00b",
+        b"n,,n=us\xffer,r=abc",
+        b"n,,n=user,r=abc,tokenauth=true",
+        b"n,a=other,n=user,r=abc",
+        b"\xff" * 100,
+    ],
+)
+def test_what_is_no_first_message_is_refused(first: bytes) -> None:
+    outcome = server().step(first)
+    assert isinstance(outcome, Failure)
+    assert (outcome.told == OTHER_USER) == first.startswith(b"n,a=other")
+
+
+def test_extensions_are_ignored_but_signed() -> None:
+    client = ScramClient(SHA_256, "user", "pencil", CLIENT_NONCE)
+    client._bare += b",x=more"
+    machine = server()
+    first = machine.step(client.first())
+    assert isinstance(first, Challenge)
+    final = after_work(client, client.step(first.data))
+    assert isinstance(final, Challenge)
+    assert isinstance(machine.step(final.data), Success)
+
+
+@pytest.mark.parametrize(
+    ("part", "instead"),
+    [
+        (b"c=biws", b"c=eSws"),
+        (b"c=biws", b"c="),
+        (b"c=biws", b"c=!"),
+        (b"r=rOpr", b"r=rOpq"),
+        (b"k0,p=", b"k1,p="),
+        (b"p=dHzb", b"p=dHzc"),
+        (CLIENT_FINAL[CLIENT_FINAL.index(b"p=") :], b"p="),
+        (CLIENT_FINAL[CLIENT_FINAL.index(b"p=") :], b"p=" + b64encode(b"short")),
+        (CLIENT_FINAL, b""),
+    ],
+)
+def test_a_final_message_that_was_changed_is_refused(part: bytes, instead: bytes) -> None:
+    machine = server()
+    machine.step(CLIENT_FIRST)
+    assert isinstance(machine.step(CLIENT_FINAL.replace(part, instead)), Failure)
+
+
+def test_a_final_message_is_good_for_one_conversation() -> None:
+    machine = server(nonce="another")
+    machine.step(CLIENT_FIRST)
+    assert isinstance(machine.step(CLIENT_FINAL), Failure)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"",
+        b"r=other,s=c2FsdA==,i=4096",
+        b"r=rOprNGfwEbeRWgbNEkqO,s=c2FsdA==,i=4096",
+        SERVER_FIRST.replace(b"i=4096", b"i=%d" % (ITERATIONS_MIN - 1)),
+        SERVER_FIRST.replace(b"i=4096", b"i=%d" % (CLIENT_ITERATIONS_MAX + 1)),
+        SERVER_FIRST.replace(b"i=4096", b"i=x"),
+        SERVER_FIRST.replace(b"W22Z", b"W2=Z"),
+    ],
+)
+def test_a_client_is_not_led_on_by_a_false_server(first: bytes) -> None:
+    assert isinstance(ScramClient(SHA_256, "user", "pencil", CLIENT_NONCE).step(first), Failure)
+
+
+@pytest.mark.parametrize("iterations", [ITERATIONS_MIN, CLIENT_ITERATIONS_MAX])
+def test_a_client_counts_as_far_as_it_must(iterations: int) -> None:
+    first = SERVER_FIRST.replace(b"i=4096", b"i=%d" % iterations)
+    assert isinstance(ScramClient(SHA_256, "user", "pencil", CLIENT_NONCE).step(first), Derive)
+
+
+@pytest.mark.parametrize("final", [b"", b"e=invalid-proof", b"v=AAAA", b"v=====", SERVER_FINAL[:-4] + b"AAA="])
+def test_a_client_trusts_no_server_that_does_not_know_the_password(final: bytes) -> None:
+    client = ScramClient(SHA_256, "user", "pencil", CLIENT_NONCE)
+    after_work(client, client.step(SERVER_FIRST))
+    assert isinstance(client.step(final), Failure)
+
+
+@given(st.lists(st.binary(max_size=300), max_size=4))
+def test_garbage_is_refused_and_no_more(frames: list[bytes]) -> None:
+    machine = server()
+    client = ScramClient(SHA_256, "user", "pencil", CLIENT_NONCE)
+    for frame in frames:
+        assert isinstance(machine.step(frame), Failure)
+        assert isinstance(client.step(frame), Failure)
+
+
+@pytest.mark.parametrize("first", [b"n,,n=u,r=a" + b",x=y" * 10_000 + b",", b"n,,n=" + b"=2C" * 20_000])
+def test_long_messages_are_read_in_linear_time(first: bytes) -> None:
+    assert isinstance(server().step(first), Failure)
+    machine = server()
+    machine.step(CLIENT_FIRST)
+    assert isinstance(machine.step(b"c=biws,r=a" + b",p=" * 20_000), Failure)
+
+
+def test_salts_of_nobody_are_like_others() -> None:
+    def salt(secret: bytes, user: str) -> bytes:
+        return derived_salt(secret, "SCRAM-SHA-256", user, SALT_BYTES, is_lower_alphanumeric=True)
+
+    assert salt(b"s", "bob") == salt(b"s", "bob")
+    assert len({salt(b"s", "bob"), salt(b"s", "eve"), salt(b"t", "bob")}) == 3
+    assert salt(b"s", "bob").isalnum()
+    assert len(salt(b"s", "bob")) == SALT_BYTES
+    assert len(derived_salt(b"s", "SCRAM-SHA-512", "bob", 64, is_lower_alphanumeric=False)) == 64
+
+
+def test_no_password_is_shown() -> None:
+    assert "pencil" not in repr(Derive(b"pencil", b"", 1, "sha256"))
+    assert "pencil" not in repr(Challenge(b"pencil"))
+    assert "pencil" not in repr(Keys(b"pencil", 1, b"pencil", b"pencil"))

@@ -1,0 +1,234 @@
+"""JSON Web Tokens: signature and claims, and the keys that they are signed with."""
+
+from __future__ import annotations
+
+import json
+import threading
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+from functools import cache
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from joserfc import jwt
+from joserfc.jwk import ECKey, KeySet, OctKey, RSAKey
+
+from chronik import limits
+from chronik.clock import ManualClock
+from chronik.errors import ConfigError
+from chronik.security.sasl import jwks
+from chronik.security.sasl.jwks import KeySource, KeysUnavailable, parse_keys, reader_of
+from chronik.security.sasl.outcomes import TokenRefused, ValidToken
+from chronik.security.sasl.tokens import JwtValidator, TokenSettings
+
+NOW = 1_700_000_000
+
+
+@cache
+def key(kid: str = "one") -> Any:
+    return ECKey.generate_key("P-256", {"kid": kid, "use": "sig"})
+
+
+def published(*keys: Any) -> bytes:
+    return json.dumps(KeySet(list(keys)).as_dict(private=False)).encode()
+
+
+def token(claims: dict[str, Any] | None = None, *, signed_by: Any = None, **header: Any) -> str:
+    told = {"sub": "alice", "iat": NOW, "exp": NOW + 60} | (claims or {})
+    told = {name: value for name, value in told.items() if value is not None}
+    return jwt.encode({"alg": "ES256", "kid": "one"} | header, told, signed_by or key())
+
+
+def in_base64(value: object) -> str:
+    return urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
+
+
+def validator(settings: TokenSettings | None = None, data: bytes | None = None) -> JwtValidator:
+    source = KeySource(lambda: published(key()) if data is None else data, 3600, 0.1)
+    return JwtValidator(settings or TokenSettings(), source, ManualClock(NOW * 1000).now_ms)
+
+
+def test_a_good_token_names_its_user() -> None:
+    assert validator()(token({"scope": "a b"})) == ValidToken("alice", (NOW + 60) * 1000, frozenset({"a", "b"}))
+    named = TokenSettings(sub_claim="client_id", scope_claim="scp")
+    assert validator(named)(token({"client_id": "bob", "scp": ["x"]})).user == "bob"
+
+
+@pytest.mark.parametrize(
+    ("claims", "why"),
+    [
+        ({"exp": NOW - 31}, "expired"),
+        ({"exp": None}, "no exp"),
+        ({"exp": "soon"}, "no exp"),
+        ({"exp": True}, "no exp"),
+        ({"exp": 1e300}, "no exp"),
+        ({"iat": None}, "no iat"),
+        ({"iat": NOW + 31}, "in the future"),
+        ({"nbf": NOW + 31}, "not valid yet"),
+        ({"sub": None}, "no sub"),
+        ({"sub": " "}, "no sub"),
+        ({"sub": 5}, "no sub"),
+        ({"iss": "other"}, "another issuer"),
+        ({"aud": "other"}, "meant for others"),
+        ({"aud": ["x", "other"]}, "meant for others"),
+        ({"aud": None}, "meant for others"),
+    ],
+)
+def test_what_it_says_of_itself_must_hold(claims: dict[str, Any], why: str) -> None:
+    strict = TokenSettings(issuer="us", audiences=frozenset({"kafka", "k2"}))
+    with pytest.raises(TokenRefused, match=why):
+        validator(strict)(token({"iss": "us", "aud": "kafka"} | claims))
+
+
+@pytest.mark.parametrize("claims", [{"exp": NOW - 29}, {"iat": NOW + 29, "nbf": NOW + 29}, {"aud": ["x", "k2"]}])
+def test_clocks_may_be_off_and_audiences_many(claims: dict[str, Any]) -> None:
+    strict = TokenSettings(issuer="us", audiences=frozenset({"kafka", "k2"}))
+    assert validator(strict)(token({"iss": "us", "aud": "kafka"} | claims)).user == "alice"
+
+
+def test_only_the_issuer_can_sign() -> None:
+    public = published(key())
+    shared = OctKey.import_key(public)
+    forged = [
+        token(signed_by=ECKey.generate_key("P-256", {"kid": "one"})),
+        jwt.encode({"alg": "HS256", "kid": "one"}, {"sub": "alice", "iat": NOW, "exp": NOW + 60}, shared),
+        ".".join([*map(in_base64, ({"alg": "none", "kid": "one"}, {"sub": "alice", "iat": NOW, "exp": NOW + 60})), ""]),
+        token(kid="two"),
+        in_base64({"alg": "ES256", "kid": 5}) + token()[token().index(".") :],
+        token()[:-4] + "AAAA",
+        "a.b.c",
+        "",
+        token() + "." + token(),
+    ]
+    for each in forged:
+        with pytest.raises(TokenRefused) as refused:
+            validator()(each)
+        assert "alice" not in str(refused.value)
+
+
+def test_rsa_keys_will_do() -> None:
+    rsa = RSAKey.generate_key(2048, {"kid": "rsa"})
+    assert validator(data=published(key(), rsa))(token(signed_by=rsa, alg="RS256", kid="rsa")).user == "alice"
+
+
+@given(st.text(alphabet="-_.abcXYZ019", max_size=200))
+def test_garbage_is_refused(text: str) -> None:
+    with pytest.raises(TokenRefused):
+        validator()(text)
+
+
+@pytest.mark.parametrize("header", ['["alg"]', '"alg"', "7", "null"])
+def test_a_header_that_is_none_is_refused_too(header: str) -> None:
+    first = urlsafe_b64encode(header.encode()).rstrip(b"=").decode()
+    with pytest.raises(TokenRefused):
+        validator()(".".join([first, *token().split(".")[1:]]))
+
+
+def test_keys_that_cannot_sign_are_left_out() -> None:
+    told = json.loads(published(key()))
+    told["keys"] += [{"kty": "oct", "k": "AAAA", "kid": "shared"}, {"kty": "RSA", "kid": "half"}, "x", {"kty": "new"}]
+    assert set(parse_keys(json.dumps(told).encode())) == {"one"}
+    for data in (b"[]", b"{}", b"x"):
+        with pytest.raises(ValueError, match=r"."):
+            parse_keys(data)
+
+
+class Counted:
+    def __init__(self, *answers: bytes | Exception) -> None:
+        self.answers = list(answers)
+        self.count = 0
+        self.was_read = threading.Semaphore(0)
+
+    def __call__(self) -> bytes:
+        answer = self.answers[min(self.count, len(self.answers) - 1)]
+        self.count += 1
+        self.was_read.release()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = threading.Event()
+    for _ in range(1000):
+        if condition():
+            return
+        deadline.wait(0.01)
+    raise AssertionError("it never came true")
+
+
+def test_keys_are_read_again_aside_when_they_are_old() -> None:
+    clock, source = ManualClock(), Counted(published(key()), published(key(), key("two")))
+    keys = KeySource(source, 60, 0.1, clock.monotonic)
+    clock.advance(100)
+    assert keys.key("one") is not None
+    assert keys.key(None) is not None
+    assert source.count == 1
+    clock.advance(59)
+    keys.key("one")
+    assert source.count == 1
+    clock.advance(1)
+    keys.key("one")
+    until(lambda: keys._keys is not None and len(keys._keys) == 2)
+    assert keys.key(None) is None, "two, and none is named"
+
+
+def test_a_new_key_is_looked_for_but_not_again_and_again() -> None:
+    clock, source = ManualClock(), Counted(published(key()), published(key(), key("two")))
+    keys = KeySource(source, 3600, 0.1, clock.monotonic)
+    clock.advance(100)
+    keys.key("one")
+    assert keys.key("two") is None
+    clock.advance(jwks.UNKNOWN_KEY_SECONDS)
+    assert keys.key("two") is not None
+    for _ in range(10):
+        assert keys.key("three") is None
+    assert source.count == 2
+
+
+def test_keys_from_before_hold_when_they_cannot_be_read(caplog: pytest.LogCaptureFixture) -> None:
+    clock, source = ManualClock(), Counted(OSError("gone"), published(key()), OSError("gone"))
+    keys = KeySource(source, 60, 0.1, clock.monotonic)
+    clock.advance(100)
+    with pytest.raises(KeysUnavailable):
+        keys.key("one")
+    clock.advance(1)
+    assert keys.key("one") is not None
+    clock.advance(61)
+    assert keys.key("one") is not None
+    until(lambda: source.count == 3)
+    assert keys.key("one") is not None
+    assert "the keys of tokens cannot be read: gone" in caplog.text
+
+
+def test_keys_come_from_files_and_addresses(tmp_path: Path) -> None:
+    file = tmp_path / "keys.json"
+    file.write_bytes(published(key()))
+    assert reader_of(file.as_uri())() == published(key())
+    file.write_bytes(bytes(limits.JWKS_BYTES_MAX))
+    assert len(reader_of(file.as_uri())()) == limits.JWKS_BYTES_MAX
+    file.write_bytes(bytes(limits.JWKS_BYTES_MAX + 1))
+    with pytest.raises(ValueError, match="more than"):
+        reader_of(file.as_uri())()
+    for wrong in ("ftp://x/y", "keys.json", "http://", ""):
+        with pytest.raises(ConfigError, match="expected an address"):
+            reader_of(wrong)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"told")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        assert reader_of(f"http://127.0.0.1:{server.server_port}/keys")() == b"told"
+        thread.join()

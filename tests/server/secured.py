@@ -1,0 +1,99 @@
+"""A listener with TLS for tests, and blocking clients that speak to it from threads: they know nothing of our loops."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import uvloop
+
+from chronik.config import Address
+from chronik.security.principal_rules import PrincipalRules
+from chronik.server.listener import Listener
+from chronik.server.listener_limits import ListenerLimits
+from chronik.server.securing import ListenerSecuring, SecuredListener
+from chronik.tls.contexts import TlsContext
+from chronik.tls.settings import TlsSettings
+from tests.server.test_connections import DEADLINE_SECONDS, Echo
+
+T = TypeVar("T")
+
+
+class Secured:
+    """A listener that serves, with its parts."""
+
+    def __init__(self, echo: Echo, tls: TlsSettings, limits: ListenerLimits, rules: str | None) -> None:
+        self.context = TlsContext("listener SSL", tls)
+        named = PrincipalRules(rules) if rules is not None else None
+        self.securing = ListenerSecuring({"SSL": SecuredListener(self.context, named)}, limits)
+        self.listener = Listener({"SSL": Address("127.0.0.1", 0)}, echo, limits, securing=self.securing)
+        self.address = Address("", 0)
+
+
+@asynccontextmanager
+async def secured(
+    echo: Echo, tls: TlsSettings, limits: ListenerLimits | None = None, rules: str | None = "DEFAULT"
+) -> AsyncIterator[Secured]:
+    server = Secured(echo, tls, limits or ListenerLimits(), rules)
+    server.address = (await server.listener.bind())["SSL"]
+    await server.listener.serve()
+    try:
+        yield server
+    finally:
+        await server.listener.stop()
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    """On the loop that nodes have."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(scenario(), 3 * DEADLINE_SECONDS))
+
+
+async def in_thread(call: Callable[[], T]) -> T:
+    return await asyncio.to_thread(call)
+
+
+def connected(address: Address, context: ssl.SSLContext) -> ssl.SSLSocket:
+    """Raises ssl.SSLError or OSError."""
+    raw = socket.create_connection(address, timeout=DEADLINE_SECONDS)
+    try:
+        return context.wrap_socket(raw, server_hostname="localhost")
+    except BaseException:
+        raw.close()
+        raise
+
+
+def asked(client: ssl.SSLSocket, request: bytes) -> bytes:
+    """Raises ssl.SSLError or OSError when there is no answer."""
+    client.sendall(struct.pack(">i", len(request)) + request)
+    (size,) = struct.unpack(">i", received(client, 4))
+    return received(client, size)
+
+
+def received(client: socket.socket, size: int) -> bytes:
+    found = bytearray()
+    while len(found) < size:
+        piece = client.recv(min(size - len(found), 1 << 16))
+        if not piece:
+            raise ConnectionResetError("closed")
+        found += piece
+    return bytes(found)
+
+
+def served(address: Address, context: ssl.SSLContext, request: bytes = b"hello") -> bytes:
+    with connected(address, context) as client:
+        return asked(client, request)
+
+
+def is_refused(address: Address, context: ssl.SSLContext) -> bool:
+    """With TLS 1.3 a client learns only with the first answer that its certificate was refused."""
+    try:
+        served(address, context)
+    except (ssl.SSLError, OSError):
+        return True
+    return False

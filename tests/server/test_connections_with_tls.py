@@ -1,0 +1,69 @@
+"""All that holds for connections holds for those with TLS, on both loops: answers in order, limits, back-pressure,
+idle, slow and half-closed clients. The tests are those of `test_connections`."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from chronik.config import Address
+from chronik.server.listener import Listener
+from chronik.server.listener_limits import ListenerLimits
+from chronik.server.securing import ListenerSecuring, SecuredListener
+from chronik.tls.contexts import TlsContext
+from chronik.tls.settings import TlsSettings
+from tests.server import test_connections as plain
+from tests.tls.certificates import client_context, settings
+
+LEFT_OUT = {
+    "test_a_client_that_reads_slowly_and_steadily_is_not_taken_for_one_that_is_stuck": "reads from a socket itself",
+    "test_a_client_that_reads_next_to_nothing_is_stuck": "reads from a socket itself",
+    "test_as_many_connections_as_allowed_are_served_and_one_more_is_closed": "refused sooner: see test_handshakes",
+    "test_stopping_waits_until_every_answer_has_left": "uvloop's client loses the last record: see test_tls",
+}
+globals().update(
+    {name: test for name, test in vars(plain).items() if name.startswith("test_") and name not in LEFT_OUT}
+)
+
+
+@asynccontextmanager
+async def listening_with_tls(
+    tls: TlsSettings, echo: plain.Echo, limits: ListenerLimits | None = None
+) -> AsyncIterator[tuple[Listener, Address]]:
+    limits = limits or ListenerLimits()
+    securing = ListenerSecuring({"SSL": SecuredListener(TlsContext("listener SSL", tls))}, limits)
+    listener = Listener({"SSL": Address("127.0.0.1", 0)}, echo, limits, securing=securing)
+    address = (await listener.bind())["SSL"]
+    await listener.serve()
+    try:
+        yield listener, address
+    finally:
+        await listener.stop()
+
+
+def run_on(loops: Callable[[], asyncio.AbstractEventLoop], scenario: Callable[[], Awaitable[None]]) -> None:
+    with asyncio.Runner(loop_factory=loops) as runner:
+        runner.run(asyncio.wait_for(scenario(), 3 * plain.DEADLINE_SECONDS))
+
+
+async def connect(
+    context: ssl.SSLContext, connect: Callable[..., Awaitable[Any]], *address: Any, **options: Any
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await connect(*address, ssl=context, **options)
+    return reader, writer
+
+
+@pytest.fixture(params=["asyncio", "uvloop"], autouse=True)
+def _with_tls(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain, "listening", partial(listening_with_tls, settings(tmp_path)))
+    monkeypatch.setattr(asyncio, "open_connection", partial(connect, client_context(tmp_path), asyncio.open_connection))
+    loops = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
+    monkeypatch.setattr(plain, "run", partial(run_on, loops))

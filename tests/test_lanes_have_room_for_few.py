@@ -1,0 +1,119 @@
+"""Which worker of `make test` runs what: see tests/lanes.py."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tests import lanes
+from tests.tiers import HERE
+
+CLUSTER = (
+    "tests/cluster/test_rolling_restart.py",
+    "tests/cluster/test_elect_leaders.py",
+    "tests/cluster/test_topics_are_everywhere.py",
+    "tests/cluster/test_leaders_die_under_load.py",
+)
+SPARK = ("tests/pipeline/landing/test_landing_in_spark.py", "tests/pipeline/query/test_sql_in_spark.py")
+QUICK = "tests/raft/test_the_raft_paper.py"
+
+
+@pytest.mark.parametrize(
+    ("file", "lane"),
+    [
+        ("clients/test_groups.py", "clients"),
+        ("cluster/test_rolling_restart.py", "cluster"),
+        ("pipeline/landing/test_landing_in_spark.py", "spark"),
+        ("pipeline/landing/test_failpoints_are_all_survived.py", "jvms"),
+        ("cli/demo/test_the_demo_runs_to_its_end.py", "jvms"),
+        ("raft/test_the_raft_paper.py", None),
+    ],
+)
+def test_a_file_is_in_the_lane_that_it_names(file: str, lane: str | None) -> None:
+    assert lanes.lane_of(HERE / file) == lane
+
+
+def test_every_lane_is_known_and_used() -> None:
+    assert {lanes.lane_of(file) for file in HERE.rglob("test_*.py")} == {None, *lanes.LANES}
+
+
+def test_lanes_begin_and_what_is_quick_ends(tmp_path: Path) -> None:
+    slow, quick = tmp_path / "test_slow.py", tmp_path / "test_quick.py"
+    slow.write_text("def test_it(chronik_broker): pass\n")
+    quick.write_text("def test_it(): pass\n")
+    ranks = [lanes.rank(each) for each in (HERE.parent / SPARK[0], HERE.parent / CLUSTER[0], slow, quick)]
+    assert ranks == sorted(set(ranks))
+
+
+class Worker:
+    shutting_down = False
+
+    def __init__(self) -> None:
+        self.has_been_sent: list[int] = []
+
+    def send_runtest_some(self, indexes: list[int]) -> None:
+        self.has_been_sent += indexes
+
+    def shutdown(self) -> None:
+        pass
+
+
+class Run:
+    """Four workers with a queue of one test of each of some files."""
+
+    def __init__(self, config: pytest.Config, files: Iterable[str]) -> None:
+        self.tests = [f"{file}::test_it" for file in files]
+        self.scheduler = lanes.Lanes.__new__(lanes.Lanes)  # without the workers that it would look for
+        self.scheduler.config = config
+        self.scheduler._handed = {}
+        self.scheduler.workqueue = OrderedDict()
+        for test in self.tests:
+            self.scheduler.workqueue.setdefault(self.scheduler._split_scope(test), {})[test] = False
+        self.workers = [Worker() for _ in range(4)]
+        self.scheduler.assigned_work = {worker: {} for worker in self.workers}
+        self.scheduler.registered_collections = dict.fromkeys(self.workers, self.tests)
+
+    def hand(self, worker: int) -> list[str]:
+        """Something to one of the workers. Returns of which files it is."""
+        before = len(self.workers[worker].has_been_sent)
+        self.scheduler._assign_work_unit(self.workers[worker])
+        return [self.tests[index].partition("::")[0] for index in self.workers[worker].has_been_sent[before:]]
+
+    def finish(self, worker: int) -> None:
+        for unit in self.scheduler.assigned_work[self.workers[worker]].values():
+            unit.update(dict.fromkeys(unit, True))
+
+
+def test_whoever_is_done_with_a_file_makes_room_for_another_worker(pytestconfig: pytest.Config) -> None:
+    run = Run(pytestconfig, [*CLUSTER, QUICK])
+    assert run.hand(0) == [CLUSTER[0]]
+    assert run.hand(1) == [CLUSTER[1]]
+    assert run.hand(2) == [QUICK]
+    run.finish(1)
+    assert run.hand(3) == [CLUSTER[2]]
+
+
+def test_who_is_in_a_lane_goes_on_in_it(pytestconfig: pytest.Config) -> None:
+    run = Run(pytestconfig, [*CLUSTER, QUICK])
+    assert run.hand(0) + run.hand(1) + run.hand(0) == [*CLUSTER[:3]]
+
+
+def test_where_nothing_else_is_left_lanes_have_room_for_all(pytestconfig: pytest.Config) -> None:
+    run = Run(pytestconfig, CLUSTER)
+    assert [run.hand(worker) for worker in range(4)] == [[file] for file in CLUSTER]
+
+
+def test_tests_that_share_a_session_are_handed_to_one_worker_as_a_whole(pytestconfig: pytest.Config) -> None:
+    run = Run(pytestconfig, [*SPARK, QUICK])
+    assert run.hand(0) == [*SPARK]
+    assert run.hand(1) == [QUICK]
+
+
+def test_tests_of_a_file_that_share_something_stay_together(pytestconfig: pytest.Config) -> None:
+    scope = Run(pytestconfig, [QUICK]).scheduler._split_scope
+    for shared in (CLUSTER[0], "tests/bench/test_gaps_in_service_are_seen.py"):
+        assert scope(f"{shared}::test_one[a::b]") == scope(f"{shared}::test_two") == shared
+    assert scope(f"{QUICK}::test_one") == f"{QUICK}::test_one"
