@@ -183,7 +183,8 @@ class ApacheKafka:
                 own |= dict.fromkeys(REPLICATED, len(self._ports)) | {"transaction.state.log.min.isr": 2}
             lines = [f"{name}={value}" for name, value in {**SETTINGS, **own}.items()]
             self._settings(index).write_text("\n".join(lines) + "\n")
-            arguments = ("format", "--cluster-id", cluster_id, "--config", str(self._settings(index)))
+            # In one word: an id may begin with a dash.
+            arguments = ("format", f"--cluster-id={cluster_id}", "--config", str(self._settings(index)))
             if self._start(FORMATTER, *arguments).wait(START_SECONDS_MAX) != 0:
                 raise BenchFailed(f"Kafka's folder cannot be formatted:\n{self._last_words()}")
 

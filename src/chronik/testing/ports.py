@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+import weakref
 
 HOST = "127.0.0.1"
 
@@ -15,15 +16,20 @@ stays ours while its process is down. Elsewhere it must be let go before the pro
 
 class ReservedPorts:
     def __init__(self, count: int) -> None:
-        self._sockets = [_bound() for _ in range(count)]
-        self.ports: list[int] = [each.getsockname()[1] for each in self._sockets]
+        sockets = [_bound() for _ in range(count)]
+        self.ports: list[int] = [each.getsockname()[1] for each in sockets]
+        # Who forgets them, or fails before the release, leaves no socket to be complained of in somebody else's test.
+        self._closing = weakref.finalize(self, _close, sockets)
         if not HELD_WHILE_IN_USE:
             self.release()
 
     def release(self) -> None:
-        for each in self._sockets:
-            each.close()
-        self._sockets = []
+        self._closing()
+
+
+def _close(sockets: list[socket.socket]) -> None:
+    for each in sockets:
+        each.close()
 
 
 def _bound() -> socket.socket:
