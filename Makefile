@@ -8,7 +8,7 @@ CLIENTS := .tools/.ready
 NETWORK := .tools/.network
 SEED ?= 1
 
-.PHONY: help demo quick test test-again check long fuzz chaos chaos-seeds abuse bench bench-tails bench-transactions bench-cluster bench-pipeline compare clean
+.PHONY: help demo quick test test-again check long fuzz chaos chaos-seeds abuse bench bench-tails bench-transactions bench-security bench-cluster bench-pipeline compare clean
 
 help:
 	@echo "make demo    three nodes, a stream, a crash; then a table, SQL, and an audit"
@@ -19,6 +19,7 @@ help:
 	@echo "make bench   throughput, latency, start time and memory, beside a bare server"
 	@echo "make bench-tails     20,000 single records on a busy machine, and the longest, beside Apache Kafka (Maven Central)"
 	@echo "make bench-transactions  transactions of 10 and of 10,000 records, beside Apache Kafka (Maven Central)"
+	@echo "make bench-security  what TLS, a login and 10,000 ACLs cost, and TLS beside Apache Kafka's (Maven Central)"
 	@echo "make bench-pipeline  topics into tables, beside Spark's own connector; growth; SQL"
 	@echo "make bench-cluster   what three nodes do: start, failover, metadata, commits, snapshots, idle; what growth costs up to fifteen"
 	@echo "make compare BASE=…  this source beside a commit, and that commit beside itself, in turn (ROUNDS=$(ROUNDS))"
@@ -120,6 +121,10 @@ bench-tails: $(READY)
 bench-transactions: $(READY)
 	@tools/clients/setup apache-kafka
 	@$(BIN)/python -m bench.transactions
+
+bench-security: $(READY)
+	@tools/clients/setup apache-kafka
+	@$(BIN)/python -m bench.security
 
 BASE ?= HEAD
 ROUNDS ?= 15

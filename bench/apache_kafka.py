@@ -92,11 +92,22 @@ def _jars() -> list[Path]:
 
 
 class ApacheKafka:
-    def __init__(self, folder: Path, nodes: int = 1, jvm_options: tuple[str, ...] = SMALL) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        nodes: int = 1,
+        jvm_options: tuple[str, ...] = SMALL,
+        keystore: Path | None = None,
+        cipher: str = "",
+    ) -> None:
+        """With a keystore (PEM) its nodes have a second port, with TLS 1.3 and that cipher."""
         self._folder = folder
         self._jvm_options = jvm_options
-        self._reserved = ReservedPorts(2 * nodes)
-        self._ports, self._controller_ports = self._reserved.ports[:nodes], self._reserved.ports[nodes:]
+        self._keystore = keystore
+        self._cipher = cipher
+        self._reserved = ReservedPorts(3 * nodes)
+        self._ports, self._controller_ports = self._reserved.ports[:nodes], self._reserved.ports[nodes : 2 * nodes]
+        self._tls_ports = self._reserved.ports[2 * nodes :]
         self._log_path = folder / "kafka.log"
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -112,6 +123,15 @@ class ApacheKafka:
     @property
     def bootstrap(self) -> str:
         return ",".join(self.addresses)
+
+    @property
+    def tls_bootstrap(self) -> str:
+        return ",".join(f"{HOST}:{port}" for port in self._tls_ports)
+
+    @property
+    def pid(self) -> int:
+        """Of the first node."""
+        return self._processes[0].pid
 
     def __enter__(self) -> ApacheKafka:
         """Raises BenchFailed."""
@@ -179,6 +199,8 @@ class ApacheKafka:
                 "controller.quorum.voters": ",".join(voters),
                 "log.dirs": self._folder / f"data-{index + 1}",
             }
+            if self._keystore is not None:
+                own |= self._second_port(index, own)
             if len(self._ports) > 1:
                 own |= dict.fromkeys(REPLICATED, len(self._ports)) | {"transaction.state.log.min.isr": 2}
             lines = [f"{name}={value}" for name, value in {**SETTINGS, **own}.items()]
@@ -187,6 +209,17 @@ class ApacheKafka:
             arguments = ("format", f"--cluster-id={cluster_id}", "--config", str(self._settings(index)))
             if self._start(FORMATTER, *arguments).wait(START_SECONDS_MAX) != 0:
                 raise BenchFailed(f"Kafka's folder cannot be formatted:\n{self._last_words()}")
+
+    def _second_port(self, index: int, own: dict[str, object]) -> dict[str, object]:
+        with_tls = f",SSL://{HOST}:{self._tls_ports[index]}"
+        return {
+            "listeners": f"{own['listeners']}{with_tls}",
+            "advertised.listeners": f"{own['advertised.listeners']}{with_tls}",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": self._keystore,
+            "ssl.enabled.protocols": "TLSv1.3",
+            "ssl.cipher.suites": self._cipher,
+        }
 
     def _start(self, main: str, *arguments: str) -> subprocess.Popen[bytes]:
         class_path = os.pathsep.join(map(str, _jars()))

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from chronik.config import Address
 from chronik.testing.cluster import Cluster, ClusterNode
 
-COMMITS = {1: "5b5ad4aaf794e100b3cfdce8a7b9a59fa2570270", 2: "610f5a466eea41b5ad756ffbbf276b22a8968908"}
+COMMITS = {1: "5b5ad4aaf794e100b3cfdce8a7b9a59fa2570270", 2: "1676693a353cc88ac61b8bbf2d3f84c926aa497c"}
 """Of 0.2.0 and 0.3.0, by the highest level that they support."""
 
 ROOT = Path(__file__).parents[2]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from chronik.bench.arguments import add_load_arguments, cluster_of, positive
@@ -31,6 +32,8 @@ class ConsumeLoad:
     partitions: int
     records: int
     broker_pid: int | None = None
+    security: Mapping[str, str] = field(default_factory=dict)
+    """How to be let in, by librdkafka's names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,7 @@ def _consume(consumer: Consumer) -> tuple[int, int]:
 
 
 def _config(load: ConsumeLoad) -> dict[str, str]:
-    return client_config(
+    return dict(load.security) | client_config(
         load.bootstrap,
         queued_min_messages=str(QUEUED_RECORDS_MIN),
         queued_max_messages_kbytes=str(QUEUED_KIB_MAX),

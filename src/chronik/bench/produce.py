@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from chronik.bench.arguments import add_load_arguments, add_replication_argument, cluster_of, positive
@@ -34,6 +35,8 @@ class ProduceLoad:
     codec: str = "none"
     broker_pid: int | None = None
     batch_records: int = BATCH_RECORDS_MAX
+    security: Mapping[str, str] = field(default_factory=dict)
+    """How to be let in, by librdkafka's names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,7 @@ def measure(load: ProduceLoad) -> ProduceResult:
 
 
 def _config(load: ProduceLoad) -> dict[str, str]:
-    return client_config(
+    return dict(load.security) | client_config(
         load.bootstrap,
         acks=load.acks,
         compression_codec=load.codec,

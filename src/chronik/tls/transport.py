@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Final, Protocol, cast
 
@@ -19,11 +19,14 @@ from chronik.limits import KIB
 from chronik.tls.backlog import SLICE_BYTES, Backlog
 from chronik.tls.reasons import reason_of
 
-SCRATCH_BYTES: Final = 64 * KIB
+SCRATCH_BYTES: Final = 256 * KIB
 """Room for one read from the socket."""
 
 REPLIES_UNREAD_BYTES_MAX: Final = 64 * KIB
 """What TLS itself has to say (new keys, farewells) to who reads nothing. Each reply has some dozens of bytes."""
+
+ALL_OF_BUFFER: Final = 0
+"""What `read` takes for "as much as there is room for"."""
 
 FAREWELL_SECONDS: Final = 1.0
 """How long the reason of a failed handshake may take to be sent."""
@@ -229,20 +232,22 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
                 return
 
     def _fill(self, buffer: memoryview) -> int:
-        """Decrypts into the buffer what there is, record by record, and returns how much it was."""
-        tls, incoming = cast(ssl.SSLObject, self._ssl), self._incoming
-        filled, size = 0, len(buffer)
+        """Decrypts into the buffer what there is, record by record, and returns how much it was. Some clients make a
+        record of TLS of each of Kafka's: a call for each is all that may be spent on it."""
+        read = cast(Callable[[int, memoryview], int], cast(ssl.SSLObject, self._ssl).read)
+        incoming, size = self._incoming, len(buffer)
+        filled, rest = 0, buffer
         self._has_more = False
         try:
-            while filled < size:
-                count = cast(int, tls.read(size - filled, buffer[filled:] if filled else buffer))
-                if not count:
-                    self._is_over(None)
-                    return filled
+            while count := read(ALL_OF_BUFFER, rest):
                 filled += count
-                if not incoming.pending and not tls.pending():
+                if filled == size:
+                    self._has_more = True
                     return filled
-            self._has_more = True
+                if not incoming.pending:
+                    return filled
+                rest = buffer[filled:]
+            self._is_over(None)
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLZeroReturnError:
