@@ -16,6 +16,7 @@ from chronik.peers.connection import HANDSHAKE_SECONDS_MAX, PeerConnection
 from chronik.tls.contexts import TlsContext, keep_up_to_date
 from chronik.tls.settings import REQUIRED, Source, TlsSettings
 from chronik.tls.transport import TlsTransport
+from chronik.turns import Waiting
 
 SLICES_PER_TURN: Final = 32
 """What is encrypted of a large message before others have a turn: two megabytes, a millisecond or two."""
@@ -66,7 +67,7 @@ class _Turns:
         self._left -= 1
         return self._left > 0
 
-    def wait(self, connection: TlsTransport) -> None:
+    def wait(self, connection: Waiting) -> None:
         self._left = SLICES_PER_TURN
         asyncio.get_running_loop().call_soon(connection.go_on)
 

@@ -29,7 +29,7 @@ from chronik.server.frames import SCRATCH_BYTES, FrameReader, FrameRefused
 from chronik.server.listener_limits import ListenerLimits
 from chronik.server.places import Place
 from chronik.server.send_queue import bytes_in_system, has_hung_up
-from chronik.server.turns import Turns
+from chronik.turns import Turns
 
 logger = logging.getLogger("chronik.server")
 

@@ -18,7 +18,7 @@ from chronik.server.frame_budget import FrameBudget
 from chronik.server.frames import SCRATCH_BYTES
 from chronik.server.listener_limits import ListenerLimits
 from chronik.server.places import Place
-from chronik.server.turns import Turns
+from chronik.turns import Turns
 
 logger = logging.getLogger("chronik.server")
 

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol, cast
 from chronik.limits import KIB
 from chronik.tls.backlog import SLICE_BYTES, Backlog
 from chronik.tls.reasons import reason_of
+from chronik.turns import TakingTurns
 
 SCRATCH_BYTES: Final = 64 * KIB
 """Room for one read from the socket."""
@@ -36,17 +37,9 @@ class TlsRefused(Exception):
     """The handshake is over, and still the other end may not come in; the message is its one log line."""
 
 
-class Turns(Protocol):
-    """Who may do long work in this turn of the loop: see `server/turns`."""
-
-    def has_time(self) -> bool: ...
-
-    def wait(self, connection: TlsTransport) -> None: ...
-
-
 class TlsOwner(Protocol):
     @property
-    def turns(self) -> Turns: ...
+    def turns(self) -> TakingTurns: ...
 
     @property
     def handshake_seconds(self) -> float: ...
