@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final, Protocol, cast
 
-from chronik.limits import KIB
+from chronik.limits import KIB, TLS_HANDSHAKE_BYTES_MAX
 from chronik.tls.backlog import SLICE_BYTES, Backlog
 from chronik.tls.reasons import reason_of
 from chronik.turns import TakingTurns
@@ -78,6 +78,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._waits_for_turn = False
         self._closing = False
         self._is_lost = False
+        self._handshake_bytes = 0
         self.has_spoken = False
         """Whether anything has come from the other end."""
 
@@ -130,6 +131,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._incoming.write(_scratch[:count])
         if self._inner is None:
             self.has_spoken = True
+            self._handshake_bytes += count
             self._shake_hands_in_turn()
         elif not self._reading_paused:
             self._decrypt(self._inner)
@@ -154,13 +156,17 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     # The handshake
 
     def _shake_hands_in_turn(self) -> None:
-        """A handshake takes up to a millisecond, or several with a large RSA key: others have a turn in between."""
-        if self._waits_for_turn:
+        """A handshake takes up to a millisecond, or several with a large RSA key: others have a turn in between. What
+        comes meanwhile stays where it is: a client may send megabytes behind its handshake."""
+        if self._handshake_bytes > TLS_HANDSHAKE_BYTES_MAX:
+            self.give_up(f"its TLS handshake has more than {TLS_HANDSHAKE_BYTES_MAX} bytes")
+        elif self._waits_for_turn:
             return
-        if self._owner.turns.has_time():
+        elif self._owner.turns.has_time():
             self._shake_hands()
         else:
             self._waits_for_turn = True
+            self._socket.pause_reading()
             self._owner.turns.wait(self)
 
     def _shake_hands(self) -> None:
@@ -296,6 +302,8 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         if self._inner is None:
             if not self._closing:
                 self._shake_hands()
+            if self.is_reading():
+                self._socket.resume_reading()
         else:
             self._go_on_writing()
 
@@ -329,7 +337,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         return self._closing or self._socket.is_closing()
 
     def is_reading(self) -> bool:
-        return not self._reading_paused and not self._closing
+        return not self._reading_paused and not self.is_closing()
 
     def pause_reading(self) -> None:
         self._reading_paused = True
