@@ -109,7 +109,8 @@ class _Shaking:
         return self._connection
 
     def handshake_failed(self, transport: TlsTransport, reason: str | None) -> None:
-        if self._on_failure is not None:
+        """What we have ended ourselves says nothing about the other end."""
+        if self._on_failure is not None and not self._connection.is_closing:
             self._on_failure()
         self._connection.close(reason or "it went away during its TLS handshake", logging.WARNING)
         self._connection.connection_lost(None)
