@@ -239,7 +239,7 @@ class Connection(asyncio.BufferedProtocol):
                 self.close(str(error) if isinstance(error, Disconnect) else f"its request failed: {error!r}")
                 return
             self._send(slot.response.result())
-            if self.peer.farewell:
+            if self.peer.farewell and not self._slots:  # what says why is the last of them: it blocks those behind it
                 self._part()
                 return
         if self.peer.throttled_seconds:
