@@ -38,7 +38,8 @@ class Peer(msgspec.Struct, eq=False):
     session: object | None = None
     """What it has said so far of who it is, where that is asked: see `chronik.security.sasl.session`."""
     farewell: str = ""
-    """Why its connection ends, once the answer under way is sent."""
+    """Why its connection ends, once the answers under way are sent. Whoever sets it has the last of them, which is not
+    pipelined."""
     throttled_seconds: float = 0.0
     """How long its next request has to wait, from now on: the connection takes it, and sets it to 0."""
     software: str = ""

@@ -52,6 +52,10 @@ TLS_HANDSHAKES_PER_ADDRESS_MAX = 256
 TLS_HANDSHAKE_SECONDS_MAX = 10.0
 """A handshake is two trips there and back, and a millisecond's work."""
 
+TLS_HANDSHAKE_BYTES_MAX = 128 * KIB
+"""What comes of a handshake before it is done: some kilobytes, or some dozens with a long chain of certificates. What a
+client sends right behind it may come with the last of it, which is one read of 64 KiB."""
+
 TLS_SUBJECT_CHARACTERS_MAX = 1024
 """The subject of a client's certificate, which rules are matched against: a microsecond for each character and each
 part of a rule. X.520 has 64 characters for each of its names."""

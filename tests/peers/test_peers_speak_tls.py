@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from chronik.config import Address
+from chronik.peers.connection import PeerConnection
 from chronik.peers.handshake import AcceptorHandshake, DialerHandshake, HandshakeFailed
+from chronik.peers.link import PeerLink, _hang_up
 from chronik.peers.securing import PeerTls
 from chronik.peers.transport import PeerTransport
-from tests.peers.talking import ANY_PORT, Inbox, fatal, identity, run, until
+from chronik.tls.transport import TlsTransport
+from tests.peers.talking import ANY_PORT, DEADLINE_SECONDS, Inbox, fatal, identity, run, until
 from tests.tls.certificates import OURS, authority, issued, written
 
 
@@ -120,6 +124,78 @@ def test_while_it_is_only_allowed_nodes_without_it_are_understood(tmp_path: Path
                 await until(lambda: new.inbox.messages == [b"to one with"])
 
     run(scenario())
+
+
+@asynccontextmanager
+async def dialled(tls: PeerTls, accepts: Callable[[], asyncio.Protocol] = asyncio.Protocol) -> AsyncIterator[PeerLink]:
+    """A link to one that takes the connection, and then says nothing."""
+    owner = PeerTransport(identity(1), ANY_PORT, {}, fatal)
+    async with await asyncio.get_running_loop().create_server(accepts, *ANY_PORT) as server:
+        yield PeerLink(identity(1), 2, Address(*server.sockets[0].getsockname()), owner, Random(1), tls)
+
+
+class HangsUp(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
+def test_a_dial_that_was_given_up_for_a_faster_one_is_no_failure_of_tls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the next would go without it."""
+
+    async def scenario() -> None:
+        ended = noted_ends(monkeypatch)
+        async with dialled(peer_tls(tmp_path, "one", is_required=False)) as link:
+            dial = asyncio.create_task(link._dial_once())
+            await dial
+            _hang_up(dial)
+            await until(lambda: len(ended) == 1)
+            assert not link._tls_failed
+            assert isinstance(link._dialling(ended[0])(), TlsTransport)
+
+    run(scenario())
+
+
+def test_nor_is_one_that_was_given_up_as_it_came_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On asyncio's own loop: uvloop never says that such a connection is over."""
+
+    async def scenario() -> None:
+        ended = noted_ends(monkeypatch)
+        async with dialled(peer_tls(tmp_path, "one", is_required=False)) as link:
+            began = TlsTransport.connection_made
+
+            def begin(transport: TlsTransport, socket: asyncio.BaseTransport) -> None:
+                began(transport, socket)
+                dial.cancel()
+
+            monkeypatch.setattr(TlsTransport, "connection_made", begin)
+            dial = asyncio.create_task(link._dial_once())
+            await asyncio.wait([dial])
+            assert dial.cancelled()
+            await until(lambda: len(ended) == 1)
+            assert not link._tls_failed
+
+    asyncio.run(asyncio.wait_for(scenario(), DEADLINE_SECONDS))
+
+
+def test_a_dial_that_the_other_end_has_ended_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        ended = noted_ends(monkeypatch)
+        tls = peer_tls(tmp_path, "one", is_required=False)
+        async with dialled(tls, HangsUp) as link:
+            await link._dial_once()
+            await until(lambda: len(ended) == 1)
+            assert link._tls_failed
+
+    run(scenario())
+
+
+def noted_ends(monkeypatch: pytest.MonkeyPatch) -> list[PeerConnection]:
+    """Returns a list that grows with each connection that is over."""
+    ended: list[PeerConnection] = []
+    monkeypatch.setattr(PeerLink, "connection_closed", lambda _, connection: ended.append(connection))
+    return ended
 
 
 def test_a_node_stops_though_somebody_only_begins_to_shake_hands(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import uvloop
 
 from chronik.config import Address
 from chronik.security.principal_rules import PrincipalRules
+from chronik.security.quotas.connections import ConnectionLimits
 from chronik.server.listener import Listener
 from chronik.server.listener_limits import ListenerLimits
 from chronik.server.securing import ListenerSecuring, SecuredListener
@@ -27,19 +28,32 @@ T = TypeVar("T")
 class Secured:
     """A listener that serves, with its parts."""
 
-    def __init__(self, echo: Echo, tls: TlsSettings, limits: ListenerLimits, rules: str | None) -> None:
+    def __init__(
+        self,
+        echo: Echo,
+        tls: TlsSettings,
+        limits: ListenerLimits,
+        rules: str | None,
+        by_address: ConnectionLimits | None,
+    ) -> None:
         self.context = TlsContext("listener SSL", tls)
         named = PrincipalRules(rules) if rules is not None else None
         self.securing = ListenerSecuring({"SSL": SecuredListener(self.context, named)}, limits)
-        self.listener = Listener({"SSL": Address("127.0.0.1", 0)}, echo, limits, securing=self.securing)
+        self.listener = Listener(
+            {"SSL": Address("127.0.0.1", 0)}, echo, limits, by_address=by_address, securing=self.securing
+        )
         self.address = Address("", 0)
 
 
 @asynccontextmanager
 async def secured(
-    echo: Echo, tls: TlsSettings, limits: ListenerLimits | None = None, rules: str | None = "DEFAULT"
+    echo: Echo,
+    tls: TlsSettings,
+    limits: ListenerLimits | None = None,
+    rules: str | None = "DEFAULT",
+    by_address: ConnectionLimits | None = None,
 ) -> AsyncIterator[Secured]:
-    server = Secured(echo, tls, limits or ListenerLimits(), rules)
+    server = Secured(echo, tls, limits or ListenerLimits(), rules, by_address)
     server.address = (await server.listener.bind())["SSL"]
     await server.listener.serve()
     try:

@@ -14,6 +14,7 @@ import pytest
 from chronik.config import Address
 from chronik.exchange import Disconnect, Hurry, Peer, Pending, Response
 from chronik.limits import REQUESTS_QUEUED_MAX, RESPONSE_RATE_BYTES_MIN, RESPONSES_UNSENT_BYTES_MAX
+from chronik.server import connection
 from chronik.server.listener import Listener
 from chronik.server.listener_limits import ListenerLimits
 
@@ -127,6 +128,63 @@ def test_pipelined_requests_start_at_once_and_are_answered_in_order() -> None:
             echo.release(b"pipelined 1")
             answers = [await read_frame(reader) for _ in range(3)]
             assert answers == [b"pipelined 1", b"pipelined 2", b"third"]
+            writer.close()
+
+    run(scenario)
+
+
+class Refusing(Echo):
+    """Whoever asks to wait for a refusal gets it as an answer, and then the connection ends."""
+
+    def __call__(self, frame: bytearray, peer: Peer) -> Response | Pending:
+        outcome = super().__call__(frame, peer)
+        if frame.endswith(b"refusal"):
+            assert isinstance(outcome, Pending)
+            outcome.response.add_done_callback(lambda _: setattr(peer, "farewell", "it is refused"))
+        return outcome
+
+
+@pytest.mark.parametrize("released", [[b"wait for refusal", b"pipelined"], [b"pipelined", b"wait for refusal"]])
+def test_a_refusal_goes_out_behind_the_answers_before_it_and_then_the_connection_ends(released: list[bytes]) -> None:
+    async def scenario() -> None:
+        echo = Refusing()
+        async with listening(echo) as (_, address):
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(framed(b"pipelined") + framed(b"wait for refusal") + framed(b"behind it"))
+            await until(lambda: echo.handled == [b"pipelined", b"wait for refusal"])
+            echo.release(released[0])
+            await asyncio.sleep(0)
+            echo.release(released[1])
+            assert await read_frame(reader) == b"pipelined"
+            assert await read_frame(reader) == b"wait for refusal"
+            assert await closed(reader)
+            assert echo.handled == [b"pipelined", b"wait for refusal"], "nothing is done for it any more"
+            writer.close()
+
+    run(scenario)
+
+
+def test_a_refusal_waits_for_the_answers_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long they take: the connection does not end before."""
+    monkeypatch.setattr(connection, "FAREWELL_SECONDS", 0.01)
+
+    async def scenario() -> None:
+        echo = Refusing()
+        async with listening(echo) as (_, address):
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(framed(b"pipelined 1") + framed(b"pipelined 2") + framed(b"wait for refusal"))
+            await until(lambda: len(echo.handled) == 3)
+            echo.release(b"wait for refusal")
+            await asyncio.sleep(0)
+            echo.release(b"pipelined 1")
+            assert await read_frame(reader) == b"pipelined 1"
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):  # ten times what a client has to read why
+                    await reader.read(1)
+            echo.release(b"pipelined 2")
+            assert await read_frame(reader) == b"pipelined 2"
+            assert await read_frame(reader) == b"wait for refusal"
+            assert await closed(reader)
             writer.close()
 
     run(scenario)

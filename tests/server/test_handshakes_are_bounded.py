@@ -32,9 +32,10 @@ def test_an_address_has_its_share_and_the_next_pushes_out_one_that_is_silent() -
     handshakes: Handshakes[One] = Handshakes()
     spoken = One("a", has_spoken=True)
     ones = [spoken, *(One("a") for _ in range(limits.TLS_HANDSHAKES_PER_ADDRESS_MAX - 1))]
-    assert all(handshakes.begin(one) == (True, None) for one in ones)
-    assert handshakes.begin(One("a")) == (True, ones[1])
-    assert handshakes.begin(One("b")) == (True, None)
+    assert [handshakes.begin(one) for one in ones] == [None] * len(ones)
+    assert not handshakes.refuses("a")
+    assert handshakes.begin(One("a")) is ones[1]
+    assert handshakes.begin(One("b")) is None
     assert len(handshakes) == limits.TLS_HANDSHAKES_PER_ADDRESS_MAX + 1
 
 
@@ -42,11 +43,14 @@ def test_those_that_have_spoken_come_to_an_end_and_the_next_is_refused() -> None
     handshakes: Handshakes[One] = Handshakes(per_address_max=2)
     ones = [One("a", has_spoken=True) for _ in range(2)]
     for one in ones:
-        assert handshakes.begin(one) == (True, None)
-    assert handshakes.begin(One("a")) == (False, None)
+        assert not handshakes.refuses("a")
+        assert handshakes.begin(one) is None
+    assert handshakes.refuses("a")
+    assert not handshakes.refuses("b")
     handshakes.end(ones[0])
     handshakes.end(ones[0])
-    assert handshakes.begin(One("a")) == (True, None)
+    assert not handshakes.refuses("a")
+    assert handshakes.begin(One("a")) is None
 
 
 def test_when_there_is_no_room_the_address_with_most_gives_one_up() -> None:
@@ -54,9 +58,10 @@ def test_when_there_is_no_room_the_address_with_most_gives_one_up() -> None:
     share = limits.TLS_HANDSHAKES_PER_ADDRESS_MAX
     crowd = [One("crowd", has_spoken=True) for _ in range(share)]
     others = [One(f"other {number % 8}") for number in range(limits.TLS_HANDSHAKES_MAX - share)]
-    assert all(handshakes.begin(one) == (True, None) for one in crowd + others)
+    assert [handshakes.begin(one) for one in crowd + others] == [None] * limits.TLS_HANDSHAKES_MAX
     assert len(handshakes) == limits.TLS_HANDSHAKES_MAX
-    assert handshakes.begin(One("late")) == (True, crowd[0])
+    assert not handshakes.refuses("late")
+    assert handshakes.begin(One("late")) is crowd[0]
     assert len(handshakes) == limits.TLS_HANDSHAKES_MAX
     assert set(handshakes.all()) >= set(others)
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from chronik.exchange import Peer, Pending, Response
-from chronik.server.turns import TURN_SECONDS_MAX, Turns
+from chronik.turns import TURN_SECONDS_MAX, Turns
 from tests.server.test_connections import Echo, framed, listening, read_frame, run
 
 

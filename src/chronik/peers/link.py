@@ -36,6 +36,8 @@ EAGER_REDIAL_SECONDS_MAX: Final = 0.15
 """At first a lost peer is dialled more often: a port that refuses tells a dead process from a slow one, and others wait
 to take over from it."""
 
+FASTER: Final = "the node was reached by another dial"
+
 WRITE_BYTES: Final = 256 * 1024
 """How much is handed to the socket with one call."""
 
@@ -150,7 +152,11 @@ class PeerLink:
 
     async def _dial_once(self) -> PeerConnection:
         connection = PeerConnection(self, DialerHandshake(self._identity, self.peer), PING)
-        await asyncio.get_running_loop().create_connection(self._dialling(connection), *self.address)
+        try:
+            await asyncio.get_running_loop().create_connection(self._dialling(connection), *self.address)
+        except asyncio.CancelledError:  # it may have come through in this very moment
+            connection.close(FASTER, logging.DEBUG)
+            raise
         return connection
 
     def _dialling(self, connection: PeerConnection) -> Callable[[], asyncio.BaseProtocol]:
@@ -203,4 +209,4 @@ class PeerLink:
 def _hang_up(dial: asyncio.Task[PeerConnection]) -> None:
     """Ends a dial because another one was faster, or failed first."""
     if not dial.cancelled() and dial.exception() is None:
-        dial.result().close("the node was reached by another dial", logging.DEBUG)
+        dial.result().close(FASTER, logging.DEBUG)

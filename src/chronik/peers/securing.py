@@ -16,6 +16,7 @@ from chronik.peers.connection import HANDSHAKE_SECONDS_MAX, PeerConnection
 from chronik.tls.contexts import TlsContext, keep_up_to_date
 from chronik.tls.settings import REQUIRED, Source, TlsSettings
 from chronik.tls.transport import TlsTransport
+from chronik.turns import TakingTurns, Turns, Waiting
 
 SLICES_PER_TURN: Final = 32
 """What is encrypted of a large message before others have a turn: two megabytes, a millisecond or two."""
@@ -34,6 +35,9 @@ class PeerTls:
         settings = TlsSettings(store, store, Source("peer_truststore", truststore), REQUIRED)
         self.context: Final = TlsContext("the peers' port", settings, dials_too=True)
         self.is_required: Final = is_required
+        self.turns = Turns(lambda call: asyncio.get_running_loop().call_soon(call))
+        """Of handshakes that others began: strangers by the hundred may, and hold up nobody but each other. How many
+        there are is for `strangers` to say."""
 
     async def keep_up_to_date(self) -> None:
         """Follows its files until cancelled."""
@@ -47,16 +51,17 @@ class PeerTls:
 
     def _accepting(self, connection: PeerConnection) -> TlsTransport:
         loaded = self.context.loaded
-        return TlsTransport(_Shaking(connection, lambda peer: peer + loaded.fingerprint), loaded.accepting)
+        shaking = _Shaking(connection, self.turns, lambda peer: peer + loaded.fingerprint)
+        return TlsTransport(shaking, loaded.accepting)
 
     def dial(self, connection: PeerConnection, on_failure: Callable[[], None]) -> TlsTransport:
         loaded = self.context.loaded
         assert loaded.dialling is not None
-        shaking = _Shaking(connection, lambda peer: loaded.fingerprint + peer, on_failure)
+        shaking = _Shaking(connection, _OwnTurns(), lambda peer: loaded.fingerprint + peer, on_failure)
         return TlsTransport(shaking, loaded.dialling, dials=True)
 
 
-class _Turns:
+class _OwnTurns:
     """For one connection: after so many slices others have a turn."""
 
     def __init__(self) -> None:
@@ -66,7 +71,7 @@ class _Turns:
         self._left -= 1
         return self._left > 0
 
-    def wait(self, connection: TlsTransport) -> None:
+    def wait(self, connection: Waiting) -> None:
         self._left = SLICES_PER_TURN
         asyncio.get_running_loop().call_soon(connection.go_on)
 
@@ -79,12 +84,13 @@ class _Shaking:
     def __init__(
         self,
         connection: PeerConnection,
+        turns: TakingTurns,
         bound: Callable[[bytes], bytes],
         on_failure: Callable[[], None] | None = None,
     ) -> None:
-        """`bound` makes of the other end's fingerprint what the cluster's secret is bound to: that of the node that
-        dialled, and that of the other."""
-        self.turns: Final = _Turns()
+        """`turns` are those of the handshake. `bound` makes of the other end's fingerprint what the cluster's secret is
+        bound to: that of the node that dialled, and that of the other."""
+        self.turns = turns
         self._connection = connection
         self._bound = bound
         self._on_failure = on_failure
@@ -99,10 +105,12 @@ class _Shaking:
         certificate = transport.peer_certificate
         assert certificate is not None, "both ends must show one"
         self._connection.bind_to(self._bound(hashlib.sha256(certificate).digest()))
+        self.turns = _OwnTurns()  # whoever is known waits for no stranger
         return self._connection
 
     def handshake_failed(self, transport: TlsTransport, reason: str | None) -> None:
-        if self._on_failure is not None:
+        """What we have ended ourselves says nothing about the other end."""
+        if self._on_failure is not None and not self._connection.is_closing:
             self._on_failure()
         self._connection.close(reason or "it went away during its TLS handshake", logging.WARNING)
         self._connection.connection_lost(None)

@@ -27,8 +27,9 @@ from chronik.limits import (
 )
 from chronik.server.frames import SCRATCH_BYTES, FrameReader, FrameRefused
 from chronik.server.listener_limits import ListenerLimits
+from chronik.server.places import Place
 from chronik.server.send_queue import bytes_in_system, has_hung_up
-from chronik.server.turns import Turns
+from chronik.turns import Turns
 
 logger = logging.getLogger("chronik.server")
 
@@ -82,6 +83,7 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active = self._loop.time()
         self.frame_began: float | None = None  # since when the client owes the rest of a request
         self._pace = (0.0, 0)  # when its pace was last measured, and how much had arrived by then
+        self.place: Place | None = None
         self.refusal = ""
         """Why it is not let in, when it is not."""
         self.peer = Peer("?", 0, number, name, is_let_in=name not in listener.gated)
@@ -237,7 +239,7 @@ class Connection(asyncio.BufferedProtocol):
                 self.close(str(error) if isinstance(error, Disconnect) else f"its request failed: {error!r}")
                 return
             self._send(slot.response.result())
-            if self.peer.farewell:
+            if self.peer.farewell and not self._slots:  # what says why is the last of them: it blocks those behind it
                 self._part()
                 return
         if self.peer.throttled_seconds:

@@ -11,6 +11,7 @@ from collections.abc import Hashable
 from typing import Generic, Protocol, TypeVar
 
 from chronik import limits
+from chronik.errors import invariant
 
 
 class UnderWay(Hashable, Protocol):
@@ -41,15 +42,19 @@ class Handshakes(Generic[T]):
     def all(self) -> list[T]:
         return [each for group in self._by_host.values() for each in group]
 
-    def begin(self, handshake: T) -> tuple[bool, T | None]:
-        """Returns whether it may go on, and who has to make room for it, if anybody. Who has to go is forgotten."""
+    def refuses(self, host: str) -> bool:
+        """Whether the next one of that address has to wait for those that are under way."""
+        group = self._by_host.get(host, {})
+        return len(group) >= self._per_address_max and _oldest_silent(group) is None
+
+    def begin(self, handshake: T) -> T | None:
+        """Notes one that is not refused. Returns who has to make room for it, if anybody, and forgets that one."""
         host = handshake.host
         group = self._by_host.get(host, {})
         leaves: T | None = None
         if len(group) >= self._per_address_max:
             leaves = _oldest_silent(group)
-            if leaves is None:
-                return False, None
+            invariant(leaves is not None, "an address has more TLS handshakes than its share")
         elif self._count >= self._max:
             crowd = max(self._by_host.values(), key=len)
             leaves = _oldest_silent(crowd) or next(iter(crowd))
@@ -57,7 +62,7 @@ class Handshakes(Generic[T]):
             self.end(leaves)
         self._by_host.setdefault(host, {})[handshake] = None
         self._count += 1
-        return True, leaves
+        return leaves
 
     def end(self, handshake: T) -> None:
         """Forgets it. Does nothing the second time."""

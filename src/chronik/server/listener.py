@@ -12,12 +12,13 @@ from typing import Protocol
 from chronik.config import Address
 from chronik.exchange import Dispatch, Outbox
 from chronik.listeners import naming
-from chronik.security.quotas.connections import ConnectionLimits
+from chronik.security.quotas.connections import ConnectionLimits, Verdict
 from chronik.server.connection import Connection
 from chronik.server.frame_budget import FrameBudget
 from chronik.server.frames import SCRATCH_BYTES
 from chronik.server.listener_limits import ListenerLimits
-from chronik.server.turns import Turns
+from chronik.server.places import Place
+from chronik.turns import Turns
 
 logger = logging.getLogger("chronik.server")
 
@@ -163,23 +164,38 @@ class Listener:
         shaking_hands = self._securing.handshake_count if self._securing is not None else 0
         return not self._stopping and len(self._connections) + shaking_hands < self._connections_max()
 
-    def admit(self, connection: Connection) -> bool:
+    def take_place(self, host: str) -> Place | str:
+        """Counts one that was accepted, until its place is given back. Returns why not if it may not come."""
         if not self.has_place():
+            return f"{len(self._connections)} connections are open"
+        now = self.loop.time()
+        refusal, wait_seconds = self._by_address.come(host, now) if self._by_address is not None else Verdict()
+        return refusal or Place(host, now + wait_seconds)
+
+    def give_back(self, place: Place) -> None:
+        if self._by_address is not None:
+            self._by_address.left(place.host)
+
+    def admit(self, connection: Connection) -> bool:
+        """One with TLS has its place already, and still there may be none by now."""
+        if connection.place is None:
+            place = self.take_place(connection.peer.host)
+            if isinstance(place, str):
+                connection.refusal = place
+                return False
+            connection.place = place
+        elif not self.has_place():
             connection.refusal = f"{len(self._connections)} connections are open"
             return False
-        if self._by_address is not None:
-            connection.refusal, wait_seconds = self._by_address.come(connection.peer.host, self.loop.time())
-            if connection.refusal:
-                return False
-            connection.peer.throttled_seconds = wait_seconds
+        connection.peer.throttled_seconds = max(0.0, connection.place.waits_until - self.loop.time())
         self._connections.add(connection)
         return True
 
     def release(self, connection: Connection) -> None:
-        if connection in self._connections:
-            self._connections.remove(connection)
-            if self._by_address is not None:
-                self._by_address.left(connection.peer.host)
+        self._connections.discard(connection)
+        if connection.place is not None:
+            self.give_back(connection.place)
+            connection.place = None
         self._budget.leave(connection)
         self._grant()
         if not self._connections:

@@ -18,6 +18,7 @@ from chronik.server.connection import Connection
 from chronik.server.handshakes import Handshakes
 from chronik.server.listener import Listener
 from chronik.server.listener_limits import ListenerLimits
+from chronik.server.places import Place
 from chronik.tls.contexts import TlsContext, keep_up_to_date
 from chronik.tls.transport import TlsRefused, TlsTransport
 
@@ -75,30 +76,40 @@ class _Acceptor:
         self._listener = listener
         self._handshakes = handshakes
         self._connection = connection
+        self._places: dict[TlsTransport, Place] = {}
+        """Of those that are shaking hands: from then on the connection has it."""
 
     def accept(self) -> TlsTransport:
         return TlsTransport(self, self._secured.context.context)
 
     def handshake_began(self, transport: TlsTransport) -> bool:
-        if not self._listener.has_place():
-            self._tell(transport, f"{self._listener.connection_count} connections are open")
-            return False
-        may_go_on, leaves = self._handshakes.begin(transport)
-        if not may_go_on:
+        """A handshake costs a thousand times what a refusal does: whatever can be refused is refused before it."""
+        if self._handshakes.refuses(transport.host):
             self._tell(transport, "too many TLS handshakes from its address are under way")
+            return False
+        place = self._listener.take_place(transport.host)
+        if isinstance(place, str):
+            self._tell(transport, place)
+            return False
+        self._places[transport] = place
+        leaves = self._handshakes.begin(transport)
         if leaves is not None:
             leaves.give_up("its TLS handshake was slow, and others wait")
-        return may_go_on
+        return True
 
     def handshake_done(self, transport: TlsTransport) -> asyncio.BufferedProtocol:
         principal = self._principal(transport.peer_certificate)
         self._handshakes.end(transport)
         connection = self._connection()
         connection.peer.principal = principal
+        connection.place = self._places.pop(transport)
         return connection
 
     def handshake_failed(self, transport: TlsTransport, reason: str | None) -> None:
         self._handshakes.end(transport)
+        place = self._places.pop(transport, None)
+        if place is not None:
+            self._listener.give_back(place)
         if reason is not None:
             self._tell(transport, reason)
 

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Final, Protocol, cast
 
-from chronik.limits import KIB
+from chronik.limits import KIB, TLS_HANDSHAKE_BYTES_MAX
 from chronik.tls.backlog import SLICE_BYTES, Backlog
 from chronik.tls.reasons import reason_of
+from chronik.turns import TakingTurns
 
 SCRATCH_BYTES: Final = 256 * KIB
 """Room for one read from the socket."""
@@ -39,17 +40,9 @@ class TlsRefused(Exception):
     """The handshake is over, and still the other end may not come in; the message is its one log line."""
 
 
-class Turns(Protocol):
-    """Who may do long work in this turn of the loop: see `server/turns`."""
-
-    def has_time(self) -> bool: ...
-
-    def wait(self, connection: TlsTransport) -> None: ...
-
-
 class TlsOwner(Protocol):
     @property
-    def turns(self) -> Turns: ...
+    def turns(self) -> TakingTurns: ...
 
     @property
     def handshake_seconds(self) -> float: ...
@@ -88,6 +81,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._waits_for_turn = False
         self._closing = False
         self._is_lost = False
+        self._handshake_bytes = 0
         self.has_spoken = False
         """Whether anything has come from the other end."""
 
@@ -140,6 +134,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._incoming.write(_scratch[:count])
         if self._inner is None:
             self.has_spoken = True
+            self._handshake_bytes += count
             self._shake_hands_in_turn()
         elif not self._reading_paused:
             self._decrypt(self._inner)
@@ -164,13 +159,17 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     # The handshake
 
     def _shake_hands_in_turn(self) -> None:
-        """A handshake takes up to a millisecond, or several with a large RSA key: others have a turn in between."""
-        if self._waits_for_turn:
+        """A handshake takes up to a millisecond, or several with a large RSA key: others have a turn in between. What
+        comes meanwhile stays where it is: a client may send megabytes behind its handshake."""
+        if self._handshake_bytes > TLS_HANDSHAKE_BYTES_MAX:
+            self.give_up(f"its TLS handshake has more than {TLS_HANDSHAKE_BYTES_MAX} bytes")
+        elif self._waits_for_turn:
             return
-        if self._owner.turns.has_time():
+        elif self._owner.turns.has_time():
             self._shake_hands()
         else:
             self._waits_for_turn = True
+            self._socket.pause_reading()
             self._owner.turns.wait(self)
 
     def _shake_hands(self) -> None:
@@ -308,6 +307,8 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         if self._inner is None:
             if not self._closing:
                 self._shake_hands()
+            if self.is_reading():
+                self._socket.resume_reading()
         else:
             self._go_on_writing()
 
@@ -341,7 +342,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         return self._closing or self._socket.is_closing()
 
     def is_reading(self) -> bool:
-        return not self._reading_paused and not self._closing
+        return not self._reading_paused and not self.is_closing()
 
     def pause_reading(self) -> None:
         self._reading_paused = True

@@ -6,12 +6,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Final
 
 from chronik.clock import Clock
 from chronik.exchange import Peer
-from chronik.security.sasl.jwks import KeysUnavailable
+from chronik.security.sasl.jwks import READ_SECONDS_MAX, KeysAwaited, KeysUnavailable
 from chronik.security.sasl.oauthbearer import OAuthBearerServer
 from chronik.security.sasl.outcomes import (
     OAUTHBEARER,
@@ -92,10 +93,31 @@ class Authenticator:
         assert isinstance(machine, OAuthBearerServer)
         if self._validator is None:
             return Failure("no keys of tokens are set up")
-        return machine.validated(await self._token_work.do(host, partial(_validated, self._validator, asked.token)))
+        return machine.validated(await self._token(host, partial(_validated, self._validator, asked.token)))
+
+    async def _token(self, host: str, validate: Callable[[], ValidToken | TokenRefused]) -> ValidToken | TokenRefused:
+        """Waits for keys here, if it has to, and not in one of the few threads: others come through meanwhile."""
+        try:
+            return await self._token_work.do(host, validate)
+        except KeysAwaited as awaited:
+            await _done(awaited.reading)
+        try:
+            return await self._token_work.do(host, validate)
+        except KeysAwaited as awaited:
+            return TokenRefused(str(awaited))
+
+
+async def _done(reading: Future[None]) -> None:
+    """Returns when they are read, or should be by now."""
+    waiting = asyncio.wrap_future(reading)
+    try:
+        await asyncio.wait([waiting], timeout=READ_SECONDS_MAX)
+    finally:
+        waiting.cancel()
 
 
 def _validated(validator: TokenValidator, token: str) -> ValidToken | TokenRefused:
+    """Raises KeysAwaited."""
     try:
         return validator(token)
     except TokenRefused as refused:

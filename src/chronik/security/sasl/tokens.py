@@ -25,7 +25,7 @@ SECONDS_MAX: Final = 2**40
 
 class TokenValidator(Protocol):
     def __call__(self, token: str) -> ValidToken:
-        """Is called in a thread. Raises TokenRefused."""
+        """Is called in a thread. Raises TokenRefused, and KeysAwaited or KeysUnavailable."""
 
 
 class TokenSettings(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class JwtValidator:
         self._now_ms = now_ms
 
     def __call__(self, token: str) -> ValidToken:
-        """Raises TokenRefused, with a reason that holds nothing of the token."""
+        """Raises TokenRefused, with a reason that holds nothing of the token, and KeysAwaited or KeysUnavailable."""
         claims = self._claims(token)
         self._check_times(claims)
         settings = self._settings

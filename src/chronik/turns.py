@@ -19,6 +19,14 @@ class Waiting(Protocol):
     def go_on(self) -> None: ...
 
 
+class TakingTurns(Protocol):
+    """Who may do long work in this turn of the loop."""
+
+    def has_time(self) -> bool: ...
+
+    def wait(self, connection: Waiting) -> None: ...
+
+
 class Turns:
     def __init__(
         self, call_soon: Callable[[Callable[[], None]], object], monotonic: Callable[[], float] = time.monotonic

@@ -1,0 +1,116 @@
+"""Strangers that shake hands at the peers' port: how many there may be, and that they share the time of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import ssl
+from pathlib import Path
+
+import pytest
+
+from chronik.files import Buffer
+from chronik.peers import strangers
+from chronik.peers.connection import PeerConnection
+from chronik.peers.handshake import AcceptorHandshake
+from chronik.turns import TURN_SECONDS_MAX, Turns
+from tests.peers.talking import DEADLINE_SECONDS, identity, run, until
+from tests.peers.test_nodes_call_each_other import ECHO
+from tests.peers.test_peers_speak_tls import closed, node, peer_tls
+from tests.tls.test_handshakes_take_so_many_bytes import Socket
+
+PER_TURN = 5
+MANY = 10 * PER_TURN
+
+
+def hello() -> bytes:
+    """What a client says first, whoever it is."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        context.wrap_bio(incoming, outgoing, server_hostname="localhost").do_handshake()
+    return outgoing.read()
+
+
+class Deaf:
+    """Owns connections that come to nothing."""
+
+    def __getattr__(self, name: str) -> object:
+        return lambda *_: None
+
+
+class Stranger(Socket):
+    answers = 0
+
+    def write(self, data: object) -> None:
+        self.answers += 1
+
+
+def test_strangers_take_turns_with_each_other_and_the_loop_has_its_own_in_between(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        tls = peer_tls(tmp_path, "one")
+        ticks = itertools.count()
+        tls.turns = Turns(
+            asyncio.get_running_loop().call_soon, lambda: next(ticks) * TURN_SECONDS_MAX / (PER_TURN - 0.5)
+        )
+        many = []
+        for _ in range(MANY):
+            many.append(Stranger(tls._accepting(PeerConnection(Deaf(), AcceptorHandshake(identity(1))))))  # type: ignore[arg-type]
+            many[-1].come(hello())
+        served: list[int] = []
+        while not served or served[-1] < MANY:
+            served.append(sum(each.answers for each in many))
+            await asyncio.sleep(0)
+        assert served[0] <= PER_TURN
+        steps = [after - before for before, after in itertools.pairwise(served)]
+        assert max(steps) <= PER_TURN
+        assert len(steps) >= MANY // PER_TURN - 1
+        for each in many:
+            each.close()
+
+    run(scenario())
+
+
+def test_a_peer_that_is_in_waits_for_no_stranger(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        first, second = peer_tls(tmp_path, "one"), peer_tls(tmp_path, "two")
+        async with node(1, first) as one, node(2, second, {1: one.address}) as two:
+            await until(lambda: two.transport.connected_peers == [1])
+            first.turns.has_time = lambda: False  # type: ignore[method-assign]
+            first.turns.wait = lambda connection: None  # type: ignore[method-assign]
+            large = bytes(20 << 20)
+
+            async def tell(peer: int, content: Buffer) -> list[bytes]:
+                return [large]
+
+            one.transport.calls.register(ECHO, tell)
+            assert bytes(await two.transport.calls.call(1, ECHO, b"", DEADLINE_SECONDS)) == large
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("is_required", [True, False])
+def test_the_oldest_unfinished_handshake_makes_room_for_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_required: bool
+) -> None:
+    monkeypatch.setattr(strangers, "STRANGERS_MAX", 4)
+
+    async def scenario() -> None:
+        async with node(1, peer_tls(tmp_path, "one", is_required=is_required)) as one:
+            opened = []
+            for number in range(4):
+                opened.append(await asyncio.open_connection(*one.address))
+                opened[-1][1].write(hello()[:100])
+                await until(lambda: len(one.transport._strangers) == number + 1)  # noqa: B023
+            assert not closed(caplog)
+            opened.append(await asyncio.open_connection(*one.address))
+            assert await opened[0][0].read() == b""
+            assert len(one.transport._strangers) == 4
+            assert any("others wait" in line for line in closed(caplog))
+            async with node(2, peer_tls(tmp_path, "two"), {1: one.address}) as two:
+                await until(lambda: two.transport.connected_peers == [1])
+            for _, writer in opened:
+                writer.close()
+            await until(lambda: not one.transport._strangers)
+
+    run(scenario())

@@ -1,0 +1,185 @@
+"""An unfinished TLS handshake takes so many bytes and no more, also while it waits for its turn."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from chronik.limits import TLS_HANDSHAKE_BYTES_MAX
+from chronik.tls.contexts import TlsContext
+from chronik.tls.transport import SCRATCH_BYTES, TlsTransport
+from chronik.turns import Turns, Waiting
+from tests.server.secured import asked, connected, in_thread, secured
+from tests.server.test_connections import DEADLINE_SECONDS, Echo
+from tests.tls.certificates import client_context, settings
+
+
+class NoTurns(Turns):
+    """Nobody has time before it is told to go on."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda call: None)
+
+    def has_time(self) -> bool:
+        return False
+
+    def go_on(self) -> None:
+        for each in list(self._waiting):
+            del self._waiting[each]
+            each.go_on()
+
+    @property
+    def waiting(self) -> list[Waiting]:
+        return list(self._waiting)
+
+
+class Owner:
+    handshake_seconds = 3600.0
+
+    def __init__(self, turns: Turns) -> None:
+        self.turns = turns
+        self.failures: list[str | None] = []
+
+    def handshake_began(self, transport: TlsTransport) -> bool:
+        return True
+
+    def handshake_done(self, transport: TlsTransport) -> asyncio.BufferedProtocol:
+        raise AssertionError("it never comes to that")
+
+    def handshake_failed(self, transport: TlsTransport, reason: str | None) -> None:
+        self.failures.append(reason)
+
+
+class Socket(asyncio.Transport):
+    """The other end's bytes are told by the test, as long as they are read."""
+
+    def __init__(self, protocol: TlsTransport) -> None:
+        super().__init__()
+        self.protocol = protocol
+        self.is_read = True
+        self.is_closed = False
+        protocol.connection_made(self)
+
+    def come(self, data: bytes) -> int:
+        """Returns how much was taken before reading was paused, or it was closed."""
+        taken = 0
+        while taken < len(data) and self.is_read and not self.is_closed:
+            buffer = self.protocol.get_buffer(-1)
+            piece = data[taken : taken + len(buffer)]
+            buffer[: len(piece)] = piece
+            self.protocol.buffer_updated(len(piece))
+            taken += len(piece)
+        return taken
+
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        self.is_read = True
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def close(self) -> None:
+        if not self.is_closed:
+            self.is_closed = True
+            self.protocol.connection_lost(None)
+
+    abort = close
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+    def write(self, data: Any) -> None: ...
+
+
+def long_hello() -> bytes:
+    """The longest ClientHello that OpenSSL waits for, in records; it never ends within the limit."""
+    size = TLS_HANDSHAKE_BYTES_MAX
+    hello = b"\x01" + size.to_bytes(3, "big") + b"\x03\x03" + bytes(size)
+    records = [hello[begin : begin + 16384] for begin in range(0, len(hello), 16384)]
+    return b"".join(b"\x16\x03\x01" + struct.pack(">H", len(each)) + each for each in records)
+
+
+def run(scenario: Callable[[], Awaitable[None]], loops: Callable[[], Any] = asyncio.new_event_loop) -> None:
+    with asyncio.Runner(loop_factory=loops) as runner:
+        runner.run(asyncio.wait_for(scenario(), 3 * DEADLINE_SECONDS))
+
+
+@pytest.mark.parametrize("step", [1000, SCRATCH_BYTES])
+def test_a_handshake_of_so_many_bytes_goes_on_and_one_byte_more_ends_it(tmp_path: Path, step: int) -> None:
+    async def scenario() -> None:
+        owner = Owner(Turns(asyncio.get_running_loop().call_soon, lambda: 0.0))
+        socket = Socket(TlsTransport(owner, TlsContext("x", settings(tmp_path)).context))
+        hello = long_hello()
+        assert len(hello) > TLS_HANDSHAKE_BYTES_MAX
+        for begin in range(0, TLS_HANDSHAKE_BYTES_MAX, step):
+            socket.come(hello[begin : min(begin + step, TLS_HANDSHAKE_BYTES_MAX)])
+        assert not socket.is_closed
+        socket.come(hello[TLS_HANDSHAKE_BYTES_MAX : TLS_HANDSHAKE_BYTES_MAX + 1])
+        assert owner.failures == [f"its TLS handshake has more than {TLS_HANDSHAKE_BYTES_MAX} bytes"]
+
+    run(scenario)
+
+
+def test_nothing_more_is_read_while_a_handshake_waits_for_its_turn(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        owner = Owner(turns := NoTurns())
+        socket = Socket(TlsTransport(owner, TlsContext("x", settings(tmp_path)).context))
+        hello = long_hello()
+        taken = socket.come(hello)
+        assert taken == SCRATCH_BYTES, "one read"
+        assert turns.waiting == [socket.protocol]
+        turns.go_on()
+        assert socket.is_read
+        assert not owner.failures
+        assert socket.come(hello[taken:]) == SCRATCH_BYTES
+
+    run(scenario)
+
+
+def test_who_leaves_while_it_waits_for_its_turn_is_let_go(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        owner = Owner(turns := NoTurns())
+        socket = Socket(TlsTransport(owner, TlsContext("x", settings(tmp_path)).context))
+        socket.come(b"\x16")
+        socket.close()
+        turns.go_on()
+        assert owner.failures == [None]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("loops", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_client_that_sends_much_right_after_its_handshake_is_served_though_its_turn_comes_late(
+    tmp_path: Path, loops: Callable[[], Any]
+) -> None:
+    much = bytes(4 * TLS_HANDSHAKE_BYTES_MAX)
+
+    async def scenario() -> None:
+        async with secured(Echo(), settings(tmp_path)) as server:
+            turns = NoTurns()
+            server.listener.turns.has_time = turns.has_time  # type: ignore[method-assign]
+            server.listener.turns.wait = turns.wait  # type: ignore[method-assign]
+            context = client_context(tmp_path)
+
+            def ask() -> int:
+                with connected(server.address, context) as client:
+                    return len(asked(client, much))
+
+            answer = asyncio.ensure_future(in_thread(ask))
+            while not answer.done():
+                for each in turns.waiting:
+                    assert isinstance(each, TlsTransport)
+                    assert each._incoming.pending <= SCRATCH_BYTES
+                turns.go_on()
+                await asyncio.sleep(0.01)
+            assert await answer == len(much)
+            del server.listener.turns.has_time, server.listener.turns.wait
+
+    run(scenario, loops)
