@@ -20,7 +20,7 @@ from chronik.tls.backlog import SLICE_BYTES, Backlog
 from chronik.tls.reasons import reason_of
 from chronik.turns import TakingTurns
 
-SCRATCH_BYTES: Final = 256 * KIB
+SCRATCH_BYTES: Final = 64 * KIB
 """Room for one read from the socket."""
 
 REPLIES_UNREAD_BYTES_MAX: Final = 64 * KIB
