@@ -93,20 +93,20 @@ class GuardedNode:
 def build(api: str, values: dict[str, Any]) -> Request:
     """Makes a request of plain values: structs are dictionaries."""
     (key,) = (each.key for each in APIS.values() if each.name == api)
-    made = _built(REQUESTS[key], values)
+    made = built(REQUESTS[key], values)
     assert isinstance(made, Request)
     return made
 
 
-def _built(cls: type[Struct], values: dict[str, Any]) -> Struct:
+def built(cls: type[Struct], values: dict[str, Any]) -> Struct:
     elements = {field.name: field.element for field in cls.__schema__.fields}
     found = {}
     for name, value in values.items():
         element = elements[name]
         if isinstance(element, type) and isinstance(value, list):
-            value = [_built(element, each) for each in value]
+            value = [built(element, each) for each in value]
         elif isinstance(element, type) and isinstance(value, dict):
-            value = _built(element, value)
+            value = built(element, value)
         found[name] = value
     return cls(**found)
 
