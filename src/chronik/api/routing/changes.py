@@ -64,7 +64,7 @@ def _deleted_acls(request: Any, response: Any) -> Outcomes:
         if result.error_code:
             yield str, result.error_code
         for each in result.matching_acls:
-            yield partial(_acl, each, each.resource_name, each.pattern_type), ErrorCode.NONE
+            yield partial(_acl, each, each.resource_name, each.pattern_type), each.error_code
 
 
 def _quotas(request: Any, response: Any) -> Outcomes:
