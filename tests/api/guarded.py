@@ -4,7 +4,7 @@ them, through the node's own store."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,6 +54,16 @@ class GuardedNode:
     def _wait(self, coroutine: Any) -> Any:
         future: Future[Any] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         return future.result(30)
+
+    def until(self, is_so: Callable[[], bool], seconds: float = 30.0) -> None:
+        """Waits for a state of the node, which is looked at where it changes."""
+
+        async def wait() -> None:
+            async with asyncio.timeout(seconds):
+                while not is_so():
+                    await asyncio.sleep(0.001)
+
+        self._wait(wait())
 
     @property
     def services(self) -> Services:

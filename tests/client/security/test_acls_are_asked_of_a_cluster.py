@@ -20,9 +20,7 @@ ACLS = [AclBinding(2, "t", LITERAL, "User:a", "*", 3, 3), AclBinding(3, "g", PRE
 
 
 def test_who_removes_acls_is_told_how_many_are_gone_when_some_are_not() -> None:
-    left = DeleteAclsMatchingAcl(
-        resource_name="b", error_code=ErrorCode.REQUEST_TIMED_OUT, error_message="no majority"
-    )
+    left = DeleteAclsMatchingAcl(resource_name="b", error_code=ErrorCode.REQUEST_TIMED_OUT, error_message="no majority")
     matching = [DeleteAclsMatchingAcl(resource_name="a"), left]
     response = DeleteAclsResponse(filter_results=[DeleteAclsFilterResult(matching_acls=matching)])
     controller = SimpleNamespace(request=lambda *_: response)
