@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from chronik.api.shared.context import Services
 from chronik.config import load_config
 from chronik.metadata.commands.acls import CreateAcls, DeleteAcls
+from chronik.metadata.commands.envelope import Command
 from chronik.metadata.records import Acl
 from chronik.node.node import Node
 from chronik.protocol.apis import APIS
@@ -69,6 +70,9 @@ class GuardedNode:
     def services(self) -> Services:
         assert self._node.router is not None
         return self._node.router._services
+
+    def propose(self, command: Command) -> None:
+        self._wait(self.services.store.propose(command))
 
     def records(self) -> tuple[object, ...]:
         """All that is in its image, and how long the logs are that it has opened."""

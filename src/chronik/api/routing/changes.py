@@ -159,6 +159,24 @@ def _step_of_import(request: Any) -> str:
     return f"{_word(ImportAction, request.action)} {request.import_id.hex()}"
 
 
+def _imported_security(request: Any, response: Any) -> Outcomes:
+    """Names all that were asked for: the answer does not say which of them were there before."""
+    for user in request.users:
+        yield partial("user {}".format, user.name), response.error_code
+    for acl in request.acls:
+        yield partial(_acl_moved, acl), response.error_code
+    for quotas in request.quotas:
+        yield partial(_quotas_moved, quotas), response.error_code
+
+
+def _acl_moved(acl: Any) -> str:
+    return f"ACL of {acl.principal} for {acl.name}"
+
+
+def _quotas_moved(quotas: Any) -> str:
+    return "quotas of " + ",".join(f"{part.kind}={part.name}" for part in quotas.entity)
+
+
 def _aborted(request: Any, response: Any) -> Outcomes:
     for marker in response.markers:
         yield from _partitions(marker.topics, f"producer {marker.producer_id} in ")
@@ -196,6 +214,7 @@ CHANGES: Final[dict[str, Callable[[Any, Any], Outcomes]]] = {
     "AlterNodes": _nodes,
     "AlterImport": _import,
     "HoldCommits": _held,
+    "ImportSecurity": _imported_security,
 }
 """Each API is here, or among those that a test names with the reason why nobody has to be told of them. Metadata tells
 of the topics that it makes by itself."""
