@@ -55,6 +55,10 @@ class NodeConfig(msgspec.Struct, frozen=True):
     http_token: str | None = None
     """What whoever asks there has to show ("Authorization: Bearer …"). On other addresses than loopback nothing but
     /healthz is answered without one."""
+    http_keystore: str | None = None
+    """A PEM file with the key and the certificate of the HTTP port; none: it is spoken to without TLS."""
+    http_truststore: str | None = None
+    """A PEM file with the CAs that sign certificates of who may look there, without a token."""
     advertised: Address | None = None
     """What clients are told to connect to; unless set, the `kafka` address with the port that was bound."""
     rack: str | None = None
@@ -122,6 +126,8 @@ def load_config(path: Path | None, environment: Mapping[str, str] | None = None,
         given, missing = ("keystore", "truststore") if config.peer_keystore else ("truststore", "keystore")
         value = config.peer_keystore or config.peer_truststore
         raise ConfigError(f"peer_{given} = {value!r}: expected peer_{missing} beside it")
+    if config.http_truststore is not None and config.http_keystore is None:
+        raise ConfigError(f"http_truststore = {config.http_truststore!r}: expected http_keystore beside it")
     return _with_listeners(config, {key for values, _ in sources for key in values})
 
 
@@ -269,6 +275,8 @@ _READERS: dict[str, Any] = {
     "cluster_name": _text,
     "cluster_secret": _text,
     "http_token": _text,
+    "http_keystore": _text,
+    "http_truststore": _text,
     "peer_keystore": _text,
     "peer_truststore": _text,
     "peer_tls": _one_of("required", "allowed"),

@@ -3,6 +3,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+import pytest
+
 from chronik.admin.acls import create_acls, delete_acls
 from chronik.limits import ACL_FILTERS_MAX, ACLS_PER_REQUEST_MAX
 from chronik.metadata.commands.acls import ACLS_PER_COMMAND_MAX
@@ -20,6 +22,8 @@ class Store:
     def __init__(self) -> None:
         self.world = World()
         self.portions: list[int] = []
+        self.portions_max = 1_000_000
+        """The cluster agrees on so many, and then on no more."""
 
     @property
     def image(self) -> Image:
@@ -29,6 +33,8 @@ class Store:
         pass
 
     async def propose(self, command: Any) -> Result:
+        if len(self.portions) == self.portions_max:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no majority")
         self.portions.append(len(command.acls))
         return self.world.accept(command)
 
@@ -45,6 +51,29 @@ def created(store: Store, *acls: Acl) -> list[ErrorCode | None]:
 def deleted(store: Store, *filters: Filter) -> list[int | ErrorCode]:
     found = asyncio.run(delete_acls(cast(MetadataStore, store), filters))
     return [each.code if isinstance(each, KafkaError) else len(each) for each in found]
+
+
+def test_what_is_gone_is_told_from_what_is_not_when_the_cluster_agrees_no_longer() -> None:
+    store, acls = Store(), [acl(number) for number in range(3 * ACLS_PER_COMMAND_MAX)]
+    created(store, *acls)
+    store.portions_max = len(store.portions) + 1
+    named = EVERYTHING._replace(name="t5")
+    (everything, one) = asyncio.run(delete_acls(cast(MetadataStore, store), [EVERYTHING, named]))
+    assert isinstance(everything, list)
+    assert {each.acl for each in everything if each.error is not None} == set(store.image.acls)
+    assert len(everything) - len(store.image.acls) == ACLS_PER_COMMAND_MAX
+    assert {each.error.code for each in everything if each.error is not None} == {ErrorCode.REQUEST_TIMED_OUT}
+    assert isinstance(one, list)
+    assert [(each.acl, each.error is None) for each in one] == [(acl(5), acl(5) not in store.image.acls)]
+
+
+def test_nothing_is_found_gone_when_the_cluster_agrees_on_nothing() -> None:
+    store = Store()
+    created(store, acl(1))
+    store.portions_max = len(store.portions)
+    with pytest.raises(KafkaError, match="no majority"):
+        deleted(store, EVERYTHING)
+    assert list(store.image.acls) == [acl(1)]
 
 
 def test_a_request_may_change_so_many_and_no_more() -> None:

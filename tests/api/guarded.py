@@ -4,7 +4,7 @@ them, through the node's own store."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from chronik.api.shared.context import Services
 from chronik.config import load_config
 from chronik.metadata.commands.acls import CreateAcls, DeleteAcls
+from chronik.metadata.commands.envelope import Command
 from chronik.metadata.records import Acl
 from chronik.node.node import Node
 from chronik.protocol.apis import APIS
@@ -55,10 +56,23 @@ class GuardedNode:
         future: Future[Any] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         return future.result(30)
 
+    def until(self, is_so: Callable[[], bool], seconds: float = 30.0) -> None:
+        """Waits for a state of the node, which is looked at where it changes."""
+
+        async def wait() -> None:
+            async with asyncio.timeout(seconds):
+                while not is_so():
+                    await asyncio.sleep(0.001)
+
+        self._wait(wait())
+
     @property
     def services(self) -> Services:
         assert self._node.router is not None
         return self._node.router._services
+
+    def propose(self, command: Command) -> None:
+        self._wait(self.services.store.propose(command))
 
     def records(self) -> tuple[object, ...]:
         """All that is in its image, and how long the logs are that it has opened."""
@@ -93,20 +107,20 @@ class GuardedNode:
 def build(api: str, values: dict[str, Any]) -> Request:
     """Makes a request of plain values: structs are dictionaries."""
     (key,) = (each.key for each in APIS.values() if each.name == api)
-    made = _built(REQUESTS[key], values)
+    made = built(REQUESTS[key], values)
     assert isinstance(made, Request)
     return made
 
 
-def _built(cls: type[Struct], values: dict[str, Any]) -> Struct:
+def built(cls: type[Struct], values: dict[str, Any]) -> Struct:
     elements = {field.name: field.element for field in cls.__schema__.fields}
     found = {}
     for name, value in values.items():
         element = elements[name]
         if isinstance(element, type) and isinstance(value, list):
-            value = [_built(element, each) for each in value]
+            value = [built(element, each) for each in value]
         elif isinstance(element, type) and isinstance(value, dict):
-            value = _built(element, value)
+            value = built(element, value)
         found[name] = value
     return cls(**found)
 

@@ -403,5 +403,6 @@ TABLE: Final = (
         import_id=ZERO_ID,
         partitions=[{"topic_id": ZERO_ID}],
     ),
+    on_cluster("ImportSecurity", 0, "Alter", ErrorCode.RESOURCE_NOT_FOUND, import_id=ZERO_ID),
     on_cluster("HoldCommits", 0, "ClusterAction", hold=99),
 )

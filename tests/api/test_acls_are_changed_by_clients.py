@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from chronik.protocol.errors import ErrorCode
+from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.permissions import Operation, ResourceType
 from tests.api.guarded import GuardedNode, ask, errors
 from tests.raw import RawClient
@@ -100,6 +100,29 @@ def test_what_cannot_be_is_refused_and_the_rest_is_not(client: RawClient) -> Non
     ]
     assert described(client) == [("t", 3, ["User:a"])]
     assert ask(client, "DescribeAcls", 3, **wanted(operation=0)).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_what_is_not_gone_is_told_with_its_error(
+    node: GuardedNode, client: RawClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "chronik.audit")
+    ask(client, "CreateAcls", 3, creations=[acl("a"), acl("b")])
+    monkeypatch.setattr("chronik.admin.acls.ACLS_PER_COMMAND_MAX", 1)
+    propose = node.services.store.propose
+
+    async def propose_once(command: Any) -> Any:
+        monkeypatch.setattr(node.services.store, "propose", fail)
+        return await propose(command)
+
+    async def fail(command: Any) -> Any:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER)
+
+    monkeypatch.setattr(node.services.store, "propose", propose_once)
+    (result,) = ask(client, "DeleteAcls", 3, filters=[wanted()]).filter_results
+    monkeypatch.undo()
+    assert [(each.resource_name, each.error_code) for each in result.matching_acls] == [("a", 0), ("b", 41)]
+    assert described(client) == [("b", 3, ["User:a"])]
+    assert [(len(line["changed"]), line["failed"]) for line in lines(caplog)] == [(2, 0), (1, 1)]
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:

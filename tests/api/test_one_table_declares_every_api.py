@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import chronik.api
-from chronik.api.routing.audited import CHANGES
+from chronik.api.routing.changes import CHANGES
 from chronik.api.routing.handlers import HANDLERS
 from chronik.api.shared.admission import CONFIRMED_READS, FENCED, UNCONFIRMED
 from chronik.protocol.apis import APIS, Api, Asked
@@ -33,6 +33,34 @@ def test_what_must_be_allowed_is_written_in_kafkas_words() -> None:
     )
     with pytest.raises(KeyError):
         parse_needs("Peruse Topic")
+
+
+UNTOLD = {
+    "reads, and changes nothing": "Fetch FetchImported ListOffsets OffsetFetch FindCoordinator "
+    "OffsetForLeaderEpoch DescribeGroups ListGroups DescribeAcls DescribeConfigs DescribeLogDirs "
+    "ListPartitionReassignments DescribeClientQuotas DescribeQuorum DescribeUserScramCredentials "
+    "DescribeCluster DescribeProducers DescribeTransactions ListTransactions ListConfigResources "
+    "DescribeTopicPartitions DescribeNodes DescribeImage",
+    "is how a connection begins; a login that fails is logged": "ApiVersions SaslHandshake SaslAuthenticate",
+    "is what producers do all the time": "Produce InitProducerId AddPartitionsToTxn AddOffsetsToTxn EndTxn "
+    "TxnOffsetCommit",
+    "is what consumers do all the time": "OffsetCommit JoinGroup Heartbeat LeaveGroup SyncGroup",
+    "moves nothing: a node has one data folder": "AlterReplicaLogDirs",
+    "is a piece of an import, whose beginning and end are told": "ImportRecords",
+    "tells of the topics that it makes where it makes them": "Metadata",
+}
+"""Why the audit log has no line for each of these."""
+
+
+@EVERY_API
+def test_an_api_tells_the_audit_log_what_it_changes_or_there_is_a_reason_why_not(api: Api) -> None:
+    reasons = [reason for reason, names in UNTOLD.items() if api.name in names.split()]
+    assert len(reasons) == (api.name not in CHANGES), reasons
+
+
+def test_nothing_is_told_or_left_untold_that_is_no_api() -> None:
+    named = {name for names in UNTOLD.values() for name in names.split()}
+    assert named | set(CHANGES) == {api.name for api in APIS.values()}
 
 
 @EVERY_API

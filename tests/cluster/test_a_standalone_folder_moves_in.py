@@ -17,6 +17,8 @@ from chronik.client.admin import NewTopic, create_topics, delete_topics, list_to
 from chronik.client.cluster import Cluster as Client
 from chronik.client.groups import Committed
 from chronik.client.records import TopicPartition
+from chronik.client.security.quotas import alter_quotas, describe_quotas
+from chronik.client.security.users import list_users, set_password
 from chronik.moving import failpoints
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.testing.broker import Broker
@@ -31,9 +33,9 @@ from tests.moving import store
 pytestmark = pytest.mark.xdist_group("cluster")
 
 POINTS = (
-    ("begun", "topics", *(f"request:{number % 5 + 1}" for number in range(15)), "compared", "compared", "finished")
+    ("begun", "topics", *(f"request:{number % 5 + 1}" for number in range(15)), "compared", "secured:2", "finished")
     if LONG
-    else ("begun", "topics", "request:1", "request:4", "compared", "finished")
+    else ("begun", "topics", "request:1", "request:4", "compared", "secured:2", "finished")
 )
 """Where an import is killed, one after the other."""
 
@@ -51,6 +53,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, An
     broker = Broker(home, broker=store.EAGER)
     with broker:
         store.fill(broker.bootstrap)
+        with Client(broker.bootstrap) as client:
+            set_password(client, "alice", "wonderland", ["SCRAM-SHA-256"], 4096)
+            alter_quotas(client, {"user": "alice"}, {"producer_byte_rate": 1e9})
         wait_for("compaction", lambda: "keys-0 is compacted" in broker.log)
         hanging = store.transact(broker.bootstrap, "hangs", commit=None)
         view = store.seen(broker.bootstrap)
@@ -61,6 +66,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, An
 
 
 def assert_moved(bootstrap: str, view: dict[str, Any]) -> None:
+    with Client(bootstrap) as client:
+        assert list(list_users(client)) == ["alice"]
+        assert describe_quotas(client, {"user": "alice"}) == [({"user": "alice"}, {"producer_byte_rate": 1e9})]
     expected = {name: each for name, each in view.items() if name != "ends"}
     assert len(expected) == 8
     now = store.seen(bootstrap, set(expected))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from chronik.limits import ACL_FILTERS_MAX, ACLS_PER_REQUEST_MAX
 from chronik.metadata.commands.acls import ACLS_PER_COMMAND_MAX, CreateAcls, DeleteAcls
@@ -13,6 +14,12 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.security.acls import Filter, fault_of
 
 Outcome = KafkaError | None
+
+
+class Deleted(NamedTuple):
+    acl: Acl
+    error: Outcome
+    """Why it may still be there."""
 
 
 async def create_acls(store: MetadataStore, wanted: Sequence[Acl]) -> list[Outcome]:
@@ -36,9 +43,37 @@ async def create_acls(store: MetadataStore, wanted: Sequence[Acl]) -> list[Outco
     ]
 
 
-async def delete_acls(store: MetadataStore, filters: Sequence[Filter]) -> list[list[Acl] | KafkaError]:
-    """Returns for each filter what it has found, which is gone, or why nothing is. Raises KafkaError when the cluster
-    does not agree on any of it."""
+async def delete_acls(store: MetadataStore, filters: Sequence[Filter]) -> list[list[Deleted] | KafkaError]:
+    """Returns for each filter what it has found, and whether that is gone; or why nothing was looked for. Raises
+    KafkaError when the cluster does not agree on any of it."""
+    found = await _found(store, filters)
+    gone = dict.fromkeys(acl for acls in found if isinstance(acls, list) for acl in acls)
+    if len(gone) > ACLS_PER_REQUEST_MAX:
+        told = f"Cannot remove more than {ACLS_PER_REQUEST_MAX} acls in a single delete operation."
+        return [KafkaError(ErrorCode.POLICY_VIOLATION, told)] * len(filters)
+    errors = await _delete(store, gone)
+    return [acls if isinstance(acls, KafkaError) else [Deleted(acl, errors.get(acl)) for acl in acls] for acls in found]
+
+
+async def _delete(store: MetadataStore, gone: Iterable[Acl]) -> dict[Acl, Outcome]:
+    """Returns those that may still be there. After one portion has failed, no other is tried: each would fail as late.
+    Raises KafkaError when it is the first one."""
+    errors: dict[Acl, Outcome] = {}
+    failure: Outcome = None
+    for number, some in enumerate(_portions(gone)):
+        if failure is None:
+            try:
+                await store.propose(DeleteAcls(some))
+                continue
+            except KafkaError as error:
+                if number == 0:
+                    raise
+                failure = error.without_frames()
+        errors.update(dict.fromkeys(some, failure))
+    return errors
+
+
+async def _found(store: MetadataStore, filters: Sequence[Filter]) -> list[list[Acl] | KafkaError]:
     await store.read_barrier()
     found: list[list[Acl] | KafkaError] = []
     pace, scans = Pace(), 0
@@ -55,12 +90,6 @@ async def delete_acls(store: MetadataStore, filters: Sequence[Filter]) -> list[l
         else:
             found.append(await matching(store, each))
         await pace.breathe()
-    gone = dict.fromkeys(acl for acls in found if isinstance(acls, list) for acl in acls)
-    if len(gone) > ACLS_PER_REQUEST_MAX:
-        told = f"Cannot remove more than {ACLS_PER_REQUEST_MAX} acls in a single delete operation."
-        return [KafkaError(ErrorCode.POLICY_VIOLATION, told)] * len(filters)
-    for some in _portions(gone):
-        await store.propose(DeleteAcls(some))
     return found
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import cast
 
-from chronik.admin.acls import delete_acls
+from chronik.admin.acls import Deleted, delete_acls
 from chronik.api.shared.context import Context, Services
-from chronik.metadata.records import Acl
 from chronik.protocol.codec import encode_element
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.failures import told
@@ -51,14 +50,14 @@ def _filter(asked: DeleteAclsFilter) -> Filter:
     )
 
 
-def _result(found: list[Acl] | KafkaError) -> DeleteAclsFilterResult:
+def _result(found: list[Deleted] | KafkaError) -> DeleteAclsFilterResult:
     if isinstance(found, KafkaError):
         return DeleteAclsFilterResult(**told(found))
     return DeleteAclsFilterResult(
         error_message=None,
         matching_acls=[
             DeleteAclsMatchingAcl(
-                error_message=None,
+                **told(error),
                 resource_type=acl.resource_type,
                 resource_name=acl.name,
                 pattern_type=acl.pattern_type,
@@ -67,6 +66,6 @@ def _result(found: list[Acl] | KafkaError) -> DeleteAclsFilterResult:
                 operation=acl.operation,
                 permission_type=acl.permission,
             )
-            for acl in found
+            for acl, error in found
         ],
     )

@@ -256,7 +256,7 @@ class _Fetching:
             return
         try:
             if self._usage is not None and self._usage.must_fetch_later():  # others have fetched by the same quota
-                self._answered.set_result(FetchResponse(session_id=self._session.id if self._session else NO_SESSION))
+                self._answered.set_result(self._without_records())
                 return
             answer = self.look()
             if self.is_enough(answer):
@@ -265,6 +265,15 @@ class _Fetching:
                 self._listen(answer)
         except Exception as error:  # a bug; it is told to whoever waits
             self._answered.set_exception(error)
+
+    def _without_records(self) -> FetchResponse:
+        """A session that was to begin with this answer has none to begin with: clients take an empty one that tells
+        them to wait for no beginning, and would not use it."""
+        session = self._session
+        if session is not None and self._request.session_epoch == INITIAL_EPOCH:
+            self._services.fetch_sessions.end(session.id, session.owner)
+            session = None
+        return FetchResponse(session_id=session.id if session else NO_SESSION)
 
     def _stop_listening(self, _: object) -> None:
         self._arrived.stop()

@@ -168,9 +168,18 @@ async def _create_and_answer(
     if context.usage is not None:
         context.usage.mutated(len(missing) * services.configs.broker_int("num.partitions"), strict=False)
     failed = await services.topics.create_missing(missing)
+    _tell(context, [name for name in missing if name not in failed], len(failed))
     failures = refused | {name: _UNDECIDED.get(error.code, error.code) for name, error in failed.items()}
     answer = at_once_or_in_slices(_answer(services, request, context, failures))
     return answer if isinstance(answer, MetadataResponse) else await answer
+
+
+def _tell(context: Context, created: list[str], failures: int) -> None:
+    """The audit log is told here, since an answer does not say which of its topics are new."""
+    if created:
+        from chronik.security import audit  # a node starts without
+
+        audit.changed(context.peer, context.api, created, len(created), failures)
 
 
 def _answer(

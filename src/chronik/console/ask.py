@@ -1,45 +1,58 @@
-"""Asks a node's HTTP port: the other side of `chronik.console.listener`, for commands and tests."""
+"""Asks a node's HTTP port: the other side of `chronik.console.listener`, for commands and tests. With a context, `tls`,
+it asks over TLS."""
 
 from __future__ import annotations
 
 import http.client
 import json
-from typing import Any
+import ssl
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from chronik.config import Address
 from chronik.console.pages import GROUPS_PREFIX
 from chronik.errors import ChronikError
 
+Tls = ssl.SSLContext | None
+
+
+class Way(NamedTuple):
+    """How one gets in."""
+
+    token: str | None = None
+    tls: Tls = None
+
 
 class NodeSilent(ChronikError):
     """Nobody answers at the address, or not as a node of Chronik does."""
 
 
-def ask_status(address: Address, timeout_s: float, token: str | None = None) -> dict[str, Any]:
+def ask_status(address: Address, timeout_s: float, token: str | None = None, tls: Tls = None) -> dict[str, Any]:
     """Raises NodeSilent."""
-    status, body = ask(address, "/status", timeout_s, token)
+    status, body = ask(address, "/status", timeout_s, token, tls)
     return _json_object(address, body) if status == http.client.OK else _unexpected(address, status)
 
 
-def ask_group(address: Address, group_id: str, timeout_s: float, token: str | None = None) -> dict[str, Any] | None:
+def ask_group(
+    address: Address, group_id: str, timeout_s: float, token: str | None = None, tls: Tls = None
+) -> dict[str, Any] | None:
     """Returns None when the node knows nothing of the group. Raises NodeSilent."""
-    status, body = ask(address, GROUPS_PREFIX + quote(group_id, safe=""), timeout_s, token)
+    status, body = ask(address, GROUPS_PREFIX + quote(group_id, safe=""), timeout_s, token, tls)
     if status == http.client.NOT_FOUND:
         return None
     return _json_object(address, body) if status == http.client.OK else _unexpected(address, status)
 
 
-def ask_ready(address: Address, timeout_s: float, token: str | None = None) -> str | None:
+def ask_ready(address: Address, timeout_s: float, token: str | None = None, tls: Tls = None) -> str | None:
     """Returns None when the node is ready, else why not. Raises NodeSilent."""
-    status, body = ask(address, "/readyz", timeout_s, token)
+    status, body = ask(address, "/readyz", timeout_s, token, tls)
     return None if status == http.client.OK else body.decode(errors="replace").strip()
 
 
-def ask(address: Address, path: str, timeout_s: float, token: str | None = None) -> tuple[int, bytes]:
+def ask(address: Address, path: str, timeout_s: float, token: str | None = None, tls: Tls = None) -> tuple[int, bytes]:
     """Returns the status and the body. Raises NodeSilent."""
     bearer = {} if token is None else {"Authorization": f"Bearer {token}"}
-    connection = http.client.HTTPConnection(address.host, address.port, timeout=timeout_s)
+    connection = _connection(address, timeout_s, tls)
     try:
         connection.request("GET", path, headers={"Connection": "close"} | bearer)
         answer = connection.getresponse()
@@ -50,6 +63,12 @@ def ask(address: Address, path: str, timeout_s: float, token: str | None = None)
         raise NodeSilent(f"no node answers at {address}: {error}") from error
     finally:
         connection.close()
+
+
+def _connection(address: Address, timeout_s: float, tls: Tls) -> http.client.HTTPConnection:
+    if tls is None:
+        return http.client.HTTPConnection(address.host, address.port, timeout=timeout_s)
+    return http.client.HTTPSConnection(address.host, address.port, timeout=timeout_s, context=tls)
 
 
 def _json_object(address: Address, body: bytes) -> dict[str, Any]:

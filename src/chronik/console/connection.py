@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from http import HTTPStatus
-from typing import Protocol, cast
+from typing import Protocol, cast, runtime_checkable
 
 import msgspec
 
@@ -42,6 +42,14 @@ class HttpLimits(msgspec.Struct, frozen=True):
     """The time for the last answer to be read: to a request that was refused, or when the node stops."""
 
 
+@runtime_checkable
+class ShowsCertificate(Protocol):
+    """A transport with TLS: see `chronik.tls.transport`, which a node without it does not load."""
+
+    @property
+    def peer_certificate(self) -> bytes | None: ...
+
+
 class ConnectionOwner(Protocol):
     """What a connection asks of the listener that it came through."""
 
@@ -49,6 +57,8 @@ class ConnectionOwner(Protocol):
     local_only: bool
     door: Door
     pages: Pages
+    scratch: memoryview
+    """Room for one read: those on one loop never overlap."""
 
     def opened(self, connection: HttpConnection) -> None: ...
 
@@ -57,7 +67,7 @@ class ConnectionOwner(Protocol):
     def closed(self, connection: HttpConnection) -> None: ...
 
 
-class HttpConnection(asyncio.Protocol):
+class HttpConnection(asyncio.BufferedProtocol):
     def __init__(self, listener: ConnectionOwner) -> None:
         self._listener = listener
         self._loop = asyncio.get_running_loop()
@@ -72,6 +82,8 @@ class HttpConnection(asyncio.Protocol):
         """Whether the peer has yet to read what it was sent."""
         self._reading_paused = False
         self._refused = False
+        self._has_certificate = False
+        """Whether its peer has shown one that is accepted."""
         self._silence: asyncio.TimerHandle | None = None
 
     def close(self) -> None:
@@ -86,6 +98,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._has_certificate = isinstance(transport, ShowsCertificate) and transport.peer_certificate is not None
         self._listener.opened(self)
         self._abort_after(self._listener.limits.silence_seconds)
 
@@ -95,10 +108,13 @@ class HttpConnection(asyncio.Protocol):
         self._pieces = None
         self._listener.closed(self)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._listener.scratch
+
+    def buffer_updated(self, count: int) -> None:
         if self._refused:
             return
-        self._received += data
+        self._received += self._listener.scratch[:count]
         if not self._has_turn:
             self._go_on()
 
@@ -154,7 +170,7 @@ class HttpConnection(asyncio.Protocol):
         try:
             request = parse_head(head)
             self._check_host(request)
-            self._listener.door.check(request.path, request.authorization)
+            self._listener.door.check(request.path, request.authorization, has_certificate=self._has_certificate)
         except BadRequest as error:
             self._refuse(error)
             return
@@ -202,7 +218,8 @@ class HttpConnection(asyncio.Protocol):
         self._refused = True
         self._received.clear()
         self._transport.write(encode_response(error_page(error.status, str(error))))
-        self._transport.write_eof()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
         self._abort_after(self._listener.limits.linger_seconds)
 
     def _abort_after(self, seconds: float) -> None:

@@ -7,6 +7,7 @@ read. So a connection holds at most what one read brought and what its peer has 
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING, Final
 
 from chronik.config import Address
 from chronik.console.connection import HttpConnection, HttpLimits
@@ -14,18 +15,34 @@ from chronik.console.door import Door
 from chronik.console.http import names_this_machine
 from chronik.console.pages import Pages
 from chronik.console.source import StatusSource
+from chronik.limits import KIB
 from chronik.listeners import naming
+
+if TYPE_CHECKING:
+    from chronik.console.securing import HttpAcceptor, HttpTls
+
+SCRATCH_BYTES: Final = 16 * KIB
+"""Twice what the headers of a request may have."""
 
 
 class HttpListener:
     def __init__(
-        self, address: Address, source: StatusSource, limits: HttpLimits | None = None, token: str | None = None
+        self,
+        address: Address,
+        source: StatusSource,
+        limits: HttpLimits | None = None,
+        token: str | None = None,
+        tls: HttpTls | None = None,
     ) -> None:
         self._address = address
         self.limits = limits or HttpLimits()
         self.pages = Pages(source)
         self.local_only = names_this_machine(str(address))
-        self.door = Door(token, is_open=self.local_only and not token)
+        self.door = Door(token, is_open=self.local_only and not token and not (tls and tls.knows_certificates))
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.scheme: Final = "http" if tls is None else "https"
+        self._tls = tls
+        self._acceptor: HttpAcceptor | None = None
         self._server: asyncio.Server | None = None
         self._connections: dict[HttpConnection, None] = {}
         """In the order in which they were last heard from."""
@@ -34,11 +51,15 @@ class HttpListener:
     async def bind(self) -> Address:
         """Takes the port, and returns its address (a port of 0 becomes a real one). Raises OSError."""
         loop = asyncio.get_running_loop()
-        with naming(f"http://{self._address}"):
-            self._server = await loop.create_server(
-                lambda: HttpConnection(self), self._address.host, self._address.port, start_serving=False
-            )
+        if self._tls is not None:
+            self._acceptor = self._tls.acceptor(self.limits.connections, self._new_connection)
+        accept = self._new_connection if self._acceptor is None else self._acceptor.accept
+        with naming(f"{self.scheme}://{self._address}"):
+            self._server = await loop.create_server(accept, self._address.host, self._address.port, start_serving=False)
         return Address(self._address.host, self._server.sockets[0].getsockname()[1])
+
+    def _new_connection(self) -> HttpConnection:
+        return HttpConnection(self)
 
     async def serve(self) -> None:
         """Answers from now on."""
@@ -51,6 +72,8 @@ class HttpListener:
             return
         self._server.close()
         self._server = None
+        if self._acceptor is not None:
+            self._acceptor.stop()
         for connection in list(self._connections):
             connection.close()
         if not await self._closed_in_time():

@@ -24,6 +24,8 @@ REQUEST: Final = "request"
 """A request with records was answered."""
 COMPARED: Final = "compared"
 """All is there, and nobody sees it."""
+SECURED: Final = "secured"
+"""Some of the users, ACLs and quotas are there."""
 FINISHED: Final = "finished"
 """All is done, and nobody was told."""
 HELD: Final = "held"
@@ -34,7 +36,7 @@ BEFORE_MANIFEST: Final = "before_manifest"
 AFTER_MANIFEST: Final = "after_manifest"
 """The manifest is replaced, and what it does not name any more is still there."""
 
-POINTS: Final = (BEGUN, TOPICS, REQUEST, COMPARED, FINISHED, HELD, PIECE, BEFORE_MANIFEST, AFTER_MANIFEST)
+POINTS: Final = (BEGUN, TOPICS, REQUEST, COMPARED, SECURED, FINISHED, HELD, PIECE, BEFORE_MANIFEST, AFTER_MANIFEST)
 
 
 def parse(text: str) -> dict[str, int]:

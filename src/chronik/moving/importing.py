@@ -17,6 +17,7 @@ from chronik.moving import failpoints
 from chronik.moving.carrying import Wanted, carry
 from chronik.moving.comparing import Compared, compare_records, differences
 from chronik.moving.plan import Plan, plan_of, refusals
+from chronik.moving.security import missing, others_there, requests_of
 from chronik.moving.source import CannotMove, Source
 from chronik.moving.streams import ImportedStream, decisions_of
 from chronik.moving.target import Target
@@ -39,6 +40,8 @@ class Imported(NamedTuple):
     plan: Plan
     compared: Compared | None
     """None if it was imported before this run."""
+    kept: list[str]
+    """What the cluster had already by the same names, one sentence each."""
 
 
 class Importer:
@@ -68,7 +71,7 @@ class Importer:
         """Raises CannotMove."""
         if found := self.refusals():
             raise CannotMove("; ".join(found))
-        compared = None
+        compared, kept = None, list[str]()
         if not self.is_finished:
             first_producer_id = self._begin()
             self._make_topics()
@@ -76,13 +79,16 @@ class Importer:
             carry(self._target, self._source.id, partitions, self._told("records"))
             compared = compare_records(self._target, self._source.id, partitions, self._told("compared"))
             failpoints.reached(failpoints.COMPARED)
+            kept = self._secure()
             self._finish()
             failpoints.reached(failpoints.FINISHED)
         self._target.refresh()
         found = differences(self._target.image, self.plan.topics, self.plan.groups)
+        found += missing(self.plan.security, self._target.image)
+        found += [each for each in others_there(self.plan.security, self._target.image) if each not in kept]
         if found and compared is not None:
             raise CannotMove("it was imported, and is not as it was: " + "; ".join(found[:5]))
-        return Imported(self.plan, compared)
+        return Imported(self.plan, compared, kept)
 
     def _told(self, what: str) -> Callable[[int, int], None]:
         count = self.plan.partition_count
@@ -139,6 +145,16 @@ class Importer:
                 decisions = decisions_of(image, topic.id, index)
                 stream = partial(ImportedStream, log, about, first_producer_id, plan.producer_ids, decisions)
                 yield Wanted((topic.id, index), about, log, stream)
+
+    def _secure(self) -> list[str]:
+        """Brings users, ACLs and quotas before topics are seen: nobody may see them who was not to. Returns what stays
+        as the cluster has it."""
+        self._target.refresh()
+        kept = others_there(self.plan.security, self._target.image)
+        for request in requests_of(self.plan.security, self._source.id):
+            self._target.bring(request)
+            failpoints.reached(failpoints.SECURED)
+        return kept
 
     def _finish(self) -> None:
         image, request = self._source.image, self._request(ImportAction.FINISH)

@@ -7,8 +7,10 @@ from typing import Final, NamedTuple
 
 from chronik.metadata.commands.imports import IMPORTED_OFFSETS_MAX, ImportedGroup, ImportedOffset
 from chronik.metadata.image import Image
+from chronik.metadata.levels import FEATURE, SECURITY, level_of
 from chronik.metadata.names import metric_name
 from chronik.metadata.records import Topic
+from chronik.moving.security import Security, security_of
 from chronik.moving.source import Source, SourceLog
 
 REFUSALS_SHOWN: Final = 5
@@ -20,6 +22,7 @@ class Plan(NamedTuple):
     groups: list[ImportedGroup]
     producer_ids: int
     """One more than the highest that the source has seen."""
+    security: Security
 
     @property
     def partition_count(self) -> int:
@@ -40,7 +43,8 @@ def plan_of(source: Source) -> Plan:
     topics = source.topics()
     logs = {(topic.id, index): source.log(topic, index) for topic in topics for index in range(len(topic.partitions))}
     seen = max((log.producer_ids for log in logs.values()), default=0)
-    return Plan(topics, logs, _groups(source.image, topics, logs), max(seen, source.image.next_producer_id))
+    groups, producer_ids = _groups(source.image, topics, logs), max(seen, source.image.next_producer_id)
+    return Plan(topics, logs, groups, producer_ids, security_of(source.image))
 
 
 def _groups(image: Image, topics: Sequence[Topic], logs: dict[tuple[bytes, int], SourceLog]) -> list[ImportedGroup]:
@@ -80,6 +84,12 @@ def refusals(plan: Plan, source: Source, image: Image) -> list[str]:
             found.append(f"a backup is restored into an empty cluster, and this one has {_some(own or image.groups)}")
     if plan.offset_count > IMPORTED_OFFSETS_MAX:
         found.append(f"{plan.offset_count} committed offsets are more than {IMPORTED_OFFSETS_MAX}")
+    level = level_of(image.features)
+    if level < SECURITY and not plan.security.is_empty:
+        found.append(
+            f"{plan.security} need {FEATURE} {SECURITY}, and the cluster is at {level}: "
+            "raise it with chronik cluster upgrade"
+        )
     names = {topic.name: topic.id for topic in plan.topics}
     taken = [name for name in names if name in image.topics]
     if taken:

@@ -17,6 +17,7 @@ from chronik.moving.source import CannotMove
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.alter_import import AlterImportRequest, AlterImportResponse
 from chronik.protocol.messages.describe_image import DescribeImageRequest, DescribeImageResponse
+from chronik.protocol.messages.import_security import ImportSecurityRequest, ImportSecurityResponse
 from chronik.protocol.schema import Request, Response
 
 R = TypeVar("R", bound=Response)
@@ -79,6 +80,15 @@ class Target:
             return response
 
         return self._cluster.retrying(ask)
+
+    def bring(self, request: ImportSecurityRequest) -> None:
+        """As `alter`."""
+
+        def ask() -> None:
+            response = self._cluster.any_broker().request(request, ImportSecurityResponse)
+            raise_for(response.error_code, "not imported", response.error_message)
+
+        self._cluster.retrying(ask)
 
     # The leaders of partitions
 

@@ -10,6 +10,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -45,7 +46,7 @@ from chronik.node.descriptors import Descriptors
 from chronik.node.identity import Mode
 from chronik.node.security.authorizing import authorizer_for
 from chronik.node.security.first_user import add_first_user
-from chronik.node.security.securing import listener_securing
+from chronik.node.security.securing import http_tls, listener_securing
 from chronik.node.settings import group_config, listener_limits, node_descriptors, static_configs, transaction_config
 from chronik.node.standing import Standing
 from chronik.security.quotas.connections import ConnectionLimits
@@ -53,6 +54,9 @@ from chronik.security.quotas.limiter import Limiter
 from chronik.server.listener import Listener
 from chronik.transactions.coordinator import TransactionCoordinator
 from chronik.transactions.parts import TransactionParts, transaction_parts
+
+if TYPE_CHECKING:
+    from chronik.console.securing import HttpTls
 
 logger = logging.getLogger("chronik.node")
 
@@ -66,6 +70,7 @@ class _Parts(msgspec.Struct, frozen=True):
     housekeeping: Housekeeping
     router: Router
     listener: Listener
+    http_tls: HttpTls | None
 
 
 class Node:
@@ -202,7 +207,9 @@ class Node:
         )
         router, listener = self._front(services, descriptors)
         housekeeping = Housekeeping(replicas, synced_offsets, configs, self._clock)
-        return _Parts(standing, services, flusher, cache, synced_offsets, housekeeping, router, listener)
+        return _Parts(
+            standing, services, flusher, cache, synced_offsets, housekeeping, router, listener, http_tls(config)
+        )
 
     def _front(self, services: Services, descriptors: Descriptors) -> tuple[Router, Listener]:
         """Makes what clients meet: ports, and the way from a request to its handler. Raises ConfigError."""
@@ -328,11 +335,13 @@ class Node:
             parts.flusher.times,
             parts.services.replicas.damages,
         )
-        http = HttpListener(address, source, token=self._config.http_token)
+        http = HttpListener(address, source, token=self._config.http_token, tls=parts.http_tls)
         bound = await http.bind()
         self._undo.append(http.stop)
         await http.serve()
-        logger.info("node %d shows its status on http://%s", self._config.node_id, bound)
+        if parts.http_tls is not None:
+            self._supervise([parts.http_tls.keep_up_to_date])
+        logger.info("node %d shows its status on %s://%s", self._config.node_id, http.scheme, bound)
 
     # Supervision
 

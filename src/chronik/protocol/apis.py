@@ -192,6 +192,7 @@ _APIS: Final = (
     _api(20004, "AlterImport", "0", "0+", Asked.NODE, "Alter Cluster"),
     _api(20005, "FetchImported", "0", "0+", Asked.LEADER, "ClusterAction Cluster"),
     _api(20006, "HoldCommits", "0", "0+", Asked.NODE, "ClusterAction Cluster"),
+    _api(20007, "ImportSecurity", "0", "0+", Asked.NODE, "Alter Cluster"),
 )
 
 APIS: Final[Mapping[int, Api]] = MappingProxyType({api.key: api for api in _APIS})

@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +18,8 @@ from chronik.client.connection import Connection
 from chronik.client.errors import ClientError
 from chronik.config import Address
 from chronik.console.agreement import compare_states
-from chronik.console.ask import NodeSilent, ask_group, ask_ready, ask_status
+from chronik.console.ask import NodeSilent, Way, ask_group, ask_ready, ask_status
+from chronik.console.trusting import context_of_own
 from chronik.listeners import LISTENERS
 from chronik.testing.broker import Broker
 from chronik.testing.control import BrokerFailed
@@ -58,22 +60,24 @@ class ClusterNode(Broker):
         """Running, and neither paused nor ended by itself."""
         return self.running and not self._paused
 
-    @property
-    def _token(self) -> str | None:
-        token = self._config.get("http_token")
-        return None if token is None else str(token)
+    @cached_property
+    def _way(self) -> Way:
+        token, keystore = self._config.get("http_token"), self._config.get("http_keystore")
+        shows_itself = token is None and "http_truststore" in self._config
+        tls = None if keystore is None else context_of_own(Path(keystore), shows_itself=shows_itself)
+        return Way(None if token is None else str(token), tls)
 
     def status(self) -> dict[str, Any]:
         """Returns its own view of the cluster, and of its place in it. Raises NodeSilent."""
-        return ask_status(self.http, ASK_SECONDS_MAX, self._token)
+        return ask_status(self.http, ASK_SECONDS_MAX, *self._way)
 
     def group(self, group_id: str) -> dict[str, Any] | None:
         """Returns what this very node holds of a group and its offsets, whoever coordinates it. Raises NodeSilent."""
-        return ask_group(self.http, group_id, ASK_SECONDS_MAX, self._token)
+        return ask_group(self.http, group_id, ASK_SECONDS_MAX, *self._way)
 
     def why_not_ready(self) -> str | None:
         """Returns None when it is. Raises NodeSilent."""
-        return ask_ready(self.http, ASK_SECONDS_MAX, self._token)
+        return ask_ready(self.http, ASK_SECONDS_MAX, *self._way)
 
     def listed_brokers(self) -> list[int]:
         """Returns the brokers that this very node's Metadata API lists. Raises ClientError."""

@@ -1,18 +1,36 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from chronik.client.cluster import Cluster
 from chronik.client.security.acls import AclBinding, AclFilter, add_acls, list_acls, remove_acls
 from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.delete_acls import (
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsResponse,
+)
 from chronik.testing import Broker
-
-pytestmark = pytest.mark.slow
 
 LITERAL, PREFIXED = 3, 4
 ACLS = [AclBinding(2, "t", LITERAL, "User:a", "*", 3, 3), AclBinding(3, "g", PREFIXED, "User:b", "10.0.0.1", 3, 2)]
 
 
+def test_who_removes_acls_is_told_how_many_are_gone_when_some_are_not() -> None:
+    left = DeleteAclsMatchingAcl(resource_name="b", error_code=ErrorCode.REQUEST_TIMED_OUT, error_message="no majority")
+    matching = [DeleteAclsMatchingAcl(resource_name="a"), left]
+    response = DeleteAclsResponse(filter_results=[DeleteAclsFilterResult(matching_acls=matching)])
+    controller = SimpleNamespace(request=lambda *_: response)
+    cluster: Any = SimpleNamespace(controller=lambda: controller, retrying=lambda ask: ask())
+    with pytest.raises(KafkaError, match="1 are gone, 1 may still be there: no majority") as told:
+        remove_acls(cluster, [AclFilter()])
+    assert told.value.code is ErrorCode.REQUEST_TIMED_OUT
+
+
+@pytest.mark.slow
 def test_acls_come_back_as_they_were_added_and_survive_a_crash() -> None:
     with Broker(broker={"authorizer.class.name": "standard", "super.users": "User:ANONYMOUS"}) as broker:
         with Cluster(broker.bootstrap) as cluster:
@@ -33,6 +51,7 @@ def test_acls_come_back_as_they_were_added_and_survive_a_crash() -> None:
             assert unknown.value.code is ErrorCode.INVALID_REQUEST
 
 
+@pytest.mark.slow
 def test_who_may_not_is_told_so() -> None:
     configs = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
     with Broker(broker=configs) as broker, Cluster(broker.bootstrap) as cluster:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from chronik.cli.arguments import CLIENT_ID, Actions, add_client_arguments, add_json_argument, security_of
+from chronik.cli.cluster.asking import status_of
 from chronik.cli.cluster.local_nodes import LocalNode, existing_nodes
 from chronik.cli.output import numbers, print_json, table
 from chronik.client.access.settings import ClientSecurity
@@ -19,7 +20,7 @@ from chronik.client.features import FIRST, levels_told_by
 from chronik.client.quorum import cluster_told_by, quorum_told_by
 from chronik.config import Address
 from chronik.console.agreement import compare_states
-from chronik.console.ask import NodeSilent, ask_status
+from chronik.console.ask import NodeSilent
 from chronik.protocol.errors import KafkaError
 from chronik.protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
 from chronik.protocol.messages.describe_nodes import DescribeNodesRequest, DescribeNodesResponse
@@ -65,13 +66,13 @@ def run_status(arguments: argparse.Namespace) -> int:
 
 
 def _told_by_nodes(arguments: argparse.Namespace) -> dict[str, Any]:
-    nodes = existing_nodes(arguments.dir)
+    nodes, security = existing_nodes(arguments.dir), security_of(arguments)
     with ThreadPoolExecutor(len(nodes)) as threads:
-        statuses = list(threads.map(lambda node: _status_of(node, arguments.timeout), nodes))
+        statuses = list(threads.map(lambda node: _status_of(node, arguments.timeout, security), nodes))
     answers = [status for status in statuses if status is not None]
     agreement = compare_states(answers)
     leader = _leader(answers)
-    drained = _drained_by_account_of(leader, nodes, arguments.timeout, security_of(arguments))
+    drained = _drained_by_account_of(leader, nodes, arguments.timeout, security)
     return {
         "cluster_id": next((status["cluster_id"] for status in answers if status["cluster_id"]), None),
         "members": sorted({member["id"] for status in answers for member in status.get("members", ())}),
@@ -85,10 +86,9 @@ def _told_by_nodes(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _status_of(node: LocalNode, timeout_s: float) -> dict[str, Any] | None:
+def _status_of(node: LocalNode, timeout_s: float, security: ClientSecurity) -> dict[str, Any] | None:
     try:
-        config = node.config
-        return ask_status(config.http, timeout_s, config.http_token) if config.http is not None else None
+        return status_of(node, timeout_s, security)
     except NodeSilent:
         return None
 

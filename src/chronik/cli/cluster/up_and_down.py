@@ -19,6 +19,7 @@ from chronik.cli.arguments import (
     positive,
     security_of,
 )
+from chronik.cli.cluster.asking import why_not_ready
 from chronik.cli.cluster.local_nodes import (
     ClusterNotDown,
     ClusterNotUp,
@@ -36,7 +37,7 @@ from chronik.client.cluster import listed_brokers
 from chronik.client.connection import Connection
 from chronik.client.errors import ClientError
 from chronik.config import Address
-from chronik.console.ask import NodeSilent, ask_ready
+from chronik.console.ask import NodeSilent
 
 NODES: Final = 3
 NODES_MAX: Final = 64
@@ -169,9 +170,7 @@ def _missing(node: LocalNode, expected: list[int], security: ClientSecurity) -> 
         listed = _listed_brokers(node.config.kafka, security)
         if listed != expected:
             return f"it lists brokers {numbers(listed) or 'none'}"
-        return (
-            ask_ready(node.config.http, ASK_SECONDS, node.config.http_token) if node.config.http is not None else None
-        )
+        return why_not_ready(node, ASK_SECONDS, security)
     except (ClientError, NodeSilent) as error:
         return str(error)
 

@@ -38,7 +38,8 @@ def carried_out(source: Source, cluster: Cluster, arguments: argparse.Namespace)
     plan = importer.plan
     print(
         f"{source.name}: {len(plan.topics)} topics, {plan.partition_count} partitions, {plan.extent} offsets, "
-        f"{len(plan.groups)} groups, {plan.offset_count} committed offsets, producer ids below {plan.producer_ids}"
+        f"{len(plan.groups)} groups, {plan.offset_count} committed offsets, {plan.security}, "
+        f"producer ids below {plan.producer_ids}"
     )
     if importer.is_finished:
         print("it was imported already")
@@ -53,14 +54,15 @@ def carried_out(source: Source, cluster: Cluster, arguments: argparse.Namespace)
     if not arguments.yes and not ask("go on?"):
         return EXIT_REFUSED
     try:
-        compared = importer.run().compared
+        _, compared, kept = importer.run()
     finally:
         progress.end()
     assert compared is not None
+    print("".join(f"{each}, and stays as it is\n" for each in kept), end="")
     print(
         f"imported and found the same: {compared.partitions} partitions, {compared.records} records, "
         f"{compared.size_bytes} bytes, checksum {compared.checksum:08x}; "
-        f"{len(plan.groups)} groups, {plan.offset_count} committed offsets"
+        f"{len(plan.groups)} groups, {plan.offset_count} committed offsets, {plan.security}"
     )
     return EXIT_OK
 

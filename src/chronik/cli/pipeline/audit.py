@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from chronik.cli.arguments import add_client_config_argument, add_debug_argument, add_json_argument, bootstrap_of
+from chronik.cli.arguments import (
+    WrongInput,
+    add_client_config_argument,
+    add_debug_argument,
+    add_json_argument,
+    bootstrap_of,
+    security_of,
+)
 from chronik.cli.output import print_json
 
 if TYPE_CHECKING:
+    from chronik.config import Address
+    from chronik.console.ask import Way
     from chronik.pipeline.audit.logs.compare import Progress
 
 EXIT_COULD_NOT_LOOK = 2
+
+HTTPS: Final = "https://"
+TOKEN_VARIABLE: Final = "CHRONIK_HTTP_TOKEN"
+"""As it is for nodes."""
 
 
 def add_arguments(actions: Any) -> None:
@@ -45,8 +59,9 @@ def add_arguments(actions: Any) -> None:
         action="extend",
         nargs="+",
         default=[],
-        metavar="HOST:PORT",
-        help="the running nodes' HTTP ports: compare what they hold in memory, too",
+        metavar="[https://]HOST:PORT",
+        help="the running nodes' HTTP ports: compare what they hold in memory, too. Their token is in "
+        f"{TOKEN_VARIABLE}, and whom to trust in the file of --client-config",
     )
     parser.add_argument(
         "--master",
@@ -73,15 +88,16 @@ def _run(arguments: argparse.Namespace) -> int:
     from chronik.pipeline.spark.doctor import require
 
     require("pyspark", "pyarrow", "deltalake")
-    from chronik.client.cluster import parse_bootstrap
     from chronik.pipeline.audit import audit
 
+    http, http_way = _http(arguments)
     report = audit(
         arguments.data_dir,
         bootstrap=bootstrap_of(arguments) if arguments.bootstrap_server else None,
         table_root=arguments.table_root,
         topics=None if arguments.topics is None else [name for name in arguments.topics.split(",") if name],
-        http=[address for text in arguments.http for address in parse_bootstrap(text)],
+        http=http,
+        http_way=http_way,
         master=arguments.master,
         progress=_bars(),
     )
@@ -90,6 +106,20 @@ def _run(arguments: argparse.Namespace) -> int:
     else:
         print(report.text())
     return report.exit_code
+
+
+def _http(arguments: argparse.Namespace) -> tuple[list[Address], Way]:
+    """Raises WrongInput, ClientError."""
+    from chronik.client.access.tls import context_of
+    from chronik.client.cluster import parse_bootstrap
+    from chronik.console.ask import Way
+
+    secured = {text.startswith(HTTPS) for text in arguments.http}
+    if len(secured) > 1:
+        raise WrongInput(f"--http: expected {HTTPS} before all of them, or before none")
+    addresses = [address for text in arguments.http for address in parse_bootstrap(text.removeprefix(HTTPS))]
+    tls = context_of(security_of(arguments)) if True in secured else None
+    return addresses, Way(os.environ.get(TOKEN_VARIABLE) or None, tls)
 
 
 def _bars() -> Progress:

@@ -15,7 +15,7 @@ def encrypted(plain: socket.socket, address: Address, security: ClientSecurity) 
     """Shakes hands. Raises BrokerUnreachable when that fails, ClientError when the settings cannot be used; then
     the socket is closed."""
     try:
-        return _context(security).wrap_socket(plain, server_hostname=address.host)
+        return context_of(security).wrap_socket(plain, server_hostname=address.host)
     except ssl.SSLCertVerificationError as error:
         why = f"its certificate is not accepted: {error.verify_message}"
         raise BrokerUnreachable(f"TLS with {address} failed: {why} (see ssl.truststore.location)") from error
@@ -34,7 +34,7 @@ def _what(error: ssl.SSLError) -> str:
     return (error.reason or str(error)).lower().replace("_", " ")
 
 
-def _context(security: ClientSecurity) -> ssl.SSLContext:
+def context_of(security: ClientSecurity) -> ssl.SSLContext:
     """Raises ClientError when certificates or keys cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

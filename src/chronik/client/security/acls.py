@@ -8,7 +8,12 @@ from typing import NamedTuple
 from chronik.client.cluster import Cluster
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
-from chronik.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
+from chronik.protocol.messages.delete_acls import (
+    DeleteAclsFilter,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
 from chronik.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
 ANY = 1
@@ -86,7 +91,8 @@ def add_acls(cluster: Cluster, acls: Sequence[AclBinding]) -> None:
 
 
 def remove_acls(cluster: Cluster, filters: Sequence[AclFilter]) -> list[AclBinding]:
-    """Returns those that are gone. Raises the KafkaError of the first filter that is refused."""
+    """Returns those that are gone. Raises the KafkaError of the first filter that is refused, or of the first ACL that
+    may still be there, and says how many are gone."""
     request = DeleteAclsRequest(
         filters=[
             DeleteAclsFilter(
@@ -103,6 +109,7 @@ def remove_acls(cluster: Cluster, filters: Sequence[AclFilter]) -> list[AclBindi
     )
     response = cluster.retrying(lambda: cluster.controller().request(request, DeleteAclsResponse))
     gone: dict[AclBinding, None] = {}
+    left: dict[AclBinding, DeleteAclsMatchingAcl] = {}
     for result in response.filter_results:
         _raise(result.error_code, result.error_message)
         for acl in result.matching_acls:
@@ -115,7 +122,13 @@ def remove_acls(cluster: Cluster, filters: Sequence[AclFilter]) -> list[AclBindi
                 acl.operation,
                 acl.permission_type,
             )
-            gone[binding] = None
+            if acl.error_code:
+                left[binding] = acl
+            else:
+                gone[binding] = None
+    for failed in left.values():
+        told = f"{len(gone)} are gone, {len(left)} may still be there: {failed.error_message}"
+        raise KafkaError(ErrorCode(failed.error_code), told)
     return list(gone)
 
 

@@ -1,4 +1,4 @@
-"""The listeners of a node that have TLS."""
+"""The ports of a node that have TLS."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from chronik.listeners import SASL_SSL, SSL
 from chronik.server.listener_limits import ListenerLimits
 
 if TYPE_CHECKING:
+    from chronik.console.securing import HttpTls
     from chronik.server.securing import ListenerSecuring
 
 
@@ -30,3 +31,12 @@ def listener_securing(config: NodeConfig, limits: ListenerLimits) -> ListenerSec
         context = TlsContext(f"listener {listener.name}", settings)
         secured[listener.name] = SecuredListener(context, rules if listener.protocol == SSL else None)
     return ListenerSecuring(secured, limits)
+
+
+def http_tls(config: NodeConfig) -> HttpTls | None:
+    """Returns None where the HTTP port has none. Raises ConfigError."""
+    if config.http is None or config.http_keystore is None:
+        return None
+    from chronik.console.securing import HttpTls
+
+    return HttpTls(config.http_keystore, config.http_truststore)

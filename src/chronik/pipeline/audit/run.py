@@ -15,6 +15,7 @@ from chronik.client.admin import list_topics
 from chronik.client.cluster import Cluster
 from chronik.client.records import TopicPartition
 from chronik.config import Address
+from chronik.console.ask import Way
 from chronik.ids import format_id
 from chronik.limits import MIB
 from chronik.metadata.image import Image
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["CannotLook", "audit"]
 
 CLIENT_ID: Final = "chronik-audit"
+OPEN_WAY: Final = Way()
 
 WITHOUT_SPARK_BYTES_MAX: Final = 128 * MIB
 """The size of logs and tables together: about a second of work for one core, where a session takes five to start."""
@@ -56,6 +58,7 @@ def audit(
     table_root: str | None = None,
     topics: Iterable[str] | None = None,
     http: Sequence[Address] = (),
+    http_way: Way = OPEN_WAY,
     spark: SparkSession | None = None,
     master: str | None = None,
     tasks: Tasks | None = None,
@@ -66,8 +69,8 @@ def audit(
 
     With `bootstrap` the nodes are running, and brokers say up to where replicas must agree; without it they are
     stopped. `table_root`: also that the tables there hold what the log holds. `topics`: only these. `http`: also that
-    the running nodes hold the same metadata in memory. It runs in `tasks`, or on `spark`, or on a session of its own,
-    which is not worth starting for little.
+    the running nodes hold the same metadata in memory; `http_way` is how they let one in. It runs in `tasks`, or on
+    `spark`, or on a session of its own, which is not worth starting for little.
     Tasks read the folders by these paths: with `master` on several machines they must be mounted on all of them.
 
     Raises CannotLook, ClientError, KafkaError, NodeSilent.
@@ -84,7 +87,7 @@ def audit(
         if bootstrap is not None:
             cluster = stack.enter_context(Cluster(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s))
         work = _Audit(folders, cluster, None if topics is None else set(topics), progress)
-        work.look_at_metadata(http, timeout_s)
+        work.look_at_metadata(http, timeout_s, http_way)
         work.plan(table_root)
         if tasks is None:
             tasks = tasks_for(spark, master, work.size_bytes)
@@ -156,13 +159,13 @@ class _Audit:
 
     # What there is
 
-    def look_at_metadata(self, http: Sequence[Address], timeout_s: float) -> None:
+    def look_at_metadata(self, http: Sequence[Address], timeout_s: float, way: Way) -> None:
         states = compare_disks(self._folders)
         self._take(states.findings, states.notes)
         self._image = states.latest
         self.report.state_index = states.index
         if http:
-            running = compare_running(http, timeout_s)
+            running = compare_running(http, timeout_s, way)
             self._take(running.findings, running.notes)
 
     def plan(self, table_root: str | None) -> None:

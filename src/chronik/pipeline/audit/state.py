@@ -15,7 +15,7 @@ from typing import Final
 
 from chronik.config import Address
 from chronik.console.agreement import compare_states
-from chronik.console.ask import ask_status
+from chronik.console.ask import Way, ask_status
 from chronik.console.views import hash_text
 from chronik.errors import ChronikError, DataDamaged
 from chronik.files import FileSystem, read_file
@@ -199,9 +199,10 @@ def _compared(hashes: Mapping[int, int], index: int) -> Iterator[Finding]:
             yield Finding(Kind.STATE, says, node=node)
 
 
-def compare_running(addresses: Sequence[Address], timeout_s: float) -> States:
+def compare_running(addresses: Sequence[Address], timeout_s: float, way: Way) -> States:
     """Compares what running nodes hold in memory, as they tell over HTTP. Raises NodeSilent."""
-    statuses = {status["node_id"]: status for status in (ask_status(address, timeout_s) for address in addresses)}
+    told = (ask_status(address, timeout_s, *way) for address in addresses)
+    statuses = {status["node_id"]: status for status in told}
     agreement = compare_states(statuses.values())
     if agreement.index is None:
         return States((), ("the running nodes are too far apart for their states to be compared",), None, None)

@@ -1,0 +1,47 @@
+"""ImportSecurity: users, ACLs and quotas that an import brings. What is there already stays."""
+
+from __future__ import annotations
+
+from chronik.admin.imported_security import import_acls, import_quotas, import_users, refuse_without_import
+from chronik.admin.quotas import WantedQuotas
+from chronik.api.shared.context import Context, Services
+from chronik.metadata.commands.users import ScramKeys
+from chronik.metadata.records import Acl
+from chronik.protocol.errors import KafkaError
+from chronik.protocol.failures import told
+from chronik.protocol.messages.import_security import (
+    ImportedAcl,
+    ImportedQuotas,
+    ImportedUser,
+    ImportSecurityRequest,
+    ImportSecurityResponse,
+)
+from chronik.security.quotas.entities import Change
+
+
+async def handle(services: Services, request: ImportSecurityRequest, context: Context) -> ImportSecurityResponse:
+    store = services.store
+    try:
+        await store.read_barrier()
+        refuse_without_import(store, request.import_id)
+        await import_users(store, {user.name: _keys(user) for user in request.users})
+        await import_acls(store, [_acl(each) for each in request.acls])
+        await import_quotas(store, [_quotas(each) for each in request.quotas])
+    except KafkaError as error:
+        return ImportSecurityResponse(**told(error))
+    return ImportSecurityResponse()
+
+
+def _keys(user: ImportedUser) -> tuple[ScramKeys, ...]:
+    return tuple(
+        ScramKeys(each.mechanism, each.salt, each.stored_key, each.server_key, each.iterations) for each in user.keys
+    )
+
+
+def _acl(acl: ImportedAcl) -> Acl:
+    return Acl(acl.resource_type, acl.name, acl.pattern_type, acl.principal, acl.host, acl.operation, acl.permission)
+
+
+def _quotas(quotas: ImportedQuotas) -> WantedQuotas:
+    entity = tuple((each.kind, each.name) for each in quotas.entity)
+    return WantedQuotas(entity, [Change(each.key, each.value) for each in quotas.values])

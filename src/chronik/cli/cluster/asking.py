@@ -1,0 +1,35 @@
+"""Nodes on this machine, asked over HTTP: the token and the certificate are in their own files."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+from chronik.cli.cluster.local_nodes import LocalNode
+from chronik.client.access.settings import ClientSecurity
+from chronik.client.access.tls import context_of
+from chronik.console.ask import ask_ready, ask_status
+from chronik.console.trusting import context_of_own
+
+
+def status_of(node: LocalNode, timeout_s: float, security: ClientSecurity) -> dict[str, Any] | None:
+    """Returns None for a node without an HTTP port. Raises NodeSilent, ConfigError, ClientError."""
+    config = node.config
+    return None if config.http is None else ask_status(config.http, timeout_s, config.http_token, _tls(node, security))
+
+
+def why_not_ready(node: LocalNode, timeout_s: float, security: ClientSecurity) -> str | None:
+    """Returns None when it is, or has no HTTP port. Raises NodeSilent, ConfigError, ClientError."""
+    config = node.config
+    return None if config.http is None else ask_ready(config.http, timeout_s, config.http_token, _tls(node, security))
+
+
+def _tls(node: LocalNode, security: ClientSecurity) -> ssl.SSLContext | None:
+    """What a client's settings trust and show, if they say so; else the node is known by its own file."""
+    config = node.config
+    if config.http_keystore is None:
+        return None
+    if security.ca_file or security.ca:
+        return context_of(security)
+    shows_itself = config.http_truststore is not None and config.http_token is None
+    return context_of_own(node.folder / config.http_keystore, shows_itself=shows_itself)

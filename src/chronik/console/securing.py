@@ -1,0 +1,76 @@
+"""TLS on a node's HTTP port. With CAs of clients, whoever shows a certificate that one of them has signed may look."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from chronik.limits import TLS_HANDSHAKE_SECONDS_MAX
+from chronik.server.handshakes import Handshakes
+from chronik.server.turns import Turns
+from chronik.tls.contexts import TlsContext, keep_up_to_date
+from chronik.tls.settings import NONE, REQUESTED, Source, TlsSettings
+from chronik.tls.transport import TlsTransport
+
+logger = logging.getLogger("chronik.console")
+
+SHARE_OF_ADDRESS: Final = 4
+"""One address may have a fourth of the handshakes that are under way: who floods the port leaves room for a prober."""
+
+
+class HttpTls:
+    def __init__(self, keystore: str, truststore: str | None) -> None:
+        """PEM files: the node's key and certificates, and the CAs that sign certificates of who may look. Nobody must
+        show one: `/healthz` is for all, and the token lets in, too. Raises ConfigError."""
+        store = Source("http_keystore", keystore)
+        trust = None if truststore is None else Source("http_truststore", truststore)
+        settings = TlsSettings(store, store, trust, NONE if trust is None else REQUESTED)
+        self.context: Final = TlsContext("the HTTP port", settings)
+        self.knows_certificates: Final = trust is not None
+
+    async def keep_up_to_date(self) -> None:
+        """Follows its files until cancelled."""
+        await keep_up_to_date([self.context])
+
+    def acceptor(self, handshakes_max: int, connection: Callable[[], asyncio.BufferedProtocol]) -> HttpAcceptor:
+        """Is called on the loop that accepts."""
+        return HttpAcceptor(self.context, handshakes_max, connection)
+
+
+class HttpAcceptor:
+    """The owner of the port's handshakes."""
+
+    handshake_seconds: Final = TLS_HANDSHAKE_SECONDS_MAX
+
+    def __init__(
+        self, context: TlsContext, handshakes_max: int, connection: Callable[[], asyncio.BufferedProtocol]
+    ) -> None:
+        self.turns: Final = Turns(asyncio.get_running_loop().call_soon)
+        self._context = context
+        self._connection = connection
+        share = max(1, handshakes_max // SHARE_OF_ADDRESS)
+        self._handshakes: Handshakes[TlsTransport] = Handshakes(handshakes_max, share)
+
+    def accept(self) -> TlsTransport:
+        return TlsTransport(self, self._context.context)
+
+    def stop(self) -> None:
+        for handshake in self._handshakes.all():
+            handshake.give_up("the node stops")
+
+    def handshake_began(self, transport: TlsTransport) -> bool:
+        may_go_on, leaves = self._handshakes.begin(transport)
+        if leaves is not None:
+            leaves.give_up("its TLS handshake was slow, and others wait")
+        return may_go_on
+
+    def handshake_done(self, transport: TlsTransport) -> asyncio.BufferedProtocol:
+        self._handshakes.end(transport)
+        return self._connection()
+
+    def handshake_failed(self, transport: TlsTransport, reason: str | None) -> None:
+        self._handshakes.end(transport)
+        if reason is not None:
+            logger.info("connection over HTTP from %s:%d refused: %s", transport.host, transport.port, reason)

@@ -1,0 +1,120 @@
+"""Users, ACLs and quotas on their way, and whether they are there: beside those that the cluster has, which stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from chronik.metadata.image import Image
+from chronik.metadata.records import Acl, ScramCredential
+from chronik.metadata.security.quotas import DEFAULT, Entity, Values
+from chronik.protocol.messages.import_security import (
+    ImportedAcl,
+    ImportedEntity,
+    ImportedKeys,
+    ImportedQuota,
+    ImportedQuotas,
+    ImportedUser,
+    ImportSecurityRequest,
+)
+
+T = TypeVar("T")
+
+ENTRIES_PER_REQUEST: Final = 500
+"""A user is a command of its own; ACLs and quotas are some of a hundred bytes."""
+
+
+class Security(NamedTuple):
+    users: dict[str, dict[int, ScramCredential]]
+    """By name and mechanism."""
+    acls: list[Acl]
+    quotas: dict[Entity, Values]
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.users or self.acls or self.quotas)
+
+    def __str__(self) -> str:
+        return f"{len(self.users)} users, {len(self.acls)} ACLs, quotas of {len(self.quotas)}"
+
+
+def security_of(image: Image) -> Security:
+    users = {name: dict(image.users.of(name)) for name in sorted(image.users.by_name)}
+    return Security(users, list(image.acls), dict(sorted(image.quotas.items())))
+
+
+def requests_of(security: Security, import_id: bytes) -> Iterator[ImportSecurityRequest]:
+    for users in _portions(list(security.users.items())):
+        yield ImportSecurityRequest(import_id=import_id, users=[_user(*each) for each in users])
+    for acls in _portions(security.acls):
+        yield ImportSecurityRequest(import_id=import_id, acls=[_acl(each) for each in acls])
+    for quotas in _portions(list(security.quotas.items())):
+        yield ImportSecurityRequest(import_id=import_id, quotas=[_quotas(*each) for each in quotas])
+
+
+def _portions(entries: Sequence[T]) -> Iterator[Sequence[T]]:
+    for first in range(0, len(entries), ENTRIES_PER_REQUEST):
+        yield entries[first : first + ENTRIES_PER_REQUEST]
+
+
+def _user(name: str, credentials: dict[int, ScramCredential]) -> ImportedUser:
+    return ImportedUser(
+        name=name,
+        keys=[
+            ImportedKeys(
+                mechanism=each.mechanism,
+                iterations=each.iterations,
+                salt=each.salt,
+                stored_key=each.stored_key,
+                server_key=each.server_key,
+            )
+            for each in credentials.values()
+        ],
+    )
+
+
+def _acl(acl: Acl) -> ImportedAcl:
+    return ImportedAcl(
+        resource_type=acl.resource_type,
+        name=acl.name,
+        pattern_type=acl.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission=acl.permission,
+    )
+
+
+def _quotas(entity: Entity, values: Values) -> ImportedQuotas:
+    return ImportedQuotas(
+        entity=[ImportedEntity(kind=kind, name=None if name == DEFAULT else name) for kind, name in entity],
+        values=[ImportedQuota(key=key, value=value) for key, value in values.items()],
+    )
+
+
+def others_there(security: Security, image: Image) -> list[str]:
+    """Returns what the cluster has by the same names and with another content: that stays. An ACL is all content, so
+    there is no other by its name."""
+    found = [
+        f"user {name} is there already, with another password or other mechanisms"
+        for name, credentials in security.users.items()
+        if image.users.of(name) not in ({}, credentials)
+    ]
+    for entity, values in security.quotas.items():
+        if image.quotas.get(entity, values) != values:
+            found.append(f"{_named(entity)} has other quotas already")
+    return found
+
+
+def missing(security: Security, image: Image) -> list[str]:
+    """Returns what the cluster does not have."""
+    found = [f"user {name} is not there" for name in security.users if not image.users.of(name)]
+    found += [
+        f"an ACL of {acl.principal} for {acl.name} is not there" for acl in security.acls if acl not in image.acls
+    ]
+    found += [f"quotas of {_named(entity)} are not there" for entity in security.quotas if entity not in image.quotas]
+    return found
+
+
+def _named(entity: Entity) -> str:
+    return ", ".join(f"{kind} {name or '(default)'}" for kind, name in entity)
