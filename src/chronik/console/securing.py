@@ -9,10 +9,10 @@ from typing import Final
 
 from chronik.limits import TLS_HANDSHAKE_SECONDS_MAX
 from chronik.server.handshakes import Handshakes
-from chronik.server.turns import Turns
 from chronik.tls.contexts import TlsContext, keep_up_to_date
 from chronik.tls.settings import NONE, REQUESTED, Source, TlsSettings
 from chronik.tls.transport import TlsTransport
+from chronik.turns import Turns
 
 logger = logging.getLogger("chronik.console")
 
@@ -61,10 +61,12 @@ class HttpAcceptor:
             handshake.give_up("the node stops")
 
     def handshake_began(self, transport: TlsTransport) -> bool:
-        may_go_on, leaves = self._handshakes.begin(transport)
+        if self._handshakes.refuses(transport.host):
+            return False
+        leaves = self._handshakes.begin(transport)
         if leaves is not None:
             leaves.give_up("its TLS handshake was slow, and others wait")
-        return may_go_on
+        return True
 
     def handshake_done(self, transport: TlsTransport) -> asyncio.BufferedProtocol:
         self._handshakes.end(transport)
