@@ -24,7 +24,7 @@ ONE = "SCRAM-SHA-512"
 RIGHT = ALL if LONG else [(line, mechanism) for line, mechanism in ALL if "MUTUAL" not in line or mechanism == ONE]
 WRONG = ALL if LONG else [("SASL", mechanism) for mechanism in MECHANISMS] + [("SASL_TLS", ONE)]
 
-OUT_SECONDS_MAX = 20.0
+OUT_SECONDS_MAX = 10.0
 """To give up, on a busy machine: none waits for a timeout of its own, but kafka-python, whose driver sets it to 5 s."""
 
 TAKE_REFUSALS_FOR_SUCCESS = ("kafka-python", "aiokafka", "kafkajs")

@@ -136,9 +136,7 @@ public final class Secured {
                 "sasl.mechanism", mechanism,
                 "sasl.jaas.config", PACKAGE + "oauthbearer.OAuthBearerLoginModule required clientId=\"a\" clientSecret=\"b\";",
                 "sasl.login.callback.handler.class", PACKAGE + "oauthbearer.OAuthBearerLoginCallbackHandler",
-                "sasl.oauthbearer.token.endpoint.url", secret,
-                "sasl.login.refresh.min.period.seconds", "0", // it has minutes by itself, more than the tests' tokens live
-                "sasl.login.refresh.buffer.seconds", "0");
+                "sasl.oauthbearer.token.endpoint.url", secret);
     }
 
     private Secured() {}
