@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.jvms import SHORT_LIVED
@@ -85,3 +85,17 @@ CLIENTS: dict[str, Client] = {
         _java("java-4"),
     )
 }
+
+
+def _secured_java(name: str) -> Client:
+    """A program of its own, for any version; Kafka 4's client does not bring what it needs for tokens."""
+    jars = (TOOLS / "java" / name / "lib" / "*", *(TOOLS / "jars").glob("*/jose4j-*.jar"))
+    program = str(DRIVERS_SOURCES / "secured" / "Secured.java")
+    return replace(CLIENTS[name], command=("java", *JVM_OPTIONS, "-cp", ":".join(map(str, jars)), program))
+
+
+SECURED: dict[str, Client] = {
+    **{name: CLIENTS[name] for name in ("confluent", "kafka-python", "aiokafka", "kafkajs")},
+    **{name: _secured_java(name) for name in ("java-3.9", "java-4")},
+}
+"""Those that know the command `write_and_read`, which is about logins and TLS."""

@@ -13,7 +13,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from .catalogue import SECURED
+from .issuing import Issuer
 from .running import Clients
+from .securing import GuardedBroker
 
 CONNECT_TIMEOUT_S = 5.0
 
@@ -37,3 +40,23 @@ def clients(bootstrap: str) -> Iterator[Clients]:
     running = Clients(bootstrap, frozenset(filter(None, left_out.split(","))))
     yield running
     running.close()
+
+
+@pytest.fixture(scope="session")
+def secured_clients(bootstrap: str) -> Iterator[Clients]:
+    """Processes of their own: some that are not let in leave things behind."""
+    running = Clients(bootstrap, frozenset(), SECURED)
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="session")
+def issuer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Issuer]:
+    with Issuer(tmp_path_factory.mktemp("issuer")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def guarded_broker(tmp_path_factory: pytest.TempPathFactory, issuer: Issuer) -> Iterator[GuardedBroker]:
+    with GuardedBroker(tmp_path_factory.mktemp("guarded"), issuer) as running:
+        yield running

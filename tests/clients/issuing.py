@@ -3,25 +3,60 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from joserfc import jwt
 from joserfc.jwk import KeySet, RSAKey
 
-from .securing import TOKEN_USER
-
 
 class Issuer:
-    """Signs tokens; the broker has its keys in a file."""
+    """Signs tokens, and gives them to whoever asks for one over HTTP; the broker has its keys in a file."""
 
     def __init__(self, folder: Path) -> None:
         self._key = RSAKey.generate_key(2048, {"kid": "issuer", "use": "sig"})
         self.file = folder / "jwks.json"
         self.file.write_text(json.dumps(KeySet([self._key]).as_dict(private=False)))
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._thread = threading.Thread(target=self._server.serve_forever)
 
-    def token(self, user: str = TOKEN_USER, seconds: float = 300, **more: Any) -> str:
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def url(self, seconds: float = 300, **claims: str) -> str:
+        """Where tokens are had that live so long and say so."""
+        return f"http://127.0.0.1:{self._server.server_port}/?{urlencode({'seconds': seconds, **claims})}"
+
+    def token(self, seconds: float, **more: Any) -> str:
         now = time.time()
-        claims = {"sub": user, "iat": now, "exp": now + seconds, "aud": "kafka", "iss": "tests"} | more
+        claims = {"sub": "token-user", "iat": now, "exp": now + seconds, "aud": "kafka", "iss": "tests"} | more
         return jwt.encode({"alg": "RS256", "kid": "issuer"}, claims, self._key)
+
+
+def _handler(issuer: Issuer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            claims: dict[str, Any] = dict(parse_qsl(urlsplit(self.path).query))
+            seconds = float(claims.pop("seconds"))
+            told = json.dumps({"access_token": issuer.token(seconds, **claims), "expires_in": seconds}).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(told)))
+            self.end_headers()
+            self.wfile.write(told)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    return Handler

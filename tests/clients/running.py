@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import IO, Any
 
@@ -240,13 +240,14 @@ class TransactionalProducer:
 class Clients:
     """The running clients, each started when it is first asked for."""
 
-    def __init__(self, bootstrap: str, left_out: frozenset[str]) -> None:
+    def __init__(self, bootstrap: str, left_out: frozenset[str], known: Mapping[str, Client] = CLIENTS) -> None:
         self.bootstrap = bootstrap
         self._left_out = left_out
+        self._known = known
         self._running: dict[str, RunningClient] = {}
 
     def missing(self, name: str) -> str | None:
-        return f"{name}: left out of this run" if name in self._left_out else CLIENTS[name].missing()
+        return f"{name}: left out of this run" if name in self._left_out else self._known[name].missing()
 
     def get(self, name: str) -> RunningClient:
         """Skips the test when the client is not here, with the reason."""
@@ -258,10 +259,10 @@ class Clients:
 
     def another(self, name: str) -> RunningClient:
         """A process that is its caller's own, who is to close it."""
-        return RunningClient(CLIENTS[name], self.bootstrap)
+        return RunningClient(self._known[name], self.bootstrap)
 
     def all_present(self) -> list[RunningClient]:
-        return [self.get(name) for name in CLIENTS if self.missing(name) is None]
+        return [self.get(name) for name in self._known if self.missing(name) is None]
 
     def create_topic(self, name: str, partitions: int, replication_factor: int = 1) -> str:
         """Returns when the topic has leaders, so that no client meets it half-made."""

@@ -1,282 +1,105 @@
-"""What each client does with a password or a token: writes some records and reads them back, or is refused."""
+"""A broker that asks clients who they are, over every line and by every mechanism, and how clients come to it."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-import logging
-import subprocess
-import sys
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka.abc import AbstractTokenProvider as AioTokenProvider
-from aiokafka.errors import KafkaConnectionError
-from confluent_kafka import Consumer, KafkaError, Producer
-from confluent_kafka import TopicPartition as ConfluentPartition
-from kafka import KafkaConsumer, KafkaProducer
-from kafka import TopicPartition as PythonPartition
-from kafka.errors import KafkaTimeoutError
-from kafka.net.sasl.oauth import AbstractTokenProvider
+from chronik.testing import Broker
+from tests.raw import RawClient
+from tests.security.sasl.asking import put_user
+from tests.tls.certificates import authority, issued, written
 
-from .catalogue import CLIENTS, DRIVERS_SOURCES, JVM_OPTIONS, PROJECT, TOOLS
+from .drivers.secured import Way
+from .issuing import Issuer
+from .running import RunningClient, unique, wait_for
 
-COUNT = 20
-RUN_SECONDS_MAX = 90.0
-TOKEN_USER = "token-user"
+MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+USER = "alice"
+PASSWORD = "s3cret, with =, and ü"
+SHORT_SESSION_MS = 2000
 
-
-class NotLetIn(Exception):
-    """With what the client says about it."""
-
-
-class Identity:
-    """Who a client says it is, and how. `password` is the token for OAUTHBEARER."""
-
-    def __init__(self, mechanism: str, user: str, password: str) -> None:
-        self.mechanism = mechanism
-        self.user = user
-        self.password = password
-
-    @property
-    def has_token(self) -> bool:
-        return self.mechanism == "OAUTHBEARER"
-
-
-def confluent(bootstrap: str, topic: str, who: Identity, folder: Path) -> int:
-    refusals: list[str] = []
-
-    def failed(error: KafkaError) -> None:
-        if error.code() == KafkaError._AUTHENTICATION:
-            refusals.append(error.str())
-
-    settings: dict[str, Any] = {
-        "bootstrap.servers": bootstrap,
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": who.mechanism,
-        "error_cb": failed,
-    }
-    if who.has_token:
-        settings["oauth_cb"] = lambda _: (who.password, time.time() + 300, TOKEN_USER, {})
-    else:
-        settings |= {"sasl.username": who.user, "sasl.password": who.password}
-    producer = Producer(settings)
-    for number in range(COUNT):
-        producer.produce(topic, f"value {number}".encode(), partition=0)
-    deadline = time.monotonic() + 30
-    while len(producer) and not refusals and time.monotonic() < deadline:
-        producer.poll(0.05)
-    if refusals:
-        producer.purge()
-        producer.flush(5)
-        raise NotLetIn(refusals[0])
-    consumer = Consumer(settings | {"group.id": f"{topic}-group", "auto.offset.reset": "earliest"})
-    consumer.assign([ConfluentPartition(topic, 0, 0)])
-    found = 0
-    while found < COUNT and time.monotonic() < deadline:
-        found += len(consumer.consume(COUNT, 0.2))
-    consumer.close()
-    return found
-
-
-class _Said(logging.Handler):
-    """What a client says in its log while it tries: those of Python tell nobody else why they were refused."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self._logger = logging.getLogger(name)
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
-
-    def __enter__(self) -> _Said:
-        self._logger.addHandler(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._logger.removeHandler(self)
-
-    def refusal(self) -> str | None:
-        return next((line for line in self.lines if "AuthenticationFailed" in line), None)
-
-
-class _PythonTokens(AbstractTokenProvider):  # type: ignore[misc]
-    def __init__(self, token: str) -> None:
-        super().__init__()
-        self._token = token
-
-    def token(self) -> str:
-        return self._token
-
-
-def kafka_python(bootstrap: str, topic: str, who: Identity, folder: Path) -> int:
-    settings: dict[str, Any] = {
-        "bootstrap_servers": bootstrap,
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": who.mechanism,
-    }
-    if who.has_token:
-        settings["sasl_oauth_token_provider"] = _PythonTokens(who.password)
-    else:
-        settings |= {"sasl_plain_username": who.user, "sasl_plain_password": who.password}
-    said = _Said("kafka")
-    try:
-        with said:
-            producer = KafkaProducer(**settings, bootstrap_timeout_ms=5000)
-        futures = [producer.send(topic, f"value {number}".encode(), partition=0) for number in range(COUNT)]
-        for future in futures:
-            future.get(30)
-        producer.close()
-    except KafkaTimeoutError as error:
-        raise NotLetIn(said.refusal() or str(error)) from error
-    consumer = KafkaConsumer(**settings, consumer_timeout_ms=5000)
-    consumer.assign([PythonPartition(topic, 0)])
-    consumer.seek_to_beginning()
-    found = sum(1 for _, _ in zip(range(COUNT), consumer, strict=False))
-    consumer.close()
-    return found
-
-
-class _AioTokens(AioTokenProvider):  # type: ignore[misc]
-    def __init__(self, token: str) -> None:
-        self._token = token
-
-    async def token(self) -> str:
-        return self._token
-
-
-def aiokafka(bootstrap: str, topic: str, who: Identity, folder: Path) -> int:
-    async def story() -> int:
-        settings: dict[str, Any] = {
-            "bootstrap_servers": bootstrap,
-            "security_protocol": "SASL_PLAINTEXT",
-            "sasl_mechanism": who.mechanism,
-        }
-        if who.has_token:
-            settings["sasl_oauth_token_provider"] = _AioTokens(who.password)
-        else:
-            settings |= {"sasl_plain_username": who.user, "sasl_plain_password": who.password}
-        producer = AIOKafkaProducer(**settings)
-        said = _Said("aiokafka")
-        try:
-            with said:
-                await producer.start()
-            for number in range(COUNT):
-                await producer.send_and_wait(topic, f"value {number}".encode(), partition=0)
-        except KafkaConnectionError as error:
-            raise NotLetIn(said.refusal() or str(error)) from error
-        finally:
-            await producer.stop()
-        consumer = AIOKafkaConsumer(topic, auto_offset_reset="earliest", **settings)
-        await consumer.start()
-        found = 0
-        try:
-            async with asyncio.timeout(30):
-                while found < COUNT:
-                    found += sum(map(len, (await consumer.getmany(timeout_ms=200)).values()))
-        finally:
-            await consumer.stop()
-        return found
-
-    return asyncio.run(story())
-
-
-def kafkajs(bootstrap: str, topic: str, who: Identity, folder: Path) -> int:
-    sasl = {"mechanism": who.mechanism.lower()}
-    sasl |= {"token": who.password} if who.has_token else {"username": who.user, "password": who.password}
-    settings = json.dumps({"bootstrap": bootstrap, "topic": topic, "count": COUNT, "sasl": sasl})
-    client = CLIENTS["kafkajs"]
-    command = ["node", str(DRIVERS_SOURCES / "node" / "secured.js"), settings]
-    return _told(_run(command, client.full_environment()))
-
-
-def java(name: str) -> Callable[[str, str, Identity, Path], int]:
-    def client(bootstrap: str, topic: str, who: Identity, folder: Path) -> int:
-        settings = java_settings(bootstrap, who, folder)
-        return run_java(name, settings, topic, COUNT, folder=folder)
-
-    return client
-
-
-def java_settings(bootstrap: str, who: Identity, folder: Path) -> dict[str, str]:
-    settings = {
-        "bootstrap.servers": bootstrap,
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": who.mechanism,
-        "max.block.ms": "30000",
-    }
-    package = "org.apache.kafka.common.security"
-    if who.has_token:
-        token = folder / "token"
-        token.write_text(who.password)
-        return settings | {
-            "sasl.jaas.config": f"{package}.oauthbearer.OAuthBearerLoginModule required;",
-            "sasl.login.callback.handler.class": f"{package}.oauthbearer.OAuthBearerLoginCallbackHandler",
-            "sasl.oauthbearer.token.endpoint.url": token.as_uri(),
-        }
-    module = "plain.PlainLoginModule" if who.mechanism == "PLAIN" else "scram.ScramLoginModule"
-    login = f'{package}.{module} required username="{who.user}" password="{who.password}";'
-    return settings | {"sasl.jaas.config": login}
-
-
-def run_java(name: str, settings: dict[str, str], topic: str, count: int, pause_ms: int = 0, *, folder: Path) -> int:
-    file = folder / "client.properties"
-    file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-    allowed = settings.get("sasl.oauthbearer.token.endpoint.url", "")
-    command = ["java", *JVM_OPTIONS, f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={allowed}"]
-    command += [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.files={folder / 'token'}"]
-    jars = f"{TOOLS / 'java' / name / 'lib'}/*"
-    if "OAUTHBEARER" in settings.values():  # Kafka 4's client does not bring what it needs for that
-        jars = ":".join([jars, *(str(each) for each in TOOLS.rglob("jose4j-*.jar"))])
-    command += ["-cp", jars, str(DRIVERS_SOURCES / "secured" / "Secured.java")]
-    return _told(_run([*command, str(file), topic, str(count), str(pause_ms)], CLIENTS[name].full_environment()))
-
-
-def _run(command: list[str], environment: dict[str, str]) -> str:
-    done = subprocess.run(
-        command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=RUN_SECONDS_MAX, check=False
-    )
-    return done.stdout if done.stdout.strip() else done.stderr
-
-
-def _told(output: str) -> int:
-    word, _, rest = output.strip().splitlines()[-1].partition(" ")
-    if word == "refused:":
-        raise NotLetIn(rest)
-    assert word == "read", output
-    return int(rest)
-
-
-def kafka_python_apart(bootstrap: str, topic: str, who: Identity, folder: Path) -> int:
-    """In a process of its own: one that is refused leaves sockets behind."""
-    arguments = json.dumps([bootstrap, topic, who.mechanism, who.user, who.password])
-    command = [sys.executable, "-m", "tests.clients.securing", arguments]
-    return _told(_run(command, CLIENTS["kafka-python"].full_environment()))
-
-
-def skip_unless_here(name: str) -> None:
-    if (reason := CLIENTS[name].missing()) is not None:
-        pytest.skip(reason)
-
-
-CALLS: dict[str, Callable[[str, str, Identity, Path], int]] = {
-    "confluent": confluent,
-    "kafka-python": kafka_python_apart,
-    "aiokafka": aiokafka,
-    "kafkajs": kafkajs,
-    "java-3.9": java("java-3.9"),
-    "java-4": java("java-4"),
+LINES = {
+    "PLAINTEXT": "PLAINTEXT",
+    "TLS": "SSL",
+    "MUTUAL_TLS": "SSL",
+    "SASL": "SASL_PLAINTEXT",
+    "SASL_TLS": "SASL_SSL",
+    "SASL_MUTUAL_TLS": "SASL_SSL",
+    "SASL_SHORT": "SASL_PLAINTEXT",
 }
+"""The broker's listeners, and their protocols. Where TLS is mutual clients must show a certificate, and where sessions
+are short they must say again who they are."""
 
 
-if __name__ == "__main__":
-    place, name, *identity = json.loads(sys.argv[1])
-    try:
-        print("read", kafka_python(place, name, Identity(*identity), Path()))
-    except NotLetIn as refused:
-        print("refused:", " ".join(str(refused).split()))
+class GuardedBroker(Broker):
+    def __init__(self, folder: Path, issuer: Issuer) -> None:
+        self.keystore = folder / "node.pem"
+        self.ca = written(folder / "ca.pem", authority().certificate)
+        self._client_pem = written(folder / "client.pem", issued("CN=client,OU=x,O=y").both)
+        listeners = {name: "127.0.0.1:0" if name == "PLAINTEXT" else "localhost:0" for name in LINES}
+        super().__init__(
+            folder,
+            broker={
+                "listeners": ",".join(f"{name}://{place}" for name, place in listeners.items()),
+                "listener.security.protocol.map": ",".join(f"{name}:{line}" for name, line in LINES.items()),
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.location": written(self.keystore, issued("CN=node").both),
+                "ssl.truststore.type": "PEM",
+                "ssl.truststore.location": self.ca,
+                "listener.name.mutual_tls.ssl.client.auth": "required",
+                "listener.name.sasl_mutual_tls.ssl.client.auth": "required",
+                "listener.name.sasl_short.connections.max.reauth.ms": SHORT_SESSION_MS,
+                "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+                "sasl.oauthbearer.jwks.endpoint.url": issuer.file.as_uri(),
+                "sasl.oauthbearer.expected.audience": "kafka",
+                "sasl.oauthbearer.expected.issuer": "tests",
+            },
+        )
+
+    def start(self) -> Broker:
+        started = super().start()
+        with RawClient(self.bootstrap) as client:
+            put_user(client, USER, PASSWORD)
+        return started
+
+    def at(self, line: str) -> str:
+        found = re.search(rf"answers Kafka clients on .*?\b{line}://(\S+:\d+)", self.log)
+        assert found is not None
+        return found[1]
+
+    def way(self, line: str, mechanism: str | None = None, secret: str = PASSWORD) -> Way:
+        """To a topic of its own, with what is right on that line."""
+        ca = self.ca if LINES[line].endswith("SSL") else None
+        pem = self._client_pem if "MUTUAL" in line else None
+        return Way(self.at(line), unique("topic"), ca, pem, mechanism, USER, secret)
+
+
+def came_in(client: RunningClient, way: Way, until: Path | None = None) -> int:
+    """How many records it wrote, of which it has read each once and in their order. Raises CommandFailed."""
+    told = client.call("write_and_read", until=until and str(until), **asdict(way))
+    assert told["read"] == list(range(told["written"]))
+    return int(told["written"])
+
+
+@contextmanager
+def writing_and_reading(broker: GuardedBroker, client: RunningClient, way: Way, folder: Path) -> Iterator[Future[int]]:
+    """Is under way when it begins, and goes on until the end; then the future has what `came_in` tells. It is done
+    before only if that fails."""
+    enough, began = folder / "enough", time.time()
+
+    def reads() -> bool:
+        return any(each.api == "Fetch" and each.answered_at > began for each in broker.last_requests())
+
+    with ThreadPoolExecutor(1) as thread:
+        load = thread.submit(came_in, client, way, enough)
+        try:
+            wait_for("records to be read", lambda: load.done() or reads())
+            yield load
+        finally:
+            enough.touch()

@@ -1,84 +1,106 @@
-"""Sessions that end, KIP-368: clients say again who they are while they write, and no record is lost."""
+"""Sessions that end, KIP-368: clients say again who they are while they write and read, and no record is lost."""
 
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
-from chronik.client.cluster import Cluster
-from chronik.client.consumer import read_all
 from chronik.testing.seen import SEEN_REQUESTS_MAX
-from tests.security.sasl.asking import AskingBroker
+from tests.long import LONG, count
 
+from .catalogue import SECURED
+from .drivers.secured import Way
 from .issuing import Issuer
-from .running import unique
-from .securing import TOKEN_USER, Identity, java_settings, run_java, skip_unless_here
+from .running import Clients, RunningClient, wait_for
+from .securing import SHORT_SESSION_MS, GuardedBroker, writing_and_reading
 
 pytestmark = pytest.mark.slow
 
-TOKEN_SECONDS = 8.0
-WRITE_SECONDS = 16.0
-"""It asks for another token after 80 % of the first, and shows it after 90 %."""
+TOKEN_SECONDS = defaultdict(lambda: 4.0, confluent=8.0)
+"""librdkafka asks for another token after 80 % of the first, and shows it after 90 %."""
+
+SESSIONS = count(2, 4)
+
+COME_BACK = ("aiokafka",)
+"""They do not know of sessions that end: their connections do, here as in Kafka, and they make new ones."""
+RENEW = [client for client in SECURED if client not in COME_BACK]
+
+LINES = ["SASL", "SASL_TLS"] if LONG else ["SASL"]
 
 
-def test_librdkafka_shows_new_tokens_and_loses_nothing(tmp_path: Path) -> None:
-    issuer, topic = Issuer(tmp_path), unique("topic")
-    configs = {
-        "sasl.enabled.mechanisms": "OAUTHBEARER",
-        "sasl.oauthbearer.jwks.endpoint.url": issuer.file.as_uri(),
-    }
-    with AskingBroker(**configs) as broker:
-        assert isinstance(broker, AskingBroker)
-        tokens = 0
+class Connections:
+    """What a client writes by and what it reads by, and when it said on each who it is. One that is lost has another in
+    its place, which is one more."""
 
-        def token(_: str) -> tuple[str, float, str, dict[str, str]]:
-            nonlocal tokens
-            tokens += 1
-            return issuer.token(seconds=TOKEN_SECONDS), time.time() + TOKEN_SECONDS, TOKEN_USER, {}
+    def __init__(self, broker: GuardedBroker) -> None:
+        self._broker = broker
+        self._since = time.time()
+        self._logins: defaultdict[int, set[float]] = defaultdict(set)
+        self._used: dict[str, set[int]] = {"Produce": set(), "Fetch": set()}
 
-        failures: list[str] = []
-        settings = {
-            "bootstrap.servers": broker.bootstrap,
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "OAUTHBEARER",
-            "oauth_cb": token,
-            "error_cb": lambda error: failures.append(error.str()),
-        }
-        producer = Producer(settings)
-        sent, began = 0, time.monotonic()
-        handshakes = set()  # a broker remembers the last requests only, so they are collected meanwhile
-        while time.monotonic() - began < WRITE_SECONDS:
-            producer.produce(topic, str(sent).encode(), partition=0, on_delivery=_noting(failures))
-            sent += 1
-            producer.poll(0.05)
-            handshakes |= {each for each in broker.last_requests(SEEN_REQUESTS_MAX) if each.api == "SaslHandshake"}
-        assert producer.flush(30) == 0
-        assert failures == []
-        assert tokens >= 3
-        assert len(handshakes) > len({each.connection for each in handshakes})
-        assert "has expired" not in broker.log
-        with Cluster(broker.open_bootstrap) as cluster:
-            assert [record.value for record in read_all(cluster, topic)] == [str(n).encode() for n in range(sent)]
+    def are_renewed(self, session_s: float) -> bool:
+        """There is one of each, and what it showed first holds no more."""
+        self._look()
+        firsts = [sorted(self._logins[each]) for used in self._used.values() for each in used]
+        return len(firsts) == 2 and all(
+            len(logins) >= SESSIONS and time.time() > logins[0] + (SESSIONS - 1) * session_s for logins in firsts
+        )
+
+    def are_replaced(self) -> bool:
+        """There is one of each for each session."""
+        self._look()
+        return all(len(used) >= SESSIONS for used in self._used.values())
+
+    def _look(self) -> None:
+        """A broker remembers its last requests only."""
+        for each in self._broker.last_requests(SEEN_REQUESTS_MAX):
+            if each.answered_at < self._since:
+                continue
+            if each.api == "SaslHandshake":
+                self._logins[each.connection].add(each.answered_at)
+            elif each.api in self._used:
+                self._used[each.api].add(each.connection)
 
 
-def _noting(failures: list[str]) -> Callable[[Any, Any], None]:
-    return lambda error, _: failures.append(str(error)) if error is not None else None
+def write_and_read_until(
+    state: Callable[[Connections], bool], broker: GuardedBroker, client: RunningClient, way: Way, folder: Path
+) -> None:
+    connections = Connections(broker)
+    with writing_and_reading(broker, client, way, folder) as load:
+        wait_for("sessions that follow others", lambda: load.done() or state(connections))
+    assert load.result() > 0
 
 
-@pytest.mark.parametrize("client", ["java-3.9", "java-4"])
-def test_java_says_its_password_again(client: str, tmp_path: Path) -> None:
-    skip_unless_here(client)
-    with AskingBroker(**{"connections.max.reauth.ms": 2000}) as broker:
-        assert isinstance(broker, AskingBroker)
-        broker.add_user("alice", "alice-secret")
-        who = Identity("SCRAM-SHA-512", "alice", "alice-secret")
-        settings = java_settings(broker.bootstrap, who, tmp_path)
-        assert run_java(client, settings, unique("topic"), 40, 200, folder=tmp_path) == 40
-        said = [each for each in broker.last_requests(1000) if each.api == "SaslHandshake"]
-        assert len(said) >= 5
-        assert "has expired" not in broker.log
+@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("client", RENEW)
+def test_a_token_that_expires_is_followed_by_another(
+    guarded_broker: GuardedBroker, issuer: Issuer, secured_clients: Clients, client: str, line: str, tmp_path: Path
+) -> None:
+    seconds, running = TOKEN_SECONDS[client], secured_clients.get(client)
+    way = guarded_broker.way(line, "OAUTHBEARER", issuer.url(seconds))
+    write_and_read_until(lambda it: it.are_renewed(seconds), guarded_broker, running, way, tmp_path)
+
+
+@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("client", COME_BACK)
+def test_clients_that_cannot_do_that_come_back_and_lose_nothing(
+    guarded_broker: GuardedBroker, issuer: Issuer, secured_clients: Clients, client: str, line: str, tmp_path: Path
+) -> None:
+    running, way = (
+        secured_clients.get(client),
+        guarded_broker.way(line, "OAUTHBEARER", issuer.url(TOKEN_SECONDS[client])),
+    )
+    write_and_read_until(Connections.are_replaced, guarded_broker, running, way, tmp_path)
+
+
+@pytest.mark.parametrize("client", RENEW if LONG else ["java-3.9", "java-4"])
+def test_passwords_are_said_again(
+    guarded_broker: GuardedBroker, secured_clients: Clients, client: str, tmp_path: Path
+) -> None:
+    running, way = secured_clients.get(client), guarded_broker.way("SASL_SHORT", "SCRAM-SHA-512")
+    seconds = SHORT_SESSION_MS / 1000
+    write_and_read_until(lambda it: it.are_renewed(seconds), guarded_broker, running, way, tmp_path)

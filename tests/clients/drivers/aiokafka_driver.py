@@ -19,8 +19,10 @@ from aiokafka import (
 from aiokafka.codec import has_lz4, has_snappy, has_zstd
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
+from .aiokafka_secured import Secured
 from .aiokafka_transactions import TransactionalProducer
 from .members import HEARTBEAT_MS, Members, Membership, RebalanceCount
+from .secured import Ways
 from .serving import serve
 from .transactions import Transactions
 from .wire import Reading, Received, Record
@@ -187,6 +189,7 @@ def main() -> None:
         driver,
         Members(driver._open_member),
         Transactions(lambda wanted: TransactionalProducer(wanted, driver._run)),
+        Ways(lambda way: Secured(way, driver._run)),
     )
 
 

@@ -18,8 +18,10 @@ from confluent_kafka import (
 )
 
 from .confluent_admin import Admin
+from .confluent_secured import Secured
 from .confluent_transactions import TransactionalProducer
 from .members import HEARTBEAT_MS, Members, Membership
+from .secured import Ways
 from .serving import serve
 from .transactions import Transactions
 from .wire import Reading, Received, Record
@@ -171,4 +173,4 @@ def _checked(messages: Iterable[Any]) -> Iterable[Received]:
 
 
 if __name__ == "__main__":
-    serve(Driver(), Members(_open_member), Admin(), Transactions(TransactionalProducer))
+    serve(Driver(), Members(_open_member), Admin(), Transactions(TransactionalProducer), Ways(Secured))

@@ -18,8 +18,10 @@ from kafka.errors import KafkaConnectionError, RebalanceInProgressError
 from kafka.version import __version__
 
 from .kafka_python_admin import Admin
+from .kafka_python_secured import Secured
 from .kafka_python_transactions import TransactionalProducer
 from .members import HEARTBEAT_MS, AfterThisRound, Members, Membership, RebalanceCount
+from .secured import Ways
 from .serving import serve
 from .transactions import Transactions
 from .wire import Reading, Received, Record
@@ -199,7 +201,7 @@ def main(pinned: str) -> None:
     api_version = None if pinned == "auto" else tuple(int(part) for part in pinned.split("."))
     driver = Driver(api_version)
     transactions = Transactions(lambda wanted: TransactionalProducer(wanted, api_version))
-    serve(driver, Members(driver._open_member), Admin(api_version), transactions)
+    serve(driver, Members(driver._open_member), Admin(api_version), transactions, Ways(Secured))
 
 
 if __name__ == "__main__":

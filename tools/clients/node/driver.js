@@ -6,6 +6,7 @@ const readline = require('readline')
 const { Kafka, logLevel } = require('kafkajs')
 const kafkajsVersion = require('kafkajs/package.json').version
 const { codecTypes, installCodecs } = require('./codecs')
+const { secured } = require('./secured')
 const { transactions } = require('./transactions')
 
 const COMMAND_TIMEOUT_MS = 30_000
@@ -154,7 +155,7 @@ const capabilities = () => ({
 })
 
 const commands = {
-  capabilities, produce, consume, join, member, commit, leave, ...transactions(kafka, toMessage),
+  capabilities, produce, consume, join, member, commit, leave, ...transactions(kafka, toMessage), ...secured,
 }
 
 async function answer({ id, command, arguments: given }) {

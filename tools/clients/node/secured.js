@@ -1,29 +1,75 @@
-// Writes records with kafkajs and reads them back: `secured.js SETTINGS`, which is JSON with bootstrap, topic, count and
-// sasl. Says `read COUNT`, or `refused: MESSAGE` when it is not let in. The packages are found through NODE_PATH.
+// Writing and reading as somebody, over the line and with the login that a test names: the command `write_and_read`, as
+// in the tests' drivers/secured.py.
 'use strict'
 
+const fs = require('fs')
 const { Kafka, logLevel } = require('kafkajs')
 
-const { bootstrap, topic, count, sasl } = JSON.parse(process.argv[2])
-if (sasl.token) sasl.oauthBearerProvider = async () => ({ value: sasl.token })
-const kafka = new Kafka({ brokers: [bootstrap], logLevel: logLevel.NOTHING, sasl, retry: { retries: 0 } })
+const COUNT = 20
+const BURST = 10
+const PAUSE_MS = 20
+const VALUE_CHARACTERS = 1000
+const READ_TIMEOUT_MS = 30_000
+const REAUTHENTICATION_MS = 1000 // so long before a session ends; it has 10 s by itself, longer than the tests' sessions
+const pause = () => new Promise(resolve => setTimeout(resolve, PAUSE_MS))
 
-async function main() {
-  const producer = kafka.producer()
-  await producer.connect()
-  const messages = Array.from({ length: count }, (_, number) => ({ value: `value ${number}`, partition: 0 }))
-  await producer.send({ topic, acks: -1, messages })
-  await producer.disconnect()
-  const consumer = kafka.consumer({ groupId: `${topic}-group`, maxWaitTimeInMs: 200 })
-  await consumer.connect()
-  await consumer.subscribe({ topic, fromBeginning: true })
-  let found = 0
-  await new Promise(resolve =>
-    consumer.run({ eachMessage: async () => ((found += 1) === count ? resolve() : undefined) })
-  )
-  console.log(`read ${found}`)
+function lineOf({ ca, pem }) {
+  if (!ca) return {}
+  const shown = pem ? { key: fs.readFileSync(pem, 'utf8'), cert: fs.readFileSync(pem, 'utf8') } : {}
+  return { ssl: { ca: [fs.readFileSync(ca, 'utf8')], servername: 'localhost', ...shown } }
 }
 
-main()
-  .catch(error => console.log(/SASL|Closed connection/.test(`${error.name} ${error.message} ${error.cause}`) ? `refused: ${error.message}` : error.stack))
-  .finally(() => process.exit(0))
+async function fetchedToken(url) {
+  const answer = await fetch(url, { method: 'POST', body: 'grant_type=client_credentials' })
+  return { value: (await answer.json()).access_token }
+}
+
+function loginOf({ mechanism, user, secret }) {
+  if (!mechanism) return {}
+  const shown =
+    mechanism === 'OAUTHBEARER'
+      ? { oauthBearerProvider: () => fetchedToken(secret) }
+      : { username: user, password: secret }
+  return { sasl: { mechanism: mechanism.toLowerCase(), ...shown } }
+}
+
+// Whatever fails before the first records are written is a refusal.
+async function opened(producer, send) {
+  try {
+    await producer.connect()
+    await send(COUNT)
+  } catch (error) {
+    await producer.disconnect()
+    throw Object.assign(new Error(error.message), { name: 'NOT_LET_IN' })
+  }
+}
+
+async function writeAndRead({ bootstrap, topic, until, ...way }) {
+  const common = { logLevel: logLevel.NOTHING, retry: { retries: 0 }, reauthenticationThreshold: REAUTHENTICATION_MS }
+  const kafka = new Kafka({ brokers: [bootstrap], ...common, ...lineOf(way), ...loginOf(way) })
+  const [producer, consumer] = [kafka.producer(), kafka.consumer({ groupId: `${topic}-group`, maxWaitTimeInMs: 200 })]
+  const read = []
+  let written = 0
+  const send = async count => {
+    const messages = Array.from({ length: count }, () => ({ value: `${written++}`.padStart(VALUE_CHARACTERS), partition: 0 }))
+    await producer.send({ topic, acks: -1, messages })
+  }
+  await opened(producer, send)
+  try {
+    await consumer.connect()
+    await consumer.subscribe({ topic, fromBeginning: true })
+    await consumer.run({ eachMessage: async ({ message }) => void read.push(Number(message.value.toString())) })
+    while (until && !fs.existsSync(until)) {
+      await send(BURST)
+      await pause()
+    }
+    const deadline = Date.now() + READ_TIMEOUT_MS
+    while (read.length < written && Date.now() < deadline) await pause()
+  } finally {
+    await consumer.disconnect()
+    await producer.disconnect()
+  }
+  return { written, read }
+}
+
+module.exports = { secured: { write_and_read: writeAndRead } }

@@ -1,10 +1,19 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
-import java.util.Properties;
+import java.util.Map;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
@@ -12,50 +21,122 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.AuthenticationException;
 
 /**
- * Writes records and reads them back with the settings of a file: {@code Secured.java FILE TOPIC COUNT PAUSE_MS}. It is
- * run from its source, with the jars of any version of Kafka's clients. Says {@code read COUNT}, or
- * {@code refused: MESSAGE} when it is not let in.
+ * Writing and reading as somebody, over the line and with the login that a test names: the command {@code write_and_read},
+ * as in the tests' {@code drivers/secured.py}. It is run from its source, with the jars of any version of Kafka's clients.
  */
 public final class Secured {
+    private static final ObjectMapper JSON = new ObjectMapper();
+    private static final int COUNT = 20;
+    private static final int BURST = 10;
+    private static final Duration PAUSE = Duration.ofMillis(20);
+    private static final Duration READ_TIMEOUT = Duration.ofSeconds(30);
+    private static final String PACKAGE = "org.apache.kafka.common.security.";
+
     public static void main(String[] arguments) throws Exception {
-        Properties settings = new Properties();
-        settings.load(Files.newBufferedReader(Path.of(arguments[0]), StandardCharsets.UTF_8));
-        settings.put("key.serializer", "org.apache.kafka.common.serialization.StringSerializer");
-        settings.put("value.serializer", "org.apache.kafka.common.serialization.StringSerializer");
-        settings.put("key.deserializer", "org.apache.kafka.common.serialization.StringDeserializer");
-        settings.put("value.deserializer", "org.apache.kafka.common.serialization.StringDeserializer");
-        try {
-            write(settings, arguments[1], Integer.parseInt(arguments[2]), Long.parseLong(arguments[3]));
-            System.out.println("read " + read(settings, arguments[1], Integer.parseInt(arguments[2])));
-        } catch (AuthenticationException refused) {
-            System.out.println("refused: " + refused.getMessage());
+        PrintStream answers = new PrintStream(System.out, true, StandardCharsets.UTF_8);
+        System.setOut(System.err); // whatever a library prints must not look like an answer
+        BufferedReader requests = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = requests.readLine(); line != null; line = requests.readLine()) {
+            answers.println(answer(JSON.readTree(line)));
         }
         System.exit(0);
     }
 
-    private static void write(Properties settings, String topic, int count, long pauseMs) throws Exception {
-        try (KafkaProducer<String, String> producer = new KafkaProducer<>(settings)) {
-            for (int number = 0; number < count; number++) {
-                producer.send(new ProducerRecord<>(topic, 0, null, "value " + number)).get();
-                Thread.sleep(pauseMs);
-            }
-        } catch (ExecutionException failure) {
-            throw failure.getCause() instanceof AuthenticationException refused ? refused : failure;
+    private static ObjectNode answer(JsonNode request) {
+        ObjectNode answer = JSON.createObjectNode().put("id", request.get("id").asInt());
+        try {
+            boolean asked = request.get("command").asText().equals("write_and_read");
+            answer.set("result", asked ? writeAndRead(request.get("arguments")) : JSON.createObjectNode());
+        } catch (Exception failure) { // the driver outlives a command that fails: the test is told and decides
+            Throwable cause = failure instanceof ExecutionException ? failure.getCause() : failure;
+            String name = cause instanceof AuthenticationException ? "NOT_LET_IN" : cause.getClass().getSimpleName();
+            answer.putObject("error").put("name", name).put("message", String.valueOf(cause.getMessage()));
         }
+        return answer;
     }
 
-    private static int read(Properties settings, String topic, int count) {
-        int found = 0;
-        long deadline = System.nanoTime() + Duration.ofSeconds(60).toNanos();
-        try (KafkaConsumer<String, String> consumer = new KafkaConsumer<>(settings)) {
-            TopicPartition partition = new TopicPartition(topic, 0);
-            consumer.assign(List.of(partition));
-            consumer.seekToBeginning(List.of(partition));
-            while (found < count && System.nanoTime() < deadline) {
-                found += consumer.poll(Duration.ofMillis(200)).count();
+    private static JsonNode writeAndRead(JsonNode way) throws Exception {
+        Map<String, Object> settings = settings(way);
+        TopicPartition partition = new TopicPartition(way.get("topic").asText(), 0);
+        List<Integer> read = new ArrayList<>();
+        int written = 0;
+        try (KafkaProducer<String, String> producer = new KafkaProducer<>(settings)) {
+            List<Future<?>> sent = new ArrayList<>();
+            while (written < COUNT) {
+                written = write(producer, partition, written, 1, sent);
+                acknowledged(sent); // one by one: who is refused is told at the first, and for each record anew
+            }
+            try (KafkaConsumer<String, String> consumer = new KafkaConsumer<>(settings)) {
+                consumer.assign(List.of(partition));
+                consumer.seekToBeginning(List.of(partition));
+                while (way.hasNonNull("until") && !Files.exists(Path.of(way.get("until").asText()))) {
+                    written = write(producer, partition, written, BURST, sent);
+                    poll(consumer, PAUSE, read);
+                    Thread.sleep(PAUSE.toMillis());
+                }
+                acknowledged(sent);
+                long deadline = System.nanoTime() + READ_TIMEOUT.toNanos();
+                while (read.size() < written && System.nanoTime() < deadline) {
+                    poll(consumer, PAUSE, read);
+                }
             }
         }
-        return found;
+        ObjectNode result = JSON.createObjectNode().put("written", written);
+        return result.set("read", JSON.valueToTree(read));
+    }
+
+    private static int write(
+            KafkaProducer<String, String> producer, TopicPartition at, int written, int count, List<Future<?>> sent) {
+        for (int number = written; number < written + count; number++) {
+            sent.add(producer.send(new ProducerRecord<>(at.topic(), at.partition(), null, String.format("%1000d", number))));
+        }
+        return written + count;
+    }
+
+    private static void acknowledged(List<Future<?>> sent) throws Exception {
+        for (Future<?> each : sent) {
+            each.get();
+        }
+        sent.clear();
+    }
+
+    private static void poll(KafkaConsumer<String, String> consumer, Duration timeout, List<Integer> read) {
+        consumer.poll(timeout).forEach(record -> read.add(Integer.parseInt(record.value().trim())));
+    }
+
+    private static Map<String, Object> settings(JsonNode way) {
+        Map<String, Object> settings = new HashMap<>(Map.of(
+                "bootstrap.servers", way.get("bootstrap").asText(),
+                "security.protocol", (way.hasNonNull("mechanism") ? "SASL_" : "") + (way.hasNonNull("ca") ? "SSL" : "PLAINTEXT"),
+                "max.block.ms", "30000",
+                "key.serializer", "org.apache.kafka.common.serialization.StringSerializer",
+                "value.serializer", "org.apache.kafka.common.serialization.StringSerializer",
+                "key.deserializer", "org.apache.kafka.common.serialization.StringDeserializer",
+                "value.deserializer", "org.apache.kafka.common.serialization.StringDeserializer"));
+        if (way.hasNonNull("ca")) {
+            settings.putAll(Map.of("ssl.truststore.type", "PEM", "ssl.truststore.location", way.get("ca").asText()));
+        }
+        if (way.hasNonNull("pem")) {
+            settings.putAll(Map.of("ssl.keystore.type", "PEM", "ssl.keystore.location", way.get("pem").asText()));
+        }
+        if (way.hasNonNull("mechanism")) {
+            settings.putAll(login(way.get("mechanism").asText(), way.get("user").asText(), way.get("secret").asText()));
+        }
+        return settings;
+    }
+
+    private static Map<String, Object> login(String mechanism, String user, String secret) {
+        if (!mechanism.equals("OAUTHBEARER")) {
+            String module = PACKAGE + (mechanism.equals("PLAIN") ? "plain.PlainLoginModule" : "scram.ScramLoginModule");
+            String login = module + " required username=\"" + user + "\" password=\"" + secret + "\";";
+            return Map.of("sasl.mechanism", mechanism, "sasl.jaas.config", login);
+        }
+        System.setProperty("org.apache.kafka.sasl.oauthbearer.allowed.urls", secret);
+        return Map.of(
+                "sasl.mechanism", mechanism,
+                "sasl.jaas.config", PACKAGE + "oauthbearer.OAuthBearerLoginModule required clientId=\"a\" clientSecret=\"b\";",
+                "sasl.login.callback.handler.class", PACKAGE + "oauthbearer.OAuthBearerLoginCallbackHandler",
+                "sasl.oauthbearer.token.endpoint.url", secret);
     }
 
     private Secured() {}
