@@ -69,6 +69,8 @@ SETTINGS: Final[dict[str, object]] = {
     "transaction.state.log.min.isr": 1,
     "transaction.state.log.num.partitions": 1,
     "group.initial.rebalance.delay.ms": 0,
+    # What a topic took of the page cache is there for the next server at once: memory that was never used is slow.
+    "log.segment.delete.delay.ms": 0,
     # Records bear times of long ago.
     "log.retention.ms": -1,
     # Tests wait for compaction.
@@ -215,6 +217,7 @@ class ApacheKafka:
         return {
             "listeners": f"{own['listeners']}{with_tls}",
             "advertised.listeners": f"{own['advertised.listeners']}{with_tls}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SSL:SSL",
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": self._keystore,
             "ssl.enabled.protocols": "TLSv1.3",

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -29,7 +30,7 @@ from chronik.bench.clients import temporary_topics, unique_name
 from chronik.bench.consume import ConsumeLoad
 from chronik.bench.produce import ProduceLoad
 from chronik.bench.report import number
-from chronik.bench.rounds import MISSED, in_turn, markdown_table
+from chronik.bench.rounds import MISSED, markdown_table
 from chronik.client.access.settings import Access, parse_security
 from chronik.client.cluster import Cluster
 from chronik.client.security.acls import AclBinding, AclFilter, add_acls, list_acls
@@ -238,7 +239,7 @@ def main(argv: list[str]) -> int:
             way.figures.clear()
         for turn in range(arguments.rounds):
             say(f"round {turn + 1} of {arguments.rounds}")
-            for name in in_turn(list(by_name), turn):
+            for name in Random(turn).sample(list(by_name), len(by_name)):  # none always follows the same one
                 by_name[name].measure(arguments.records, arguments.size)
     left_out = "" if missing is None else f" Apache Kafka is left out: {missing}."
     print(f"Measured on {machine()}; load before: {load_before:.2f}. {arguments.rounds} rounds in turn.{left_out}\n")
