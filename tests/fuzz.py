@@ -1,6 +1,6 @@
 """Malformed bytes, by a seed: into the decoder, and over a socket into a real broker.
 
-    python -m tests.fuzz --seed 1 --decoder 1000000 --socket 100000
+    .venv/bin/python -m tests.fuzz --seed 1 --decoder 1000000 --socket 100000
 
 A broker must answer or close the connection, quickly, and be well afterwards.
 """

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from chronik.cli.main import COMMANDS
+
 ROOT = Path(__file__).parents[1]
 HOUSE = ROOT / "src" / "chronik"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
@@ -73,6 +75,13 @@ def test_headings_that_a_page_links_to_exist(page: Path) -> None:
 def test_the_first_page_leads_to_every_other() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [page.name for page in PAGES if page.parent.name == "docs" and f"(docs/{page.name}" not in text] == []
+
+
+def test_the_first_page_lists_every_command() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^## The command line\n\n```\n(.*?)```", text, re.MULTILINE | re.DOTALL)
+    listed = re.findall(r"(?:^|/ )chronik (\w+)", block, re.MULTILINE)
+    assert sorted(listed) == sorted(COMMANDS), "README.md lists the commands of cli/main.py, each once"
 
 
 def test_walks_name_files_that_exist() -> None:

@@ -22,9 +22,13 @@ def files() -> list[Path]:
 
 def test_no_file_is_too_long() -> None:
     lengths = {str(path.relative_to(PACKAGE)): len(path.read_text(encoding="utf-8").splitlines()) for path in files()}
-    assert {name: lines for name, lines in lengths.items() if lines > LINES_MAX} == {}
+    long = {name: lines for name, lines in lengths.items() if lines > LINES_MAX}
+    assert not long, f"more than {LINES_MAX} lines: divide the file"
 
 
 def test_no_room_has_too_many_files() -> None:
     rooms = Counter(path.parent.relative_to(PACKAGE).as_posix() for path in files())
-    assert {room for room, count in rooms.items() if count > FILES_MAX} == ONE_PER_API
+    full = {room: count for room, count in rooms.items() if count > FILES_MAX}
+    assert full.keys() >= ONE_PER_API, "a room that is small again needs no exception"
+    others = {room: count for room, count in full.items() if room not in ONE_PER_API}
+    assert not others, f"more than {FILES_MAX} files: divide the room"

@@ -29,7 +29,7 @@ class PlainNode(ClusterNode):
     again as answering a small one."""
 
     def __init__(self, like: ClusterNode) -> None:
-        config = {key: value for key, value in like._config.items() if key not in ("kafka", "http")}
+        config = {key: value for key, value in like.config.items() if key not in ("kafka", "http")}
         super().__init__(like._folder, like.kafka, like.http, **config)
         self._local = LocalNode(self._folder, load_config(None, {}, **self._config, data_dir=self.data_dir))
         self._log_path = self._local.log_file

@@ -16,7 +16,7 @@ from tests.raw import RawClient
 
 WITHOUT_RIGHTS = {"ApiVersions", "SaslHandshake", "SaslAuthenticate"}
 LISTS = {"ListGroups", "ListTransactions", "DescribeCluster"}
-"""Everybody may ask for them, and gets what they may see: test_lists_leave_out_what_one_may_not_see."""
+"""Everybody may ask for them, and gets what they may see: tests/api/test_what_one_may_not_see_is_left_out.py."""
 ELSEWHERE = {
     "Metadata": {"Create Topic", "Create Cluster"},
     "CreateTopics": {"DescribeConfigs Topic"},
@@ -76,12 +76,14 @@ def names(node: GuardedNode, client: RawClient) -> Names:
 def named(need: Need, asked: Asked, names: Names) -> str:
     if asked.values(names) == asked.values(names._replace(topic="x")) and need.resource_type is ResourceType.TOPIC:
         return "__consumer_offsets"
-    return {
+    known = {
         ResourceType.TOPIC: names.topic,
         ResourceType.GROUP: names.group,
         ResourceType.TRANSACTIONAL_ID: names.transactional_id,
         ResourceType.CLUSTER: CLUSTER_NAME,
-    }[need.resource_type]
+    }
+    assert need.resource_type in known, f"say above what the {need.resource_type.name} of {asked.api} is called"
+    return known[need.resource_type]
 
 
 @EVERY_REQUEST
@@ -132,4 +134,7 @@ def test_every_api_is_in_the_table_with_all_that_its_line_says() -> None:
             assert not api.needs
         elif api.name not in LISTS:
             said = asked.get(api.name, set()) | ELSEWHERE.get(api.name, set())
-            assert said == set(map(need_text, api.needs)), api.name
+            missing = set(map(need_text, api.needs)) - said
+            assert not missing, f"{api.name} has no request for it in tests/api/needs.py (or LISTS / ELSEWHERE above)"
+            more = said - set(map(need_text, api.needs))
+            assert not more, f"{api.name} has a request for it, but its line in protocol/apis.py does not say it"

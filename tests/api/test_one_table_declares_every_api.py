@@ -31,8 +31,12 @@ def test_what_must_be_allowed_is_written_in_kafkas_words() -> None:
         Need(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER),
         Need(Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
     )
-    with pytest.raises(KeyError):
-        parse_needs("Peruse Topic")
+
+
+@pytest.mark.parametrize("wrong", ["Peruse Topic", "Read Topics", "Topic Read", "Read Group, Describe Tokens"])
+def test_a_word_that_kafka_does_not_have_is_named_and_where_the_others_are(wrong: str) -> None:
+    with pytest.raises(ValueError, match=r"'(Peruse|Topics|Topic|Tokens)'.*protocol/permissions\.py"):
+        parse_needs(wrong)
 
 
 UNTOLD = {

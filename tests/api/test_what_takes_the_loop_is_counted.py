@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from chronik.api.routing import throttling
 from chronik.api.routing.throttling import limited
 from chronik.api.shared.context import Pipelined
 from chronik.api.shared.long_answers import Long
@@ -22,6 +23,15 @@ from chronik.security.quotas.limiter import Limiter, Usage
 BUSY_SECONDS = 0.02
 EVERYBODY: Entity = (("client-id", ""),)
 
+loop_clock = ManualClock()
+"""By which it is measured how long the loop is busy, so that a busy machine makes no difference."""
+
+
+@pytest.fixture(autouse=True)
+def _time_passes_only_as_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop_clock.advance(1.0)  # requests do not come at 0: that stands for one whose time is not counted
+    monkeypatch.setattr(throttling, "time", SimpleNamespace(perf_counter=loop_clock.monotonic))
+
 
 def a_usage(**quotas: float) -> Usage:
     values: dict[Entity, Values] = {EVERYBODY: quotas or {"request_percentage": 100.0}}
@@ -29,7 +39,7 @@ def a_usage(**quotas: float) -> Usage:
     limiter.look()
     usage = limiter.usage("u", "c")
     assert usage is not None
-    usage.began = time.perf_counter()
+    usage.began = loop_clock.monotonic()
     return usage
 
 
@@ -40,9 +50,15 @@ def used_seconds(usage: Usage) -> float:
 
 
 def be_busy() -> None:
-    ends = time.perf_counter() + BUSY_SECONDS
-    while time.perf_counter() < ends:
-        pass
+    loop_clock.advance(BUSY_SECONDS)
+
+
+def busily(answer: Any) -> Callable[[], Any]:
+    def handle() -> Any:
+        be_busy()
+        return answer
+
+    return handle
 
 
 def awaited(handle: Callable[[], Any], usage: Usage, peer: Peer | None = None) -> Any:
@@ -56,13 +72,14 @@ def awaited(handle: Callable[[], Any], usage: Usage, peer: Peer | None = None) -
 def test_only_the_time_in_which_the_loop_is_busy_counts() -> None:
     async def handle() -> HeartbeatResponse:
         be_busy()
-        await asyncio.sleep(10 * BUSY_SECONDS)
+        asyncio.get_running_loop().call_soon(loop_clock.advance, 10 * BUSY_SECONDS)  # before it is its turn again
+        await asyncio.sleep(0)
         be_busy()
         return HeartbeatResponse()
 
     usage = a_usage()
     assert awaited(handle, usage) == HeartbeatResponse()
-    assert 2 * BUSY_SECONDS <= used_seconds(usage) < 9 * BUSY_SECONDS
+    assert used_seconds(usage) == pytest.approx(2 * BUSY_SECONDS)
 
 
 def test_what_fails_counts_too() -> None:
@@ -79,7 +96,7 @@ def test_what_fails_counts_too() -> None:
         usage = a_usage()
         with pytest.raises(ZeroDivisionError):
             awaited(handle, usage)
-        assert used_seconds(usage) >= BUSY_SECONDS
+        assert used_seconds(usage) == pytest.approx(BUSY_SECONDS)
 
 
 def test_a_request_whose_client_is_gone_ends() -> None:
@@ -108,7 +125,7 @@ def test_a_request_whose_client_is_gone_ends() -> None:
 def test_an_answer_that_others_share_stays_as_it_is() -> None:
     shared = HeartbeatResponse()
     peer = Peer("h", 1, 1)
-    told = awaited(lambda: shared, a_usage(request_percentage=1e-6), peer)
+    told = awaited(busily(shared), a_usage(request_percentage=1e-6), peer)
     assert told.throttle_time_ms == 1000
     assert shared.throttle_time_ms == 0
     assert peer.throttled_seconds == 1.0
@@ -116,13 +133,14 @@ def test_an_answer_that_others_share_stays_as_it_is() -> None:
 
 def test_a_long_answer_and_one_without_the_field() -> None:
     async def long() -> Long:
+        be_busy()
         return Long(HeartbeatResponse())
 
     told = awaited(long, a_usage(request_percentage=1e-6))
     assert isinstance(told, Long)
     assert told.response == HeartbeatResponse(throttle_time_ms=1000)
     plain = SaslHandshakeResponse()
-    assert awaited(lambda: plain, a_usage(request_percentage=1e-6)) is plain
+    assert awaited(busily(plain), a_usage(request_percentage=1e-6)) is plain
 
 
 def test_a_pipelined_answer_is_told_what_is_left() -> None:

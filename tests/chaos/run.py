@@ -1,7 +1,7 @@
 """`make chaos`: torments a cluster of three for a while, and says what its clients lived to see.
 
     make chaos SECONDS=60 SEED=1 FAULTS=kill,pause WORKLOAD=queue
-    python -m tests.chaos.run --judge FOLDER      # judges a saved journal once more
+    .venv/bin/python -m tests.chaos.run --judge FOLDER      # judges a saved journal once more
 
 Ends with 1 when anything is wrong, and leaves the journal, the nodes' logs and their data behind.
 """

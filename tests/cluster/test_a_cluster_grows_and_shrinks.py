@@ -113,8 +113,9 @@ def check_that_addresses_are_known_without_files(cluster: Cluster, kept: list[Cl
     reserved = ReservedPorts(1)
     try:
         moved_to = Address("127.0.0.1", reserved.ports[0])
-        own = next(peer for peer in second._config["peers"] if peer["id"] == 4)
-        own["raft"] = str(moved_to)
+        peers = second.config["peers"]
+        next(peer for peer in peers if peer["id"] == 4)["raft"] = str(moved_to)
+        second.configure(peers=peers)
         second.start()
         cluster.wait_until_ready()
         cluster.wait_until(

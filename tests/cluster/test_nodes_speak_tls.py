@@ -28,11 +28,11 @@ def test_a_cluster_changes_over_to_tls_node_by_node(tmp_path: Path) -> None:
         told(cluster, "topic")
         for mode in ("allowed", "required"):
             for node_id, node in cluster.nodes.items():
-                node._config |= {
-                    "peer_keystore": str(certs / f"node{node_id}.pem"),
-                    "peer_truststore": str(certs / "ca.pem"),
-                    "peer_tls": mode,
-                }
+                node.configure(
+                    peer_keystore=str(certs / f"node{node_id}.pem"),
+                    peer_truststore=str(certs / "ca.pem"),
+                    peer_tls=mode,
+                )
                 node.restart()
                 cluster.wait_until_ready()
                 told(cluster, "topic")

@@ -54,7 +54,7 @@ def test_no_client_s_application_notices_and_there_is_always_a_quorum(tmp_path: 
     record_property("summary", f"three nodes, {len(FIRST) + len(PARTY.added)}, three: {travelled.told()}")
 
 
-@pytest.mark.skipif(not LONG, reason="minutes: make long, or python -m tests.cluster.trips")
+@pytest.mark.skipif(not LONG, reason="minutes: make long, or .venv/bin/python -m tests.cluster.trips")
 @pytest.mark.parametrize("seed", range(SEED, SEED + SEEDS))
 def test_nothing_is_lost_or_doubled_while_nodes_networks_and_commands_fail(
     tmp_path: Path, seed: int, record_property: Summary

@@ -1,8 +1,8 @@
 """A trip: three nodes become seven, two of the first three are replaced, and three are left; or a shorter one. It is
 done by operators' own commands, on real processes, while clients of every kind write and read; or also under faults.
 
-    python -m tests.cluster.trips --seed 7              # a trip under faults
-    python -m tests.cluster.trips --seed 1 --seeds 20
+    .venv/bin/python -m tests.cluster.trips --seed 7              # a trip under faults
+    .venv/bin/python -m tests.cluster.trips --seed 1 --seeds 20
 """
 
 from __future__ import annotations

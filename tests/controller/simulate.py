@@ -1,4 +1,4 @@
-"""Replays seeds of the simulation of growing clusters: `python -m tests.controller.simulate --seed 7 [--count 1]`."""
+"""Replays seeds of growing clusters: `.venv/bin/python -m tests.controller.simulate --seed 7 [--count 1]`."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def run(seed: int) -> GrowingSimulation:
     try:
         simulation.run()
     except Exception as error:
-        replay = f"python -m tests.controller.simulate --seed {seed}"
+        replay = f".venv/bin/python -m tests.controller.simulate --seed {seed}"
         raise AssertionError(f"seed {seed} breaks a promise: {error} (to replay it: {replay})") from error
     return simulation
 

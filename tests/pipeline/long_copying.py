@@ -1,7 +1,7 @@
 """A stream from topic to topic in a storm: its driver, the executors and their Python workers are killed, by seed. At
 the end a reader of committed records sees each record exactly once.
 
-    python -m tests.pipeline.long_copying --records 1000000 --kills 20 --seed 1 [--kafka]
+    .venv/bin/python -m tests.pipeline.long_copying --records 1000000 --kills 20 --seed 1 [--kafka]
 """
 
 from __future__ import annotations

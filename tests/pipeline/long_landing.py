@@ -1,7 +1,7 @@
 """A landing in a storm: drivers, Spark workers and brokers are killed and the brokers' network is cut, by seed, while
 records are produced; at the end the table must hold exactly what the producer's journal does.
 
-    python -m tests.pipeline.long_landing --records 1000000 --kills 50 --seed 1
+    .venv/bin/python -m tests.pipeline.long_landing --records 1000000 --kills 50 --seed 1
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Replays seeds of the simulation: `python -m tests.raft.simulate --seed 7 [--count 1]`."""
+"""Replays seeds of the simulation: `.venv/bin/python -m tests.raft.simulate --seed 7 [--count 1]`."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def run(seed: int) -> Simulation:
     try:
         simulation.run()
     except Exception as error:
-        replay = f"python -m tests.raft.simulate --seed {seed}"
+        replay = f".venv/bin/python -m tests.raft.simulate --seed {seed}"
         raise AssertionError(f"seed {seed} breaks a promise: {error} (to replay it: {replay})") from error
     return simulation
 
@@ -47,7 +47,7 @@ def test_the_same_seed_tells_the_same_story() -> None:
 
 def test_a_seed_that_fails_says_how_to_replay_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chronik.raft.rules.quorum_size", lambda voter_count: 1)
-    with pytest.raises(AssertionError, match=r"python -m tests\.raft\.simulate --seed 3"):
+    with pytest.raises(AssertionError, match=r"\.venv/bin/python -m tests\.raft\.simulate --seed 3"):
         run(3)
 
 

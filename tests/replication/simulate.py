@@ -1,4 +1,4 @@
-"""Replays seeds of the simulation: `python -m tests.replication.simulate --seed 7 [--count 1] [--growing]`."""
+"""Replays seeds: `.venv/bin/python -m tests.replication.simulate --seed 7 [--count 1] [--growing]`."""
 
 from __future__ import annotations
 

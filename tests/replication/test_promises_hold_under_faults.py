@@ -25,7 +25,7 @@ def run(seed: int) -> World:
     try:
         world.run()
     except Exception as error:
-        replay = f"python -m tests.replication.simulate --seed {seed}"
+        replay = f".venv/bin/python -m tests.replication.simulate --seed {seed}"
         raise AssertionError(f"seed {seed} breaks a promise: {error!r} (to replay it: {replay})") from error
     return world
 
@@ -69,5 +69,5 @@ def test_the_same_seed_tells_the_same_story() -> None:
 
 def test_a_seed_that_fails_says_how_to_replay_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(InSync, "high_watermark", lambda leading, own_end: own_end)
-    with pytest.raises(AssertionError, match=r"python -m tests\.replication\.simulate --seed 1\)"):
+    with pytest.raises(AssertionError, match=r"\.venv/bin/python -m tests\.replication\.simulate --seed 1\)"):
         run(1)

@@ -21,7 +21,7 @@ def run(seed: int) -> GrowingWorld:
     try:
         world.run()
     except Exception as error:
-        replay = f"python -m tests.replication.simulate --growing --seed {seed}"
+        replay = f".venv/bin/python -m tests.replication.simulate --growing --seed {seed}"
         raise AssertionError(f"seed {seed} breaks a promise: {error!r} (to replay it: {replay})") from error
     return world
 

@@ -7,10 +7,13 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
+from chronik.client.configs import BROKER_RESOURCE, Resource, describe_configs
 from chronik.client.errors import ClientError
+from chronik.errors import ConfigError
 from chronik.protocol.errors import KafkaError
 from chronik.testing import Broker, BrokerFailed
-from chronik.testing.plugin import BrokerFactory
+from chronik.testing.cluster import ClusterNode
+from chronik.testing.plugin import BrokerFactory, ClusterFactory
 
 
 def produce(broker: Broker, topic: str, value: bytes, **config: object) -> str | None:
@@ -65,6 +68,31 @@ def test_a_restart_of_a_running_broker_stops_it_first(chronik_broker_factory: Br
     broker.restart()
     assert broker.log.count("answers Kafka clients") == 2
     assert broker.log.count("stopping") == 1
+
+
+def test_a_node_is_configured_for_its_next_start(chronik_cluster_factory: ClusterFactory) -> None:
+    cluster = chronik_cluster_factory(2, broker={"num.partitions": 2, "log.retention.hours": 1})
+    cluster[2].configure(broker={"num.partitions": 3})
+    assert partitions_by_default(cluster[2]) == "2"
+    cluster[2].restart()
+    cluster.wait_until_ready()
+    assert [partitions_by_default(cluster[node_id]) for node_id in (1, 2)] == ["2", "3"]
+    assert cluster[2].config["broker"] == {"num.partitions": 3, "log.retention.hours": 1}
+
+
+def partitions_by_default(node: ClusterNode) -> str | None:
+    resource = Resource(BROKER_RESOURCE, str(node.node_id))
+    with node.cluster() as cluster:
+        ((config,),) = describe_configs(cluster, [resource], ["num.partitions"]).values()
+    return config.value
+
+
+def test_a_config_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, flush="os")
+    for wrong in ({"flush": "never"}, {"flsh": "os"}):
+        with pytest.raises(ConfigError):
+            broker.configure(**wrong)
+    assert broker.config == {"flush": "os"}
 
 
 def test_errors_reach_a_client_as_often_as_asked(chronik_broker: Broker, chronik_topic: str) -> None:

@@ -1,4 +1,4 @@
-"""Replays seeds of the simulation of transactions: `python -m tests.transactions.simulate --seed 7 [--count 1]`."""
+"""Replays seeds of transactions: `.venv/bin/python -m tests.transactions.simulate --seed 7 [--count 1]`."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def run(seed: int) -> TransactionWorld:
     try:
         world.run()
     except Exception as error:
-        replay = f"python -m tests.transactions.simulate --seed {seed}"
+        replay = f".venv/bin/python -m tests.transactions.simulate --seed {seed}"
         raise AssertionError(f"seed {seed} breaks a promise: {error!r} (to replay it: {replay})") from error
     return world
 
@@ -52,5 +52,5 @@ def test_the_same_seed_tells_the_same_story() -> None:
 
 def test_a_seed_that_fails_says_how_to_replay_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Transactions, "first_unstable", lambda *_: None)
-    with pytest.raises(AssertionError, match=r"python -m tests\.transactions\.simulate --seed 1\)"):
+    with pytest.raises(AssertionError, match=r"\.venv/bin/python -m tests\.transactions\.simulate --seed 1\)"):
         run(1)

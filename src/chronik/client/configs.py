@@ -47,7 +47,11 @@ class Resource(NamedTuple):
 def describe_configs(
     cluster: Cluster, resources: Sequence[Resource], keys: Sequence[str] | None = None
 ) -> dict[Resource, list[DescribeConfigsResourceResult]]:
-    """Returns configs with their sources, by name: all of them, or those with these keys. Raises KafkaError."""
+    """Returns configs with their sources, by name: all of them, or those with these keys. Raises KafkaError.
+
+    Any broker is asked, and a broker knows its own file and no other: what stands in another's is missing. Who wants
+    that asks each broker itself (`cluster.brokers_by_id`).
+    """
     wanted = None if keys is None else list(keys)
     found = {}
     for some in _pieces(resources):

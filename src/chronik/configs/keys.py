@@ -229,7 +229,7 @@ BROKER_KEYS = _by_name(
     _text(
         "listener.security.protocol.map",
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "What each listener speaks: NAME:PROTOCOL, …; of protocols there are PLAINTEXT and SASL_PLAINTEXT so far.",
+        "What each listener speaks: NAME:PROTOCOL, …, of PLAINTEXT, SSL, SASL_PLAINTEXT and SASL_SSL.",
     ),
     *SASL_KEYS,
     _text(

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import IntEnum
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
+
+_E = TypeVar("_E", bound=IntEnum)
 
 
 class Operation(IntEnum):
@@ -43,14 +45,18 @@ class Need(NamedTuple):
     resource_type: ResourceType
 
 
-_WORDS: Final = {each.name.title().replace("_", ""): each for each in (*Operation, *ResourceType)}
-
-
 @cache
 def parse_needs(text: str) -> tuple[Need, ...]:
-    """Reads text such as "Read Group, Write TransactionalId". Raises KeyError for any other word."""
+    """Reads text such as "Read Group, Write TransactionalId". Raises ValueError for any other word."""
     pairs = (pair.split() for pair in text.split(",") if pair)
-    return tuple(Need(Operation(_WORDS[operation]), ResourceType(_WORDS[on])) for operation, on in pairs)
+    return tuple(Need(_word(Operation, operation), _word(ResourceType, on)) for operation, on in pairs)
+
+
+def _word(kind: type[_E], word: str) -> _E:
+    for each in kind:
+        if each.name.title().replace("_", "") == word:
+            return each
+    raise ValueError(f"unknown word {word!r}; see Operation and ResourceType in protocol/permissions.py")
 
 
 def bits_of(operations: Iterable[Operation]) -> int:

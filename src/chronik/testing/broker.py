@@ -10,6 +10,7 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, Self
 
@@ -94,6 +95,20 @@ class Broker:
     @property
     def data_dir(self) -> Path:
         return self._folder / "data"
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What it is configured with, beside its defaults: a copy."""
+        return deepcopy(self._config)
+
+    def configure(self, **config: Any) -> None:
+        """Changes keys of its config, from its next start on. Of `broker`, Kafka's own, those stay that are not named.
+        Raises ConfigError."""
+        if "broker" in config:
+            config["broker"] = self._config.get("broker", {}) | config["broker"]
+        changed = self._config | config
+        load_config(None, {}, **changed)
+        self._config = changed
 
     @property
     def pid(self) -> int:

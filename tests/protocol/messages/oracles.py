@@ -1,6 +1,6 @@
 """Other people's Kafka codecs, behind one interface: our messages in, bytes out, and the way back.
 
-Fields are matched by position, so that differing names do not matter and a missing or an extra field does.
+Fields are matched by position, so that names may differ a little and a missing or an extra field matters.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import fields as dataclass_fields
 from dataclasses import is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
-from typing import Any, Protocol, get_args, get_type_hints
+from typing import Any, NamedTuple, Protocol, get_args, get_origin, get_type_hints
 
 import kafka.protocol.admin
 import kafka.protocol.consumer
@@ -21,6 +21,7 @@ import kafka.protocol.metadata
 import kafka.protocol.old.types as old_types
 import kafka.protocol.producer
 from kafka.protocol.api_message import ApiMessage
+from kafka.protocol.schemas.fields import ArrayField, StructField
 from kafka.protocol.schemas.fields.codecs import BitField
 from kio import index as kio_index
 from kio.schema.errors import ErrorCode as KioErrorCode
@@ -41,6 +42,38 @@ class Oracle(Protocol):
 def present(cls: type[Struct], version: int) -> list[Field]:
     """All fields of a version in order of declaration, tagged ones where they stand."""
     return [field for field in cls.__schema__.fields if field.versions.covers(version)]
+
+
+class Theirs(NamedTuple):
+    """A field as another codec has it."""
+
+    field: Any
+    name: str
+    kind: str
+    """As `kind_of` tells ours."""
+
+
+def kind_of(field: Field) -> str:
+    element = "struct" if isinstance(field.element, type) else field.element
+    return f"array of {element}" if field.kind == "array" else field.kind
+
+
+def matched(cls: type[Struct], version: int, theirs: list[Theirs]) -> list[tuple[Field, Any]]:
+    """Returns our fields with theirs. Raises AssertionError that names the first which is another one there."""
+    ours, where = present(cls, version), f"{cls.__schema__.name} {version}"
+    for our, their in zip(ours, theirs, strict=False):
+        said = f"{where}: `{our.name}` is {kind_of(our)}, and theirs in its place is `{their.name}`, {their.kind}"
+        assert kind_of(our) == their.kind, said
+        assert _are_alike(our.name, their.name), said
+    names = [", ".join(each.name for each in fields) for fields in (ours, theirs)]
+    assert len(ours) == len(theirs), f"{where}: ours are {names[0]}; theirs are {names[1]}"
+    return [(our, their.field) for our, their in zip(ours, theirs, strict=True)]
+
+
+def _are_alike(ours: str, theirs: str) -> bool:
+    """Some leave out `_ms`, or say which versions a field is for."""
+    ours, theirs = ours.replace("_", ""), theirs.replace("_", "")
+    return ours in theirs or theirs in ours
 
 
 def over_elements(field: Field, value: Any, convert: Callable[[Any], Any]) -> Any:
@@ -81,7 +114,7 @@ class Kio:
 
     def _build(self, version: int, entity: Any, message: Struct) -> Any:
         arguments = {}
-        for ours, theirs in zip(present(type(message), version), dataclass_fields(entity), strict=True):
+        for ours, theirs in _beside_kio(type(message), version, entity):
             value = getattr(message, ours.name)
             if isinstance(ours.element, type):
                 nested = _kio_element(entity, theirs.name)
@@ -93,7 +126,7 @@ class Kio:
 
     def _read(self, cls: type[Struct], version: int, value: Any) -> Struct:
         arguments = {}
-        for ours, theirs in zip(present(cls, version), dataclass_fields(value), strict=True):
+        for ours, theirs in _beside_kio(cls, version, type(value)):
             held = getattr(value, theirs.name)
             if isinstance(ours.element, type):
                 nested = ours.element
@@ -105,6 +138,19 @@ class Kio:
                 held = _from_kio(theirs.metadata["kafka_type"], held)
             arguments[ours.name] = held
         return cls(**arguments)
+
+
+def _beside_kio(cls: type[Struct], version: int, entity: Any) -> list[tuple[Field, Any]]:
+    return matched(cls, version, [Theirs(each, each.name, _kio_kind(each)) for each in dataclass_fields(entity)])
+
+
+def _kio_kind(field: Any) -> str:
+    meaning = field.metadata.get("kafka_type", "struct")
+    kind = {"error_code": "int16", "timedelta_i32": "int32", "timedelta_i64": "int64", "datetime_i64": "int64"}.get(
+        meaning, meaning
+    )
+    is_array = any(get_origin(hint) is tuple for hint in (field.type, *get_args(field.type)))
+    return f"array of {kind}" if is_array else kind
 
 
 @cache
@@ -166,7 +212,7 @@ class KafkaPython:
 
     def _build(self, version: int, struct: Any, container: Any, message: Struct) -> Any:
         arguments = {}
-        for ours, theirs in zip(present(type(message), version), _fields_at(struct, version), strict=True):
+        for ours, theirs in _beside_kafka_python(type(message), version, struct):
             value = getattr(message, ours.name)
             if ours.tag is not None and value == ours.default:
                 continue  # it writes every tagged field that it is given
@@ -182,7 +228,7 @@ class KafkaPython:
 
     def _read(self, cls: type[Struct], version: int, struct: Any, value: Any) -> Struct:
         arguments = {}
-        for ours, theirs in zip(present(cls, version), _fields_at(struct, version), strict=True):
+        for ours, theirs in _beside_kafka_python(cls, version, struct):
             if ours.tag is not None and theirs.name not in (value.tags or ()):
                 continue
             held = getattr(value, theirs.name)
@@ -198,8 +244,17 @@ class KafkaPython:
         return cls(**arguments)
 
 
-def _fields_at(struct: Any, version: int) -> list[Any]:
-    return [field for field in struct._fields if field.for_version_q(version)]
+def _beside_kafka_python(cls: type[Struct], version: int, struct: Any) -> list[tuple[Field, Any]]:
+    fields = [field for field in struct._fields if field.for_version_q(version)]
+    return matched(cls, version, [Theirs(each, each.name, _kafka_python_kind(each)) for each in fields])
+
+
+def _kafka_python_kind(field: Any) -> str:
+    if isinstance(field, ArrayField):
+        return f"array of {_kafka_python_kind(field.array_of)}"
+    if isinstance(field, StructField):
+        return "struct"
+    return "int32" if field.type_str == "bitfield" else str(field.type_str)
 
 
 @cache
