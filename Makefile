@@ -123,7 +123,7 @@ bench-transactions: $(READY)
 	@$(BIN)/python -m bench.transactions
 
 bench-security: $(READY)
-	@tools/clients/setup apache-kafka
+	@tools/clients/setup apache-kafka kafka-tools
 	@$(BIN)/python -m bench.security
 
 BASE ?= HEAD

@@ -37,6 +37,7 @@ POLL_SECONDS: Final = 0.1
 LOG_BYTES_SHOWN: Final = 3000
 CLIENT_ID: Final = "chronik-testing"
 NAME: Final = "apache-kafka"
+TOOLS: Final = "kafka-tools"
 
 QUIET: Final = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
 SMALL: Final = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", QUIET)
@@ -91,6 +92,18 @@ def why_missing() -> str | None:
 
 def _jars() -> list[Path]:
     return sorted((ROOT / ".tools" / "jars" / NAME).glob("*.jar"))
+
+
+def run_tool(main: str, *arguments: str) -> str:
+    """Runs one of Kafka's own tools. Returns what it printed. Raises BenchFailed."""
+    jars = sorted((ROOT / ".tools" / "jars" / TOOLS).glob("*.jar"))
+    if not jars:
+        raise BenchFailed(f"Kafka's tools are not set up; run tools/clients/setup {TOOLS}")
+    command = [str(find_java().home / "bin" / "java"), "-Xmx512m", "-cp", os.pathsep.join(map(str, jars)), main]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BenchFailed(f"{main} failed:\n{done.stderr[-LOG_BYTES_SHOWN:]}")
+    return done.stdout
 
 
 class ApacheKafka:

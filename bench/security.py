@@ -4,6 +4,9 @@ One broker has a port without security, one with TLS (1.3, AES-128-GCM) and one 
 ACLs, one of which lets its client in. A ratio is taken within a round; more than 1 is better. Exit code 1 when TLS
 writes or reads less than half of what is done without, when a login or ACLs cost more than the same port measured
 twice, or when TLS is behind Apache Kafka's with the same settings.
+
+Two clients write, librdkafka and Java's, because TLS is not the same work with both: librdkafka makes records of TLS of
+their own of a fifth of Kafka's (15 bytes, and then 1,000), and Java's fills each with 16 kB.
 """
 
 from __future__ import annotations
@@ -12,16 +15,17 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from bench.apache_kafka import AS_SHIPPED, ApacheKafka, why_missing
+from bench.apache_kafka import AS_SHIPPED, ApacheKafka, run_tool, why_missing
 from bench.beside_kafka import say
 from bench.servers import ROOT
 from bench.tables import machine
@@ -43,6 +47,11 @@ from chronik.tls.issuing import Authority
 
 PLAIN, AGAIN, TLS, LOGIN, RIGHTS = "no security", "no security, again", "TLS", "login, no TLS", "10,000 ACLs"
 KAFKA, KAFKA_TLS = "Apache Kafka, no security", "Apache Kafka, TLS"
+
+JAVA: Final = "produce by Java, MB/s"
+JAVA_PRODUCER: Final = "org.apache.kafka.tools.ProducerPerformance"
+JAVA_TIMES: Final = 5
+"""It writes so many times what librdkafka does: its first second is slow."""
 
 TLS_LEAST: Final = 0.5
 """Of what is done without."""
@@ -104,6 +113,22 @@ class Way:
         }
         for what, value in figures.items():
             self.figures.setdefault(what, []).append(value)
+
+    def measure_java(self, folder: Path, records: int, size: int) -> None:
+        """By Kafka's own tool, whose first second is Java's."""
+        topic, file = unique_name("security"), folder / "java.properties"
+        file.write_text("\n".join(f"{name}={value}" for name, value in self._java_settings().items()))
+        words = ["--topic", topic, "--num-records", str(records), "--record-size", str(size), "--throughput", "-1"]
+        with self.cluster() as cluster, temporary_topics(cluster, [topic]):
+            said = run_tool(JAVA_PRODUCER, *words, "--producer.config", str(file))
+        self.figures.setdefault(JAVA, []).append(float(re.findall(r"\(([\d.]+) MB/sec", said)[-1]))
+
+    def _java_settings(self) -> dict[str, str]:
+        settings = {"bootstrap.servers": self.bootstrap, "acks": "all", "batch.size": "262144", "linger.ms": "5"}
+        if self.name not in (TLS, KAFKA_TLS):
+            return settings
+        trusted = {"ssl.truststore.type": "PEM", "ssl.truststore.location": self.security["ssl.ca.location"]}
+        return settings | {"security.protocol": "SSL", "ssl.cipher.suites": CIPHER} | trusted
 
 
 # What is measured
@@ -200,22 +225,28 @@ class Verdict:
 def verdicts(ways: Sequence[Way]) -> list[Verdict]:
     by_name = {way.name: way.figures for way in ways}
     found = []
-    for what in by_name[PLAIN]:
-        is_rate = what.endswith("/s")
-
-        def beside(name: str, other: str, what: str = what) -> list[float]:
-            pairs = zip(by_name[name][what], by_name[other][what], strict=True)
-            return [value / base for value, base in pairs]
-
+    for what in by_name[AGAIN]:
+        is_rate, beside = what.endswith("/s"), partial(_ratios, by_name, what=what)
         itself = beside(AGAIN, PLAIN)
         same = min(SAME, quantiles(itself, n=4)[0]) if len(itself) > 1 else 0.0
-        found.append(Verdict(f"{AGAIN}: {what}", itself))
+        found.append(Verdict(f"{AGAIN} beside itself: {what}", itself))
         found.append(Verdict(f"{TLS} beside {PLAIN}: {what}", beside(TLS, PLAIN), TLS_LEAST if is_rate else None))
         found += [Verdict(f"{name} beside {PLAIN}: {what}", beside(name, PLAIN), same) for name in (LOGIN, RIGHTS)]
         if KAFKA in by_name:
             found.append(Verdict(f"{KAFKA_TLS} beside without: {what}", beside(KAFKA_TLS, KAFKA)))
             found.append(Verdict(f"{TLS} beside {KAFKA_TLS}: {what}", beside(TLS, KAFKA_TLS), 1.0))
+    if JAVA in by_name[TLS]:
+        found.append(Verdict(f"{TLS} beside {PLAIN}: {JAVA}", _ratios(by_name, TLS, PLAIN, JAVA), TLS_LEAST))
+        found.append(Verdict(f"{TLS} beside {KAFKA_TLS}: {JAVA}", _ratios(by_name, TLS, KAFKA_TLS, JAVA), 1.0))
     return found
+
+
+def _ratios(by_name: Mapping[str, Mapping[str, list[float]]], name: str, other: str, what: str) -> list[float]:
+    return [value / base for value, base in zip(by_name[name][what], by_name[other][what], strict=True)]
+
+
+def _shown(way: Way, what: str) -> str:
+    return number(median(way.figures[what])) if what in way.figures else ""
 
 
 def main(argv: list[str]) -> int:
@@ -223,6 +254,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--rounds", type=int, default=15, metavar="N", help="(default: %(default)s)")
     parser.add_argument("--records", type=int, default=200_000, metavar="N", help="(default: %(default)s)")
     parser.add_argument("--size", type=int, default=1000, metavar="BYTES", help="of a record (default: %(default)s)")
+    parser.add_argument("--java-rounds", type=int, default=5, metavar="N", help="(default: %(default)s)")
     parser.add_argument("--without-kafka", action="store_true", help="measure Chronik alone")
     parser.add_argument("--folder", type=Path, default=ROOT / "build", metavar="DIR", help="for data")
     arguments = parser.parse_args(argv)
@@ -241,10 +273,14 @@ def main(argv: list[str]) -> int:
             say(f"round {turn + 1} of {arguments.rounds}")
             for name in Random(turn).sample(list(by_name), len(by_name)):  # none always follows the same one
                 by_name[name].measure(arguments.records, arguments.size)
+        for turn in range(arguments.java_rounds if missing is None else 0):
+            say(f"Java's client: round {turn + 1} of {arguments.java_rounds}")
+            for name in Random(turn).sample([PLAIN, TLS, KAFKA, KAFKA_TLS], 4):
+                by_name[name].measure_java(Path(folder), JAVA_TIMES * arguments.records, arguments.size)
     left_out = "" if missing is None else f" Apache Kafka is left out: {missing}."
     print(f"Measured on {machine()}; load before: {load_before:.2f}. {arguments.rounds} rounds in turn.{left_out}\n")
     whats = list(ways[0].figures)
-    rows = [[way.name, *(number(median(way.figures[what])) for what in whats)] for way in ways]
+    rows = [[way.name, *(_shown(way, what) for what in whats)] for way in ways]
     print(markdown_table(["median", *whats], rows))
     judged = verdicts(ways)
     print(f"\n{markdown_table(['beside', 'ratio', 'quartiles', ''], [verdict.row() for verdict in judged])}")
