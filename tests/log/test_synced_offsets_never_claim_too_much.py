@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from chronik.log.synced import SLOT_BYTES, SyncedOffsets
+from chronik.log.synced import REMOVALS_KEPT, SLOT_BYTES, SyncedOffsets
 from tests.files.twin import TwinFiles
 
 PATH = "state/synced-offsets"
@@ -63,3 +63,40 @@ def test_slots_of_partitions_that_are_gone_are_used_again() -> None:
     again = SyncedOffsets(files.kill(), PATH)
     assert again.get(A, 3) == 0
     assert again.get(B, 3) == 2
+
+
+def test_what_was_known_of_a_partition_that_comes_back_is_never_claimed_of_its_new_log() -> None:
+    """Its log begins anew, at offset 0: damage below an old offset would stay in it as if it had once been good."""
+    files = TwinFiles()
+    synced = SyncedOffsets(files, PATH)
+    synced.record(A, 0, 100)
+    synced.sync()
+    synced.remove(A, 0)
+    assert any(SyncedOffsets(files.crash(seed), PATH).get(A, 0) for seed in range(20)), "the slot is not durably gone"
+    assert synced.get(A, 0) == 0, "the new log is opened"
+    assert not any(SyncedOffsets(files.crash(seed), PATH).get(A, 0) for seed in range(20))
+
+
+def test_nor_by_a_process_that_has_found_it_gone() -> None:
+    files = TwinFiles()
+    synced = SyncedOffsets(files, PATH)
+    synced.record(A, 0, 100)
+    synced.sync()
+    synced.remove(A, 0)
+    after = files.kill()
+    assert SyncedOffsets(after, PATH).get(A, 0) == 0
+    assert not any(SyncedOffsets(after.crash(seed), PATH).get(A, 0) for seed in range(20))
+
+
+def test_removals_that_are_durable_are_not_kept_in_mind() -> None:
+    files = TwinFiles()
+    synced = SyncedOffsets(files, PATH)
+    for partition in range(10 * REMOVALS_KEPT):
+        synced.record(A, partition, 1)
+        synced.remove(A, partition)
+        if partition % 100 == 0:
+            synced.sync()
+    assert len(synced._removed) <= REMOVALS_KEPT + 100
+    syncs = files.events
+    assert synced.get(A, 0) == 0
+    assert files.events == syncs, "it was durable already"

@@ -2,7 +2,8 @@
 
 A slot is overwritten after a sync has completed, so it never says more than is true; it is not synced each time, so
 after a power cut it may say less, and a little more of the log is checked. After `kill -9` it is exact. What lies below
-it was once good: recovery never cuts it off. Whoever truncates a log lowers its slot first, durably.
+it was once good: recovery never cuts it off. Whoever truncates a log lowers its slot first, durably. And whoever begins
+a log anew, of a partition that was here before, asks here first: what was known of the old one is durably gone by then.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ _SLOT = struct.Struct(">16siq")
 _CRC = struct.Struct(">I")
 SLOT_BYTES = _SLOT.size + _CRC.size
 _EMPTY_SLOT = bytes(SLOT_BYTES)
+
+REMOVALS_KEPT = 1000
+"""After so many the ones that are durable are forgotten."""
 
 Key = tuple[bytes, int]
 
@@ -32,11 +36,21 @@ class SyncedOffsets:
         self._slots: dict[Key, int] = {}
         self._offsets: dict[Key, int] = {}
         self._free: list[int] = []
+        self._removed: dict[Key, int] = {}
+        """Partitions that may be gone in memory only: which removal each was."""
+        self._removals = 0
+        self._removals_synced = 0
         self._load()
+        if not is_new:
+            self._file.fdatasync()  # a process that was killed may have removed something: see `get`
 
     def get(self, topic_id: bytes, partition: int) -> int:
-        """Returns 0 when nothing is known: then all of the log is checked."""
-        return self._offsets.get((topic_id, partition), 0)
+        """Returns 0 when nothing is known: then all of the log is checked. If something was, of a log that is gone, a
+        power cut cannot bring it back from now on."""
+        key = (topic_id, partition)
+        if self._removed.pop(key, 0) > self._removals_synced:
+            self.sync()
+        return self._offsets.get(key, 0)
 
     def record(self, topic_id: bytes, partition: int, offset: int) -> None:
         """Records that a sync of the log up to `offset` has completed."""
@@ -58,11 +72,17 @@ class SyncedOffsets:
             del self._offsets[topic_id, partition]
             self._file.pwrite(_EMPTY_SLOT, slot * SLOT_BYTES)
             self._free.append(slot)
+            self._removals += 1
+            self._removed[topic_id, partition] = self._removals
+            if len(self._removed) > REMOVALS_KEPT:
+                self._removed = {key: each for key, each in self._removed.items() if each > self._removals_synced}
 
     def sync(self) -> None:
         """Is called from time to time, in a thread: bounds how much is checked after a power cut."""
+        removals = self._removals
         if self._file.unsynced:
             self._file.fdatasync()
+        self._removals_synced = max(removals, self._removals_synced)
 
     def close(self) -> None:
         self.sync()
