@@ -48,6 +48,10 @@ class Caller:
         (size,) = SIZE.unpack(await self._reader.readexactly(SIZE.size))
         return (await self._reader.readexactly(size))[4:]
 
+    async def some(self) -> bytes:
+        """Of what the node says, whatever it is."""
+        return await self._reader.read(READ_BYTES)
+
     async def until_closed(self) -> int:
         """Returns how many bytes came before."""
         count = 0
