@@ -52,12 +52,11 @@ class Caller:
         """Of what the node says, whatever it is."""
         return await self._reader.read(READ_BYTES)
 
-    async def until_closed(self) -> int:
-        """Returns how many bytes came before."""
-        count = 0
-        while data := await self._reader.read(READ_BYTES):
-            count += len(data)
-        return count
+    async def until_closed(self, seconds: float | None = None) -> None:
+        """Or for so many seconds."""
+        async with asyncio.timeout(seconds):
+            while await self._reader.read(READ_BYTES):
+                pass
 
     def close(self) -> None:
         self._writer.transport.abort()

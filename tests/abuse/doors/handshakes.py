@@ -55,8 +55,7 @@ async def no_handshake(caller: Caller) -> None:
     for _ in range(choose.randrange(1, 8)):
         said[choose.randrange(len(said))] = choose.randrange(256)
     await caller.send(bytes(said) + choose.randbytes(choose.randrange(100)))
-    async with asyncio.timeout(PATIENCE_SECONDS):  # some are the beginning of what could be one
-        await caller.until_closed()
+    await caller.until_closed(PATIENCE_SECONDS)  # some are the beginning of what could be one
 
 
 def half_open_handshakes(target: Target) -> None:
