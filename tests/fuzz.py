@@ -1,6 +1,7 @@
-"""Malformed bytes, by a seed: into the decoder, and over a socket into a real broker.
+"""Malformed bytes, by a seed: into the decoder, over a socket into a real broker, and into all that says who somebody
+is and what he may do.
 
-    .venv/bin/python -m tests.fuzz --seed 1 --decoder 1000000 --socket 100000
+    .venv/bin/python -m tests.fuzz --seed 1 --decoder 1000000 --socket 100000 --security 100000 --logins 5000
 
 A broker must answer or close the connection, quickly, and be well afterwards.
 """
@@ -15,11 +16,13 @@ import struct
 import sys
 import time
 from dataclasses import dataclass
+from itertools import chain
 
 from chronik.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from chronik.testing import Broker
 from tests.protocol.messages import fuzz_decoder
 from tests.raw import RawClient
+from tests.security.fuzz import asked, said
 
 ANSWER_SECONDS_MAX = 10.0
 RESIDENT_BYTES_MAX = 1 << 30
@@ -38,6 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--decoder", type=int, default=1_000_000)
     parser.add_argument("--socket", type=int, default=100_000)
+    parser.add_argument("--security", type=int, default=100_000, help="cases of each: messages, tokens, rules, …")
+    parser.add_argument("--logins", type=int, default=5_000, help="conversations with a broker, and changes")
     options = parser.parse_args(arguments)
     if options.decoder:
         fuzz_decoder.main(options.seed, options.decoder)
@@ -48,6 +53,8 @@ def main(arguments: list[str] | None = None) -> int:
             f"socket: {options.socket} frames, seed {options.seed}: {tally.answered} answered, {tally.closed} closed, "
             f"slowest {tally.slowest_seconds * 1000:.0f} ms; the broker is well"
         )
+    for told in chain(said(options.seed, options.security), asked(options.seed, options.logins)):
+        print(told, flush=True)
     return 0
 
 

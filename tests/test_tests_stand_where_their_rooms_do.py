@@ -23,6 +23,7 @@ WHOLE = {
     "linearizability": "what judges histories of the cluster",
 }
 HELPERS = {
+    "abuse/doors": "attacks on listeners with TLS and logins",
     "clients/drivers": "programs that drive other clients",
     "groups/failover": "a simulation of coordinators that fail",
     "raft/scenarios": "stories in plain text",

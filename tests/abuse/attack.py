@@ -19,8 +19,10 @@ from typing import Any, Final
 from chronik.client.cluster import Cluster as Client
 from chronik.client.records import TopicPartition
 from chronik.config import Address
+from chronik.listeners import PLAINTEXT
 from chronik.testing.cluster import Cluster, ClusterNode
 from tests.abuse.budget import BUDGET, Budget
+from tests.abuse.doors.door import ATTACKERS_HOST, Door, entrance
 from tests.raw import RawClient
 
 NODE: Final = "node"
@@ -61,6 +63,8 @@ class Target:
     raft: Address | None = None
     """The victim's port for its peers, in a cluster."""
     cluster: Cluster | None = None
+    door: Door | None = None
+    """What the probe comes in by, if not by the open port; then that is what is attacked, from an address apart."""
     random: random.Random = field(default_factory=random.Random)
     meter: Meter = field(default_factory=Meter)
     few: bool = False
@@ -75,7 +79,7 @@ class Target:
 
     @property
     def kafka(self) -> Address:
-        return Address("127.0.0.1", self.victim.port)
+        return entrance(self.victim)
 
     @property
     def http(self) -> Address:
@@ -92,7 +96,7 @@ class Target:
 
     def plain(self, address: Address, data: bytes = b"", seconds: float = 30.0) -> socket.socket:
         """A socket to any of its ports, on which `data` was sent."""
-        connected = socket.create_connection(address, seconds)
+        connected = socket.create_connection(address, seconds, (ATTACKERS_HOST, 0) if self.door else None)
         if data:
             connected.sendall(data)
             self.meter.sent(len(data))
@@ -124,5 +128,9 @@ class Attack:
     """Whether it runs in `make test`, too, with small counts."""
     config: dict[str, Any] = field(default_factory=dict)
     """Keys of the nodes' config files."""
+    protocol: str = PLAINTEXT
+    """Of the listener that is attacked, and by which the probe comes in."""
+    mechanism: str = ""
+    """By which it says who it is, if it has to."""
     budget: Budget = BUDGET
     """Another one needs a reason beside it."""

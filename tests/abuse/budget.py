@@ -17,6 +17,8 @@ class Budget:
     memory_per_request: float = 3.0
     """Of the largest request, on top: it is received, decoded and answered."""
     probe_p99_ms: float = 250.0
+    arrival_p99_ms: float = 250.0
+    """The probe's arrival where it has to say who it is: with TLS, a login and the first answer."""
     log_bytes: int = 64 * 1024
     """A stranger must not fill the disk through the log."""
 
@@ -46,6 +48,10 @@ class Figures:
     probe_records: int
     pulses: int
     """Answers that `held_ms` is the longest of."""
+    arrival_p99_ms: float | None = None
+    """None where nobody asks who comes."""
+    arrival_p99_raw_ms: float | None = None
+    arrivals: int = 0
     ailments: list[str] = field(default_factory=list)
     """What is wrong with the node afterwards, or with what it acknowledged."""
 
@@ -57,7 +63,12 @@ def overruns(figures: Figures, budget: Budget = BUDGET) -> list[str]:
 
 def with_waits(figures: Figures) -> Figures:
     """As a client sees it, who does not care who had the core."""
-    return replace(figures, held_ms=figures.held_raw_ms, probe_p99_ms=figures.probe_p99_raw_ms)
+    return replace(
+        figures,
+        held_ms=figures.held_raw_ms,
+        probe_p99_ms=figures.probe_p99_raw_ms,
+        arrival_p99_ms=figures.arrival_p99_raw_ms,
+    )
 
 
 def is_only_slow(figures: Figures, budget: Budget = BUDGET) -> bool:
@@ -70,6 +81,8 @@ def _too_slow(figures: Figures, budget: Budget) -> Iterator[str]:
         yield f"held the loop for {figures.held_ms:.0f} ms (at most {budget.held_ms:.0f})"
     if figures.probe_p99_ms > budget.probe_p99_ms:
         yield f"probe p99 {figures.probe_p99_ms:.0f} ms (at most {budget.probe_p99_ms:.0f})"
+    if figures.arrival_p99_ms is not None and figures.arrival_p99_ms > budget.arrival_p99_ms:
+        yield f"arrivals p99 {figures.arrival_p99_ms:.0f} ms (at most {budget.arrival_p99_ms:.0f})"
 
 
 def _too_much(figures: Figures, budget: Budget) -> Iterator[str]:
@@ -82,6 +95,8 @@ def _too_much(figures: Figures, budget: Budget) -> Iterator[str]:
         yield "the probe was never answered"
     if not figures.pulses:
         yield "nobody saw how long the loop was held"
+    if figures.arrival_p99_ms is not None and not figures.arrivals:
+        yield "nobody was let in"
 
 
 def percentile(values: list[float], share: float) -> float:

@@ -6,9 +6,13 @@ from typing import Final
 
 from tests.abuse import answers, bombs, frames, groups, http, names, peers, records
 from tests.abuse.attack import Attack
+from tests.abuse.doors import handshakes, logins, passwords
 
 ATTACKS: Final[dict[str, Attack]] = {
     attack.name: attack
-    for module in (frames, http, peers, names, groups, records, bombs, answers)
+    for module in (
+        *(frames, http, peers, names, groups, records, bombs, answers),
+        *(handshakes, logins, passwords),
+    )
     for attack in module.ATTACKS
 }

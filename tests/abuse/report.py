@@ -17,6 +17,7 @@ HEAD = (
     "log kB",
     "probe p99 ms (with waits; quiet)",
     "longest ms",
+    "arrivals p99 ms (with waits)",
     "verdict",
 )
 
@@ -69,8 +70,15 @@ def cells(row: Row) -> list[str]:
         f"{figures.log_bytes / 1024:.1f}",
         f"{figures.probe_p99_ms:.0f} ({figures.probe_p99_raw_ms:.0f}; {figures.quiet_p99_ms:.0f})",
         f"{figures.probe_longest_ms:.0f}",
+        _arrivals(figures),
         _verdict(row),
     ]
+
+
+def _arrivals(figures: Figures) -> str:
+    if figures.arrival_p99_ms is None or figures.arrival_p99_raw_ms is None:
+        return "–"
+    return f"{figures.arrival_p99_ms:.0f} ({figures.arrival_p99_raw_ms:.0f})"
 
 
 def _verdict(row: Row) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -15,12 +16,14 @@ from chronik.client.cluster import Cluster as Client
 from chronik.client.errors import ClientError
 from chronik.client.records import TopicPartition
 from chronik.config import Address
-from chronik.testing.cluster import Cluster, ClusterNode
+from chronik.listeners import PLAINTEXT
+from chronik.testing.cluster import ClusterNode
 from chronik.testing.control import BrokerFailed
 from chronik.testing.ports import HOST, ReservedPorts
 from tests.abuse import probe
-from tests.abuse.attack import CLUSTER, Attack, Target
+from tests.abuse.attack import CLUSTER, NODE, Attack, Target
 from tests.abuse.budget import Figures
+from tests.abuse.doors.door import Door, GuardedNode, StageCluster, entrance
 from tests.abuse.processes import Process
 from tests.abuse.watching import Seen, Watch
 
@@ -43,22 +46,37 @@ def run(attack: Attack, kind: str, seed: int, *, few: bool = False) -> Figures:
 
 @contextmanager
 def raised(attack: Attack, kind: str, home: Path) -> Iterator[Target]:
-    if kind == CLUSTER:
-        with Cluster(3, home, **attack.config) as cluster:
-            nodes = list(cluster.nodes.values())
-            leader = cluster.nodes[_probe_leader(cluster.bootstrap, copies=3)]
-            yield Target(kind, nodes, leader, PROBE_TOPIC, cluster.raft_address(leader.node_id), cluster)
-        return
+    door = Door(attack.protocol, attack.mechanism, home / "door") if attack.protocol != PLAINTEXT else None
+    new_node = ClusterNode if door is None else partial(GuardedNode, door)
+    with (_cluster if kind == CLUSTER else _node)(attack, new_node, home) as target:
+        if door is not None:
+            door.open([node for node in target.nodes if isinstance(node, GuardedNode)])
+        target.door = door
+        yield target
+
+
+@contextmanager
+def _cluster(attack: Attack, new_node: Callable[..., ClusterNode], home: Path) -> Iterator[Target]:
+    with StageCluster(new_node, home, **attack.config) as cluster:
+        nodes = list(cluster.nodes.values())
+        leader = cluster.nodes[_probe_leader(cluster.bootstrap, copies=3)]
+        yield Target(CLUSTER, nodes, leader, PROBE_TOPIC, cluster.raft_address(leader.node_id), cluster)
+
+
+@contextmanager
+def _node(attack: Attack, new_node: Callable[..., ClusterNode], home: Path) -> Iterator[Target]:
     reserved = ReservedPorts(2)
     kafka, http = (Address(HOST, port) for port in reserved.ports)
-    node = ClusterNode(home / "node", kafka, http, node_id=1, **attack.config)
+    node = new_node(home / "node", kafka, http, node_id=1, **attack.config)
     try:
         node.start()
         _probe_leader(node.bootstrap, copies=1)
-        yield Target(kind, [node], node, PROBE_TOPIC)
+        yield Target(NODE, [node], node, PROBE_TOPIC)
     finally:
         node.kill()
         reserved.release()
+        if isinstance(node, GuardedNode):
+            node.release()
 
 
 def _probe_leader(bootstrap: str, copies: int) -> int:
@@ -82,7 +100,7 @@ def _measured(attack: Attack, target: Target, home: Path) -> Figures:
         growth = max(process.memory_growth() for process in processes)
     seen = Seen.between(watch.trips(), began, ended)
     processes = [process for process in processes if process.node.node_id not in target.restarted]
-    excused = {node.port for node in target.nodes if node.node_id in target.restarted}
+    excused = {entrance(node).port for node in target.nodes if node.node_id in target.restarted}
     ailments += [f"lost {why}" for why in seen.losses(excused)[:3]]
     for process in processes:
         ailments += process.ailments()
@@ -101,6 +119,9 @@ def _measured(attack: Attack, target: Target, home: Path) -> Figures:
         probe_longest_ms=seen.longest_ms(),
         probe_records=len(seen.of(probe.PRODUCE)),
         pulses=len(seen.of(probe.PULSE)),
+        arrival_p99_ms=seen.p99_ms(probe.ARRIVE) if target.door else None,
+        arrival_p99_raw_ms=seen.p99_raw_ms(probe.ARRIVE) if target.door else None,
+        arrivals=len(seen.of(probe.ARRIVE)),
         ailments=ailments,
     )
 

@@ -43,6 +43,8 @@ def test_a_row_at_its_limits_is_well() -> None:
         ({"held_ms": 101.0}, "held the loop"),
         ({"memory_bytes": 130 * MIB + 1}, "took 130 MB"),
         ({"probe_p99_ms": 251.0}, "probe p99"),
+        ({"arrival_p99_ms": 251.0, "arrivals": 1}, "arrivals p99"),
+        ({"arrival_p99_ms": 0.0, "arrivals": 0}, "nobody was let in"),
         ({"log_bytes": 64 * 1024 + 1}, "logged"),
         ({"probe_records": 0}, "never answered"),
         ({"pulses": 0}, "nobody saw"),
@@ -95,6 +97,12 @@ def test_a_loop_that_stands_still_is_noticed_from_outside() -> None:
     assert figures.held_ms >= 400.0
     assert figures.probe_longest_ms >= 400.0
     assert any("held the loop" in told for told in overruns(figures))
+
+
+def test_arrivals_that_wait_are_noticed() -> None:
+    attack = Attack("stop", "", stop_the_victim, against=(NODE,), protocol="SASL_SSL", mechanism="PLAIN")
+    figures = stage.run(attack, NODE, 1, few=True)
+    assert any("arrivals p99" in told for told in overruns(figures))
 
 
 def test_a_process_that_ended_is_noticed() -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from tests.abuse import probe
 from tests.abuse.attack import Target
 from tests.abuse.budget import percentile
+from tests.abuse.doors.door import entrance
 
 REPOSITORY: Final = Path(__file__).parents[2]
 START_SECONDS_MAX: Final = 60.0
@@ -41,9 +42,11 @@ class Watch:
     def __init__(self, target: Target, folder: Path) -> None:
         self._path = folder / "trips.jsonl"
         victim_first = sorted(target.nodes, key=lambda node: node is not target.victim)
-        nodes = [f"{node.port}={node.pid}" for node in victim_first]
-        bootstrap = ",".join(node.bootstrap for node in target.nodes)
+        nodes = [f"{entrance(node).port}={node.pid}" for node in victim_first]
+        bootstrap = ",".join(str(entrance(node)) for node in target.nodes)
         self._command = [sys.executable, "-m", "tests.abuse.probe", bootstrap, target.probe_topic, *nodes]
+        if target.door is not None:
+            self._command += ["--settings", str(target.door.settings_file)]
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Watch:
@@ -91,11 +94,11 @@ class Seen(NamedTuple):
     def of(self, kind: str) -> list[Trip]:
         return [trip for trip in self.trips if trip.kind == kind]
 
-    def p99_ms(self) -> float:
-        return percentile([trip.held_ms for trip in self.of(probe.PRODUCE)], 0.99)
+    def p99_ms(self, kind: str = probe.PRODUCE) -> float:
+        return percentile([trip.held_ms for trip in self.of(kind)], 0.99)
 
-    def p99_raw_ms(self) -> float:
-        return percentile([trip.ms for trip in self.of(probe.PRODUCE)], 0.99)
+    def p99_raw_ms(self, kind: str = probe.PRODUCE) -> float:
+        return percentile([trip.ms for trip in self.of(kind)], 0.99)
 
     def longest_ms(self) -> float:
         return max((trip.ms for trip in self.of(probe.PRODUCE)), default=0.0)

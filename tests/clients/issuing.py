@@ -15,16 +15,19 @@ from joserfc.jwk import KeySet, RSAKey
 
 
 class Issuer:
-    """Signs tokens, and gives them to whoever asks for one over HTTP; the broker has its keys in a file."""
+    """Signs tokens, and while it is entered gives them to whoever asks for one over HTTP; the broker has its keys in a
+    file."""
 
     def __init__(self, folder: Path) -> None:
         self._key = RSAKey.generate_key(2048, {"kid": "issuer", "use": "sig"})
         self.file = folder / "jwks.json"
         self.file.write_text(json.dumps(KeySet([self._key]).as_dict(private=False)))
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._server: ThreadingHTTPServer
+        self._thread: threading.Thread
 
     def __enter__(self) -> Self:
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._thread = threading.Thread(target=self._server.serve_forever)
         self._thread.start()
         return self
 

@@ -77,7 +77,7 @@ def test_a_peer_that_is_in_waits_for_no_stranger(tmp_path: Path) -> None:
         async with node(1, first) as one, node(2, second, {1: one.address}) as two:
             await until(lambda: two.transport.connected_peers == [1])
             first.turns.has_time = lambda: False  # type: ignore[method-assign]
-            first.turns.wait = lambda connection: None  # type: ignore[method-assign]
+            first.turns.wait = lambda connection, address=None: None  # type: ignore[method-assign]
             large = bytes(20 << 20)
 
             async def tell(peer: int, content: Buffer) -> list[bytes]:

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from chronik.metadata.records import Acl
 from chronik.principals import Principal
 from chronik.protocol.permissions import Operation, ResourceType
+from chronik.security.acls import Filter
 
 DENY, ALLOW = 2, 3
-LITERAL, PREFIXED = 3, 4
+MATCH, LITERAL, PREFIXED = 2, 3, 4
 
 
 def is_about(acl: Acl, resource_type: int, name: str) -> bool:
@@ -73,3 +74,21 @@ def _dominates(denied: Acl, allowed: Acl) -> bool:
     if denied.pattern_type == PREFIXED:
         return allowed.name.startswith(denied.name)
     return allowed.pattern_type == LITERAL and allowed.name == denied.name
+
+
+def finds(wanted: Filter, acl: Acl) -> bool:
+    """Kafka's AccessControlEntryFilter and ResourcePatternFilter: 1 is any, and 2 of a pattern whichever matches."""
+    any_number = 1
+    for asked, has in (
+        (wanted.resource_type, acl.resource_type),
+        (wanted.operation, acl.operation),
+        (wanted.permission, acl.permission),
+    ):
+        if asked not in (any_number, has):
+            return False
+    for asked_text, has_text in ((wanted.principal, acl.principal), (wanted.host, acl.host)):
+        if asked_text is not None and asked_text != has_text:
+            return False
+    if wanted.pattern_type == MATCH and wanted.name is not None:
+        return is_about(acl, acl.resource_type, wanted.name)
+    return wanted.pattern_type in (any_number, MATCH, acl.pattern_type) and wanted.name in (None, acl.name)

@@ -104,6 +104,19 @@ def test_no_subject_makes_them_slow() -> None:
     assert time.process_time() - began < 1.0
 
 
+def test_time_grows_with_the_groups_and_not_beyond() -> None:
+    def seconds(groups: int) -> float:
+        """The quickest of three, of a processor's time."""
+        rule, spent = Capturing("(.*)*" * groups), []
+        for _ in range(3):
+            began = time.thread_time()
+            assert rule.groups("a" * 200) is not None
+            spent.append(time.thread_time() - began)
+        return min(spent)
+
+    assert seconds(190) < 2 * 19 * seconds(10)
+
+
 def test_garbage_is_a_rule_or_is_refused() -> None:
     dice = random.Random(4)
     for _ in range(3000):

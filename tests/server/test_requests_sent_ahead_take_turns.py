@@ -1,12 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable
 
+import pytest
+
+from chronik.config import Address
 from chronik.exchange import Peer, Pending, Response
+from chronik.server.listener import Listener
 from chronik.turns import TURN_SECONDS_MAX, Turns
-from tests.server.test_connections import Echo, framed, listening, read_frame, run
+from tests.server.test_connections import Echo, framed, listening, read_frame, run, until
 
 
 class Loop:
@@ -120,3 +125,62 @@ def test_a_connection_that_ends_while_it_waits_for_its_turn_is_forgotten() -> No
             assert len(slow.handled) == handled
 
     run(scenario)
+
+
+STRANGERS = 300
+
+
+async def handled_before(name: str) -> int:
+    """Returns how many requests of strangers from one address are handled before that of a client from another, which
+    comes through the listener of that name, and last."""
+    slow = Slow()
+    addresses = {"ASKS": Address("127.0.0.1", 0), "OPEN": Address("127.0.0.1", 0)}
+    listener = Listener(addresses, slow, gated={"ASKS"})
+    bound = await listener.bind()
+    await listener.serve()
+    crowd = [socket.create_connection(bound["ASKS"], 10, ("127.0.0.2", 0)) for _ in range(STRANGERS)]
+    other = socket.create_connection(bound[name], 10)
+    try:
+        await until(lambda: listener.connection_count == STRANGERS + 1)
+        for each in crowd:  # all at once, as far as the loop can tell
+            each.sendall(framed(b"stranger"))
+        other.sendall(framed(b"other"))
+        await until(lambda: b"other" in slow.handled)
+        before = slow.handled.index(b"other")
+        await until(lambda: len(slow.handled) == STRANGERS + 1)
+        return before
+    finally:
+        for each in (*crowd, other):
+            each.close()
+        await listener.stop()
+
+
+@pytest.mark.parametrize("name", ["ASKS", "OPEN"])
+def test_strangers_of_one_address_wait_for_each_other_and_others_do_not_wait_for_them(name: str) -> None:
+    async def scenario() -> None:
+        assert await handled_before(name) < STRANGERS / 5
+
+    run(scenario)
+
+
+def test_strangers_get_their_turns_by_address() -> None:
+    loop = Loop()
+    turns = Turns(loop.call_soon, lambda: loop.now)
+    served: list[str] = []
+
+    class Stranger(Busy):
+        def __init__(self, name: str) -> None:
+            super().__init__(loop, turns, 1, 2 * TURN_SECONDS_MAX)
+            self.name = name
+
+        def go_on(self) -> None:
+            super().go_on()
+            served.append(self.name)
+
+    assert turns.is_due(Stranger("first"), "one")
+    loop.now += 2 * TURN_SECONDS_MAX
+    for name, address in (("a", "one"), ("b", "one"), ("c", "one"), ("d", "two")):
+        assert not turns.is_due(Stranger(name), address)
+    while loop.soon:
+        loop.turn()
+    assert served == ["a", "d", "b", "c"]

@@ -30,13 +30,13 @@ class NoTurns(Turns):
         return False
 
     def go_on(self) -> None:
-        for each in list(self._waiting):
-            del self._waiting[each]
+        for each in self.waiting:
+            self._waiting.clear()
             each.go_on()
 
     @property
     def waiting(self) -> list[Waiting]:
-        return list(self._waiting)
+        return [each for queue in self._waiting.values() for each in queue]
 
 
 class Owner:

@@ -25,7 +25,18 @@ class Split(NamedTuple):
 
 
 Step = Characters | Edge | Save | Split
-Slots = tuple[int | None, ...]
+
+
+class Noted(NamedTuple):
+    """Where a way has been, the last first: ways that part share what they have in common, so that a note costs the
+    same however many groups there are."""
+
+    slot: int
+    position: int
+    before: Notes
+
+
+Notes = Noted | None
 
 
 class Capturing:
@@ -44,38 +55,38 @@ class Capturing:
         if not self._matcher.matches(text):
             return None
         end = len(text)
-        nowhere: Slots = (None,) * (2 * self.group_count)
-        ways = self._reached([(0, nowhere)], 0, end)
+        ways = self._reached([(0, None)], 0, end)
         for position, character in enumerate(text, 1):
-            moved = [(at + 1, slots) for at, slots in ways.items() if self._takes(at, character)]
+            moved = [(at + 1, notes) for at, notes in ways.items() if self._takes(at, character)]
             ways = self._reached(moved, position, end)
-        slots = ways[len(self._steps)]
-        return text, *(_between(text, slots[each], slots[each + 1]) for each in range(0, len(slots), 2))
+        slots = _last_of_each(ways[len(self._steps)])
+        of_groups = range(0, 2 * self.group_count, 2)
+        return text, *(_between(text, slots.get(each), slots.get(each + 1)) for each in of_groups)
 
     def _takes(self, at: int, character: str) -> bool:
         step = self._steps[at] if at < len(self._steps) else None
         return isinstance(step, Characters) and step.take(character)
 
-    def _reached(self, ways: list[tuple[int, Slots]], position: int, end: int) -> dict[int, Slots]:
+    def _reached(self, ways: list[tuple[int, Notes]], position: int, end: int) -> dict[int, Notes]:
         """Returns where one gets from there without taking a character, the preferred way first."""
-        found: dict[int, Slots] = {}
+        found: dict[int, Notes] = {}
         seen: set[int] = set()
         waiting = ways[::-1]
         while waiting:
-            at, slots = waiting.pop()
+            at, notes = waiting.pop()
             if at in seen:
                 continue
             seen.add(at)
             step = self._steps[at] if at < len(self._steps) else None
             if isinstance(step, Split):
-                waiting += [(target, slots) for target in reversed(step.targets)]
+                waiting += [(target, notes) for target in reversed(step.targets)]
             elif isinstance(step, Save):
-                waiting.append((at + 1, (*slots[: step.slot], position, *slots[step.slot + 1 :])))
+                waiting.append((at + 1, Noted(step.slot, position, notes)))
             elif isinstance(step, Edge):
                 if position == (end if step.is_end else 0):
-                    waiting.append((at + 1, slots))
+                    waiting.append((at + 1, notes))
             else:
-                found[at] = slots
+                found[at] = notes
         return found
 
     # From an expression's parts to steps, of which each goes on at the next one
@@ -123,6 +134,14 @@ class Capturing:
     def _placeholder(self) -> int:
         self._steps.append(Split(()))
         return len(self._steps) - 1
+
+
+def _last_of_each(notes: Notes) -> dict[int, int]:
+    found: dict[int, int] = {}
+    while notes is not None:
+        found.setdefault(notes.slot, notes.position)
+        notes = notes.before
+    return found
 
 
 def _between(text: str, begin: int | None, end: int | None) -> str:

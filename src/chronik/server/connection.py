@@ -153,7 +153,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._reader.in_frame and self.frame_began is None:
             self._client_owes(self.last_active)
-        if self._queue:
+        if self._queue and (self.peer.is_let_in or self._listener.turns.is_due(self, self.peer.host)):
             self._handle_queued()
         self._adjust_reading()
 
@@ -215,7 +215,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._throttle()
                 return
             if queue and not self._listener.turns.has_time():
-                self._listener.turns.wait(self)
+                self._listener.turns.wait(self, None if self.peer.is_let_in else self.peer.host)
                 return
 
     def go_on(self) -> None:
@@ -300,7 +300,7 @@ class Connection(asyncio.BufferedProtocol):
             or self._throttled is not None
             or (self._writing_paused and bool(self._queue))
             or len(self._queue) >= REQUESTS_QUEUED_MAX
-            or (not self.peer.is_let_in and bool(self._slots))
+            or (not self.peer.is_let_in and bool(self._slots or self._queue))
             or not has_room
         )
         if wait and not self._reading_paused:

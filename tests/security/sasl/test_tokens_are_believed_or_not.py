@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from joserfc import jwt
+from joserfc import jws, jwt
 from joserfc.jwk import ECKey, KeySet, OctKey, RSAKey
 
 from chronik import limits
@@ -95,6 +95,12 @@ def test_what_it_says_of_itself_must_hold(claims: dict[str, Any], why: str) -> N
     strict = TokenSettings(issuer="us", audiences=frozenset({"kafka", "k2"}))
     with pytest.raises(TokenRefused, match=why):
         validator(strict)(token({"iss": "us", "aud": "kafka"} | claims))
+
+
+def test_half_a_character_names_nobody() -> None:
+    claims = json.dumps({"sub": "a\ud800", "iat": NOW, "exp": NOW + 60}).encode()
+    with pytest.raises(TokenRefused, match="no sub"):
+        validator()(jws.serialize_compact({"alg": "ES256", "kid": "one"}, claims, key()))
 
 
 @pytest.mark.parametrize("claims", [{"exp": NOW - 29}, {"iat": NOW + 29, "nbf": NOW + 29}, {"aud": ["x", "k2"]}])

@@ -55,7 +55,7 @@ class JwtValidator:
         if settings.audiences and not settings.audiences & _texts(claims.get("aud")):
             raise TokenRefused("it is meant for others")
         user = claims.get(settings.sub_claim)
-        if not isinstance(user, str) or not user.strip():
+        if not isinstance(user, str) or not user.strip() or not _is_unicode(user):
             raise TokenRefused(f"it has no {settings.sub_claim}")
         scopes = claims.get(settings.scope_claim)
         named = frozenset(scopes.split()) if isinstance(scopes, str) else _texts(scopes)
@@ -95,6 +95,11 @@ def _seconds(claims: dict[str, Any], name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= SECONDS_MAX:
         raise TokenRefused(f"it has no {name}")
     return value
+
+
+def _is_unicode(text: str) -> bool:
+    """JSON can name half a character, which nothing that is sent or kept could hold."""
+    return not any("\ud800" <= each <= "\udfff" for each in text)
 
 
 def _texts(value: object) -> frozenset[str]:

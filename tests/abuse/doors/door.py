@@ -1,0 +1,132 @@
+"""Listeners that ask who is there: each node has one beside its open port, and the probe comes in through it.
+
+Whoever attacks comes from an address of his own (Linux has all of 127.0.0.0/8), since limits go by address.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from chronik.client.access.settings import ClientSecurity, parse_security
+from chronik.client.cluster import Cluster as Client
+from chronik.client.connection import Connection
+from chronik.client.errors import ClientError
+from chronik.client.security.users import set_password
+from chronik.config import Address
+from chronik.security.sasl.outcomes import MECHANISMS, OAUTHBEARER
+from chronik.security.sasl.scram_keys import BY_NAME, ITERATIONS_MIN
+from chronik.testing.cluster import POLL_SECONDS, Cluster, ClusterNode
+from chronik.testing.ports import HOST, ReservedPorts
+from chronik.tls.issuing import Authority
+from tests.clients.issuing import Issuer
+
+ATTACKERS_HOST: Final = "127.0.0.2"
+PROBE_USER: Final = "probe"
+TOKEN_SECONDS: Final = 3600.0
+OPEN_SECONDS_MAX: Final = 60.0
+
+
+class Door:
+    """A protocol, and what the nodes and the probe need for it: files in one folder."""
+
+    def __init__(self, protocol: str, mechanism: str, folder: Path) -> None:
+        self._protocol = protocol
+        self._folder = folder
+        self._password = secrets.token_urlsafe()
+        self.broker: dict[str, str] = {"sasl.enabled.mechanisms": ",".join(MECHANISMS)}
+        """Configs of the nodes."""
+        self.settings: dict[str, str] = {"security.protocol": protocol}
+        """Those of the probe, as every client has them."""
+        folder.mkdir(parents=True)
+        if "SSL" in protocol:
+            self._certify()
+        if "SASL" in protocol:
+            self._name(mechanism)
+
+    def _certify(self) -> None:
+        authority = Authority("abuse")
+        keystore, trusted = self._folder / "node.pem", self._folder / "ca.pem"
+        keystore.write_bytes(authority.issue("CN=node", [HOST]).both)
+        trusted.write_bytes(authority.certificate)
+        self.broker |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(keystore)}
+        self.settings |= {"ssl.ca.location": str(trusted)}
+
+    def _name(self, mechanism: str) -> None:
+        issuer, token = Issuer(self._folder), self._folder / "token"
+        token.write_text(issuer.token(TOKEN_SECONDS, sub=PROBE_USER))
+        self.broker |= {"sasl.oauthbearer.jwks.endpoint.url": issuer.file.as_uri()}
+        self.settings |= {"sasl.mechanism": mechanism}
+        if mechanism == OAUTHBEARER:
+            self.settings |= {"sasl.oauthbearer.token.endpoint.url": token.as_uri()}
+        else:
+            self.settings |= {"sasl.username": PROBE_USER, "sasl.password": self._password}
+
+    def listeners(self, kafka: Address, guarded: Address) -> str:
+        return f"PLAINTEXT://{kafka},{self._protocol}://{guarded}"
+
+    @property
+    def settings_file(self) -> Path:
+        path = self._folder / "client.json"
+        path.write_text(json.dumps(self.settings))
+        return path
+
+    @property
+    def security(self) -> ClientSecurity:
+        return parse_security(self.settings)
+
+    def open(self, nodes: list[GuardedNode]) -> None:
+        """Returns when the probe is let in by every node."""
+        with Client(nodes[0].bootstrap, client_id="abuse") as client:
+            set_password(client, PROBE_USER, self._password, list(BY_NAME), ITERATIONS_MIN)
+        deadline = time.monotonic() + OPEN_SECONDS_MAX
+        for node in nodes:
+            while not self._lets_in(node):
+                assert time.monotonic() < deadline, f"{node} does not let the probe in"
+                time.sleep(POLL_SECONDS)
+
+    def _lets_in(self, node: GuardedNode) -> bool:
+        try:
+            Connection(node.guarded, security=self.security).close()
+        except ClientError:
+            return False
+        return True
+
+
+class GuardedNode(ClusterNode):
+    """Its own port asks nobody; `guarded` is the second one."""
+
+    def __init__(self, door: Door, folder: Path, kafka: Address, http: Address, **config: Any) -> None:
+        self._reserved = ReservedPorts(1)
+        self.guarded = Address(HOST, self._reserved.ports[0])
+        broker = {"listeners": door.listeners(kafka, self.guarded)} | door.broker | config.pop("broker", {})
+        super().__init__(folder, kafka, http, broker=broker, **config)
+
+    def release(self) -> None:
+        self._reserved.release()
+
+
+class StageCluster(Cluster):
+    """Of nodes that are made in one way or the other."""
+
+    def __init__(self, new_node: Callable[..., ClusterNode], folder: Path, **config: Any) -> None:
+        self._make = new_node
+        super().__init__(3, folder, **config)
+
+    def _new_node(self, folder: Path, kafka: Address, http: Address, **config: Any) -> ClusterNode:
+        return self._make(folder, kafka, http, **config)
+
+    def close(self) -> None:
+        super().close()
+        for node in self.nodes.values():
+            if isinstance(node, GuardedNode):
+                node.release()
+
+
+def entrance(node: ClusterNode) -> Address:
+    """Where the probe comes in, and the attacker wants to."""
+    return node.guarded if isinstance(node, GuardedNode) else node.kafka

@@ -1,0 +1,127 @@
+"""ACLs and filters of any kind: those that can be are decided and found as the plain rules say."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from ipaddress import ip_address
+from typing import Any, Final, NamedTuple
+
+from msgspec import structs
+
+from chronik.metadata.delta import Change, Delta
+from chronik.metadata.records import Acl
+from chronik.principals import Principal
+from chronik.protocol.permissions import CLUSTER_NAME, Operation, ResourceType
+from chronik.security.acls import Filter, fault_of
+from chronik.security.authorizer import Authorizer
+from tests.security.fuzzing import Target
+from tests.security.naive import finds, is_allowed, is_one_allowed
+
+NAMES: Final = (
+    "a",
+    "ab",
+    "abc",
+    "b",
+    "*",
+    "**",
+    "a*",
+    "",
+    "é",
+    "\0",
+    "a" * 1024,
+    "a" * 1025,
+    CLUSTER_NAME,
+    "\U0001f600",
+)
+PRINCIPALS: Final = ("User:alice", "User:*", "User:", ":alice", "alice", "", "User:a:b", "Group:alice", "User:\n")
+HOSTS: Final = ("*", "10.0.0.1", "::1", "0:0:0:0:0:0:0:1", "::ffff:10.0.0.1", "host", "", ":", "%", "1:2")
+NUMBERS: Final = (-128, -1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 127)
+PATTERNS: Final = (3, 3, 4, 4, 0, 1, 2, 5, -1)
+
+
+def any_acl(rng: random.Random) -> Acl:
+    """One that can be, half the time."""
+    if rng.random() < 0.5:
+        return Acl(
+            rng.choice((ResourceType.TOPIC, ResourceType.GROUP)),
+            rng.choice(("a", "ab", "abc", "b", "*", "é")),
+            rng.choice((3, 4)),
+            rng.choice(("User:alice", "User:*", "User:a:b", "Group:alice")),
+            rng.choice(("*", "10.0.0.1", "0:0:0:0:0:0:0:1", "host")),
+            rng.choice(list(Operation)),
+            rng.choice((2, 3, 3)),
+        )
+    return Acl(
+        rng.choice(NUMBERS),
+        rng.choice(NAMES),
+        rng.choice(PATTERNS),
+        rng.choice(PRINCIPALS),
+        rng.choice(HOSTS),
+        rng.choice(NUMBERS),
+        rng.choice(NUMBERS),
+    )
+
+
+def any_filter(rng: random.Random) -> Filter:
+    def or_else(value: Any, choice: Callable[[], Any]) -> Any:
+        return choice() if rng.random() < 0.3 else value
+
+    acl = any_acl(rng)
+    return Filter(
+        or_else(acl.resource_type, lambda: 1),
+        or_else(acl.name, lambda: None),
+        or_else(acl.pattern_type, lambda: rng.choice((1, 2))),
+        or_else(acl.principal, lambda: None),
+        or_else(acl.host, lambda: None),
+        or_else(acl.operation, lambda: 1),
+        or_else(acl.permission, lambda: 1),
+    )
+
+
+class Case(NamedTuple):
+    acls: list[Acl]
+    questions: list[tuple[Principal, str, Operation, ResourceType, str]]
+    filters: list[Filter]
+
+
+def cases(rng: random.Random) -> Case:
+    every = [any_acl(rng) for _ in range(rng.randrange(12))]
+    questions = [
+        (
+            rng.choice((Principal("User", "alice"), Principal("User", "a:b"), Principal("Group", "alice"))),
+            rng.choice(("10.0.0.1", "10.0.0.2", "::1", "host")),
+            rng.choice(list(Operation)),
+            rng.choice((ResourceType.TOPIC, ResourceType.GROUP)),
+            rng.choice([name for name in NAMES if name]),
+        )
+        for _ in range(6)
+    ]
+    return Case(every, questions, [any_filter(rng) for _ in range(4)])
+
+
+def decided(case: Case) -> str:
+    legal = list(dict.fromkeys(acl for acl in case.acls if fault_of(acl) is None))
+    authorizer = Authorizer()
+    authorizer.follow(Delta(1, acls=tuple(Change(None, acl) for acl in legal)))
+    plain = [_written_short(acl) for acl in legal]
+    for question in case.questions:
+        assert authorizer.allows(*question) is is_allowed(plain, *question, everyone_if_no_acl=False), question
+        assert authorizer.allows_one(*question[:4]) is is_one_allowed(plain, *question[:4]), question
+    for wanted in case.filters:
+        if wanted.is_known:
+            assert [acl for acl in legal if wanted.finds(acl)] == [acl for acl in legal if finds(wanted, acl)]
+        only = wanted.only
+        assert only is None or [acl for acl in legal if wanted.finds(acl)] == [acl for acl in legal if acl == only]
+    return "all can be" if len(legal) == len(case.acls) else "some cannot"
+
+
+def _written_short(acl: Acl) -> Acl:
+    """With an address of IPv6 as connections have it: the plain rules know of no other."""
+    try:
+        return structs.replace(acl, host=str(ip_address(acl.host)))
+    except ValueError:
+        return acl
+
+
+TARGETS: Final = (Target("ACLs and filters", cases, decided),)

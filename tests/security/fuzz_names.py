@@ -1,0 +1,78 @@
+"""Rules that make names of subjects, and certificates whose subjects are none."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from chronik.errors import ConfigError
+from chronik.limits import TLS_SUBJECT_CHARACTERS_MAX
+from chronik.security.principal_rules import NoRuleApplies, PrincipalRules
+from chronik.security.subjects import BadSubject, subject_of
+from tests.security.fuzzing import Target, mutated
+from tests.tls.certificates import issued
+
+RULES: Final = (
+    "DEFAULT",
+    "RULE:^CN=(.*?),OU=(.*?)$/$1@$2/L",
+    "RULE:^.*[Cc][Nn]=([a-zA-Z0-9.]*).*$/$1/U,DEFAULT",
+    r"RULE:CN=(\w+)(?:,.*)?/\$1 $12 $0/",
+    "RULE:(a|b|ab)*(c{2,5})?/$1$2$3/L",
+)
+OF_RULES: Final = ("RULE:", "DEFAULT", "/", "//", "\\", "\\/", "$1", "$99999", "$", ",", "L", "U", "é", "\n")
+OF_EXPRESSIONS: Final = (
+    *("(", ")", "(?:", "(?i)", "*", "+", "?", "{2,}", "{0,1000}", "{1001}", "[a-z]", "[^", "]", "|", "^", ".", "(.*)*"),
+    *("\\d", "(a|b)"),
+)
+PIECES: Final = tuple(each.encode() for each in (*OF_RULES, *OF_EXPRESSIONS))
+SUBJECTS: Final = ("CN=client,OU=x,O=y", "CN=a\\,b", "ababababab", "", "CN=É,OU=ß", "2.5.4.5=#1303616263")
+
+
+def rules_and_subjects(rng: random.Random) -> tuple[str, list[str]]:
+    rules = mutated(rng, rng.choice(RULES).encode(), PIECES).decode(errors="replace")
+    subjects = [mutated(rng, rng.choice(SUBJECTS).encode(), PIECES).decode(errors="replace") for _ in range(3)]
+    subjects.append(rng.choice("aC=,b") * TLS_SUBJECT_CHARACTERS_MAX)
+    return rules, [subject[:TLS_SUBJECT_CHARACTERS_MAX] for subject in subjects]
+
+
+def named(case: tuple[str, list[str]]) -> str:
+    rules, subjects = case
+    parsed = PrincipalRules(rules)
+    outcomes = set()
+    for subject in subjects:
+        try:
+            name = parsed.name_of(subject)
+            assert name, "a name of nothing"
+            assert isinstance(name, str)
+            outcomes.add("named")
+        except NoRuleApplies:
+            outcomes.add("no rule applies")
+    return " and ".join(sorted(outcomes))
+
+
+@cache
+def certificate(number: int) -> bytes:
+    subjects = ("CN=node", "CN=client,OU=x,O=y")
+    return x509.load_pem_x509_certificate(issued(subjects[number]).certificate).public_bytes(Encoding.DER)
+
+
+def certificates(rng: random.Random) -> bytes:
+    whole = certificate(rng.randrange(2))
+    lengths = (b"\x80", b"\x84\xff\xff\xff\xff", b"\x30", b"\x31", b"\x06\x00", b"\x0c", b"\x1e", b"\x1c")
+    return mutated(rng, whole[: rng.choice((len(whole), 250))], lengths)
+
+
+def subject(data: bytes) -> str:
+    assert isinstance(subject_of(data), str)
+    return "read"
+
+
+TARGETS: Final = (
+    # An operator's own rules may have 2,000 parts: a microsecond for each of them, and each character of a subject.
+    Target("principal rules", rules_and_subjects, named, (ConfigError,), seconds_max=5.0),
+    Target("subjects", certificates, subject, (BadSubject,)),
+)

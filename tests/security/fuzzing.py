@@ -1,0 +1,82 @@
+"""What targets of fuzzing have in common: a case by a seed, what may come of it, and the time that it may take."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+SECONDS_MAX: Final = 1.0
+CASE_CHARACTERS_SHOWN_MAX: Final = 4_000
+
+
+class Target(NamedTuple):
+    name: str
+    make: Callable[[random.Random], Any]
+    run: Callable[[Any], str]
+    """Says in a word what came of it. Raises AssertionError for what must not be."""
+    refusals: tuple[type[Exception], ...] = ()
+    """What it may raise, by its docstring."""
+    seconds_max: float = SECONDS_MAX
+    """For one case; more needs a reason beside it."""
+
+
+class Tally(NamedTuple):
+    outcomes: Counter[str]
+    slowest_seconds: float
+
+
+def fuzz(target: Target, seed: int, count: int) -> Tally:
+    """Raises AssertionError, with the case, when anything comes of one that must not."""
+    rng = random.Random(f"{target.name} {seed}")
+    outcomes: Counter[str] = Counter()
+    slowest = 0.0
+    for _ in range(count):
+        case = target.make(rng)
+        began = time.thread_time()  # what others do on this machine is nobody's fault here
+        outcomes[_outcome(target, case)] += 1
+        slowest = max(slowest, time.thread_time() - began)
+        assert slowest <= target.seconds_max, f"{target.name}: {slowest:.1f} s for {_shown(case)}"
+    return Tally(outcomes, slowest)
+
+
+def _outcome(target: Target, case: Any) -> str:
+    try:
+        return target.run(case)
+    except target.refusals as refusal:
+        return type(refusal).__name__
+    except BaseException as error:
+        raise AssertionError(f"{target.name}: {error!r} for {_shown(case)}") from error
+
+
+def _shown(case: Any) -> str:
+    return repr(case)[:CASE_CHARACTERS_SHOWN_MAX]
+
+
+def told(target: Target, seed: int, tally: Tally) -> str:
+    count = tally.outcomes.total()
+    outcomes = ", ".join(f"{name} {number:,}" for name, number in tally.outcomes.most_common())
+    return f"{target.name}: seed {seed}: {count:,} cases, slowest {tally.slowest_seconds * 1000:.1f} ms: {outcomes}"
+
+
+def mutated(rng: random.Random, data: bytes, pieces: Sequence[bytes] = ()) -> bytes:
+    """Bytes changed, cut, doubled; pieces that mean something put where they do not belong; one of them a thousand
+    times over, now and then. A third is left as it is."""
+    changed = bytearray(data)
+    for _ in range(rng.choice((0, 0, 1, 1, 2, 4))):
+        at = rng.randrange(len(changed) + 1)
+        match rng.randrange(6):
+            case 0:
+                changed[at : at + rng.randrange(3)] = rng.randbytes(rng.randrange(3))
+            case 1:
+                del changed[at:]
+            case 2:
+                changed[at:at] = changed[rng.randrange(at + 1) : at]
+            case 3:
+                del changed[at : at + rng.randrange(8)]
+            case _:
+                piece = rng.choice(pieces) if pieces else rng.randbytes(1)
+                changed[at:at] = piece * (rng.choice((100, 1000)) if rng.random() < 0.05 else 1)
+    return bytes(changed)

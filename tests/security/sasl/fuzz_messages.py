@@ -1,0 +1,302 @@
+"""Messages of SASL's mechanisms, and tokens: whatever comes, nobody is let in who has not shown who he is."""
+
+from __future__ import annotations
+
+import json
+import random
+from base64 import b64decode, b64encode, urlsafe_b64decode, urlsafe_b64encode
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from joserfc import jws
+from joserfc.jwk import ECKey, KeySet, RSAKey
+
+from chronik.security.sasl.jwks import KeySource
+from chronik.security.sasl.oauthbearer import OAuthBearerServer
+from chronik.security.sasl.outcomes import (
+    MECHANISMS,
+    Challenge,
+    Derive,
+    Failure,
+    Outcome,
+    Success,
+    TokenRefused,
+    Validate,
+    ValidToken,
+)
+from chronik.security.sasl.plain import PlainServer
+from chronik.security.sasl.scram import ScramClient, ScramServer
+from chronik.security.sasl.scram_keys import BY_NAME, Keys, Scram, keys_of, salted
+from chronik.security.sasl.session import Handshake, ServerMachine, Session
+from chronik.security.sasl.tokens import JwtValidator, TokenSettings
+from tests.security.fuzzing import Target, mutated
+
+USER, PASSWORD, SALT, ITERATIONS = "alice", "right", b"salt of alice", 4096
+NOW: Final = 1_700_000_000
+PIECES: Final = (
+    b",",
+    b"=",
+    b"n,,",
+    b"y,,",
+    b"p=x,",
+    b"a=",
+    b"n=",
+    b"r=",
+    b"m=",
+    b"=2C",
+    b"=3D",
+    b"=2",
+    b"c=biws",
+    b"p=",
+)
+PIECES_OF_BEARER: Final = (
+    b"\x01",
+    b"auth=",
+    b"Bearer ",
+    b"n,,",
+    b"a=bob",
+    b"\0",
+    b"host=x\x01",
+    b"auth=Bearer a.b.c\x01",
+)
+
+
+@cache
+def salted_password(name: str) -> bytes:
+    return salted(PASSWORD.encode(), SALT, ITERATIONS, BY_NAME[name].digest)
+
+
+def keys(scram: Scram, user: str) -> tuple[Keys, bool]:
+    """Everybody has those of alice; nobody else exists."""
+    return keys_of(scram, salted_password(scram.name), SALT, ITERATIONS), user == USER
+
+
+class ScramCase(NamedTuple):
+    mechanism: str
+    seed: int
+
+
+def scram_cases(rng: random.Random) -> ScramCase:
+    return ScramCase(rng.choice(list(BY_NAME)), rng.getrandbits(64))
+
+
+def scram_server(case: ScramCase) -> str:
+    """A client that knows the password, and whose messages are changed on their way."""
+    rng, scram = random.Random(case.seed), BY_NAME[case.mechanism]
+    client = ScramClient(scram, USER, PASSWORD, "client")
+    server = ScramServer(scram, lambda user: keys(scram, user), "server")
+    first = client.first()
+    came = mutated(rng, first, PIECES)
+    begun = server.step(came)
+    if isinstance(begun, Failure):
+        return "refused at once"
+    assert isinstance(begun, Challenge)
+    if not isinstance(client.step(begun.data), Derive):
+        return "not the client's"
+    final = client.derived(salted_password(scram.name))
+    assert isinstance(final, Challenge)
+    came_then = mutated(rng, final.data, PIECES)
+    outcome = server.step(came_then)
+    is_the_same = came == first and _proof(came_then) == _proof(final.data)
+    assert isinstance(outcome, Success if is_the_same else Failure), outcome
+    return "let in" if is_the_same else "refused"
+
+
+def _proof(final: bytes) -> tuple[bytes, bytes] | None:
+    """All before the proof, and the proof: its last character has bits that mean nothing."""
+    before, found, proof = final.rpartition(b",p=")
+    try:
+        return (before, b64decode(proof, validate=True)) if found else None
+    except ValueError:
+        return None
+
+
+def scram_client(case: ScramCase) -> str:
+    """A server that is none, or somebody between."""
+    rng, scram = random.Random(case.seed), BY_NAME[case.mechanism]
+    client = ScramClient(scram, USER, PASSWORD, "client")
+    first = b"r=clientserver,s=" + b64encode(SALT) + b",i=4096"
+    outcome = client.step(mutated(rng, first, (*PIECES, b"s=", b"i=999999999", b"e=other-error", b"v=")))
+    if isinstance(outcome, Failure):
+        return "distrusted at once"
+    assert isinstance(outcome, Derive)
+    client.derived(salted_password(scram.name))
+    last = client.step(mutated(rng, b"v=" + b64encode(rng.randbytes(scram.size)), PIECES))
+    assert isinstance(last, Failure), last
+    return "distrusted"
+
+
+def bearers(rng: random.Random) -> list[bytes]:
+    first = b"n,a=alice,\x01host=x\x01auth=Bearer abc.def.ghi\x01\x01"
+    return [mutated(rng, first, PIECES_OF_BEARER) for _ in range(2)]
+
+
+def bearer(messages: list[bytes]) -> str:
+    server = OAuthBearerServer()
+    outcome = server.step(messages[0])
+    assert isinstance(outcome, Validate | Failure)
+    if isinstance(outcome, Failure):
+        return "refused"
+    assert isinstance(server.validated(TokenRefused("x")), Challenge)
+    assert isinstance(server.step(messages[1]), Failure)
+    return "asked for"
+
+
+# Tokens
+
+
+@cache
+def signers() -> dict[str, Any]:
+    rsa = RSAKey.generate_key(2048, {"kid": "rsa", "use": "sig"})
+    return {"ES256": ECKey.generate_key("P-256", {"kid": "ec", "use": "sig"}), "RS256": rsa}
+
+
+@cache
+def validator(*audiences: str) -> JwtValidator:
+    published = json.dumps(KeySet(list(signers().values())).as_dict(private=False)).encode()
+    source = KeySource(lambda: published, 3600, 3600)
+    return JwtValidator(TokenSettings(audiences=frozenset(audiences)), source, lambda: NOW * 1000)
+
+
+VALUES: Final[tuple[Any, ...]] = (
+    *(None, True, 0, -1, 1, NOW, NOW + 60, 2**63, 10**300, 1e308, float("nan"), float("inf"), "", " ", "bob", "\ud800"),
+    *("\0", "x" * 20_000, [], ["kafka"], [None], {}, {"a": {}}, ["b64"], "none", "HS256", "RS256", "ES256", "dir"),
+)
+HEADERS: Final = ("alg", "kid", "typ", "crit", "b64", "zip", "jwk", "jku", "x5c", "enc")
+CLAIMS: Final = ("sub", "iat", "exp", "nbf", "iss", "aud", "scope", "")
+
+
+class Token(NamedTuple):
+    text: str
+    is_signed: bool
+    """By a key that is trusted, as it is."""
+
+
+def tokens(rng: random.Random) -> Token:
+    algorithm = rng.choice(("ES256", "ES256", "ES256", "RS256"))
+    key = signers()[algorithm]
+    header = {"alg": algorithm, "kid": key.kid}
+    claims = {"sub": USER, "iat": NOW, "exp": NOW + 60, "aud": "kafka"}
+    payload = _encoded(_with_faults(rng, claims, CLAIMS))
+    if rng.random() < 0.3:
+        payload = mutated(rng, payload, (b"{", b"[", b'"', b"\\ud800", b":1e999,", b"9" * 5_000, b"[" * 3_000))
+    signed = jws.serialize_compact(header, payload, key)
+    return _tampered(rng, signed, header)
+
+
+def _tampered(rng: random.Random, signed: str, header: dict[str, Any]) -> Token:
+    """Half of them as they were signed."""
+    parts = [_decoded(part) for part in signed.split(".")]
+    before = list(parts)
+    match rng.randrange(6):
+        case 0:
+            parts[0] = _encoded(_with_faults(rng, header, HEADERS))
+        case 1:
+            at = rng.randrange(3)
+            parts[at] = mutated(rng, parts[at], (b"{", b'"', b"[" * 3_000))
+        case 2:
+            text = mutated(rng, signed.encode(), (b".", b"..", b"=", b"-", b"A")).decode(errors="replace")
+            return Token(text, [_decoded(part) for part in text.split(".")] == before)
+    text = ".".join(urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
+    return Token(text, parts == before)
+
+
+def _with_faults(rng: random.Random, given: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    changed = dict(given)
+    for _ in range(rng.choice((0, 1, 1, 2))):
+        name = rng.choice(names)
+        if rng.random() < 0.2:
+            changed.pop(name, None)
+        else:
+            changed[name] = rng.choice(VALUES)
+    return changed
+
+
+def _encoded(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _decoded(part: str) -> bytes:
+    """Nothing of what is no base64: no part of a signed token is empty."""
+    try:
+        return urlsafe_b64decode(part + "=" * (-len(part) % 4))
+    except ValueError:
+        return b""
+
+
+def believed(case: Token) -> str:
+    found = validator("kafka")(case.text)
+    assert case.is_signed, "a token that was tampered with is believed"
+    assert found.user.strip() == found.user != ""
+    found.user.encode()  # it is sent, logged and kept
+    assert found.expires_ms > NOW * 1000 - 31_000
+    return "believed"
+
+
+# A session, whatever comes in whichever order
+
+
+def sessions(rng: random.Random) -> list[tuple[str, int, bytes]]:
+    """Mechanisms with versions to shake hands with, or messages."""
+    messages = (
+        b"n,,n=alice,r=abc",
+        b"\0alice\0right",
+        b"\0alice\0wrong",
+        b"n,,\x01auth=Bearer a.b.c\x01\x01",
+        b"\x01",
+        b"",
+    )
+    steps = []
+    for number in range(rng.randrange(1, 8)):
+        shakes_hands = rng.random() < (0.9 if number == 0 else 0.2)
+        mechanism = rng.choice((*MECHANISMS, "X" * 300)) if shakes_hands else ""
+        steps.append((mechanism, rng.randrange(2), mutated(rng, rng.choice(messages), (*PIECES, *PIECES_OF_BEARER))))
+    return steps
+
+
+def session(steps: list[tuple[str, int, bytes]]) -> str:
+    asked = Session(lambda: MECHANISMS, _machine, lambda mechanism: 1000)
+    for now, (mechanism, version, data) in enumerate(steps):
+        if mechanism:
+            assert isinstance(asked.handshake(mechanism, version, float(now)), Handshake)
+            continue
+        answer = asked.settle(_settled(asked, asked.step(data)), float(now), NOW * 1000)
+        assert len((answer.error or "").encode()) < 70_000
+        answer.why.encode()
+        if answer.error is not None:
+            return "refused"
+    if asked.principal is None:
+        return "nobody"
+    assert asked.principal.name in (USER, "token's")
+    return "let in"
+
+
+def _machine(mechanism: str) -> ServerMachine:
+    if mechanism == "PLAIN":
+        scram = BY_NAME["SCRAM-SHA-256"]
+        return PlainServer(lambda user: (scram, *keys(scram, user)))
+    if mechanism == "OAUTHBEARER":
+        return OAuthBearerServer()
+    scram = BY_NAME[mechanism]
+    return ScramServer(scram, lambda user: keys(scram, user), "server")
+
+
+def _settled(asked: Session, outcome: Outcome) -> Outcome:
+    machine = asked.machine
+    if isinstance(outcome, Derive):
+        assert isinstance(machine, PlainServer)
+        is_right = outcome.password == PASSWORD.encode()
+        return machine.derived(salted_password("SCRAM-SHA-256") if is_right else b"wrong")
+    if isinstance(outcome, Validate):
+        assert isinstance(machine, OAuthBearerServer)
+        return machine.validated(ValidToken("token's", (NOW + 60) * 1000))
+    return outcome
+
+
+TARGETS: Final = (
+    Target("SCRAM, the node's side", scram_cases, scram_server),
+    Target("SCRAM, a client's side", scram_cases, scram_client),
+    Target("OAUTHBEARER", bearers, bearer),
+    Target("tokens", tokens, believed, (TokenRefused,)),
+    Target("sessions", sessions, session),
+)
