@@ -7,6 +7,7 @@ have a machine of their own; one file serves them all.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -22,6 +23,7 @@ from chronik.cli.passwords import PASSWORD_VARIABLE
 from chronik.config import Address, NodeConfig
 from chronik.errors import ConfigError
 from chronik.listeners import ADVERTISED, LISTENERS
+from chronik.logs import say
 
 LOOK_SECONDS: Final = 0.1
 RESTART_SECONDS_MIN: Final = 1.0
@@ -89,7 +91,7 @@ def children(config: NodeConfig, count: int, words: Sequence[str]) -> list[Child
     return found
 
 
-def run(nodes: Sequence[Child]) -> int:
+def run(nodes: Sequence[Child], log_format: str = "text") -> int:
     """Runs them until SIGTERM or SIGINT, which is passed on. Returns what the first one ended with that was refused."""
     stopping: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -103,7 +105,8 @@ def run(nodes: Sequence[Child]) -> int:
                 result = code
                 stopping.append(signal.SIGTERM)
             elif code is not None:
-                print(f"chronik: node {node.node_id} ended with exit code {code}: it is started again", file=sys.stderr)
+                text = f"node {node.node_id} ended with exit code {code}: it is started again"
+                say(text, log_format, logging.WARNING)
             if node.process is None and now >= node.start_at and not stopping:
                 node.start(now)
         time.sleep(LOOK_SECONDS)
@@ -130,10 +133,10 @@ def words_of_first_user(name: str | None, password_file: Path | None) -> list[st
     return ["--add-scram", name, *(["--password-file", str(password_file)] if password_file else [])]
 
 
-def common_words(config_file: Path | None, *, flush: str | None, log_level: str | None) -> list[str]:
+def common_words(config_file: Path | None, **options: str | None) -> list[str]:
     """Returns what all of them are started with."""
     words = []
-    for name, value in (("--config", config_file), ("--flush", flush), ("--log-level", log_level)):
+    for name, value in {"config": config_file, **options}.items():
         if value is not None:
-            words += [name, str(value)]
+            words += [f"--{name.replace('_', '-')}", str(value)]
     return words
