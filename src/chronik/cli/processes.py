@@ -24,6 +24,7 @@ from chronik.config import Address, NodeConfig
 from chronik.errors import ConfigError
 from chronik.listeners import ADVERTISED, LISTENERS
 from chronik.logs import say
+from chronik.node.notifying import READY, SOCKET_VARIABLE, STOPPING, notify
 
 LOOK_SECONDS: Final = 0.1
 RESTART_SECONDS_MIN: Final = 1.0
@@ -51,7 +52,9 @@ class Child:
     wait_s: float = field(default=RESTART_SECONDS_MIN)
 
     def start(self, now: float) -> None:
-        self.process = subprocess.Popen(self.command, env=os.environ | {"CHRONIK_RACK": self.rack})
+        # The service manager knows this process alone, and would not believe another.
+        inherited = {name: value for name, value in os.environ.items() if name != SOCKET_VARIABLE}
+        self.process = subprocess.Popen(self.command, env=inherited | {"CHRONIK_RACK": self.rack})
         self.started_at = now
 
     def ended(self, now: float) -> int | None:
@@ -96,6 +99,9 @@ def run(nodes: Sequence[Child], log_format: str = "text") -> int:
     stopping: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, _: stopping.append(received))
+    for node in nodes:
+        node.start(time.monotonic())
+    notify(READY)
     result = 0
     while not stopping:
         now = time.monotonic()
@@ -110,6 +116,7 @@ def run(nodes: Sequence[Child], log_format: str = "text") -> int:
             if node.process is None and now >= node.start_at and not stopping:
                 node.start(now)
         time.sleep(LOOK_SECONDS)
+    notify(STOPPING)
     return _stop(nodes) or result
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 from chronik.config import FLUSH_MODES, LOG_FORMATS, load_config
@@ -10,7 +11,13 @@ from chronik.config import FLUSH_MODES, LOG_FORMATS, load_config
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
-    parser.add_argument("--config", type=Path, metavar="FILE", help="a TOML file; options given here override it")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        default=os.environ.get("CHRONIK_CONFIG") or None,
+        help="a TOML file; options given here override it; also CHRONIK_CONFIG in the environment",
+    )
     parser.add_argument("--data", metavar="DIR", help="the data folder (default: data)")
     parser.add_argument("--kafka", metavar="HOST:PORT", help="where Kafka clients connect (default: 127.0.0.1:9092)")
     parser.add_argument("--http", metavar="HOST:PORT", help="where health, metrics and status are served")

@@ -19,6 +19,7 @@ from chronik.metadata.commands.users import AlterScramUser
 from chronik.node.garbage import keep_collections_short
 from chronik.node.memory import keep_freed_memory
 from chronik.node.node import Node
+from chronik.node.notifying import READY, STOPPING, notify
 
 logger = logging.getLogger("chronik.node")
 
@@ -66,6 +67,7 @@ async def _serve(node: Node, ready: Ready | None, log_format: str) -> int:
             signal.signal(number, lambda *_: loop.call_soon_threadsafe(stopping.set))
     if ready is not None:
         ready(node, address)
+    notify(READY)
     asked = asyncio.ensure_future(stopping.wait())
     ended = asyncio.ensure_future(node.wait_until_stopped())
     early, _ = await asyncio.wait((asked, ended), timeout=REST_AFTER_SECONDS, return_when=asyncio.FIRST_COMPLETED)
@@ -77,6 +79,7 @@ async def _serve(node: Node, ready: Ready | None, log_format: str) -> int:
     asked.cancel()
     if not ended.done():
         logger.info("stopping")
+        notify(STOPPING)
         await node.stop()
     try:
         await ended
