@@ -165,7 +165,7 @@ def objects(log: Path) -> list[dict[str, Any]]:
 @pytest.mark.slow
 def test_a_node_writes_nothing_but_objects_from_its_start_to_its_end(tmp_path: Path) -> None:
     def address() -> str | None:
-        told = [line["message"] for line in objects(log) if "answers Kafka clients on " in line["message"]]
+        told = [line["message"] for line in objects(tmp_path / "log") if "answers Kafka clients on " in line["message"]]
         return told[0].split("answers Kafka clients on ")[1].split(",")[0] if told else None
 
     with started(tmp_path, "--kafka", "127.0.0.1:0", "--log-format", "json") as (process, log):

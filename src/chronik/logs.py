@@ -64,9 +64,12 @@ class LogFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     """An object a line. JSON escapes what could break a line, so texts are as they were, but cut as others are."""
 
-    converter = time.gmtime
     default_time_format = "%Y-%m-%dT%H:%M:%S"
     default_msec_format = "%s.%03dZ"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.converter = time.gmtime
 
     def format(self, record: logging.LogRecord) -> str:
         fields: dict[str, Any] = {
