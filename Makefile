@@ -6,9 +6,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CLIENTS := .tools/.ready
 NETWORK := .tools/.network
+PACKAGING := .tools/packaging/.ready
 SEED ?= 1
 
-.PHONY: help demo quick test test-again check long fuzz chaos chaos-seeds abuse bench bench-tails bench-transactions bench-security bench-cluster bench-pipeline compare clean
+.PHONY: help demo quick test test-again check long fuzz chaos chaos-seeds abuse package bench bench-tails bench-transactions bench-security bench-cluster bench-pipeline compare clean
 
 help:
 	@echo "make demo    three nodes, a stream, a crash; then a table, SQL, and an audit"
@@ -27,6 +28,7 @@ help:
 	@echo "make chaos   three nodes under kills, pauses, cuts, resets, slow lines and full disks (SECONDS=$(SECONDS) STEPS= SEED=$(SEED) FAULTS=$(FAULTS) WORKLOAD=$(WORKLOAD))"
 	@echo "make chaos-seeds     the same for each of five seeds, 40 faults each (SEEDS=$(SEEDS) STEPS=40), and a summary"
 	@echo "make abuse   hostile clients beside an honest one, with budgets (SEED=$(SEED) ATTACKS=$(ATTACKS)); docs/abuse.md"
+	@echo "make package  a wheel and a source distribution into dist/, checked, installed and tried (PyPI)"
 	@echo "make fuzz    malformed frames into the decoder and over a socket (SEED=$(SEED))"
 
 $(READY): pyproject.toml
@@ -45,6 +47,14 @@ $(NETWORK): tools/clients/setup
 	@echo "== setting up what networks of namespaces are made with (Debian)"
 	@tools/clients/setup network
 	@touch $@
+
+# An environment of their own: the tests' need not know what packages are built with.
+$(PACKAGING):
+	@echo "== setting up what packages are built and checked with (PyPI)"
+	@mkdir -p .tools
+	@command -v $(PYTHON) >/dev/null && $(PYTHON) -m venv .tools/packaging || python3 -m venv .tools/packaging
+	@.tools/packaging/bin/pip install --quiet --disable-pip-version-check 'build>=1.2' 'twine>=6.1' 'setuptools>=77' \
+		&& touch $@ || echo "build and twine could not be fetched: tests of packages are skipped"
 
 demo: $(READY)
 	@$(BIN)/chronik demo
@@ -69,7 +79,7 @@ quick test test-again long: export PYTHONDONTWRITEBYTECODE =
 
 # More workers than processors, since tests of clusters wait for most of their time; who runs beside whom: tests/lanes.py
 WORKERS ?= 4
-test: $(READY) $(CLIENTS)
+test: $(READY) $(CLIENTS) $(PACKAGING)
 	@echo "== tests"
 	@$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup
 
@@ -109,6 +119,9 @@ chaos-seeds: $(READY) $(NETWORK)
 ATTACKS ?= all
 abuse: $(READY)
 	@$(BIN)/python -m tests.abuse.run --seed $(SEED) --attacks $(ATTACKS) --report docs/abuse.md
+
+package: $(PACKAGING)
+	@.tools/packaging/bin/python -m tests.packaging.run
 
 bench: $(READY)
 	@$(BIN)/python -m bench

@@ -21,6 +21,7 @@ WHOLE = {
     "folders": "data folders of earlier versions",
     "levels": "clusters of two versions",
     "linearizability": "what judges histories of the cluster",
+    "packaging": "wheels, a unit of systemd and an image: make package",
 }
 HELPERS = {
     "abuse/doors": "attacks on listeners with TLS and logins",

@@ -17,6 +17,7 @@ from chronik.listeners import Address as Address
 from chronik.shown import shortened
 
 FLUSH_MODES = ("group", "os")
+LOG_FORMATS = ("text", "json")
 
 SECRET_WORDS = ("secret", "secert", "password", "passphrase", "token", "jaas")
 """A key that contains one of these is a secret; some of Kafka's configs do, and so does a common slip."""
@@ -67,6 +68,8 @@ class NodeConfig(msgspec.Struct, frozen=True):
     replication_factor: int = 1
     min_insync_replicas: int = 1
     log_level: str = "info"
+    log_format: str = "text"
+    """"text": lines for people. "json": an object a line, for programs."""
     peers: tuple[Peer, ...] = ()
     """Founds the cluster; afterwards its log says who belongs to it, and where. Without peers the node stands alone."""
     cluster_name: str = "chronik"
@@ -270,6 +273,7 @@ _READERS: dict[str, Any] = {
     "replication_factor": _integer(1, 32767),
     "min_insync_replicas": _integer(1, 32767),
     "log_level": _one_of("debug", "info", "warning", "error"),
+    "log_format": _one_of(*LOG_FORMATS),
     "http": _address,
     "peers": _peers,
     "cluster_name": _text,

@@ -6,11 +6,12 @@ All of it happens where lines are written, so that no caller has to think of it.
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TextIO
 
-from chronik.shown import escaped, escaped_lines, shortened
+from chronik.shown import escaped, escaped_lines, json_text, shortened
 
 FORMAT: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
@@ -40,6 +41,10 @@ new one each time."""
 TRACEBACK_INDENT: Final = "  | "
 """With it no line of a traceback, which may quote anything, can be taken for a line of the log."""
 
+IS_JSON: Final = {"is_json": True}
+"""What a caller gives as `extra` whose message is an object of JSON by itself: in a log of JSON its fields stand beside
+the others, and not in a text once more. None of them is named as one of the log's own is."""
+
 
 class LogFormatter(logging.Formatter):
     def __init__(self) -> None:
@@ -50,10 +55,50 @@ class LogFormatter(logging.Formatter):
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:
-        return _indented(super().formatException(ei))
+        return _cut_traceback(escaped_lines(super().formatException(ei)), TRACEBACK_INDENT)
 
     def formatStack(self, stack_info: str) -> str:
-        return _indented(super().formatStack(stack_info))
+        return _cut_traceback(escaped_lines(super().formatStack(stack_info)), TRACEBACK_INDENT)
+
+
+class JsonFormatter(logging.Formatter):
+    """An object a line. JSON escapes what could break a line, so texts are as they were, but cut as others are."""
+
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.converter = time.gmtime
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: dict[str, Any] = {
+            "time": self.formatTime(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            **_told(record),
+        }
+        if record.exc_info:
+            fields["exception"] = _cut_traceback(self.formatException(record.exc_info))
+        if record.stack_info:
+            fields["stack"] = _cut_traceback(self.formatStack(record.stack_info))
+        return json_text(fields)
+
+
+def _told(record: logging.LogRecord) -> dict[str, Any]:
+    message = _message(record)
+    told = {"message": shortened(message, LINE_CHARACTERS_MAX)}
+    return _merged(told, message) if getattr(record, "is_json", False) else told
+
+
+def _merged(told: dict[str, Any], message: str) -> dict[str, Any]:
+    import json  # nodes that log text start sooner
+
+    try:
+        fields: dict[str, Any] = json.loads(message)
+    except ValueError:  # better told as a text than not at all
+        return told
+    return {"message": fields["event"], **fields}
 
 
 def _message(record: logging.LogRecord) -> str:
@@ -84,13 +129,13 @@ class _Cut:
         return shortened(repr(self._value), ARGUMENT_CHARACTERS_MAX)
 
 
-def _indented(text: str) -> str:
-    lines = [shortened(line, TRACEBACK_LINE_CHARACTERS_MAX) for line in escaped_lines(text).split("\n")]
-    indented = TRACEBACK_INDENT + f"\n{TRACEBACK_INDENT}".join(lines)
+def _cut_traceback(text: str, indent: str = "") -> str:
+    lines = [shortened(line, TRACEBACK_LINE_CHARACTERS_MAX) for line in text.split("\n")]
+    indented = indent + f"\n{indent}".join(lines)
     if len(indented) <= TRACEBACK_CHARACTERS_MAX:
         return indented
     beginning = shortened(indented[:-TRACEBACK_END_CHARACTERS], TRACEBACK_CHARACTERS_MAX - TRACEBACK_END_CHARACTERS)
-    return f"{beginning}\n{TRACEBACK_INDENT}…{indented[-TRACEBACK_END_CHARACTERS:]}"
+    return f"{beginning}\n{indent}…{indented[-TRACEBACK_END_CHARACTERS:]}"
 
 
 class _Kind:
@@ -154,12 +199,21 @@ class ModeratingHandler(logging.StreamHandler[TextIO]):
             super().emit(logging.LogRecord(name, logging.WARNING, "", 0, text, arguments, None))
 
 
-def configure_logging(level: str, stream: TextIO) -> None:
+def configure_logging(level: str, stream: TextIO, log_format: str = "text") -> None:
     """Does nothing if logging is configured already."""
     root = logging.getLogger()
     if not root.handlers:
         handler = ModeratingHandler(stream)
-        handler.setFormatter(LogFormatter())
+        handler.setFormatter(JsonFormatter() if log_format == "json" else LogFormatter())
         root.addHandler(handler)
         root.setLevel(level.upper())
     logging.getLogger("asyncio").setLevel(logging.WARNING)
+
+
+def say(text: str, log_format: str, level: int = logging.CRITICAL) -> None:
+    """Tells whoever has started this process what becomes of it: whatever is logged, and as the log is written."""
+    if log_format == "json":
+        told = JsonFormatter().format(logging.LogRecord("chronik", level, "", 0, text, None, None))
+    else:
+        told = f"chronik: {escaped(text)}"
+    print(told, file=sys.stderr, flush=True)

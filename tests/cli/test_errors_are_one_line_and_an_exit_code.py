@@ -94,10 +94,10 @@ def test_a_wrong_config_is_refused_with_file_key_and_what_is_expected(tmp_path: 
     config = tmp_path / "node.toml"
     config.write_text('flush = "never"\n')
     outcome = chronik("start", "--config", str(config), "--data", str(tmp_path / "data"))
-    assert outcome.code == 1
+    assert outcome.code == 2
     assert outcome.err == f'chronik: {config}: flush = \'never\': expected "group" or "os"\n'
     outcome = chronik("start", "--node-id", "x", "--data", str(tmp_path / "data"))
-    assert outcome.code == 1
+    assert outcome.code == 2
     assert "node_id = 'x': expected a whole number" in outcome.err
 
 

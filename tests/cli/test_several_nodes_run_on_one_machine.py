@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +15,14 @@ from typing import Any
 
 import pytest
 
-from chronik.cli.processes import RESTART_SECONDS_MAX, RESTART_SECONDS_MIN, STEADY_SECONDS, Child, children
+from chronik.cli.processes import (
+    RESTART_SECONDS_MAX,
+    RESTART_SECONDS_MIN,
+    STEADY_SECONDS,
+    Child,
+    children,
+    common_words,
+)
 from chronik.client.cluster import Cluster as Client
 from chronik.client.errors import ClientError
 from chronik.client.quorum import cluster_told_by
@@ -21,7 +30,8 @@ from chronik.config import Address, NodeConfig, Peer
 from chronik.console.ask import NodeSilent, ask_status
 from chronik.errors import ConfigError
 from chronik.testing.ports import HOST, ReservedPorts
-from tests.cli.running import COMMAND, environment
+from tests.cli.running import COMMAND, TIMEOUT_S, environment
+from tests.packaging.starting import running
 
 NODES = 3
 DEADLINE_SECONDS = 60
@@ -67,6 +77,11 @@ def test_what_cannot_be_started_is_told(config: NodeConfig, count: int, told: st
     with pytest.raises(ConfigError) as refused:
         children(config, count, [])
     assert str(refused.value) == told
+
+
+def test_all_are_started_with_what_was_given() -> None:
+    words = common_words(Path("x.toml"), flush=None, log_level="debug", log_format="json")
+    assert words == ["--config", "x.toml", "--log-level", "debug", "--log-format", "json"]
 
 
 class Ended:
@@ -146,3 +161,38 @@ def test_nodes_are_started_again_and_stopped_together(tmp_path: Path) -> None:
     assert pids() == []
     assert "node 2 ended with exit code -9: it is started again" in (tmp_path / "log").read_text()
     assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["node1", "node2", "node3"]
+
+
+@pytest.mark.slow
+def test_they_are_one_service_with_one_log(tmp_path: Path) -> None:
+    """The service manager hears the first process alone, and what it says is an object, too, where the log is JSON."""
+    reserved = ReservedPorts(2)
+    kafka, raft = reserved.ports
+    file, place, log = tmp_path / "nodes.toml", tmp_path / "notify", tmp_path / "log"
+    file.write_text(f'[[peers]]\nid = 1\nkafka = "{HOST}:{kafka}"\nraft = "{HOST}:{raft}"\n')
+    words = ["start", "--config", str(file), "--processes", "1", "--log-format", "json"]
+
+    def lines(part: str) -> list[dict[str, Any]]:
+        found = [json.loads(line) for line in log.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        return [line for line in found if part in line["message"]]
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(place))
+        manager.settimeout(TIMEOUT_S)
+        with running(words, tmp_path, NOTIFY_SOCKET=str(place)) as process:
+            assert manager.recv(100) == b"READY=1"
+            wait_for("it answers", lambda: lines("answers Kafka clients on"))
+            [child] = children_of(process.pid)
+            os.kill(child, signal.SIGKILL)
+            wait_for("it is told", lambda: lines("node 1 ended with exit code -9: it is started again"))
+            wait_for("it answers again", lambda: len(lines("answers Kafka clients on")) == 2)
+            process.terminate()
+            assert manager.recv(100) == b"STOPPING=1"
+            assert process.wait(TIMEOUT_S) == 0
+            manager.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                manager.recv(100)
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

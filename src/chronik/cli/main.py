@@ -10,7 +10,7 @@ import os
 import sys
 from importlib import import_module
 
-from chronik.errors import ChronikError
+from chronik.errors import ChronikError, ConfigError
 from chronik.shown import escaping_output
 
 COMMANDS = {
@@ -37,6 +37,7 @@ MOVING = {"backup", "restore"}
 """Commands that share one."""
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+EXIT_REFUSED = 2  # what a node ends with, see chronik.node.run
 EXIT_INTERRUPTED = 130  # what a shell reports for SIGINT
 EXIT_PIPE_CLOSED = 141  # … and for SIGPIPE
 
@@ -72,7 +73,8 @@ def _main(words: list[str]) -> int:
         if "--debug" in words:
             raise
         print(f"chronik: {' '.join(str(error).split())}", file=sys.stderr)
-        return EXIT_FAILED
+        # A node that its config keeps from starting was refused: whoever looks after it need not try again.
+        return EXIT_REFUSED if words[0] == "start" and isinstance(error, ConfigError) else EXIT_FAILED
 
 
 def _run(word: str, words: list[str]) -> int:

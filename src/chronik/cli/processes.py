@@ -7,6 +7,7 @@ have a machine of their own; one file serves them all.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -22,6 +23,8 @@ from chronik.cli.passwords import PASSWORD_VARIABLE
 from chronik.config import Address, NodeConfig
 from chronik.errors import ConfigError
 from chronik.listeners import ADVERTISED, LISTENERS
+from chronik.logs import say
+from chronik.node.notifying import READY, SOCKET_VARIABLE, STOPPING, notify
 
 LOOK_SECONDS: Final = 0.1
 RESTART_SECONDS_MIN: Final = 1.0
@@ -49,7 +52,9 @@ class Child:
     wait_s: float = field(default=RESTART_SECONDS_MIN)
 
     def start(self, now: float) -> None:
-        self.process = subprocess.Popen(self.command, env=os.environ | {"CHRONIK_RACK": self.rack})
+        # The service manager knows this process alone, and would not believe another.
+        inherited = {name: value for name, value in os.environ.items() if name != SOCKET_VARIABLE}
+        self.process = subprocess.Popen(self.command, env=inherited | {"CHRONIK_RACK": self.rack})
         self.started_at = now
 
     def ended(self, now: float) -> int | None:
@@ -89,11 +94,14 @@ def children(config: NodeConfig, count: int, words: Sequence[str]) -> list[Child
     return found
 
 
-def run(nodes: Sequence[Child]) -> int:
+def run(nodes: Sequence[Child], log_format: str = "text") -> int:
     """Runs them until SIGTERM or SIGINT, which is passed on. Returns what the first one ended with that was refused."""
     stopping: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, _: stopping.append(received))
+    for node in nodes:
+        node.start(time.monotonic())
+    notify(READY)
     result = 0
     while not stopping:
         now = time.monotonic()
@@ -103,10 +111,12 @@ def run(nodes: Sequence[Child]) -> int:
                 result = code
                 stopping.append(signal.SIGTERM)
             elif code is not None:
-                print(f"chronik: node {node.node_id} ended with exit code {code}: it is started again", file=sys.stderr)
+                text = f"node {node.node_id} ended with exit code {code}: it is started again"
+                say(text, log_format, logging.WARNING)
             if node.process is None and now >= node.start_at and not stopping:
                 node.start(now)
         time.sleep(LOOK_SECONDS)
+    notify(STOPPING)
     return _stop(nodes) or result
 
 
@@ -130,10 +140,10 @@ def words_of_first_user(name: str | None, password_file: Path | None) -> list[st
     return ["--add-scram", name, *(["--password-file", str(password_file)] if password_file else [])]
 
 
-def common_words(config_file: Path | None, *, flush: str | None, log_level: str | None) -> list[str]:
+def common_words(config_file: Path | None, **options: str | None) -> list[str]:
     """Returns what all of them are started with."""
     words = []
-    for name, value in (("--config", config_file), ("--flush", flush), ("--log-level", log_level)):
+    for name, value in {"config": config_file, **options}.items():
         if value is not None:
-            words += [name, str(value)]
+            words += [f"--{name.replace('_', '-')}", str(value)]
     return words

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
-from chronik.config import FLUSH_MODES, load_config
+from chronik.config import FLUSH_MODES, LOG_FORMATS, load_config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
-    parser.add_argument("--config", type=Path, metavar="FILE", help="a TOML file; options given here override it")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        default=os.environ.get("CHRONIK_CONFIG") or None,
+        help="a TOML file; options given here override it; also CHRONIK_CONFIG in the environment",
+    )
     parser.add_argument("--data", metavar="DIR", help="the data folder (default: data)")
     parser.add_argument("--kafka", metavar="HOST:PORT", help="where Kafka clients connect (default: 127.0.0.1:9092)")
     parser.add_argument("--http", metavar="HOST:PORT", help="where health, metrics and status are served")
@@ -39,6 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run N nodes, with the ids from node_id on, as [[peers]] has them; this machine is their rack",
     )
     parser.add_argument("--log-level", metavar="LEVEL", help="debug, info (default), warning or error")
+    parser.add_argument(
+        "--log-format", choices=LOG_FORMATS, help="text: lines for people (default); json: an object a line"
+    )
     parser.add_argument("--debug", action="store_true", help="log every request, and show the traceback of an error")
 
 
@@ -52,13 +62,16 @@ def run(arguments: argparse.Namespace) -> int:
         node_id=arguments.node_id,
         flush=arguments.flush,
         log_level=log_level,
+        log_format=arguments.log_format,
     )
     if arguments.processes is not None:
         from chronik.cli import processes
 
-        words = processes.common_words(arguments.config, flush=arguments.flush, log_level=log_level)
+        words = processes.common_words(
+            arguments.config, flush=arguments.flush, log_level=log_level, log_format=arguments.log_format
+        )
         words += processes.words_of_first_user(arguments.add_scram, arguments.password_file)
-        return processes.run(processes.children(config, arguments.processes, words))
+        return processes.run(processes.children(config, arguments.processes, words), config.log_format)
     user = None
     if arguments.add_scram is not None:
         from chronik.admin.users import first_user

@@ -14,12 +14,12 @@ from chronik.api.routing.handlers import import_the_rest
 from chronik.api.routing.router import Interceptor
 from chronik.config import Address, NodeConfig
 from chronik.errors import ChronikError
-from chronik.logs import configure_logging
+from chronik.logs import configure_logging, say
 from chronik.metadata.commands.users import AlterScramUser
 from chronik.node.garbage import keep_collections_short
 from chronik.node.memory import keep_freed_memory
 from chronik.node.node import Node
-from chronik.shown import escaped
+from chronik.node.notifying import READY, STOPPING, notify
 
 logger = logging.getLogger("chronik.node")
 
@@ -44,19 +44,19 @@ def run(
     first_user: AlterScramUser | None = None,
 ) -> int:
     """Returns the exit code: 0 after a signal, 2 when the node could not start, 1 when it failed."""
-    configure_logging(config.log_level, sys.stderr)
+    configure_logging(config.log_level, sys.stderr, config.log_format)
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     if config.peers:
         keep_freed_memory()
     node = Node(config, interceptor=interceptor, restore_identity=restore_identity, first_user=first_user)
-    return _run_on_best_loop(_serve(node, ready))
+    return _run_on_best_loop(_serve(node, ready, config.log_format))
 
 
-async def _serve(node: Node, ready: Ready | None) -> int:
+async def _serve(node: Node, ready: Ready | None, log_format: str) -> int:
     try:
         address = await node.start()
     except (ChronikError, OSError) as error:
-        print(f"chronik: {escaped(str(error))}", file=sys.stderr)
+        say(str(error), log_format)
         return EXIT_REFUSED
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -67,6 +67,7 @@ async def _serve(node: Node, ready: Ready | None) -> int:
             signal.signal(number, lambda *_: loop.call_soon_threadsafe(stopping.set))
     if ready is not None:
         ready(node, address)
+    notify(READY)
     asked = asyncio.ensure_future(stopping.wait())
     ended = asyncio.ensure_future(node.wait_until_stopped())
     early, _ = await asyncio.wait((asked, ended), timeout=REST_AFTER_SECONDS, return_when=asyncio.FIRST_COMPLETED)
@@ -78,17 +79,18 @@ async def _serve(node: Node, ready: Ready | None) -> int:
     asked.cancel()
     if not ended.done():
         logger.info("stopping")
+        notify(STOPPING)
         await node.stop()
     try:
         await ended
     except Exception as error:
-        _fail_stop(error)
+        _fail_stop(error, log_format)
     return EXIT_OK
 
 
-def _fail_stop(error: Exception) -> NoReturn:
+def _fail_stop(error: Exception, log_format: str) -> NoReturn:
     """Ends at once: nothing more may be answered or written, and a thread that waits for a broken disk may never do."""
-    print(f"chronik: stopped: {escaped(str(error))}", file=sys.stderr, flush=True)
+    say(f"stopped: {error}", log_format)
     os._exit(EXIT_FAILED)
 
 

@@ -2,7 +2,7 @@
 
 Names come from strangers: they are cut, and shown as JSON shows them. What clients send or read is never in it. How
 many lines are written is for the node's log (`chronik.logs`), which counts those of one kind; so each kind of line has
-one text, and what it tells are arguments.
+one text, and what it tells are arguments. In a log of JSON (`log_format`) its fields stand beside the log's own.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import Final
 
 from chronik.exchange import Peer
+from chronik.logs import IS_JSON
 from chronik.protocol.permissions import Operation, ResourceType
 from chronik.shown import json_text, shortened
 
@@ -32,7 +33,7 @@ CHANGED: Final = f'{{"event": "changed", {_WHO}, "api": "API", "changed": %s, "m
 def refused(peer: Peer, api: str, operation: Operation, resource: ResourceType, name: str) -> None:
     if logger.isEnabledFor(logging.INFO):
         words = (str(peer.principal), peer.host, api, worded(operation), worded(resource), name)
-        logger.info(REFUSED, *map(_shown, words))
+        logger.info(REFUSED, *map(_shown, words), extra=IS_JSON)
 
 
 def changed(peer: Peer, api: str, names: Sequence[str], count: int, failures: int) -> None:
@@ -47,7 +48,8 @@ def changed(peer: Peer, api: str, names: Sequence[str], count: int, failures: in
                 break
             named.append(shown)
         who = _shown(str(peer.principal)), _shown(peer.host)
-        logger.info(CHANGED.replace("API", api), *who, f"[{', '.join(named)}]", count - len(named), failures)
+        told = (*who, f"[{', '.join(named)}]", count - len(named), failures)
+        logger.info(CHANGED.replace("API", api), *told, extra=IS_JSON)
 
 
 def worded(number: IntEnum) -> str:

@@ -1,0 +1,29 @@
+"""A node by the words of a unit or an image, as a plain process."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.cli.running import COMMAND, environment
+
+
+@contextmanager
+def running(words: Sequence[str], folder: Path, **variables: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`words` are those after the name of the program. Its log is folder/log."""
+    with (folder / "log").open("wb") as stderr:
+        process = subprocess.Popen(
+            [*COMMAND, *words], stderr=stderr, cwd=folder, env=environment(None) | dict(variables)
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def placed(words: Sequence[str], places: Mapping[str, str]) -> list[str]:
+    """The words with files of this repository, or of a test, for those of the machine that they are written for."""
+    return [places.get(word, word) for word in words]

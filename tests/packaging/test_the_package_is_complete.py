@@ -1,0 +1,94 @@
+"""The wheel and the source distribution: an index takes them, nothing is missing, nothing is too much, and a node runs
+from them where nothing else is installed."""
+
+from __future__ import annotations
+
+import re
+import tarfile
+import zipfile
+from email.message import Message
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+import chronik
+from tests.packaging.building import ROOT, TOOLS, Failed, built, check, done, fresh, greeted, pip, python_of
+
+pytestmark = pytest.mark.slow
+
+NEEDED = {"uvloop", "msgspec", "crc32c", "cramjam", "h11"}
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    if not (TOOLS / ".ready").exists():
+        pytest.skip("build and twine are not there: `make package` fetches them from PyPI")
+    return built(tmp_path_factory.mktemp("package"))
+
+
+@pytest.fixture(scope="module")
+def names(packages: tuple[Path, Path]) -> set[str]:
+    with zipfile.ZipFile(packages[0]) as wheel:
+        return set(wheel.namelist())
+
+
+@pytest.fixture(scope="module")
+def metadata(packages: tuple[Path, Path]) -> Message:
+    with zipfile.ZipFile(packages[0]) as wheel:
+        return Parser().parsestr(wheel.read(f"chronik-{chronik.__version__}.dist-info/METADATA").decode())
+
+
+def test_an_index_would_take_them(packages: tuple[Path, Path]) -> None:
+    assert check(packages).count("PASSED") == 2
+
+
+def test_the_wheel_holds_the_whole_source_and_nothing_else(names: set[str]) -> None:
+    source = ROOT / "src"
+    files = [path for path in source.rglob("*") if path.suffix == ".py" or path.name == "py.typed"]
+    expected = {path.relative_to(source).as_posix() for path in files}
+    assert "chronik/py.typed" in expected
+    assert {name for name in names if ".dist-info/" not in name} == expected
+    assert f"chronik-{chronik.__version__}.dist-info/licenses/LICENSE" in names
+
+
+def test_the_source_distribution_holds_the_pages_and_no_tests(packages: tuple[Path, Path]) -> None:
+    with tarfile.open(packages[1]) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    pages = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md")}
+    assert len(pages) > 10
+    assert {"LICENSE", "README.md", "CHANGELOG.md", "packaging/Containerfile", "setup.py", *pages} <= names
+    top = {name.partition("/")[0] for name in names}
+    assert top.isdisjoint({"tests", "bench", "build", "dist", "tools", ".venv", ".tools"})
+
+
+def test_the_metadata_says_what_it_is(metadata: Message) -> None:
+    assert (metadata["Name"], metadata["Version"]) == ("chronik", chronik.__version__)
+    assert (metadata["License-Expression"], metadata["License-File"]) == ("Apache-2.0", "LICENSE")
+    assert metadata["Requires-Python"] == ">=3.11"
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert "Typing :: Typed" in metadata.get_all("Classifier", [])
+    required = [each for each in metadata.get_all("Requires-Dist", []) if "extra ==" not in each]
+    assert {re.split(r"[>=;]", each)[0] for each in required} == NEEDED
+
+
+def test_the_description_has_no_link_that_leads_nowhere(metadata: Message) -> None:
+    text = str(metadata.get_payload())
+    assert "Kafka-compatible broker in Python" in text
+    assert "More in docs/testing.md." in text
+    assert [link for link in re.findall(r"\]\(([^)]*)\)", text) if not link.startswith("http")] == []
+    assert "## Read on" not in text
+
+
+def test_a_node_runs_where_nothing_else_is_installed(packages: tuple[Path, Path], tmp_path: Path) -> None:
+    environment = fresh(tmp_path / "fresh")
+    try:
+        pip(environment, "download", "--quiet", "--no-deps", "--dest", str(tmp_path / "probe"), "h11")
+    except Failed as failure:
+        pytest.skip(f"PyPI cannot be reached: {str(failure).splitlines()[-1]}")
+    pip(environment, "install", "--quiet", str(packages[0]))
+    installed = {path.name.split("-")[0] for path in environment.rglob("*.dist-info")}
+    assert installed == NEEDED | {"chronik"}
+    told = done([python_of(environment), "-c", "import chronik; print(chronik.__file__)"], cwd=tmp_path)
+    assert Path(told.strip()).is_relative_to(environment)
+    assert greeted(environment, tmp_path) == "hello\n"
