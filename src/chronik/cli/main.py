@@ -29,9 +29,11 @@ COMMANDS = {
     "consume": "write the records of a topic to stdout",
     "pipeline": "turn topics into tables and query them, on Spark",
     "bench": "measure throughput and latency",
+    "completion": "print a script that completes commands in bash, zsh or fish",
     "demo": "see three nodes, a stream and a crash; then a table, SQL and an audit",
 }
 HOMES = {
+    "completion": "completion.command",
     "cluster": "cluster.command",
     "demo": "demo.command",
     "pipeline": "pipeline.command",
