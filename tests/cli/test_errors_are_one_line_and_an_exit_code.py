@@ -38,11 +38,23 @@ def test_what_the_broker_or_we_refuse(chronik_broker: Broker, arguments: tuple[s
     ("arguments", "stdin", "told"),
     [
         (("-k", ":"), "k:v\nno separator\n", "line 2: no key separator ':'"),
-        (("--json",), '{"value": "v"}\n{"value": 1}\n', "line 2: value: expected str, not 1"),
+        (
+            ("--json",),
+            '{"value": "v"}\n{"partition": "1"}\n',
+            "line 2: partition: expected int | null, got str",
+        ),
         (("--json",), "[]\n", "line 1: expected an object"),
         (("--json",), "{\n", "line 1: not JSON"),
         (("--json",), '{"value_base64": "?"}\n', "line 1: value_base64: expected Base64"),
-        (("-p", "7"), "v\n", "no partition 7"),
+        (("-p", "7"), "v\n", "line 1: topic "),
+        (("--format", "json"), '{"value": "v"}\n\n{"partition": 7}\n', "line 3: topic "),
+        (
+            ("--format", "csv"),
+            'a,b\n1,"2\n3"\n4\n',
+            "line 4: expected 2 cells, one for each name, not 1; 1 rec",
+        ),
+        (("--format", "csv", "--key", "c"), "a,b\n1,2\n", "line 1: no column 'c'; there are a, b; 0 records written"),
+        (("-H", "n=v"), f"{2_000_000 * 'x'}\n", "line 1: MESSAGE_TOO_LARGE"),
     ],
 )
 def test_input_that_cannot_be_produced(
@@ -58,7 +70,7 @@ def test_input_that_cannot_be_produced(
     ("arguments", "told"),
     [
         (("-p", "3"), "has 1 partitions, and no partition 3"),
-        (("-o", "soon"), "expected a number, earliest or latest"),
+        (("-o", "soon"), "--from 'soon': expected start, end, -N (the last N), @TIME or an offset"),
         (("-o", "5", "--follow"), "OFFSET_OUT_OF_RANGE"),
     ],
 )
@@ -85,7 +97,7 @@ def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...]) -> None:
 
 
 def test_help_and_version_are_no_errors() -> None:
-    assert "  produce       write lines from stdin to a topic" in chronik("--help").lines
+    assert "  produce       write lines, JSON or CSV to a topic, from stdin or a file" in chronik("--help").lines
     assert chronik("--version").lines[0].startswith("chronik ")
     assert "--key-separator" in chronik("produce", "--help").out
 

@@ -148,6 +148,11 @@ def test_a_large_file_is_written_whole_and_in_order(cli: Cli, chronik_topic: str
         (("-o", "earliest", "-n", "3"), "012"),
         (("-o", "latest"), ""),
         (("--from-beginning", "-n", "1"), "0"),
+        (("--from", "start", "-n", "2"), "01"),
+        (("--from", "end"), ""),
+        (("--from", "-3"), "789"),
+        (("--from=-1",), "9"),
+        (("--offset", "8"), "89"),
         (("-p", "0", "-o", "9"), "9"),
     ],
 )

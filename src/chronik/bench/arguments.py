@@ -26,7 +26,7 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_load_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--topic", default=DEFAULT_TOPIC, metavar="NAME", help="what to use (default: %(default)s)")
+    parser.add_argument("--topic", default=DEFAULT_TOPIC, metavar="TOPIC", help="what to use (default: %(default)s)")
     parser.add_argument("--pid", type=positive, metavar="PID", help="the broker's, if it runs here: shows its CPU, too")
 
 

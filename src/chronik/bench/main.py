@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from importlib import import_module
+from typing import Any
 
 from chronik.bench.arguments import add_common_arguments
 from chronik.bench.report import as_json, as_table
@@ -29,14 +30,22 @@ def main(argv: list[str]) -> int:
         print(_usage(), file=sys.stdout if asked_for_help else sys.stderr)
         return 0 if asked_for_help else 2
     word = argv[0]
-    measurement = import_module(f"chronik.bench.{word.replace('-', '_')}")
-    parser = argparse.ArgumentParser(prog=f"chronik bench {word}", description=f"Measures {MEASUREMENTS[word]}.")
-    measurement.add_arguments(parser)
-    add_common_arguments(parser)
-    arguments = parser.parse_args(argv[1:])
-    results = measurement.run(arguments)
+    arguments = parser_of(word).parse_args(argv[1:])
+    results = _measurement(word).run(arguments)
     print(as_json(results) if arguments.json else as_table(results))
     return 0
+
+
+def parser_of(word: str) -> argparse.ArgumentParser:
+    """Returns what reads the words after the name of a measurement."""
+    parser = argparse.ArgumentParser(prog=f"chronik bench {word}", description=f"Measures {MEASUREMENTS[word]}.")
+    _measurement(word).add_arguments(parser)
+    add_common_arguments(parser)
+    return parser
+
+
+def _measurement(word: str) -> Any:
+    return import_module(f"chronik.bench.{word.replace('-', '_')}")
 
 
 def _usage() -> str:

@@ -25,16 +25,24 @@ COMMANDS = {
     "transactions": "list and describe transactions, find those that hang and abort them",
     "acls": "list, add and remove ACLs: who may do what with topics, groups, transactional ids and the cluster",
     "quotas": "list, set and remove quotas of users, clients and addresses",
-    "produce": "write lines from stdin to a topic",
+    "produce": "write lines, JSON or CSV to a topic, from stdin or a file",
     "consume": "write the records of a topic to stdout",
     "pipeline": "turn topics into tables and query them, on Spark",
     "bench": "measure throughput and latency",
+    "completion": "print a script that completes commands in bash, zsh or fish",
     "demo": "see three nodes, a stream and a crash; then a table, SQL and an audit",
 }
-ROOMS = {"cluster", "demo", "pipeline"}
-"""Commands with a room of their own."""
-MOVING = {"backup", "restore"}
-"""Commands that share one."""
+HOMES = {
+    "completion": "completion.command",
+    "cluster": "cluster.command",
+    "demo": "demo.command",
+    "pipeline": "pipeline.command",
+    "backup": "moving.backup",
+    "restore": "moving.restore",
+    "produce": "records.produce",
+    "consume": "records.consume",
+}
+"""Where commands are that have a room; the others are beside this file, under their names."""
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 EXIT_REFUSED = 2  # what a node ends with, see chronik.node.run
@@ -80,13 +88,17 @@ def _main(words: list[str]) -> int:
 def _run(word: str, words: list[str]) -> int:
     if word == "bench":
         return int(import_module("chronik.bench.main").main(words))
-    module = f"{word}.command" if word in ROOMS else f"moving.{word}" if word in MOVING else word
-    command = import_module(f"chronik.cli.{module}")
+    arguments = parser_of(word).parse_args(words)
+    return int(arguments.run(arguments))
+
+
+def parser_of(word: str) -> argparse.ArgumentParser:
+    """Returns what reads the words after this one; `bench` has parsers of its own."""
+    command = import_module(f"chronik.cli.{HOMES.get(word, word)}")
     about = COMMANDS[word]
     parser = argparse.ArgumentParser(prog=f"chronik {word}", description=f"{about[:1].upper()}{about[1:]}.")
     command.add_arguments(parser)
-    arguments = parser.parse_args(words)
-    return int(arguments.run(arguments))
+    return parser
 
 
 def _usage() -> str:

@@ -20,7 +20,7 @@ _MOVE = re.compile(r"([0-9]{1,9}):([0-9]{1,9}(?:,[0-9]{1,9})*)")
 
 def add_partition_actions(actions: Any) -> None:
     reassign = actions.add_parser("reassign", help="move partitions to other brokers")
-    reassign.add_argument("name", metavar="NAME")
+    reassign.add_argument("name", metavar="TOPIC")
     reassign.add_argument(
         "partitions",
         nargs="+",
@@ -35,7 +35,7 @@ def add_partition_actions(actions: Any) -> None:
     add_client_arguments(moves, run_reassignments)
 
     elect = actions.add_parser("elect-leaders", help="give partitions their preferred leaders")
-    elect.add_argument("--topic", metavar="NAME", help="only of this topic (default: of all)")
+    elect.add_argument("--topic", metavar="TOPIC", help="only of this topic (default: of all)")
     elect.add_argument("--partition", type=int, action="append", default=[], metavar="N", help="repeatable")
     elect.add_argument(
         "--unclean",
@@ -45,7 +45,7 @@ def add_partition_actions(actions: Any) -> None:
     add_client_arguments(elect, run_elect_leaders)
 
     anew = actions.add_parser("begin-anew", help="go on without the records of partitions that their disks have lost")
-    anew.add_argument("name", metavar="NAME")
+    anew.add_argument("name", metavar="TOPIC")
     anew.add_argument("--partition", type=int, action="append", required=True, metavar="N", help="repeatable")
     add_client_arguments(anew, run_begin_anew)
 

@@ -51,19 +51,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_client_arguments(listing, run_list)
 
     describe = actions.add_parser("describe", help="show partitions, offsets and configs of topics")
-    describe.add_argument("names", nargs="+", metavar="NAME")
+    describe.add_argument("names", nargs="+", metavar="TOPIC")
     add_json_argument(describe)
     add_client_arguments(describe, run_describe)
 
     alter = actions.add_parser("alter", help="add partitions, change configs")
-    alter.add_argument("name", metavar="NAME")
+    alter.add_argument("name", metavar="TOPIC")
     alter.add_argument("-p", "--partitions", type=positive, metavar="N", help="how many it is to have in all")
     _add_config_argument(alter)
     alter.add_argument("--delete-config", action="append", default=[], metavar="KEY", help="return it to its default")
     add_client_arguments(alter, run_alter)
 
     delete = actions.add_parser("delete", help="delete topics and all their records")
-    delete.add_argument("names", nargs="+", metavar="NAME")
+    delete.add_argument("names", nargs="+", metavar="TOPIC")
     delete.add_argument("--if-exists", action="store_true", help="do not fail for a topic that does not exist")
     add_client_arguments(delete, run_delete)
 

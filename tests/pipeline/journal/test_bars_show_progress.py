@@ -49,3 +49,15 @@ def test_where_nobody_looks_nothing_is_written() -> None:
         bar.reach(2, total=3)
     assert log.getvalue() == ""
     assert (bar.done, bar.total) == (2, 3)
+
+
+def test_what_is_done_soon_is_not_shown() -> None:
+    terminal, clock = Terminal(), ManualClock()
+    with Bar("orders", 2, stream=terminal, clock=clock, hidden_for_s=1.0) as bar:
+        clock.advance(0.9)
+        bar.advance()
+    assert terminal.getvalue() == ""
+    with Bar("orders", 2, stream=terminal, clock=clock, hidden_for_s=1.0) as bar:
+        clock.advance(1.0)
+        bar.advance()
+    assert "1 of 2 rows" in terminal.getvalue()

@@ -8,6 +8,7 @@ import sys
 from chronik.client.cluster import Cluster
 from chronik.moving.importing import Importer
 from chronik.moving.source import Source
+from chronik.shown import escaped, unescaped
 
 EXIT_OK, EXIT_REFUSED = 0, 1
 
@@ -22,8 +23,9 @@ class Progress:
         self._is_terminal = sys.stderr.isatty()
 
     def tell(self, text: str) -> None:
+        text = escaped(text)  # here, since the carriage return must not be
         if self._is_terminal and text != self._shown:
-            print(f"\r{text:<{len(self._shown)}}", end="", file=sys.stderr, flush=True)
+            print(f"\r{text:<{len(self._shown)}}", end="", file=unescaped(sys.stderr), flush=True)
         self._shown = text
 
     def end(self) -> None:

@@ -124,8 +124,8 @@ def run_compact(arguments: argparse.Namespace) -> int:
 def _add_replay_arguments(parser: argparse.ArgumentParser) -> None:
     add_client_arguments(parser, run_replay)
     parser.description = "Writes the rows of a table to a topic, in order, at least once."
-    parser.add_argument("--topic", required=True, metavar="NAME", help="the topic whose table is read")
-    parser.add_argument("--to-topic", required=True, metavar="NAME", help="the topic that records go to")
+    parser.add_argument("--topic", required=True, metavar="TOPIC", help="the topic whose table is read")
+    parser.add_argument("--to-topic", required=True, metavar="TOPIC", help="the topic that records go to")
     _add_table_arguments(parser, topics=False)
     for side, what in (("from", "where to begin"), ("to", "where to end: before it")):
         bound = parser.add_mutually_exclusive_group()

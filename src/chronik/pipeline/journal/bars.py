@@ -61,7 +61,9 @@ class Bar:
         unit: str = "rows",
         stream: TextIO | None = None,
         clock: Clock | None = None,
+        hidden_for_s: float = 0.0,
     ) -> None:
+        """`hidden_for_s`: what is done sooner is not shown at all."""
         self.what, self.unit = what, unit
         self.done, self.total = 0, total
         self._stream = unescaped(sys.stderr if stream is None else stream)
@@ -69,6 +71,7 @@ class Bar:
         self._visible = self._stream.isatty()
         self._began = self._clock.monotonic()
         self._drawn_at: float | None = None
+        self._shown_from = self._began + hidden_for_s
 
     def __enter__(self) -> Bar:
         return self
@@ -85,6 +88,8 @@ class Bar:
         if total is not None:
             self.total = total
         now = self._clock.monotonic()
+        if now < self._shown_from:
+            return
         if self._drawn_at is None or now - self._drawn_at >= DRAWN_SECONDS_MIN:
             self._draw(now)
 

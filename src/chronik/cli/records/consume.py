@@ -1,4 +1,4 @@
-"""`chronik consume`: the records of a topic on stdout, a line each.
+"""`chronik consume`: the records of a topic on stdout, a line each, or as `printed` has it.
 
 Without --follow it prints what there is and ends. With --group it goes on where the group has committed, and commits
 what it has printed; it is no member of the group, so two such commands read the same records.
@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from itertools import islice
 
 from chronik.cli.arguments import WrongInput, add_client_arguments, cluster_of, positive
-from chronik.cli.record_json import record_to_json
+from chronik.cli.records.printed import Printed, add_format_arguments, printed_as
+from chronik.cli.records.starts import Beginning, End, Offsets, Start, offsets_of, parse_start
 from chronik.client.cluster import Cluster
 from chronik.client.consumer import Consumer
 from chronik.client.groups import commit_offsets, committed_offsets_of
-from chronik.client.offsets import earliest_offsets, latest_offsets
+from chronik.client.offsets import latest_offsets
 from chronik.client.records import ConsumedRecord, TopicPartition
 from chronik.shown import escaped_lines
 
@@ -29,26 +30,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-f", "--follow", action="store_true", help="wait for new records; with no start, only those")
     start = parser.add_mutually_exclusive_group()
     start.add_argument("--from-beginning", action="store_true", help="the default without --follow and --group")
-    start.add_argument("-o", "--offset", metavar="N", help="from this offset on; earliest, latest, or -N: the last N")
+    start.add_argument(
+        "-o",
+        "--from",
+        "--offset",
+        dest="start",
+        metavar="WHERE",
+        help="start, end, -N (the last N of each partition), @TIME (ISO 8601, or milliseconds) or an offset",
+    )
     parser.add_argument("-p", "--partition", type=int, action="append", metavar="N", help="only this one; repeatable")
     parser.add_argument("-n", "--max-records", type=positive, metavar="N", help="end after N records")
     parser.add_argument("-g", "--group", metavar="NAME", help="go on where the group has committed, and commit")
-    parser.add_argument("-k", "--key-separator", metavar="TEXT", help="print the key and TEXT before the value")
-    parser.add_argument("--json", action="store_true", help="print everything about a record as JSON")
+    add_format_arguments(parser)
     add_client_arguments(parser, run)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    start, printed = _start(arguments), printed_as(arguments)
     with cluster_of(arguments) as cluster:
-        partitions = _partitions(cluster, arguments)
-        ends = latest_offsets(cluster, partitions)
-        consumer = Consumer(cluster, _start(cluster, arguments, partitions, ends))
+        ends = latest_offsets(cluster, _partitions(cluster, arguments))
+        consumer = Consumer(cluster, _positions(cluster, arguments, start, ends))
         batches = _follow(consumer) if arguments.follow else _in_batches(consumer.read_until(ends))
         for records in _at_most(batches, arguments.max_records):
-            _print(records, arguments)
+            _print(records, printed)
             if arguments.group is not None:
                 commit_offsets(cluster, arguments.group, _after(records))
     return 0
+
+
+def _start(arguments: argparse.Namespace) -> Start | None:
+    """Returns what the user has said, None if nothing. Raises WrongInput."""
+    if arguments.start is not None:
+        return parse_start(arguments.start)
+    return Beginning() if arguments.from_beginning else None
 
 
 def _partitions(cluster: Cluster, arguments: argparse.Namespace) -> list[TopicPartition]:
@@ -62,34 +76,14 @@ def _partitions(cluster: Cluster, arguments: argparse.Namespace) -> list[TopicPa
     return wanted
 
 
-def _start(
-    cluster: Cluster, arguments: argparse.Namespace, partitions: list[TopicPartition], ends: dict[TopicPartition, int]
-) -> dict[TopicPartition, int]:
-    if arguments.offset is not None:
-        return _explicit_start(cluster, arguments.offset, partitions, ends)
-    from_end = arguments.follow and not arguments.from_beginning
-    start = ends if from_end else earliest_offsets(cluster, partitions)
-    if arguments.group is not None and not arguments.from_beginning:
-        committed = committed_offsets_of(cluster, arguments.group, arguments.topic)
-        return {each: committed[each].offset if each in committed else start[each] for each in partitions}
-    return start
-
-
-def _explicit_start(
-    cluster: Cluster, offset: str, partitions: list[TopicPartition], ends: dict[TopicPartition, int]
-) -> dict[TopicPartition, int]:
-    if offset == "latest":
-        return ends
-    starts = earliest_offsets(cluster, partitions)
-    if offset == "earliest":
-        return starts
-    try:
-        number = int(offset)
-    except ValueError:
-        raise WrongInput(f"--offset {offset!r}: expected a number, earliest or latest") from None
-    if number >= 0:
-        return dict.fromkeys(partitions, number)
-    return {each: max(starts[each], ends[each] + number) for each in partitions}
+def _positions(cluster: Cluster, arguments: argparse.Namespace, start: Start | None, ends: Offsets) -> Offsets:
+    if start is not None:
+        return offsets_of(start, cluster, ends)
+    positions = offsets_of(End() if arguments.follow else Beginning(), cluster, ends)
+    if arguments.group is None:
+        return positions
+    committed = committed_offsets_of(cluster, arguments.group, arguments.topic)
+    return {each: committed[each].offset if each in committed else positions[each] for each in ends}
 
 
 def _follow(consumer: Consumer) -> Iterator[list[ConsumedRecord]]:
@@ -112,20 +106,12 @@ def _at_most(batches: Iterator[list[ConsumedRecord]], count: int | None) -> Iter
                 return
 
 
-def _print(records: list[ConsumedRecord], arguments: argparse.Namespace) -> None:
-    lines = [record_to_json(record) if arguments.json else _line(record, arguments.key_separator) for record in records]
-    text = b"\n".join(lines) + b"\n"
+def _print(records: list[ConsumedRecord], printed: Printed) -> None:
+    text = b"".join(map(printed, records))
     if sys.stdout.isatty():  # anybody writes records, and a terminal would obey them; a program gets every byte
         text = escaped_lines(text.decode(errors="backslashreplace")).encode()
     sys.stdout.buffer.write(text)
     sys.stdout.buffer.flush()
-
-
-def _line(record: ConsumedRecord, key_separator: str | None) -> bytes:
-    value = b"null" if record.value is None else record.value
-    if key_separator is None:
-        return value
-    return (b"null" if record.key is None else record.key) + key_separator.encode() + value
 
 
 def _after(records: list[ConsumedRecord]) -> dict[TopicPartition, int]:

@@ -1,0 +1,184 @@
+"""What `produce` reads, in each of its formats, and what it says of lines that it cannot use."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+import pytest
+
+from chronik.cli.arguments import WrongInput
+from chronik.cli.records import lines as reading
+from chronik.cli.records.incoming import add_format_arguments, portions_of
+from chronik.cli.records.lines import Portion, numbered, split_lines
+from chronik.client.records import OutgoingRecord
+
+
+def portions(words: str, chunks: Iterable[bytes]) -> Iterator[Portion]:
+    parser = argparse.ArgumentParser()
+    add_format_arguments(parser)
+    return portions_of(parser.parse_args(words.split()))(chunks)
+
+
+def records(words: str, text: str | bytes) -> list[OutgoingRecord]:
+    chunk = text.encode() if isinstance(text, str) else text
+    return [record for _, record in chain.from_iterable(portions(words, [chunk]))]
+
+
+def read_and_refused(words: str, text: str | bytes) -> tuple[int, str]:
+    """How many records came before the error, and what it says."""
+    found = portions(words, [text.encode() if isinstance(text, str) else text])
+    read: list[Portion] = []
+    with pytest.raises(WrongInput) as refused:
+        read.extend(found)
+    return sum(map(len, read)), str(refused.value)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 100])
+def test_lines_are_the_same_however_they_arrive(size: int) -> None:
+    text = b"one\n\ntwo\r\nthree"
+    chunks = [text[start : start + size] for start in range(0, len(text), size)]
+    groups = list(numbered(split_lines(chunks)))
+    assert [line for _, lines in groups for line in lines] == [b"one", b"", b"two", b"three"]
+    assert [number + i for number, lines in groups for i in range(len(lines))] == [1, 2, 3, 4]
+
+
+def test_an_endless_line_is_refused_with_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "LINE_BYTES_MAX", 8)
+    assert [len(lines) for lines in split_lines([b"a\n12345678", b"\n"])] == [1, 1]
+    for words in ("", "--format json", "--format csv"):
+        assert read_and_refused(words, b"\n\n123456789")[1] == "line 3: it has more than 8 bytes"
+
+
+def test_a_line_is_a_value_or_a_key_and_a_value() -> None:
+    assert records("", "v\n\n") == [OutgoingRecord(b"v"), OutgoingRecord(b"")]
+    assert records("-k :", "k:v:w") == [OutgoingRecord(b"v:w", b"k")]
+    assert read_and_refused("-k :", "k:v\nv\n") == (1, "line 2: no key separator ':'")
+
+
+# JSON
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "value"),
+    [
+        ('{"key": "k", "value": "v"}', b"k", b"v"),
+        ('{"value": "\\u65e5\\n"}', None, "日\n".encode()),
+        ('{"key": "k", "value": null}', b"k", None),
+        ('{"key": "k"}', b"k", None),
+        ('{"value": ""}', None, b""),
+        ('{"key": 7, "value": {"b": 1.50, "a": [1, {}], "b2": 123456789012345678901}}',
+         b"7", b'{"b": 1.50, "a": [1, {}], "b2": 123456789012345678901}'),
+        ('{"value": [1, 2]}', None, b"[1, 2]"),
+        ('{"value": false}', None, b"false"),
+        ('{"value": "null"}', None, b"null"),
+        ('{"key_base64": "/w==", "value_base64": ""}', b"\xff", b""),
+        ('{"value": "v", "topic": "elsewhere", "offset": 7, "more": {}}', None, b"v"),
+    ],
+)  # fmt: skip
+def test_a_value_is_a_string_or_any_json_as_it_stands_there(line: str, key: bytes | None, value: bytes | None) -> None:
+    (record,) = records("--format json", line)
+    assert (record.key, record.value) == (key, value)
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ('[{"name": "a", "value": "1"}, {"name": "a", "value_base64": "/w=="}, {"name": "b"}]',
+         (("a", b"1"), ("a", b"\xff"), ("b", None))),
+        ('{"a": "1", "b": 2, "c": null}', (("a", b"1"), ("b", b"2"), ("c", None))),
+        ("null", ()),
+    ],
+)  # fmt: skip
+def test_headers_are_a_list_or_an_object(headers: str, expected: tuple[tuple[str, bytes | None], ...]) -> None:
+    (record,) = records("--format json", f'{{"value": "v", "headers": {headers}}}')
+    assert record.headers == expected
+
+
+def test_a_line_says_partition_and_time() -> None:
+    (record,) = records("--json", '{"partition": 2, "timestamp": 5}')
+    assert (record.partition, record.timestamp) == (2, 5)
+    (record,) = records("--json", '{"timestamp": "1970-01-01T00:00:01.5+00:00"}')
+    assert (record.partition, record.timestamp) == (None, 1500)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("[]", 'expected an object such as {"key": "k", "value": "v"}'),
+        ("{", "not JSON: Input data was truncated"),
+        ('{"value": NaN}', "not JSON: JSON is malformed: invalid character (byte 10)"),
+        ('{"value": 1} 2', "not JSON: JSON is malformed: trailing characters (byte 14)"),
+        ('{"value": "\\ud800"}', "not JSON: Input data was truncated"),
+        (b'{"value": ["\xff"]}', "not JSON: 'utf-8' codec can't decode byte 0xff in position 12: invalid start byte"),
+        (f'{{"value": {9999 * "["}', "not JSON: maximum recursion depth exceeded while deserializing an object"),
+        ('{"partition": "x"}', "partition: expected int | null, got str"),
+        ('{"partition": -1}', "partition: expected int >= 0"),
+        ('{"timestamp": -2}', "timestamp: expected int >= -1"),
+        ('{"timestamp": 9223372036854775808}', "timestamp: expected int <= 9223372036854775807"),
+        ('{"timestamp": "1969-12-31"}', "timestamp: expected no time before 1970, not '1969-12-31'"),
+        ('{"headers": [{"value": "v"}]}', "headers[0]: object missing required field name"),
+        ('{"value_base64": "?"}', "value_base64: expected Base64"),
+    ],
+)
+def test_a_line_that_is_no_record_is_named(line: str | bytes, told: str) -> None:
+    text = line.encode() if isinstance(line, str) else line
+    assert read_and_refused("--format json", b'{"value": "v"}\n\n' + text) == (1, f"line 3: {told}")
+
+
+# CSV
+
+
+def test_a_row_is_a_key_and_an_object_of_the_rest() -> None:
+    text = 'id,name,note\r\n7,Ada,"says ""hi"",\r\ntwice"\r\n\r\n8,日本,\r\n'
+    rest = [b'{"name":"Ada","note":"says \\"hi\\",\\r\\ntwice"}', '{"name":"日本","note":""}'.encode()]
+    assert records("--format csv --key id", text) == [OutgoingRecord(rest[0], b"7"), OutgoingRecord(rest[1], b"8")]
+
+
+def test_a_row_is_an_object_or_one_column() -> None:
+    text = "\ufeffid,name\n7,Ada\n"
+    assert records("--format csv", text) == [OutgoingRecord(b'{"id":"7","name":"Ada"}')]
+    assert records("--format csv --value name", text) == [OutgoingRecord(b"Ada")]
+    assert records("--format csv --key id --value id", text) == [OutgoingRecord(b"7", b"7")]
+    assert records("--format csv", "id,name\n") == records("--format csv", "") == []
+
+
+def test_rows_are_numbered_by_their_first_lines() -> None:
+    found = chain.from_iterable(portions("--format csv", [b'a\n"1\n2"\n\n3']))
+    assert [number for number, _ in found] == [2, 5]
+
+
+def test_rows_that_have_arrived_are_not_held_back() -> None:
+    found = portions("--format csv", [b"a\n1\n", b"2\n3", b"\n4\n"])
+    assert [[record.value for _, record in portion] for portion in found] == [
+        [b'{"a":"1"}'], [b'{"a":"2"}'], [b'{"a":"3"}', b'{"a":"4"}'],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "told"),
+    [
+        ("", 'a,b\n1,"x\ny"\n2\n', (1, "line 4: expected 2 cells, one for each name, not 1")),
+        ("", "a,a\n1,2\n", (0, "line 1: two columns have the same name: a, a")),
+        ("--key c", "a,b\n1,2\n", (0, "line 1: no column 'c'; there are a, b")),
+        ("--value c", "a,b\n1,2\n", (0, "line 1: no column 'c'; there are a, b")),
+        ("", b"a\n1\n\xff\n", (1, "line 3: not UTF-8: invalid start byte")),
+        ("", 'a\n1\n"2\n3\n', (1, "line 3: unexpected end of data")),
+        ("", 'a\n1\n"2"3\n', (1, "line 3: ',' expected after '\"'")),
+    ],
+)
+def test_a_row_that_is_no_record_is_named(words: str, text: str | bytes, told: tuple[int, str]) -> None:
+    assert read_and_refused(f"--format csv {words}", text) == told
+
+
+def test_a_long_cell_is_no_error() -> None:
+    assert len(records("--format csv --value a", f"a\n{300_000 * 'x'}\n")[0].value or b"") == 300_000
+
+
+@pytest.mark.parametrize(
+    "words", ["--key k", "--value v", "--format json --key k", "--format csv -k :", "--format json -k :"]
+)
+def test_options_of_another_format_are_refused(words: str) -> None:
+    with pytest.raises(WrongInput, match="--key"):
+        portions(words, [])
