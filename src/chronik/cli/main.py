@@ -18,6 +18,8 @@ COMMANDS = {
     "cluster": "start and stop a cluster on this machine; look at any cluster, let it grow and shrink",
     "backup": "copy a running cluster into a folder, or bring such a copy up to date",
     "restore": "bring a backup into an empty cluster",
+    "apply": "make topics, configs, users, ACLs and quotas what a file says",
+    "export": "print topics, configs, users, ACLs and quotas as a file for apply",
     "metadata": "show what one node knows: brokers, topics, leaders, in-sync replicas",
     "topics": "create, list, describe, alter and delete topics",
     "users": "list users with passwords, add, alter and delete them",
@@ -33,7 +35,7 @@ COMMANDS = {
 }
 ROOMS = {"cluster", "demo", "pipeline"}
 """Commands with a room of their own."""
-MOVING = {"backup", "restore"}
+SHARED_ROOMS = {"backup": "moving", "restore": "moving", "apply": "applying", "export": "applying"}
 """Commands that share one."""
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -78,7 +80,7 @@ def _main(words: list[str]) -> int:
 def _run(word: str, words: list[str]) -> int:
     if word == "bench":
         return int(import_module("chronik.bench.main").main(words))
-    module = f"{word}.command" if word in ROOMS else f"moving.{word}" if word in MOVING else word
+    module = f"{word}.command" if word in ROOMS else f"{SHARED_ROOMS[word]}.{word}" if word in SHARED_ROOMS else word
     command = import_module(f"chronik.cli.{module}")
     about = COMMANDS[word]
     parser = argparse.ArgumentParser(prog=f"chronik {word}", description=f"{about[:1].upper()}{about[1:]}.")
