@@ -353,6 +353,27 @@ def test_a_cluster_without_an_authorizer_has_no_acls(
     assert chronik("apply", file, "--dry-run", "--prune").code == 0
 
 
+def test_who_applies_a_file_needs_rights_to_its_parts_only(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chronik = running(capsys)
+    file, settings = folder / "topics.toml", folder / "carol.properties"
+    file.write_text('[topics."team.a"]\npartitions = 2\nreplication_factor = 1\nconfigs = { retention.ms = 1000 }\n')
+    with SecuredBroker(users={"carol": PASSWORD}) as broker:
+        assert isinstance(broker, SecuredBroker)
+        settings.write_text("".join(f"{key}={value}\n" for key, value in broker.settings("carol").items()))
+        there = ("-b", broker.bootstrap, "--client-config", settings)
+        refused = chronik("apply", file, "--yes", *there)
+        assert refused.code == 1
+        assert "topic team.a" in refused.err
+        for right in ("Create", "Alter", "DescribeConfigs", "AlterConfigs"):
+            broker.allow("carol", right, topic="team.a")
+        assert chronik("apply", file, "--yes", *there).out.splitlines()[-1] == "1 step done"
+        file.write_text(file.read_text().replace("partitions = 2", "partitions = 3").replace("1000", "2000"))
+        assert chronik("apply", file, "--yes", *there).out.splitlines()[-1] == "2 steps done"
+        assert chronik("apply", file, "--dry-run", "--prune", *there).code == 0
+        file.write_text("[users.carol]\n")
+        assert "CLUSTER_AUTHORIZATION_FAILED" in chronik("apply", file, "--dry-run", *there).err
+
+
 def test_nobody_is_there_to_say_yes(folder: Path, chronik: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def nobody() -> str:
         raise EOFError

@@ -101,8 +101,6 @@ class _Reader(CheckedToml):
             key = key_of(here, name)
             if name in PASSING:
                 raise self.wrong(here, "is set by moves of partitions while they last, and not by a file")
-            if key.sensitive:
-                raise self.wrong(here, "is a secret, which does not belong into this file")
             configs[name] = self._config_text(here, given)
             if expected := key.check(configs[name]):
                 raise self.unexpected(here, given, expected)
@@ -117,6 +115,8 @@ class _Reader(CheckedToml):
         key = broker_key(name)
         if key is None:
             raise self.wrong(place, "there is no such config of brokers")
+        if key.sensitive:
+            raise self.wrong(place, "is a secret, which does not belong into this file")
         if key.scope is not Scope.CLUSTER_WIDE or key.per_listener:
             raise self.wrong(place, "cannot be changed for all brokers while they run")
         return key
