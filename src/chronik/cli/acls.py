@@ -113,7 +113,7 @@ def _named(arguments: argparse.Namespace) -> list[tuple[int, str]]:
 
 def _acls(arguments: argparse.Namespace) -> list[AclBinding]:
     """Raises WrongInput."""
-    operations = [_operation(each) for each in arguments.operation] or [Operation.ALL]
+    operations = [parse_operation(each) for each in arguments.operation] or [Operation.ALL]
     pattern = PATTERNS[arguments.resource_pattern_type]
     found = []
     for permission, principals, hosts in (
@@ -139,35 +139,35 @@ def _principal(text: str) -> str:
         raise WrongInput(f"{text!r}: expected {error}") from None
 
 
-def _operation(text: str) -> Operation:
-    known = {_word(Operation, each).lower(): each for each in Operation}
+def parse_operation(text: str) -> Operation:
+    known = {word(Operation, each).lower(): each for each in Operation}
     if text.lower().replace("_", "") not in known:
-        every = ", ".join(_word(Operation, each) for each in Operation)
+        every = ", ".join(word(Operation, each) for each in Operation)
         raise WrongInput(f"there is no operation {text!r}: it is one of {every}")
     return known[text.lower().replace("_", "")]
 
 
-def _word(words: type[IntEnum], number: int) -> str:
+def word(words: type[IntEnum], number: int) -> str:
     name = {each.value: each.name for each in words}.get(number, str(number))
     return "".join(map(str.capitalize, name.split("_")))
 
 
-def _shown(acl: AclBinding) -> dict[str, Any]:
+def shown(acl: AclBinding) -> dict[str, Any]:
     return {
-        "resource_type": _word(ResourceType, acl.resource_type),
+        "resource_type": word(ResourceType, acl.resource_type),
         "resource_name": acl.name,
-        "pattern_type": _word(PatternType, acl.pattern_type),
+        "pattern_type": word(PatternType, acl.pattern_type),
         "principal": acl.principal,
         "host": acl.host,
-        "operation": _word(Operation, acl.operation),
-        "permission": _word(Permission, acl.permission),
+        "operation": word(Operation, acl.operation),
+        "permission": word(Permission, acl.permission),
     }
 
 
 def _show(arguments: argparse.Namespace, acls: list[AclBinding]) -> None:
-    shown = [_shown(acl) for acl in acls]
+    listed = [shown(acl) for acl in acls]
     if arguments.json:
-        print_json(shown)
+        print_json(listed)
     else:
         headings = ("RESOURCE", "NAME", "PATTERN", "PRINCIPAL", "HOST", "OPERATION", "PERMISSION")
-        print(table(headings, ([*each.values()] for each in shown)))
+        print(table(headings, ([*each.values()] for each in listed)))

@@ -18,6 +18,8 @@ COMMANDS = {
     "cluster": "start and stop a cluster on this machine; look at any cluster, let it grow and shrink",
     "backup": "copy a running cluster into a folder, or bring such a copy up to date",
     "restore": "bring a backup into an empty cluster",
+    "apply": "make topics, configs, users, ACLs and quotas what a file says",
+    "export": "print topics, configs, users, ACLs and quotas as a file for apply",
     "metadata": "show what one node knows: brokers, topics, leaders, in-sync replicas",
     "topics": "create, list, describe, alter and delete topics",
     "users": "list users with passwords, add, alter and delete them",
@@ -39,6 +41,8 @@ HOMES = {
     "pipeline": "pipeline.command",
     "backup": "moving.backup",
     "restore": "moving.restore",
+    "apply": "applying.apply",
+    "export": "applying.export",
     "produce": "records.produce",
     "consume": "records.consume",
 }

@@ -25,15 +25,9 @@ def add_password_argument(parser: argparse.ArgumentParser) -> None:
 def password_from(file: Path | None, user: str) -> str:
     """Raises ConfigError when there is none, or two that differ."""
     if file is not None:
-        password = file.read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
-        if not password:
-            raise ConfigError(f"{file}: expected the password in its first line")
-        return password
+        return password_in_file(file)
     if PASSWORD_VARIABLE in os.environ:
-        password = os.environ[PASSWORD_VARIABLE]
-        if not password:
-            raise ConfigError(f"{PASSWORD_VARIABLE} is empty: expected a password")
-        return password
+        return password_in_variable(PASSWORD_VARIABLE)
     if not sys.stdin.isatty():
         raise ConfigError(f"no password for {user!r}: give --password-file FILE, or {PASSWORD_VARIABLE}")
     from getpass import getpass
@@ -44,3 +38,20 @@ def password_from(file: Path | None, user: str) -> str:
     if getpass("Once more: ") != password:
         raise ConfigError("the two passwords differ")
     return password
+
+
+def password_in_file(file: Path) -> str:
+    """Raises ConfigError, OSError."""
+    password = file.read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
+    if not password:
+        raise ConfigError(f"{file}: expected the password in its first line")
+    return password
+
+
+def password_in_variable(name: str) -> str:
+    """Raises ConfigError."""
+    if name not in os.environ:
+        raise ConfigError(f"{name} is not in the environment: expected a password")
+    if not os.environ[name]:
+        raise ConfigError(f"{name} is empty: expected a password")
+    return os.environ[name]

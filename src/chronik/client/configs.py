@@ -72,10 +72,13 @@ def _ask_to_describe(cluster: Cluster, request: DescribeConfigsRequest) -> Descr
     return cluster.any_broker().request(request, DescribeConfigsResponse)
 
 
-def alter_configs(cluster: Cluster, changes: Mapping[Resource, Mapping[str, str | None]]) -> None:
+def alter_configs(
+    cluster: Cluster, changes: Mapping[Resource, Mapping[str, str | None]], *, validate_only: bool = False
+) -> None:
     """Sets configs, or with None returns them to their defaults; the rest stays. Raises KafkaError."""
     for some in _pieces(list(changes)):
-        request = IncrementalAlterConfigsRequest(resources=[_to_alter(each, changes[each]) for each in some])
+        asked = [_to_alter(each, changes[each]) for each in some]
+        request = IncrementalAlterConfigsRequest(resources=asked, validate_only=validate_only)
         response = cluster.retrying(partial(_ask_to_alter, cluster, request))
         for answer in response.responses:
             resource = Resource(answer.resource_type, answer.resource_name)

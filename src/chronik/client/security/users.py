@@ -66,7 +66,12 @@ def delete_user(cluster: Cluster, name: str) -> None:
     known = list_users(cluster, [name]).get(name)
     if not known:
         raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, f"there is no user {name!r}")
-    gone = [ScramCredentialDeletion(name=name, mechanism=BY_NAME[mechanism].number) for mechanism in known]
+    delete_passwords(cluster, name, list(known))
+
+
+def delete_passwords(cluster: Cluster, name: str, mechanisms: Sequence[str]) -> None:
+    """Takes away those of the user that are for these mechanisms. Raises KafkaError."""
+    gone = [ScramCredentialDeletion(name=name, mechanism=BY_NAME[mechanism].number) for mechanism in mechanisms]
     _alter(cluster, AlterUserScramCredentialsRequest(deletions=gone), name)
 
 

@@ -1,0 +1,129 @@
+"""Takes the steps of a plan, one after the other. Each is agreed on by the cluster, or not taken at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+from chronik.cli.applying.showing import sentences
+from chronik.cli.applying.state import PasswordSource
+from chronik.cli.applying.steps import (
+    AddAcls,
+    AddPartitions,
+    AlterConfigs,
+    AlterQuotas,
+    Change,
+    CreateTopic,
+    DeletePasswords,
+    DeleteTopic,
+    RemoveAcls,
+    SetPassword,
+    Step,
+)
+from chronik.cli.passwords import password_in_file, password_in_variable
+from chronik.client.admin import BROKER_DEFAULT, NewTopic, create_partitions, create_topics, delete_topics
+from chronik.client.cluster import Cluster
+from chronik.client.configs import BROKER_RESOURCE, TOPIC_RESOURCE, Resource, alter_configs
+from chronik.client.errors import ClientError
+from chronik.client.security.acls import AclFilter, add_acls, remove_acls
+from chronik.client.security.quotas import alter_quotas
+from chronik.client.security.users import delete_passwords, set_password
+from chronik.errors import ChronikError
+from chronik.protocol.errors import KafkaError
+from chronik.security.sasl.scram_keys import ITERATIONS_MIN
+
+ACLS_PER_REQUEST: Final = 1000
+
+Passwords = Mapping[str, str]
+"""By user."""
+
+T = TypeVar("T")
+
+
+class NotAllDone(ChronikError):
+    """A step failed; those before it are done, and are not in the plan of the next run."""
+
+
+def passwords_for(steps: Sequence[Step], beside: Path) -> dict[str, str]:
+    """Reads those that the steps need. Raises ConfigError, OSError."""
+    return {each.user: _password(each.source, beside) for each in steps if isinstance(each, SetPassword)}
+
+
+def _password(source: PasswordSource, beside: Path) -> str:
+    return (
+        password_in_variable(source.variable or "") if source.file is None else password_in_file(beside / source.file)
+    )
+
+
+def check(cluster: Cluster, steps: Sequence[Step]) -> None:
+    """Has the cluster say what it would refuse, before anything is changed. Raises ClientError, KafkaError."""
+    for step in steps:
+        if isinstance(step, CreateTopic):
+            create_topics(cluster, [_new(step)], validate_only=True)
+    changes: dict[Resource, dict[str, str | None]] = {}
+    for step in steps:
+        if isinstance(step, AlterConfigs):
+            changes.setdefault(_resource(step), {}).update(_after(step))
+    alter_configs(cluster, changes, validate_only=True)
+
+
+def carry_out(cluster: Cluster, steps: Sequence[Step], passwords: Passwords) -> None:
+    """Raises NotAllDone."""
+    for number, step in enumerate(steps):
+        try:
+            take(cluster, step, passwords)
+        except (ClientError, KafkaError) as error:
+            what = next(sentences(step))
+            told = f"{number} of {len(steps)} steps are done, and this one is not: {what}: {error}; run it again"
+            raise NotAllDone(told) from error
+
+
+def take(cluster: Cluster, step: Step, passwords: Passwords) -> None:
+    """Raises ClientError, KafkaError."""
+    match step:
+        case CreateTopic():
+            create_topics(cluster, [_new(step)])
+        case AddPartitions(topic, _, after):
+            create_partitions(cluster, topic, after)
+        case AlterConfigs():
+            alter_configs(cluster, {_resource(step): _after(step)})
+        case SetPassword(user, mechanisms):
+            for iterations in dict.fromkeys(mechanisms.values()):
+                some = [each for each, count in mechanisms.items() if count == iterations]
+                set_password(cluster, user, passwords[user], some, iterations or ITERATIONS_MIN)
+        case DeletePasswords(user, gone):
+            delete_passwords(cluster, user, gone)
+        case AddAcls(acls):
+            for portion in _portions(acls):
+                add_acls(cluster, portion)
+        case RemoveAcls(acls):
+            for portion in _portions(acls):
+                remove_acls(cluster, [AclFilter(*acl) for acl in portion])
+        case AlterQuotas(entity, quotas):
+            alter_quotas(cluster, dict(entity), {key: _number(change) for key, change in quotas.items()})
+        case DeleteTopic(name):
+            delete_topics(cluster, [name])
+
+
+def _new(step: CreateTopic) -> NewTopic:
+    topic = step.topic
+    factor = topic.replication_factor or BROKER_DEFAULT
+    return NewTopic(step.name, topic.partitions or BROKER_DEFAULT, factor, topic.configs)
+
+
+def _resource(step: AlterConfigs) -> Resource:
+    return Resource(BROKER_RESOURCE, "") if step.topic is None else Resource(TOPIC_RESOURCE, step.topic)
+
+
+def _after(step: AlterConfigs) -> dict[str, str | None]:
+    return {key: None if each.after is None else str(each.after) for key, each in step.changes.items()}
+
+
+def _number(change: Change) -> float | None:
+    return None if change.after is None else float(change.after)
+
+
+def _portions(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), ACLS_PER_REQUEST):
+        yield items[start : start + ACLS_PER_REQUEST]

@@ -1,0 +1,82 @@
+"""Values of a TOML file, each of which is what it should be, or a mistake of one line with its place."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from chronik.cli.applying.places import Place, line_of, shown
+from chronik.config import VALUE_CHARACTERS_MAX
+from chronik.errors import ConfigError
+from chronik.shown import shortened
+
+
+class CheckedToml:
+    """Everything here raises ConfigError."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self._text = text
+        self._name = name
+
+    def parsed(self) -> dict[str, Any]:
+        try:
+            found = tomllib.loads(self._text)
+            repr(found)  # raises ValueError where it could not be shown
+            return found
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"{self._name}: not valid TOML: {error}") from None
+        except ValueError:
+            raise ConfigError(f"{self._name}: not valid TOML: a number has thousands of digits") from None
+
+    def table(self, place: Place, value: Any, known: Collection[str] | None = None) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise self.unexpected(place, value, "a table")
+        if known is not None:
+            self.refuse_others(place, value, known)
+        return value
+
+    def refuse_others(self, place: Place, table: Mapping[str, Any], known: Collection[str]) -> None:
+        for key, value in table.items():
+            if key not in known:
+                quotes = "; a name with dots needs quotes" if isinstance(value, dict) and place else ""
+                raise self.wrong((*place, key), f"unknown key; expected one of {', '.join(known)}{quotes}")
+
+    def array(self, place: Place, value: Any) -> Iterator[tuple[Place, Any]]:
+        if not isinstance(value, list):
+            raise self.unexpected(place, value, f"an array of tables: [[{place[-1]}]]")
+        return (((*place, number), each) for number, each in enumerate(value))
+
+    def text(self, place: Place, value: Any) -> str:
+        if not isinstance(value, str) or not value:
+            raise self.unexpected(place, value, "a text")
+        return value
+
+    def whole(self, place: Place, value: Any, low: int, high: int) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise self.unexpected(place, value, f"a whole number from {low} to {high}")
+        return value
+
+    def choice(self, place: Place, value: Any, choices: Collection[str]) -> str:
+        if not isinstance(value, str) or value not in choices:
+            raise self.unexpected(place, value, " or ".join(f'"{choice}"' for choice in choices))
+        return value
+
+    def choices(self, place: Place, value: Any, choices: Collection[str]) -> list[str]:
+        if not isinstance(value, list):
+            raise self.unexpected(place, value, f"an array of {', '.join(choices)}")
+        return [self.choice(place, each, choices) for each in value]
+
+    # Mistakes
+
+    def wrong(self, place: Place, told: str) -> ConfigError:
+        return ConfigError(f"{self._where(place)}: {told}")
+
+    def unexpected(self, place: Place, value: Any, expected: str) -> ConfigError:
+        """Does not show the value of a user: it may be a password that was written where it does not belong."""
+        given = "" if "users" in place[:1] else f" = {shortened(repr(value), VALUE_CHARACTERS_MAX)}"
+        return ConfigError(f"{self._where(place)}{given}: expected {expected}")
+
+    def _where(self, place: Place) -> str:
+        line = line_of(self._text, place)
+        return f"{self._name}{'' if line is None else f':{line}'}: {shown(place)}"

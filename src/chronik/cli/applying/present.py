@@ -1,0 +1,124 @@
+"""What a cluster has, in the words of a file: asked of it for the parts that a file speaks of, or for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from chronik.cli.applying.state import INTERNAL_PREFIX, PASSING, Configs, Entity, State, Topic, User
+from chronik.cli.arguments import WrongInput
+from chronik.client.admin import list_topics
+from chronik.client.cluster import Cluster
+from chronik.client.configs import (
+    BROKER_RESOURCE,
+    DYNAMIC_DEFAULT_BROKER_CONFIG,
+    DYNAMIC_TOPIC_CONFIG,
+    TOPIC_RESOURCE,
+    Resource,
+    describe_configs,
+)
+from chronik.client.partitions import list_reassignments
+from chronik.client.records import TopicPartition
+from chronik.client.security.acls import AclBinding, AclFilter, list_acls
+from chronik.client.security.quotas import describe_quotas
+from chronik.client.security.users import list_users
+from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.messages.describe_configs import DescribeConfigsResourceResult
+from chronik.protocol.messages.metadata import MetadataResponseTopic
+
+
+def state_for(cluster: Cluster, wanted: State) -> State:
+    """Asks for nothing that a file does not speak of: its user need not be allowed more.
+
+    Raises ClientError, KafkaError, WrongInput."""
+    return State(
+        topics=None if wanted.topics is None else _topics(cluster, wanted.topics),
+        broker=None if wanted.broker is None else _broker(cluster),
+        users=None if wanted.users is None else _users(cluster),
+        acls=None if wanted.acls is None else _acls_for(cluster, wanted.acls),
+        quotas=None if wanted.quotas is None else _quotas(cluster),
+    )
+
+
+def whole_state(cluster: Cluster) -> State:
+    """Without an authorizer there are no ACLs to speak of. Raises ClientError, KafkaError."""
+    return State(_topics(cluster, None), _broker(cluster), _users(cluster), _acls(cluster), _quotas(cluster))
+
+
+def _topics(cluster: Cluster, wanted: Mapping[str, Topic] | None) -> dict[str, Topic]:
+    """Asks for the configs of those that are wanted, or with None of all."""
+    topics = {topic.name: topic for topic in list_topics(cluster) if topic.name and not _is_internal(topic)}
+    resources = [Resource(TOPIC_RESOURCE, name) for name in topics if wanted is None or name in wanted]
+    configs = describe_configs(cluster, resources) if resources else {}
+    factors = _replication_factors(cluster, topics, wanted)
+    return {
+        name: Topic(
+            len(topic.partitions),
+            factors[name],
+            _set(configs.get(Resource(TOPIC_RESOURCE, name), ()), DYNAMIC_TOPIC_CONFIG),
+        )
+        for name, topic in topics.items()
+    }
+
+
+def _is_internal(topic: MetadataResponseTopic) -> bool:
+    return topic.is_internal or (topic.name or "").startswith(INTERNAL_PREFIX)
+
+
+def _replication_factors(
+    cluster: Cluster, topics: Mapping[str, MetadataResponseTopic], wanted: Mapping[str, Topic] | None
+) -> dict[str, int]:
+    """While a partition moves, it has replicas that it will not have. Which these are takes a right of its own, and is
+    asked only where it may matter."""
+    found = {name: _largest(topic, {}) for name, topic in topics.items()}
+    if wanted is not None and all(
+        topic.replication_factor in (None, found.get(name, topic.replication_factor)) for name, topic in wanted.items()
+    ):
+        return found
+    leaving = {move.partition: move.removing for move in list_reassignments(cluster)}
+    return {name: _largest(topic, leaving) for name, topic in topics.items()}
+
+
+def _largest(topic: MetadataResponseTopic, leaving: Mapping[TopicPartition, Sequence[int]]) -> int:
+    counts = [0]
+    for each in topic.partitions:
+        gone = leaving.get(TopicPartition(topic.name or "", each.partition_index), ())
+        counts.append(sum(replica not in gone for replica in each.replica_nodes))
+    return max(counts)
+
+
+def _broker(cluster: Cluster) -> Configs:
+    resource = Resource(BROKER_RESOURCE, "")
+    return _set(describe_configs(cluster, [resource])[resource], DYNAMIC_DEFAULT_BROKER_CONFIG)
+
+
+def _set(configs: Iterable[DescribeConfigsResourceResult], source: int) -> dict[str, str]:
+    """Leaves out what is hidden: nobody could write it into a file, or miss it there."""
+    return {
+        config.name: config.value
+        for config in configs
+        if config.config_source == source and config.value is not None and config.name not in PASSING
+    }
+
+
+def _users(cluster: Cluster) -> dict[str, User]:
+    return {name: User({**mechanisms}) for name, mechanisms in list_users(cluster).items()}
+
+
+def _acls(cluster: Cluster) -> frozenset[AclBinding] | None:
+    try:
+        return frozenset(list_acls(cluster, AclFilter()))
+    except KafkaError as error:
+        if error.code == ErrorCode.SECURITY_DISABLED:
+            return None
+        raise
+
+
+def _acls_for(cluster: Cluster, wanted: frozenset[AclBinding]) -> frozenset[AclBinding]:
+    found = _acls(cluster)
+    if found is None and wanted:
+        raise WrongInput("the file has ACLs, and the cluster has no authorizer: authorizer.class.name in its configs")
+    return found or frozenset()
+
+
+def _quotas(cluster: Cluster) -> dict[Entity, dict[str, float]]:
+    return {tuple(sorted(entity.items())): quotas for entity, quotas in describe_quotas(cluster, {})}

@@ -1,0 +1,275 @@
+"""A file that describes a cluster: read and checked as a whole, before anything is asked of the cluster."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from chronik.cli.acls import EVERY_HOST, RESOURCES, parse_operation
+from chronik.cli.applying.checked_toml import CheckedToml
+from chronik.cli.applying.places import Place
+from chronik.cli.applying.state import INTERNAL_PREFIX, PASSING, Entity, PasswordSource, State, Topic, User
+from chronik.cli.arguments import WrongInput
+from chronik.cli.quotas import KEYS, KINDS
+from chronik.client.security.acls import AclBinding
+from chronik.configs.keys import TOPIC_KEYS, ConfigKey, Scope
+from chronik.configs.known import broker_key
+from chronik.errors import ConfigError
+from chronik.limits import TOPIC_PARTITIONS_MAX
+from chronik.metadata.handlers.users import USER_NAME_CHARACTERS_MAX
+from chronik.metadata.names import metric_name, name_fault
+from chronik.metadata.records import Acl
+from chronik.protocol.errors import KafkaError
+from chronik.protocol.permissions import CLUSTER_NAME, ResourceType
+from chronik.security.acls import PatternType, Permission, fault_of
+from chronik.security.quotas.entities import Change, checked_changes, checked_entity
+from chronik.security.sasl.scram_keys import BY_NAME, ITERATIONS_MAX, ITERATIONS_MIN
+
+REPLICATION_FACTOR_MAX: Final = 2**15 - 1
+"""What the protocol has room for."""
+
+PATTERNS: Final = {"literal": PatternType.LITERAL, "prefixed": PatternType.PREFIXED}
+PERMISSIONS: Final = {"allow": Permission.ALLOW, "deny": Permission.DENY}
+_VARIABLE: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+
+
+def read_file(path: Path) -> State:
+    """Raises ConfigError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from error
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not valid TOML: it is not UTF-8") from None
+    return parse_state(text, str(path))
+
+
+def parse_state(text: str, name: str) -> State:
+    """Raises ConfigError with the place of the first mistake."""
+    reader = _Reader(text, name)
+    return reader.state(reader.parsed())
+
+
+class _Reader(CheckedToml):
+    def state(self, found: Mapping[str, Any]) -> State:
+        parts: dict[str, Callable[[Place, Any], Any]] = {
+            "topics": self._topics,
+            "broker": self._broker,
+            "users": self._users,
+            "acls": self._acls,
+            "quotas": self._quotas,
+        }
+        self.refuse_others((), found, parts)
+        return State(**{key: parts[key]((key,), value) for key, value in found.items()})
+
+    # Topics and configs
+
+    def _topics(self, place: Place, value: Any) -> dict[str, Topic]:
+        topics: dict[str, Topic] = {}
+        alike: dict[str, str] = {}
+        for name, each in self.table(place, value).items():
+            here = (*place, name)
+            if fault := name_fault(name):
+                raise self.wrong(here, fault)
+            if name.startswith(INTERNAL_PREFIX):
+                raise self.wrong(here, f"topics whose names begin with {INTERNAL_PREFIX} are internal")
+            if (other := alike.setdefault(metric_name(name), name)) != name:
+                raise self.wrong(here, f"differs from topic {other} in '.' and '_' only, which Kafka does not allow")
+            topics[name] = self._topic(here, each)
+        return topics
+
+    def _topic(self, place: Place, value: Any) -> Topic:
+        table = self.table(place, value, ("partitions", "replication_factor", "configs"))
+        return Topic(
+            self._optional(place, table, "partitions", TOPIC_PARTITIONS_MAX),
+            self._optional(place, table, "replication_factor", REPLICATION_FACTOR_MAX),
+            self._configs((*place, "configs"), table.get("configs", {}), self._topic_key),
+        )
+
+    def _optional(self, place: Place, table: Mapping[str, Any], key: str, high: int) -> int | None:
+        return self.whole((*place, key), table[key], 1, high) if key in table else None
+
+    def _broker(self, place: Place, value: Any) -> dict[str, str]:
+        return self._configs(place, value, self._broker_key)
+
+    def _configs(self, place: Place, value: Any, key_of: Callable[[Place, str], ConfigKey]) -> dict[str, str]:
+        configs: dict[str, str] = {}
+        for name, given in _flat(self.table(place, value)):
+            here = (*place, name)
+            key = key_of(here, name)
+            if name in PASSING:
+                raise self.wrong(here, "is set by moves of partitions while they last, and not by a file")
+            configs[name] = self._config_text(here, given)
+            if expected := key.check(configs[name]):
+                raise self.unexpected(here, given, expected)
+        return configs
+
+    def _topic_key(self, place: Place, name: str) -> ConfigKey:
+        if name not in TOPIC_KEYS:
+            raise self.wrong(place, "there is no such config of topics")
+        return TOPIC_KEYS[name]
+
+    def _broker_key(self, place: Place, name: str) -> ConfigKey:
+        key = broker_key(name)
+        if key is None:
+            raise self.wrong(place, "there is no such config of brokers")
+        if key.sensitive:
+            raise self.wrong(place, "is a secret, which does not belong into this file")
+        if key.scope is not Scope.CLUSTER_WIDE or key.per_listener:
+            raise self.wrong(place, "cannot be changed for all brokers while they run")
+        return key
+
+    def _config_text(self, place: Place, value: Any) -> str:
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, list) and all(isinstance(each, str) for each in value):
+            return ",".join(value)
+        if isinstance(value, str | int | float):
+            return str(value)
+        raise self.unexpected(place, value, "a text, a number, true or false, or an array of texts")
+
+    # Users
+
+    def _users(self, place: Place, value: Any) -> dict[str, User]:
+        users = {}
+        for name, each in self.table(place, value).items():
+            here = (*place, name)
+            if not 0 < len(name) <= USER_NAME_CHARACTERS_MAX:
+                raise self.wrong(here, f"a user's name has 1 to {USER_NAME_CHARACTERS_MAX} characters")
+            if isinstance(each, dict) and "password" in each:
+                raise self.wrong(
+                    (*here, "password"),
+                    "a password does not belong into this file: password_file names a file, password_env a variable",
+                )
+            table = self.table(here, each, ("mechanisms", "password_file", "password_env"))
+            users[name] = User(self._mechanisms(here, table), self._password(here, table))
+        return users
+
+    def _mechanisms(self, place: Place, table: Mapping[str, Any]) -> dict[str, int | None]:
+        here = (*place, "mechanisms")
+        given = table.get("mechanisms", list(BY_NAME))
+        if isinstance(given, dict):
+            self.refuse_others(here, given, BY_NAME)
+            found: dict[str, int | None] = {
+                name: self.whole((*here, name), each, ITERATIONS_MIN, ITERATIONS_MAX) for name, each in given.items()
+            }
+        else:
+            found = dict.fromkeys(self.choices(here, given, BY_NAME))
+        if not found:
+            raise self.unexpected(here, given, f"at least one of {', '.join(BY_NAME)}")
+        return found
+
+    def _password(self, place: Place, table: Mapping[str, Any]) -> PasswordSource | None:
+        if "password_file" in table and "password_env" in table:
+            raise self.wrong((*place, "password_env"), "expected no password_file beside it")
+        if "password_file" in table:
+            return PasswordSource(file=self.text((*place, "password_file"), table["password_file"]))
+        if "password_env" not in table:
+            return None
+        # Not shown where it is wrong: it may be the password.
+        name = table["password_env"]
+        if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
+            raise self.wrong((*place, "password_env"), "expected the name of a variable of the environment")
+        return PasswordSource(variable=name)
+
+    # Rights
+
+    def _acls(self, place: Place, value: Any) -> frozenset[AclBinding]:
+        return frozenset(acl for here, each in self.array(place, value) for acl in self._bindings(here, each))
+
+    def _bindings(self, place: Place, value: Any) -> Iterator[AclBinding]:
+        known = ("principal", "operations", *RESOURCES, "cluster", "pattern", "host", "permission")
+        table = self.table(place, value, known)
+        for key in ("principal", "operations"):
+            if key not in table:
+                raise self.wrong(place, f"expected {key}")
+        kind, name = self._resource(place, table)
+        pattern = PATTERNS[self.choice((*place, "pattern"), table.get("pattern", "literal"), PATTERNS)]
+        permission = PERMISSIONS[self.choice((*place, "permission"), table.get("permission", "allow"), PERMISSIONS)]
+        host = self.text((*place, "host"), table.get("host", EVERY_HOST))
+        principal = self.text((*place, "principal"), table["principal"])
+        for operation in self._operations((*place, "operations"), table["operations"]):
+            acl = AclBinding(kind, name, pattern, principal, host, operation, permission)
+            if fault := fault_of(Acl(*acl)):
+                raise self.wrong(place, fault)
+            yield acl
+
+    def _resource(self, place: Place, table: Mapping[str, Any]) -> tuple[int, str]:
+        named = [key for key in (*RESOURCES, "cluster") if key in table]
+        if len(named) != 1:
+            raise self.wrong(place, f"expected one of {', '.join(RESOURCES)} and cluster")
+        here = (*place, named[0])
+        if named[0] != "cluster":
+            return RESOURCES[named[0]], self.text(here, table[named[0]])
+        if table["cluster"] is not True:
+            raise self.unexpected(here, table["cluster"], "true")
+        if "pattern" in table:
+            raise self.wrong((*place, "pattern"), "expected none beside cluster")
+        return ResourceType.CLUSTER, CLUSTER_NAME
+
+    def _operations(self, place: Place, value: Any) -> list[int]:
+        if not isinstance(value, list) or not value:
+            raise self.unexpected(place, value, 'an array of operations, such as ["Read", "Describe"]')
+        try:
+            return [parse_operation(self.text(place, each)) for each in value]
+        except WrongInput as error:
+            raise self.wrong(place, str(error)) from None
+
+    # Quotas
+
+    def _quotas(self, place: Place, value: Any) -> dict[Entity, dict[str, float]]:
+        found: dict[Entity, dict[str, float]] = {}
+        for here, each in self.array(place, value):
+            names = {kind.replace("-", "_"): kind for kind in KINDS}
+            table = self.table(here, each, (*names, *(f"default_{name}" for name in names), *KEYS))
+            entity = tuple(sorted(self._entity(here, table, names).items()))
+            if entity in found:
+                raise self.wrong(here, "the same user, client id or address has quotas further up")
+            found[entity] = self._rates(here, table, entity)
+        return found
+
+    def _entity(self, place: Place, table: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, str | None]:
+        entity: dict[str, str | None] = {}
+        for name, kind in names.items():
+            default = f"default_{name}"
+            if name in table and default in table:
+                raise self.wrong((*place, default), f"expected no {name} beside it")
+            if default in table and table[default] is not True:
+                raise self.unexpected((*place, default), table[default], "true")
+            if name in table or default in table:
+                entity[kind] = self.text((*place, name), table[name]) if name in table else None
+        if not entity:
+            raise self.wrong(place, f"expected one of {', '.join(names)}, or of default_user and its like")
+        try:
+            checked_entity(list(entity.items()))
+        except KafkaError as error:
+            raise self.wrong(place, error.message) from None
+        return entity
+
+    def _rates(self, place: Place, table: Mapping[str, Any], entity: Entity) -> dict[str, float]:
+        rates = {key: self._rate((*place, key), table[key], entity, key) for key in KEYS if key in table}
+        if not rates:
+            raise self.wrong(place, f"expected at least one of {', '.join(KEYS)}")
+        return rates
+
+    def _rate(self, place: Place, value: Any, entity: Entity, key: str) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.unexpected(place, value, "a number above 0")
+        try:
+            checked_changes(checked_entity(entity), [Change(key, float(value))])
+        except KafkaError as error:
+            raise self.wrong(place, error.message) from None
+        except OverflowError:
+            raise self.unexpected(place, value, "a smaller number") from None
+        return float(value)
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """`retention.ms = 1` without quotes is a table in a table to TOML, and the config all the same."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value

@@ -1,0 +1,87 @@
+"""Steps of a plan. Each can be taken alone, and what is done already is in no plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from chronik.cli.applying.state import Entity, PasswordSource, Topic
+from chronik.client.security.acls import AclBinding
+
+
+class Change(NamedTuple):
+    """Of a config or a quota. None: it is not set."""
+
+    before: str | float | None
+    after: str | float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic:
+    name: str
+    topic: Topic
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitions:
+    topic: str
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class AlterConfigs:
+    topic: str | None
+    """None: of all brokers."""
+    changes: Mapping[str, Change]
+
+
+@dataclass(frozen=True, slots=True)
+class SetPassword:
+    user: str
+    mechanisms: Mapping[str, int | None]
+    source: PasswordSource
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AddAcls:
+    acls: tuple[AclBinding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AlterQuotas:
+    entity: Entity
+    changes: Mapping[str, Change]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveAcls:
+    acls: tuple[AclBinding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePasswords:
+    user: str
+    mechanisms: tuple[str, ...]
+    is_all: bool
+    """Whether the user is gone then."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic:
+    name: str
+
+
+Step: TypeAlias = (
+    CreateTopic
+    | AddPartitions
+    | AlterConfigs
+    | SetPassword
+    | AddAcls
+    | AlterQuotas
+    | RemoveAcls
+    | DeletePasswords
+    | DeleteTopic
+)
