@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from joserfc import jws
 from joserfc.jwk import ECKey, KeySet, RSAKey
 
-from chronik.security.sasl.jwks import KeySource
+from chronik.security.sasl.jwks import READ_SECONDS_MAX, KeysAwaited, KeySource
 from chronik.security.sasl.oauthbearer import OAuthBearerServer
 from chronik.security.sasl.outcomes import (
     MECHANISMS,
@@ -155,6 +155,10 @@ def signers() -> dict[str, Any]:
 def validator(*audiences: str) -> JwtValidator:
     published = json.dumps(KeySet(list(signers().values())).as_dict(private=False)).encode()
     source = KeySource(lambda: published, 3600, 3600)
+    try:
+        source.key(None)
+    except KeysAwaited as awaited:
+        awaited.reading.result(READ_SECONDS_MAX)
     return JwtValidator(TokenSettings(audiences=frozenset(audiences)), source, lambda: NOW * 1000)
 
 
