@@ -66,6 +66,16 @@ def test_each_entity_stands_or_falls_alone(asker: RawClient) -> None:
     assert described(asker) == {(("user", "alice"),): {"producer_byte_rate": 1e9}}
 
 
+def test_who_names_an_entity_twice_in_another_order_is_told_of_both_that_nothing_is_done(asker: RawClient) -> None:
+    done = alter(
+        asker,
+        entry({"user": "bob", "client_id": "c"}, producer_byte_rate=1),
+        entry({"client_id": "c", "user": "bob"}, consumer_byte_rate=1),
+    )
+    assert [code for _, code in done] == [ErrorCode.INVALID_REQUEST] * 2
+    assert described(asker) == {}
+
+
 def test_what_is_only_validated_is_not_done(asker: RawClient) -> None:
     ((_, good), (_, bad)) = alter(
         asker,

@@ -35,8 +35,10 @@ async def alter_quotas(
         try:
             entity = checked_entity(each.entity)
             if entity in seen:
-                alterations.pop(seen[entity], None)
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "An entity is named twice: none of it is changed")
+                twice = KafkaError(ErrorCode.INVALID_REQUEST, "An entity is named twice: none of it is changed")
+                if alterations.pop(seen[entity], None) is not None:
+                    outcomes[seen[entity]] = twice  # its kinds may have come in another order, and be answered apart
+                raise twice
             seen[entity] = each.entity
             alterations[each.entity] = _alteration(entity, each.changes)
             outcomes[each.entity] = None
