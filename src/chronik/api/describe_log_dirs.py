@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Awaitable, Generator, Iterator
 
 from chronik.admin.log_dirs import partition_size
 from chronik.api.shared.context import Context, Services
 from chronik.api.shared.long_answers import Long, at_once_or_in_slices
+from chronik.files.platform import disk_space
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -26,7 +26,7 @@ def handle(
 
 def _answer(services: Services, request: DescribeLogDirsRequest) -> Generator[None, None, DescribeLogDirsResponse]:
     folder = services.config.data_dir.absolute()
-    disk = shutil.disk_usage(folder)
+    disk = disk_space(str(folder))
     topics: dict[str, dict[int, DescribeLogDirsPartition]] = {}
     for name, index in _wanted(services, request):
         if index not in topics.get(name, ()):
@@ -36,7 +36,7 @@ def _answer(services: Services, request: DescribeLogDirsRequest) -> Generator[No
                     partition_index=index, partition_size=size.size_bytes, offset_lag=size.offset_lag
                 )
         yield
-    result = DescribeLogDirsResult(log_dir=str(folder), total_bytes=disk.total, usable_bytes=disk.free)
+    result = DescribeLogDirsResult(log_dir=str(folder), total_bytes=disk.total_bytes, usable_bytes=disk.free_bytes)
     for name, partitions in topics.items():
         result.topics.append(DescribeLogDirsTopic(name=name, partitions=list(partitions.values())))
     return DescribeLogDirsResponse(results=[result])

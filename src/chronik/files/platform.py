@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import NamedTuple
 
 from chronik.errors import DataFolderInUse
+
+
+class DiskSpace(NamedTuple):
+    total_bytes: int
+    free_bytes: int
+    """What is left for those who are not root."""
+
 
 if sys.platform == "win32":
     # Windows knows no positional reads and writes: seek and transfer, one thread at a time.
@@ -33,6 +41,12 @@ if sys.platform == "win32":
     def sync_folder(path: str) -> None:
         """Does nothing: NTFS journals names by itself, and folders cannot be opened for syncing."""
 
+    def disk_space(folder: str) -> DiskSpace:
+        import shutil
+
+        usage = shutil.disk_usage(folder)
+        return DiskSpace(usage.total, usage.free)
+
     def lock_exclusively(fd: int, path: str) -> None:
         try:
             msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
@@ -45,6 +59,11 @@ else:
     OPEN_FLAGS = os.O_RDWR | os.O_CLOEXEC
     pread = os.pread
     pwrite = os.pwrite
+
+    def disk_space(folder: str) -> DiskSpace:
+        """As `shutil.disk_usage` has it, which comes with half a megabyte of codecs for archives."""
+        disk = os.statvfs(folder)
+        return DiskSpace(disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
 
     if sys.platform == "darwin":
 
