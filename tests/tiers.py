@@ -32,7 +32,9 @@ imported."""
 CPU_SECONDS_MAX = 2.0
 """For one quick test, on however slow a machine."""
 
-PROCESS_EVENTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.system"})
+PROCESS_EVENTS = frozenset(
+    {"subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.system", "chronik.testing.fork"}
+)
 LOOPBACK = ("127.", "::1", "localhost")
 
 

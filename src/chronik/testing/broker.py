@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from chronik.client.admin import NewTopic, create_topics
 from chronik.client.cluster import Cluster
@@ -25,6 +25,7 @@ from chronik.protocol.apis import APIS
 from chronik.protocol.errors import ErrorCode
 from chronik.testing.broker_process import DETOURS
 from chronik.testing.control import BrokerFailed, ControlChannel
+from chronik.testing.nursery import BrokerProcess, Forked, forked
 from chronik.testing.seen import SeenRequest
 
 HOST = "127.0.0.1"
@@ -55,7 +56,7 @@ class Broker:
             self._temporary = weakref.finalize(self, shutil.rmtree, str(folder), True)
         self._folder = folder
         self._log_path = self._folder / "broker.log"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: BrokerProcess | None = None
         self._control: ControlChannel | None = None
         self._port = 0
         self.detours: dict[str, str] = {}
@@ -133,15 +134,8 @@ class Broker:
         self._release()
         self._folder.mkdir(parents=True, exist_ok=True)
         with self._log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                self.command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                # A group of its own: Ctrl-C reaches the test run alone, which then stops its brokers. And should the
-                # run be killed while the broker is paused, the system wakes and hangs up an orphaned group: it ends.
-                process_group=None if sys.platform == "win32" else 0,
-            )
+            is_usual = type(self).command is Broker.command
+            self._process = (is_usual and forked(log)) or self._started_from_nothing(log)
         self._control = ControlChannel(self._process)
         try:
             place = {} if LISTENERS in self._config.get("broker", ()) else {"kafka": f"{HOST}:{self._port}"}
@@ -152,6 +146,17 @@ class Broker:
             self.kill()
             raise self._with_log(f"the broker did not start: {failure}") from None
         return self
+
+    def _started_from_nothing(self, log: IO[bytes]) -> BrokerProcess:
+        return subprocess.Popen(
+            self.command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            # A group of its own: Ctrl-C reaches the test run alone, which then stops its brokers. And should the
+            # run be killed while the broker is paused, the system wakes and hangs up an orphaned group: it ends.
+            process_group=None if sys.platform == "win32" else 0,
+        )
 
     def stop(self) -> None:
         """Ends it gracefully (SIGTERM). Raises BrokerFailed when it ends otherwise."""
@@ -184,7 +189,10 @@ class Broker:
         """Freezes the process (SIGSTOP): its connections stay open, nothing is answered."""
         process = self._running_process()
         process.send_signal(signal.SIGSTOP)
-        if sys.platform == "linux":  # a signal takes effect after it was sent: wait until all threads stand still
+        # A signal takes effect after it was sent: wait until all threads stand still.
+        if isinstance(process, Forked):
+            process.wait_until_stopped()
+        elif sys.platform == "linux":
             os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         self._paused = True
 
@@ -278,7 +286,7 @@ class Broker:
         except BrokerFailed as failure:
             raise self._with_log(str(failure)) from None
 
-    def _running_process(self) -> subprocess.Popen[bytes]:
+    def _running_process(self) -> BrokerProcess:
         if self._process is None:
             raise BrokerFailed("the broker is not running")
         if (code := self._process.poll()) is not None:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import queue
-import subprocess
 import threading
 from contextlib import suppress
 from typing import IO, Any
 
 from chronik.errors import ChronikError
+from chronik.testing.nursery import BrokerProcess
 
 ANSWER_SECONDS_MAX = 30.0
 
@@ -22,7 +22,7 @@ class BrokerFailed(ChronikError):
 
 
 class ControlChannel:
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: BrokerProcess) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         self._stdin: IO[bytes] = process.stdin
