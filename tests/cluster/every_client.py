@@ -22,6 +22,8 @@ DRIVEN = ("kafkajs", "java-3.9", "java-4") if LONG else ("kafkajs", "java-4")
 """Beside librdkafka, kafka-python and aiokafka: `make test` is content with five kinds."""
 RECORDS_PER_CALL = 20
 MEMBER_SECONDS = 0.2
+PAUSE_SECONDS = 0.0 if LONG else 0.3
+"""Between two calls of a driver. Making producers without a pause takes a processor by itself."""
 
 
 class AiokafkaLoad(replicated.Load):
@@ -76,7 +78,7 @@ class AiokafkaFollower(replicated.Follower):
 class DrivenLoad(replicated.Load):
     """A client in a process of its own: a producer for every few records, `pause_s` apart."""
 
-    def __init__(self, name: str, bootstrap: str, topic: str, partitions: int, pause_s: float = 0.0) -> None:
+    def __init__(self, name: str, bootstrap: str, topic: str, partitions: int, pause_s: float = PAUSE_SECONDS) -> None:
         self.client = name
         self.is_once = name != "kafkajs"  # its idempotence is an experiment, by its own account
         super().__init__(bootstrap, topic, partitions)
@@ -146,7 +148,7 @@ def every_client(
     driven: Sequence[str] = DRIVEN,
     *,
     rate: float = 60.0,
-    pause_s: float = 0.0,
+    pause_s: float = PAUSE_SECONDS,
     not_reading: Collection[str] = (),
 ) -> Iterator[tuple[list[replicated.Load], list[replicated.Follower]]]:
     """Those that are here, writing and reading. Writers end first, and readers when they have read everything.

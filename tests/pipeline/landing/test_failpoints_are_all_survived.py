@@ -27,7 +27,7 @@ from tests.pipeline.landing_rows import JournalledTopic, positions
 
 pytestmark = pytest.mark.xdist_group("jvms")
 
-RECORDS = count(50_000, 200_000)
+RECORDS = count(20_000, 200_000)
 PARTITIONS = 3
 RUN_SECONDS_MAX = 300
 

@@ -16,7 +16,7 @@ from tests.pipeline.long_landing_parts import differences
 
 pytestmark = pytest.mark.xdist_group("jvms")
 
-RECORDS = count(50_000, 1_000_000)
+RECORDS = count(20_000, 1_000_000)
 KILLS = schedule(SEED, 50) if LONG else [Kill(Kind.WORKER), Kill(Kind.DRIVER)]
 
 
