@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from chronik.cli.doctor.cluster_checks import NODE_CHECKS, unseen
 from chronik.cli.doctor.config_checks import CONFIG_CHECKS, expiring
 from chronik.cli.doctor.findings import Finding
@@ -27,7 +29,10 @@ def _examined(local: LocalFacts, cluster: ClusterFacts | None, now_s: float) -> 
     for config in local.configs:
         for config_check in CONFIG_CHECKS:
             yield from config_check(config)
+    seen = {node.id for node in cluster.nodes if node.http is not None} if cluster is not None else set()
     for folder in local.folders:
+        if folder.in_use and folder.node_id in seen:
+            folder = replace(folder, logs_unseen=None)  # its node has told of its logs
         for folder_check in FOLDER_CHECKS:
             yield from folder_check(folder)
     for disk in local.disks:

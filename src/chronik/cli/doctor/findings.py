@@ -58,7 +58,8 @@ def paragraphs(findings: Sequence[Finding], width: int) -> str:
 
 
 def _paragraph(finding: Finding, width: int) -> str:
-    told = " ".join(part for part in (_sentence(finding.what), _sentence(finding.why)) if part)
+    why = finding.why[:1].upper() + finding.why[1:]
+    told = " ".join(_ended(part) for part in (finding.what, why) if part)
     label = f"{finding.severity.name:<8} "
     lines = textwrap.wrap(
         told, max(width, 40), initial_indent=label, subsequent_indent=" " * len(label), break_on_hyphens=False
@@ -68,8 +69,8 @@ def _paragraph(finding: Finding, width: int) -> str:
     return "\n".join(lines)
 
 
-def _sentence(text: str) -> str:
-    return text if not text or text.endswith((".", "!", "?")) else f"{text}."
+def _ended(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def verdict(findings: Iterable[Finding]) -> str:

@@ -32,7 +32,7 @@ def add_arguments(actions: Any) -> None:
         "sql",
         help="query topics: what has landed and the live tail, as one",
         description="Each topic is a view: orders is all of it, orders_cold what has landed, orders_hot the rest."
-        " A name with dots or dashes goes in backticks, or with _ instead. Without a statement, a terminal gets a prompt.",
+        " A name with dots or dashes goes in backticks, or with _ instead. Without a statement: a prompt.",
     )
     parser.set_defaults(run=run)
     parser.add_argument("statement", nargs="?", metavar="STATEMENT", help="SQL, as Spark takes it; - reads stdin")

@@ -57,8 +57,8 @@ def frame(
     """`height`: None for as many lines as it takes."""
     head = [*_head(view), *([Line(footer, Style.FAINT)] if footer else [])]
     head, last = (head[:-1], head[-1:]) if footer else (head, [])
-    attention, nodes = _attention(view), _nodes(view)
-    topics, groups = _topics(view, sorting), _groups(view)
+    attention, nodes = _attention(view), _nodes(view, width)
+    topics, groups = _topics(view, sorting, width), _groups(view, width)
     unseen = _unseen(view)
     if height is None:
         sections = [_cut(section, 1 + ROWS_UNLIMITED) for section in (attention, nodes, topics, groups)]
@@ -146,33 +146,35 @@ class Column(NamedTuple):
     right: bool = True
     optional: bool = False
     """Left out when no row has anything there."""
+    spared: int = 0
+    """Where the width does not do, those with the highest number go first; 0 stays."""
 
 
 _NODES: Final = (
     Column("NODE", lambda row: str(row.node.id)),
     Column("STATUS", lambda row: row.node.status, right=False),
     Column("ROLE", lambda row: row.node.role or "-", right=False),
-    Column("TERM", lambda row: _number(row.node.term), optional=True),
-    Column("APPLIED", lambda row: _number(row.node.applied_index), optional=True),
-    Column("LOG END", lambda row: _number(row.node.log_end), optional=True),
-    Column("STATE", lambda row: (row.node.state_hash or "-")[:HASH_CHARACTERS], right=False, optional=True),
+    Column("TERM", lambda row: _number(row.node.term), optional=True, spared=4),
+    Column("APPLIED", lambda row: _number(row.node.applied_index), optional=True, spared=3),
+    Column("LOG END", lambda row: _number(row.node.log_end), optional=True, spared=9),
+    Column("STATE", lambda row: (row.node.state_hash or "-")[:HASH_CHARACTERS], right=False, optional=True, spared=5),
     Column("REQ/s", lambda row: short(row.requests_s), optional=True),
-    Column("IN/s", lambda row: size(row.in_bytes_s), optional=True),
-    Column("OUT/s", lambda row: size(row.out_bytes_s), optional=True),
-    Column("WRITTEN/s", lambda row: size(row.written_bytes_s), optional=True),
-    Column("LOGS", lambda row: size(row.node.log_bytes), optional=True),
-    Column("FREE", lambda row: size(row.node.disk_free_bytes), optional=True),
-    Column("CLIENTS", lambda row: _number(row.node.connections), optional=True),
-    Column("UP", lambda row: span(row.node.uptime_s), optional=True),
-    Column("VERSION", lambda row: row.node.version or "-", right=False, optional=True),
-    Column("KAFKA", lambda row: row.node.kafka or "-", right=False),
+    Column("IN/s", lambda row: size(row.in_bytes_s), optional=True, spared=2),
+    Column("OUT/s", lambda row: size(row.out_bytes_s), optional=True, spared=2),
+    Column("WRITTEN/s", lambda row: size(row.written_bytes_s), optional=True, spared=1),
+    Column("LOGS", lambda row: size(row.node.log_bytes), optional=True, spared=6),
+    Column("FREE", lambda row: size(row.node.disk_free_bytes), optional=True, spared=7),
+    Column("CLIENTS", lambda row: _number(row.node.connections), optional=True, spared=7),
+    Column("UP", lambda row: span(row.node.uptime_s), optional=True, spared=8),
+    Column("VERSION", lambda row: row.node.version or "-", right=False, optional=True, spared=10),
+    Column("KAFKA", lambda row: row.node.kafka or "-", right=False, spared=11),
 )
 _TOPICS: Final = (
     Column("TOPIC", lambda row: row.name, right=False),
-    Column("PARTITIONS", lambda row: str(row.partitions)),
-    Column("REPLICAS", lambda row: str(row.replicas)),
+    Column("PARTITIONS", lambda row: str(row.partitions), spared=2),
+    Column("REPLICAS", lambda row: str(row.replicas), spared=3),
     Column("RECORDS/s", lambda row: short(row.records_s)),
-    Column("WRITTEN/s", lambda row: size(row.written_bytes_s)),
+    Column("WRITTEN/s", lambda row: size(row.written_bytes_s), spared=1),
     Column("SIZE", lambda row: size(row.bytes)),
     Column("NOT IN SYNC", lambda row: str(row.under_replicated) if row.under_replicated else "-", optional=True),
     Column("OFFLINE", lambda row: str(row.offline) if row.offline else "-", optional=True),
@@ -188,16 +190,16 @@ NAME_CHARACTERS_MAX: Final = 60
 """Of the names of topics and groups: longer ones would push the figures out of sight."""
 
 
-def _nodes(view: View) -> list[Line]:
+def _nodes(view: View, width: int) -> list[Line]:
     styles = {"down": Style.ERROR, "fenced": Style.ERROR, "drained": Style.WARNING, "not known": Style.WARNING}
 
     def style(row: NodeRow) -> Style:
         return styles.get(row.node.status, Style.PLAIN)
 
-    return _table(_NODES, view.nodes, style)
+    return _table(_NODES, view.nodes, style, width)
 
 
-def _topics(view: View, sorting: Sorting) -> list[Line]:
+def _topics(view: View, sorting: Sorting, width: int) -> list[Line]:
     """Topics that a cluster has for itself hold no records: they are shown when something is wrong with them."""
     shown = [row for row in view.topics if not row.is_internal or row.under_replicated or row.offline]
     if sorting is Sorting.SIZE:
@@ -208,31 +210,46 @@ def _topics(view: View, sorting: Sorting) -> list[Line]:
     def style(row: TopicRow) -> Style:
         return Style.ERROR if row.offline else Style.WARNING if row.under_replicated else Style.PLAIN
 
-    return _table(_TOPICS, shown, style)
+    return _table(_TOPICS, shown, style, width)
 
 
-def _groups(view: View) -> list[Line]:
-    return _table(_GROUPS, view.groups, lambda row: Style.PLAIN)
+def _groups(view: View, width: int) -> list[Line]:
+    return _table(_GROUPS, view.groups, lambda row: Style.PLAIN, width)
 
 
-def _table(columns: Sequence[Column], rows: Sequence[object], style: Callable[..., Style]) -> list[Line]:
+def _table(columns: Sequence[Column], rows: Sequence[object], style: Callable[..., Style], width: int) -> list[Line]:
     if not rows:
         return []
     cells = [[clipped(escaped(column.of(row)), NAME_CHARACTERS_MAX) for row in rows] for column in columns]
-    shown = [
-        (column, texts)
-        for column, texts in zip(columns, cells, strict=True)
-        if not column.optional or any(text != "-" for text in texts)
-    ]
-    widths = [max(map(width_of, (column.heading, *texts))) for column, texts in shown]
+    shown = _within(width, [_Filled(*each) for each in zip(columns, cells, strict=True)])
 
     def joined(texts: Iterable[str]) -> str:
-        parts = zip(shown, widths, texts, strict=True)
-        return "  ".join(padded(text, width, right=column.right) for (column, _), width, text in parts).rstrip()
+        parts = zip(shown, texts, strict=True)
+        return "  ".join(padded(text, each.width, right=each.column.right) for each, text in parts).rstrip()
 
-    heading = Line(joined(column.heading for column, _ in shown), Style.HEADING)
-    lines = zip(*(texts for _, texts in shown), strict=True)
+    heading = Line(joined(each.column.heading for each in shown), Style.HEADING)
+    lines = zip(*(each.texts for each in shown), strict=True)
     return [heading, *(Line(joined(line), style(row)) for line, row in zip(lines, rows, strict=True))]
+
+
+class _Filled(NamedTuple):
+    column: Column
+    texts: Sequence[str]
+
+    @property
+    def width(self) -> int:
+        return max(map(width_of, (self.column.heading, *self.texts)))
+
+
+def _within(width: int, filled: Iterable[_Filled]) -> list[_Filled]:
+    """Leaves out columns that say nothing, then those that can be spared, until the rest fits."""
+    shown = [each for each in filled if not each.column.optional or any(text != "-" for text in each.texts)]
+    while sum(each.width + 2 for each in shown) - 2 > width:
+        spared = max(shown, key=lambda each: each.column.spared)
+        if not spared.column.spared:
+            break
+        shown.remove(spared)
+    return shown
 
 
 def _number(value: int | None) -> str:

@@ -124,7 +124,7 @@ class Agreed(NamedTuple):
 
 def agreement_of(pages: Iterable[Page]) -> Agreed:
     statuses = [page.status for page in pages if "recent_hashes" in page.status]
-    if not statuses:
-        return Agreed()
+    if len(statuses) < 2:
+        return Agreed(len(statuses))  # one alone agrees with nobody
     compared = compare_states(statuses)
     return Agreed(len(statuses), compared.index, compared.is_same if compared.index is not None else None)

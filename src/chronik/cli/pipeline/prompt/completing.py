@@ -9,105 +9,21 @@ from typing import Final
 
 from chronik.pipeline.query.tokens import Token, lexemes
 
-KEYWORDS: Final = tuple(
-    [
-        "ALL",
-        "AND",
-        "AS",
-        "ASC",
-        "BETWEEN",
-        "BY",
-        "CASE",
-        "CAST",
-        "CROSS",
-        "DATE",
-        "DAY",
-        "DESC",
-        "DESCRIBE",
-        "DISTINCT",
-        "ELSE",
-        "END",
-        "EXCEPT",
-        "EXISTS",
-        "EXPLAIN",
-        "FALSE",
-        "FROM",
-        "FULL",
-        "GROUP",
-        "HAVING",
-        "HOUR",
-        "IN",
-        "INNER",
-        "INTERSECT",
-        "INTERVAL",
-        "IS",
-        "JOIN",
-        "LATERAL",
-        "LEFT",
-        "LIKE",
-        "LIMIT",
-        "MINUTE",
-        "MONTH",
-        "NOT",
-        "NULL",
-        "NULLS",
-        "OFFSET",
-        "ON",
-        "OR",
-        "ORDER",
-        "OUTER",
-        "OVER",
-        "PARTITION",
-        "RIGHT",
-        "SECOND",
-        "SELECT",
-        "SHOW",
-        "TABLES",
-        "THEN",
-        "TIMESTAMP",
-        "TRUE",
-        "UNION",
-        "USING",
-        "VALUES",
-        "WHEN",
-        "WHERE",
-        "WINDOW",
-        "WITH",
-        "YEAR",
-    ]
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+KEYWORDS: Final = _words(
+    """ALL AND AS ASC BETWEEN BY CASE CAST CROSS DATE DAY DESC DESCRIBE DISTINCT ELSE END EXCEPT EXISTS EXPLAIN FALSE
+    FROM FULL GROUP HAVING HOUR IN INNER INTERSECT INTERVAL IS JOIN LATERAL LEFT LIKE LIMIT MINUTE MONTH NOT NULL NULLS
+    OFFSET ON OR ORDER OUTER OVER PARTITION RIGHT SECOND SELECT SHOW TABLES THEN TIMESTAMP TRUE UNION USING VALUES WHEN
+    WHERE WINDOW WITH YEAR"""
 )
-FUNCTIONS: Final = tuple(
-    [
-        "avg",
-        "coalesce",
-        "collect_list",
-        "concat",
-        "count",
-        "current_timestamp",
-        "date_format",
-        "date_trunc",
-        "explode",
-        "first",
-        "get_json_object",
-        "hour",
-        "last",
-        "length",
-        "lower",
-        "max",
-        "min",
-        "now",
-        "percentile",
-        "regexp_extract",
-        "round",
-        "row_number",
-        "split",
-        "substring",
-        "sum",
-        "to_date",
-        "to_timestamp",
-        "trim",
-        "upper",
-    ]
+FUNCTIONS: Final = _words(
+    """avg coalesce collect_list concat count current_timestamp date_format date_trunc explode first get_json_object
+    hour last length lower max min now percentile regexp_extract round row_number split substring sum to_date
+    to_timestamp trim upper"""
 )
 BEFORE_TABLES: Final = ("FROM", "JOIN", "TABLE", "DESCRIBE", "DESC", "\\D")
 DELIMITERS: Final = " \t\n,;()=<>!+*/|%"

@@ -1,4 +1,4 @@
-"""Lines from a person: edited, completed and remembered by the `readline` of the standard library, where there is one."""
+"""Lines from a person: edited, completed and remembered by the standard library's `readline`, where there is one."""
 
 from __future__ import annotations
 
