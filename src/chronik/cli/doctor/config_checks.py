@@ -66,19 +66,16 @@ def addresses_clients_cannot_reach(facts: ConfigFacts) -> Iterator[Finding]:
 
 def open_listeners(facts: ConfigFacts) -> Iterator[Finding]:
     for each in facts.listeners:
-        if each.is_loopback:
-            continue
         missing = [
             *(["no encryption"] if each.protocol in PLAIN else []),
-            *(["no login"] if each.protocol in WITHOUT_LOGIN else []),
+            *(["no login"] if each.protocol in WITHOUT_LOGIN and not each.wants_certificate else []),
         ]
-        if each.protocol == "SSL":  # a certificate may be the login
+        if each.is_loopback or not missing:
             continue
         yield warning(
             "open-listener",
             f"listener {each.name} at {each.bound} has {' and '.join(missing)} ({each.protocol})",
-            "Whoever reaches the port can read along"
-            + (", and can connect as nobody in particular" if each.protocol == "PLAINTEXT" else ""),
+            "Whoever is on the way can read along" if each.protocol in PLAIN else "Whoever reaches it is let in",
             "SASL_SSL, or loopback: docs/security.md; chronik cluster certs makes certificates to begin with",
         )
 

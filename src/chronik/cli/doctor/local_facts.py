@@ -18,6 +18,8 @@ class ListenerFacts(msgspec.Struct, frozen=True):
     advertises_loopback: bool = False
     unresolved: str | None = None
     """Why the advertised host cannot be looked up; None when it can."""
+    wants_certificate: bool = False
+    """Whether clients must show one, which is as good as a login."""
 
 
 class ConfigFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -58,6 +58,7 @@ def under_replicated(facts: ClusterFacts) -> Iterator[Finding]:
         and len(each.isr) >= (each.min_in_sync or 0)
         and str(each) not in moving
     ]
+    short.sort(key=lambda each: each.is_internal)  # those with records are named first
     if short:
         yield warning(
             "under-replicated",

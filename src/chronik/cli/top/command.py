@@ -6,6 +6,7 @@ import argparse
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any, Final
@@ -142,7 +143,8 @@ class Looking(threading.Thread):
         self.looks: tuple[ClusterFacts | None, ClusterFacts | None] = None, None
         """The last, and the one before: replaced as one."""
         self.failure: str | None = None
-        self.tell = lambda: None
+        self.tell: Callable[[], object] = bool
+        """Is called after each look."""
 
     def run(self) -> None:
         while not self._over.is_set():
@@ -184,7 +186,7 @@ def _live(watcher: Watcher, interval_s: float) -> int:
                         (looking.paused.clear if looking.paused.is_set() else looking.paused.set)()
         finally:
             looking.end()
-            looking.tell = lambda: None
+            looking.tell = bool
 
 
 def _lines(looking: Looking, width: int, height: int, sorting: Sorting) -> list[Line]:

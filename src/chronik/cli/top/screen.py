@@ -94,8 +94,9 @@ class Screen:
 
     def key(self, timeout_s: float) -> str:
         """Returns what was typed; nothing when the time is over, the size has changed or somebody wakes us."""
-        ready, _, _ = select.select([self._in, self._woken], [], [], timeout_s)
-        if self._woken in ready:
+        woken = self._woken.fileno()
+        ready, _, _ = select.select([self._in, woken], [], [], timeout_s)
+        if woken in ready:
             self._woken.recv(KEY_BYTES_MAX)
         if self._in not in ready:
             return ""

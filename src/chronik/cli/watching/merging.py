@@ -52,8 +52,7 @@ def nodes_from(accounts: Accounts) -> list[NodeFacts]:
             disk_free_bytes=folder.usable_bytes,
         )
     for node_id, why in accounts.silent.items():
-        status = "fenced" if found.get(node_id, {}).get("status") == "fenced" else "down"
-        tell(node_id, silence=why, status=status)
+        tell(node_id, silence=why, status="down")
     return [NodeFacts(**found[node_id]) for node_id in sorted(found)]
 
 
@@ -118,7 +117,7 @@ def _tell_of_quorum(accounts: Accounts, tell: Any) -> None:
 
 class Agreed(NamedTuple):
     nodes: int = 0
-    index: int | None = None
+    at_index: int | None = None
     is_same: bool | None = None
 
 

@@ -112,7 +112,7 @@ class Watcher:
             level=level,
             note=told.error_message if told is not None else None,
             compared_nodes=agreed.nodes,
-            compared_index=agreed.index,
+            compared_index=agreed.at_index,
             same_state=agreed.is_same,
             nodes=tuple(nodes_from(accounts)),
             partitions=self._partitions(topics, ends, accounts),

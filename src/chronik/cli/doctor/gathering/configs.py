@@ -22,6 +22,7 @@ from chronik.listeners import ListenerConfig
 OTHERS: Final = stat.S_IROTH | stat.S_IRGRP
 STORES: Final = ("http_keystore", "http_truststore", "peer_keystore", "peer_truststore")
 STORE_KEYS: Final = ("ssl.keystore.location", "ssl.truststore.location")
+CLIENT_AUTH: Final = "ssl.client.auth"
 INLINE_KEYS: Final = ("ssl.keystore.certificate.chain", "ssl.truststore.certificates")
 
 
@@ -97,7 +98,7 @@ def _with_config(facts: ConfigFacts, config: NodeConfig, folder: Path) -> Config
         without_effect=facts.without_effect,
         readable_by_others=facts.readable_by_others,
         has_secrets=facts.has_secrets,
-        listeners=tuple(listener_facts(each) for each in config.listeners),
+        listeners=tuple(listener_facts(each, broker) for each in config.listeners),
         has_authorizer=bool(broker.get("authorizer.class.name")),
         allows_everyone=broker.get("allow.everyone.if.no.acl.found", "false").strip().lower() == "true",
         http=None if config.http is None else str(config.http),
@@ -117,8 +118,10 @@ def _with_config(facts: ConfigFacts, config: NodeConfig, folder: Path) -> Config
     )
 
 
-def listener_facts(listener: ListenerConfig) -> ListenerFacts:
+def listener_facts(listener: ListenerConfig, broker: Mapping[str, str]) -> ListenerFacts:
     told = listener.advertised
+    own = f"listener.name.{listener.name.lower()}.{CLIENT_AUTH}"
+    auth = next((value for key, value in broker.items() if key.lower() == own), broker.get(CLIENT_AUTH, ""))
     return ListenerFacts(
         listener.name,
         listener.protocol,
@@ -127,6 +130,7 @@ def listener_facts(listener: ListenerConfig) -> ListenerFacts:
         None if told is None else str(told),
         told is not None and is_loopback(told.host),
         None if told is None else _why_unresolved(told.host),
+        listener.protocol == "SSL" and auth.strip().lower() == "required",
     )
 
 
