@@ -27,10 +27,8 @@ def of_config(facts: ConfigFacts) -> dict[str, Finding]:
 
 
 def of_folder(**facts: Any) -> dict[str, Finding]:
-    known = FolderFacts(
-        **({"path": "data", "format": 2, "format_supported": 2, "level": 4, "level_supported": 4} | facts)
-    )
-    return {each.check: each for check in folder_checks.FOLDER_CHECKS for each in check(known)}
+    known = {"path": "data", "format": 2, "format_supported": 2, "level": 4, "level_supported": 4} | facts
+    return {each.check: each for check in folder_checks.FOLDER_CHECKS for each in check(FolderFacts(**known))}
 
 
 def of_disk(**facts: Any) -> dict[str, Finding]:
@@ -80,6 +78,13 @@ WRONG = {
 def test_what_is_wrong_with_a_config_is_told(check: str) -> None:
     facts, severity = WRONG[check]
     assert of_config(facts)[check].severity is severity
+
+
+def test_a_certificate_is_as_good_as_a_login() -> None:
+    strict = ListenerFacts("A", "SSL", "0.0.0.0:9092", False, "node1.example.org:9092", wants_certificate=True)
+    lax = ListenerFacts("A", "SSL", "0.0.0.0:9092", False, "node1.example.org:9092")
+    assert of_config(config(listeners=(strict,), has_authorizer=True)) == {}
+    assert "has no login" in of_config(config(listeners=(lax,), has_authorizer=True))["open-listener"].what
 
 
 def test_an_address_that_is_good_here_alone_is_told() -> None:
@@ -201,10 +206,9 @@ def test_of_many_names_some_are_told() -> None:
 
 
 def test_every_check_of_this_page_is_shown() -> None:
-    configs = {
-        check.__name__ for check in config_checks.CONFIG_CHECKS for facts, _ in WRONG.values() if [*check(facts)]
-    }
-    assert configs == {check.__name__ for check in config_checks.CONFIG_CHECKS}
+    checks = config_checks.CONFIG_CHECKS
+    fired = {check.__name__ for check in checks for facts, _ in WRONG.values() if [*check(facts)]}
+    assert fired == {check.__name__ for check in checks}
     folders = {
         check.__name__
         for check in folder_checks.FOLDER_CHECKS

@@ -30,9 +30,10 @@ def node(node_id: int, **facts: Any) -> NodeFacts:
     return NodeFacts(id=node_id, **(known | facts))
 
 
-def partition(topic: str, index: int, leader: int, **facts: Any) -> PartitionFacts:
-    replicas = (leader, *(each for each in (1, 2, 3) if each != leader))
-    known: dict[str, Any] = {"leader": leader, "replicas": replicas, "isr": replicas, "end": 10, "bytes": 1000}
+def partition(topic: str, index: int, first: int, **facts: Any) -> PartitionFacts:
+    """Its first replica leads, unless that is said to be otherwise."""
+    replicas = (first, *(each for each in (1, 2, 3) if each != first))
+    known: dict[str, Any] = {"leader": first, "replicas": replicas, "isr": replicas, "end": 10, "bytes": 1000}
     return PartitionFacts(topic, index, **(known | facts))
 
 
