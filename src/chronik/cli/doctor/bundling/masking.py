@@ -8,6 +8,7 @@ such as a log's, also loses what looks like a password, a token or a key.
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -29,11 +30,11 @@ _PRIVATE_KEY: Final = re.compile(
 _TOKEN: Final = re.compile(r"\beyJ[\w-]{8,}(?:\.[\w-]*){1,4}")
 _BEARER: Final = re.compile(r"\b(Bearer|Basic|Digest)\s+[^\s,;\"']+", re.IGNORECASE)
 _ASSIGNED: Final = re.compile(
-    r"""(?P<name>[\w.-]*(?:passw(?:or)?d|passphrase|secret|token|credential|api[_-]?key|private[_-]?key|jaas\.config)[\w.-]*
+    r"""(?P<name>(?:passw(?:or)?d|passphrase|secret|token|credential|api[_-]?key|private[_-]?key|jaas\.config)[\w.-]*
         ["']?\s*[=:]\s*)(?P<value>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s,;]+)""",
     re.IGNORECASE | re.VERBOSE,
 )
-_USER_IN_URL: Final = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)[^/\s@:]+:[^/\s@]+@", re.IGNORECASE)
+_USER_IN_URL: Final = re.compile(r"://[^/\s@:]+:[^/\s@]+@")
 
 
 def is_secret(name: str) -> bool:
@@ -101,7 +102,7 @@ def looks_hidden(text: str) -> str:
     text = _PRIVATE_KEY.sub(HIDDEN, text)
     text = _TOKEN.sub(HIDDEN, text)
     text = _BEARER.sub(lambda found: f"{found[1]} {HIDDEN}", text)
-    text = _USER_IN_URL.sub(lambda found: f"{found['scheme']}{HIDDEN}@", text)
+    text = _USER_IN_URL.sub(f"://{HIDDEN}@", text)
     return _ASSIGNED.sub(lambda found: found["name"] + _quoted_like(found["value"]), text)
 
 
@@ -112,12 +113,13 @@ def _quoted_like(value: str) -> str:
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """As it is, line by line, and as JSON, a URL, or Base64 would write it."""
-    yield secret
-    yield from (line.strip() for line in secret.splitlines() if len(line.strip()) >= SHORT)
-    yield secret.encode("unicode_escape").decode("ascii")
-    yield quote(secret, safe="")
-    yield base64.b64encode(secret.encode()).decode("ascii").rstrip("=")
+    """As it is, line by line, and as Python, JSON, a URL or Base64 would write it."""
+    for text in (secret, *(line.strip() for line in secret.splitlines() if len(line.strip()) >= SHORT)):
+        yield text
+        yield text.encode("unicode_escape").decode("ascii")
+        yield json.dumps(text)[1:-1]
+        yield quote(text, safe="")
+        yield base64.b64encode(text.encode()).decode("ascii").rstrip("=")
 
 
 def _pattern(form: str) -> str:
