@@ -117,7 +117,8 @@ def _tail(path: Path) -> str:
 
 
 def _versions() -> str:
-    lines = [f"chronik {chronik.__version__}", f"Python {sys.version}", platform.platform()]
+    system = f"{platform.system()} {platform.release()} {platform.machine()}"
+    lines = [f"chronik {chronik.__version__}", f"Python {sys.version}", system]
     for name in PARTS:
         try:
             lines.append(f"{name} {metadata.version(name)}")
