@@ -27,13 +27,19 @@ def of_config(facts: ConfigFacts) -> dict[str, Finding]:
 
 
 def of_folder(**facts: Any) -> dict[str, Finding]:
-    known = {"path": "data", "format": 2, "format_supported": 2, "level": 4, "level_supported": 4} | facts
+    known: dict[str, Any] = {
+        "path": "data",
+        "format": 2,
+        "format_supported": 2,
+        "level": 4,
+        "level_supported": 4,
+    } | facts
     return {each.check: each for check in folder_checks.FOLDER_CHECKS for each in check(FolderFacts(**known))}
 
 
 def of_disk(**facts: Any) -> dict[str, Finding]:
-    known = DiskFacts(**({"path": "data", "bytes": 100 * GIB, "free_bytes": 50 * GIB} | facts))
-    return {each.check: each for check in folder_checks.DISK_CHECKS for each in check(known)}
+    known: dict[str, Any] = {"path": "data", "bytes": 100 * GIB, "free_bytes": 50 * GIB} | facts
+    return {each.check: each for check in folder_checks.DISK_CHECKS for each in check(DiskFacts(**known))}
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ def later(facts: ClusterFacts, seconds: float = 2.0, **changes: object) -> Clust
     return replace(facts, monotonic_s=facts.monotonic_s + seconds, **changes)
 
 
-def shown(view: View, width: int = 160, height: int | None = None, **how: Sorting) -> str:
-    return "\n".join(line.text for line in frame(view, width, height, **how))
+def shown(view: View, width: int = 160, height: int | None = None, sorting: Sorting = Sorting.TRAFFIC) -> str:
+    return "\n".join(line.text for line in frame(view, width, height, sorting=sorting))
 
 
 # Rates
