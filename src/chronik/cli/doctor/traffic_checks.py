@@ -107,12 +107,13 @@ def uneven_leaders(facts: ClusterFacts) -> Iterator[Finding]:
         and each.leader != each.replicas[0]
     )
     would_be = max(preferred[node_id] for node_id in able) - min(preferred[node_id] for node_id in able)
-    yield warning(
-        "uneven-leaders",
-        f"node {most} leads {counted(leads[most], 'partition')}, node {least} {leads[least]}",
-        "Clients write to and read from leaders: one node has more to do than another",
-        "chronik topics elect-leaders" if displaced and would_be < apart else "chronik cluster rebalance",
-    )
+    told = f"node {most} leads {counted(leads[most], 'partition')}, node {least} {leads[least]}"
+    why = "Clients write to and read from leaders: one node has more to do than another"
+    if displaced and would_be < apart:
+        why += ". Leaders come back by themselves within minutes after a node does"
+        yield note("uneven-leaders", told, why, "chronik topics elect-leaders has them back at once")
+    else:
+        yield warning("uneven-leaders", told, why, "chronik cluster rebalance")
 
 
 def lagging_groups(facts: ClusterFacts) -> Iterator[Finding]:

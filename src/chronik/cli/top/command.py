@@ -160,6 +160,9 @@ class Looking(threading.Thread):
             self.looks, self.failure = (self._watcher.look(), self.looks[0]), None
         except (ClientError, KafkaError, OSError) as error:
             self.failure = " ".join(str(error).split())
+        except Exception:
+            if not self._over.is_set():  # else whoever watched has left, and closed what was being asked
+                raise
 
     def end(self) -> None:
         self._over.set()

@@ -24,7 +24,7 @@ def add_watching_arguments(parser: argparse.ArgumentParser) -> None:
         "-b",
         "--bootstrap-server",
         metavar="HOST:PORT",
-        help=f"a broker of the cluster; also {BOOTSTRAP_VARIABLE} (now {default}, unless a file or a folder is given)",
+        help=f"a broker of the cluster; also {BOOTSTRAP_VARIABLE}, where neither a file nor a folder is given",
     )
     add_client_config_argument(parser)
     parser.add_argument(
