@@ -33,7 +33,7 @@ CODES: Final = {
 }
 
 KEY_BYTES_MAX: Final = 64
-SIGNALS: Final = (signal.SIGWINCH, signal.SIGTSTP, signal.SIGCONT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS: Final = (signal.SIGWINCH, signal.SIGTSTP, signal.SIGTERM, signal.SIGHUP)
 
 
 class Terminated(SystemExit):
@@ -117,8 +117,7 @@ class Screen:
         if number == signal.SIGTSTP:
             self._give_back()
             signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-            os.kill(os.getpid(), signal.SIGTSTP)  # stops here, until SIGCONT
-        elif number == signal.SIGCONT:
+            signal.raise_signal(signal.SIGTSTP)  # stops here, until SIGCONT
             signal.signal(signal.SIGTSTP, self._signalled)
             self._take()
 

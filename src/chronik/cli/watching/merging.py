@@ -14,8 +14,8 @@ from chronik.protocol.messages.describe_cluster import DescribeClusterResponse
 from chronik.protocol.messages.describe_nodes import DescribeNodesResponse
 from chronik.protocol.messages.describe_quorum import QuorumPartitionData
 
-BYTES_IN: Final = ("chronik_bytes_in_total", "chronik_received_bytes_total", "chronik_client_received_bytes_total")
-BYTES_OUT: Final = ("chronik_bytes_out_total", "chronik_sent_bytes_total", "chronik_client_sent_bytes_total")
+BYTES_IN: Final = "chronik_received_bytes_total"
+BYTES_OUT: Final = "chronik_sent_bytes_total"
 
 
 class Accounts(NamedTuple):
@@ -78,8 +78,8 @@ def _told_over_http(page: Page) -> dict[str, Any]:
         "longest_sync_s": metrics.get("chronik_longest_sync_seconds", syncs.get("longest_s")),
         "requests": first_of(metrics, "chronik_requests_total"),
         "failures": first_of(metrics, "chronik_request_failures_total"),
-        "bytes_in": first_of(metrics, *BYTES_IN),
-        "bytes_out": first_of(metrics, *BYTES_OUT),
+        "bytes_in": first_of(metrics, BYTES_IN),
+        "bytes_out": first_of(metrics, BYTES_OUT),
         "connections": first_of(metrics, "chronik_connections"),
     }
 
