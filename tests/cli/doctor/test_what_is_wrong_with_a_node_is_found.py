@@ -197,6 +197,7 @@ def test_a_finding_is_a_paragraph_whose_command_can_be_copied() -> None:
 
 def test_the_verdict_counts() -> None:
     assert verdict([]) == verdict([finding(Severity.NOTE)]) == "Nothing is wrong."
+    assert verdict([Finding("not-seen", Severity.NOTE, "x")]) == "Nothing is wrong with what was seen."
     assert verdict([finding(Severity.WARNING)] * 2 + [finding(Severity.ERROR)]) == "1 error and 2 warnings."
 
 

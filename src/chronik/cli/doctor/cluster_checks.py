@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from chronik.cli.doctor.findings import Finding, counted, error, note, some, warning
+from chronik.cli.doctor.findings import UNSEEN, Finding, counted, error, note, some, warning
 from chronik.cli.watching.facts import ClusterFacts, NodeFacts
 
 Check = Callable[[ClusterFacts], Iterator[Finding]]
@@ -206,7 +206,7 @@ def _on_other_racks(facts: ClusterFacts, racks: set[str | None]) -> list[NodeFac
 
 def unseen(facts: ClusterFacts) -> Iterator[Finding]:
     for each in facts.unseen:
-        yield note("not-seen", f"not looked at: {each.what}", each.why)
+        yield note(UNSEEN, f"not looked at: {each.what}", each.why)
 
 
 NODE_CHECKS: Final[tuple[Check, ...]] = (

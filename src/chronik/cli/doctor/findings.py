@@ -13,6 +13,10 @@ NAMES_SHOWN: Final = 5
 """Of things that are wrong in the same way; --json has them all where they are few hundred."""
 
 
+UNSEEN: Final = "not-seen"
+"""The check of what could not be looked at."""
+
+
 class Severity(IntEnum):
     NOTE = 0
     """Good to know; nothing to do, or only perhaps."""
@@ -75,10 +79,12 @@ def _ended(text: str) -> str:
 
 def verdict(findings: Iterable[Finding]) -> str:
     counts = dict.fromkeys(Severity, 0)
+    unseen = False
     for finding in findings:
         counts[finding.severity] += 1
+        unseen = unseen or finding.check == UNSEEN
     if not counts[Severity.ERROR] and not counts[Severity.WARNING]:
-        return "Nothing is wrong."
+        return "Nothing is wrong with what was seen." if unseen else "Nothing is wrong."
     told = [
         f"{counts[severity]} {severity.name.lower()}{'s' if counts[severity] != 1 else ''}"
         for severity in (Severity.ERROR, Severity.WARNING)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from chronik.cli.doctor.findings import Finding, counted, error, note, some, warning
+from chronik.cli.doctor.findings import UNSEEN, Finding, counted, error, note, some, warning
 from chronik.cli.doctor.local_facts import DiskFacts, FolderFacts, LimitFacts
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -199,7 +199,7 @@ def torn_ends(facts: FolderFacts) -> Iterator[Finding]:
 
 def logs_not_seen(facts: FolderFacts) -> Iterator[Finding]:
     if facts.logs_unseen is not None:
-        yield note("not-seen", f"not looked at: the logs in {facts.path}", facts.logs_unseen)
+        yield note(UNSEEN, f"not looked at: the logs in {facts.path}", facts.logs_unseen)
 
 
 FOLDER_CHECKS: Final = (

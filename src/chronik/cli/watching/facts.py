@@ -138,7 +138,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     def verdict(self) -> str:
         """Whether nodes hold the same state, in words."""
         if self.same_state is None:
-            return "not compared"
+            return "stands alone" if len(self.nodes) == 1 else "not compared"
         return f"{self.compared_nodes} of {len(self.nodes)} agree" if self.same_state else "DIFFERENT STATES"
 
 
