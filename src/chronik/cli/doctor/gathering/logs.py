@@ -18,6 +18,7 @@ from chronik.log.files import names
 from chronik.log.partition import PartitionLog
 from chronik.log.recovery import recover
 from chronik.log.synced import SyncedOffsets
+from chronik.metadata.image import Image
 from chronik.metadata.stores.journal import Journal
 from chronik.node.data_folder import SYNCED_OFFSETS_FILE
 from chronik.node.identity import METADATA_FOLDERS, Mode
@@ -95,12 +96,33 @@ def _damages(files: OverlayFiles, cache: FileCache, folder: str, synced: int) ->
 
 
 def _names_of_topics(files: OverlayFiles) -> dict[str, str]:
-    """Returns what topics are called, by their ids; nothing where that takes more than reading one log."""
-    folder = METADATA_FOLDERS[Mode.STANDALONE]
-    if not files.list_folder(folder):
-        return {}
+    """Returns what topics are called, by their ids, as far as the metadata in the folder can be read."""
     try:
-        image = Journal(files, folder).recover()
+        image = _image_of_cluster(files) if files.list_folder(METADATA_FOLDERS[Mode.CLUSTER]) else _image_alone(files)
     except (ChronikError, OSError):
         return {}
     return {format_id(topic.id): topic.name for topic in image.topics.values()}
+
+
+def _image_alone(files: OverlayFiles) -> Image:
+    folder = METADATA_FOLDERS[Mode.STANDALONE]
+    return Journal(files, folder).recover() if files.list_folder(folder) else Image()
+
+
+def _image_of_cluster(files: OverlayFiles) -> Image:
+    """With what is not yet agreed on, too: a name that came to nothing does no harm here."""
+    from chronik.metadata.image_machine import ImageMachine
+    from chronik.metadata.snapshot import decode_snapshot
+    from chronik.quorum.storage import RaftStorage
+
+    storage = RaftStorage.open(files, METADATA_FOLDERS[Mode.CLUSTER])
+    try:
+        machine = ImageMachine(lambda delta: None, lambda envelope, result: None, lambda: None)
+        recovered = storage.recovered
+        if recovered.snapshot.index:
+            machine.image = decode_snapshot(storage.read_snapshot(recovered.snapshot.index))
+        for index in range(machine.image.applied_index + 1, recovered.last_index + 1):
+            machine.apply(storage.entries(index, index + 1, 0))
+        return machine.image
+    finally:
+        storage.close()
