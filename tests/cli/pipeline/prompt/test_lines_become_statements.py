@@ -137,6 +137,8 @@ def test_columns_are_those_of_the_tables_that_are_named() -> None:
     assert completed("SELECT * FROM orders WHERE ", "cu") == ["customer", "current_timestamp("]
     assert "customer" not in completed("SELECT ", "cu")
     assert completed("SELECT * FROM orders WHERE ", "") == ["_offset", "customer", "euros"]
+    assert completed("SELECT ", "_of") == ["_offset"], "all topics have some"
+    assert completions("SELECT ", "cu", TABLES, lambda table: COLUMNS.get(table, []), " FROM orders")[0] == "customer"
     assert completed("SELECT ", "orders.e") == ["orders.euros"]
     assert completed("SELECT ", "nobody.e") == []
 

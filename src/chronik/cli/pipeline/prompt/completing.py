@@ -25,6 +25,9 @@ FUNCTIONS: Final = _words(
     hour last length lower max min now percentile regexp_extract round row_number split substring sum to_date
     to_timestamp trim upper"""
 )
+OF_ALL: Final = ("_partition", "_offset", "_timestamp", "_key", "_headers", "_date", "_value")
+"""Columns of all topics, or of most: for a statement that names none yet."""
+
 BEFORE_TABLES: Final = ("FROM", "JOIN", "TABLE", "DESCRIBE", "DESC", "\\D")
 DELIMITERS: Final = " \t\n,;()=<>!+*/|%"
 """What a word ends at, for readline: a dot and a backtick do not."""
@@ -37,8 +40,10 @@ def quoted(name: str) -> str:
     return name if _PLAIN.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 
-def completions(before: str, word: str, tables: Sequence[str], columns: Callable[[str], Iterable[str]]) -> list[str]:
-    """`before` is the statement up to the word. `columns` tells those of a table."""
+def completions(
+    before: str, word: str, tables: Sequence[str], columns: Callable[[str], Iterable[str]], after: str = ""
+) -> list[str]:
+    """`before` is the statement up to the word, `after` what stands behind it. `columns` tells those of a table."""
     qualifier, dot, start = word.rpartition(".")
     if dot and not word.startswith("`"):
         meant = _named(_unquoted(qualifier), tables)
@@ -47,9 +52,10 @@ def completions(before: str, word: str, tables: Sequence[str], columns: Callable
     previous = words[-1] if words else ""
     if previous in BEFORE_TABLES or before.rstrip().upper().endswith(BEFORE_TABLES):
         return [quoted(each) for each in _fitting(word, tables)]
-    named = _tables_in(before, tables)
+    named = _tables_in(f"{before} {after}", tables)
     found = [quoted(each) for table in named for each in _fitting(word, columns(table))]
     if word:
+        found += _fitting(word, OF_ALL) if not named else []
         found += [each if word.isupper() else each.lower() for each in _fitting(word, KEYWORDS)]
         found += [f"{each}(" for each in _fitting(word, FUNCTIONS)]
         found += [quoted(each) for each in _fitting(word, tables)]

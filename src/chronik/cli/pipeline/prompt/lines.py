@@ -84,8 +84,9 @@ class Lines:
 
     def _completions(self, word: str) -> list[str]:
         assert self._readline is not None
-        before = self._typed() + self._readline.get_line_buffer()[: self._readline.get_begidx()]
+        line = self._readline.get_line_buffer()
+        before = self._typed() + line[: self._readline.get_begidx()]
         try:
-            return completions(before, word, self._tables(), self._columns)
+            return completions(before, word, self._tables(), self._columns, line[self._readline.get_endidx() :])
         except (ChronikError, OSError):
             return []
