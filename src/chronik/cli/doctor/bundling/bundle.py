@@ -59,6 +59,8 @@ def write_bundle(path: Path, seen: Seen, environment: Iterable[tuple[str, str]])
     """Writes it for its owner's eyes only, and returns the names of what is in it. Raises OSError."""
     mask = Mask(secrets_of(seen, environment))
     opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    if hasattr(os, "fchmod"):
+        os.fchmod(opened, 0o600)  # one that is written over may have been open to others
     names = []
     with os.fdopen(opened, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as tar:
         for name, text in _parts(seen):
