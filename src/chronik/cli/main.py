@@ -20,6 +20,8 @@ COMMANDS = {
     "restore": "bring a backup into an empty cluster",
     "apply": "make topics, configs, users, ACLs and quotas what a file says",
     "export": "print topics, configs, users, ACLs and quotas as a file for apply",
+    "top": "watch a cluster live: nodes, topics, groups, and what needs attention",
+    "doctor": "say what is wrong with a node, a folder or a cluster, and what to do",
     "metadata": "show what one node knows: brokers, topics, leaders, in-sync replicas",
     "topics": "create, list, describe, alter and delete topics",
     "users": "list users with passwords, add, alter and delete them",
@@ -45,6 +47,8 @@ HOMES = {
     "export": "applying.export",
     "produce": "records.produce",
     "consume": "records.consume",
+    "top": "top.command",
+    "doctor": "doctor.command",
 }
 """Where commands are that have a room; the others are beside this file, under their names."""
 

@@ -51,6 +51,7 @@ class NodeStatus:
             "version": chronik.__version__,
             "levels": (levels.LOWEST, levels.HIGHEST),
             "pid": os.getpid(),
+            "time_ms": self._clock.now_ms(),
             "uptime_s": round(self._clock.monotonic() - self._began, 1),
             "broker_epoch": self._standing.broker_epoch,
             "fenced": self._standing.is_fenced,

@@ -1,16 +1,27 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chronik.cli.applying import carrying_out
 from chronik.cli.applying.planner import Plan, make_plan
 from chronik.cli.applying.reading import parse_state
 from chronik.cli.applying.state import PasswordSource, State, Topic, User
-from chronik.cli.applying.steps import AddPartitions, AlterConfigs, Change, DeletePasswords, DeleteTopic, SetPassword
+from chronik.cli.applying.steps import (
+    AddPartitions,
+    AlterConfigs,
+    Change,
+    DeletePasswords,
+    DeleteTopic,
+    SetPassword,
+    Step,
+)
 from chronik.cli.applying.writing import as_toml
+from chronik.client.cluster import Cluster
 from chronik.planning.views import Refused
 from tests.cli.applying.model import Model, states, wishes
 from tests.long import count
@@ -163,3 +174,12 @@ def test_configs_that_the_file_does_not_name_go_with_prune_only() -> None:
     plan = make_plan(State(topics={"a": Topic(configs={"retention.ms": "1"})}), present)
     assert plan.steps == ()
     assert plan.deletions == (DeleteTopic("b"), AlterConfigs("a", {"segment.ms": Change("2", None)}))
+
+
+def test_steps_are_counted_as_they_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+    taken: list[Step] = []
+    monkeypatch.setattr(carrying_out, "take", lambda cluster, step, passwords: taken.append(step))
+    steps = [DeleteTopic("a"), DeleteTopic("b")]
+    carrying_out.carry_out(cast(Cluster, None), steps, {}, told.append)
+    assert (told, taken) == ([0, 1], steps)

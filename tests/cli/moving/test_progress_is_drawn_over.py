@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import io
 import sys
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from chronik.cli.moving.moves import Progress
+from chronik.files import RealFiles
+from chronik.metadata.image import Image
+from chronik.metadata.snapshot import encode_snapshot
+from chronik.moving.backup.folder import BackupFolder
+from chronik.moving.backup.manifest import FileEntry, Manifest, digest_of, write_manifest
 from chronik.shown import escaping_output
 
 
@@ -34,3 +41,13 @@ def test_nothing_is_shown_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) ->
     progress.tell("orders: 9 of 10")
     progress.end()
     assert log.getvalue() == ""
+
+
+def test_the_files_of_a_backup_are_counted_as_they_are_checked(tmp_path: Path) -> None:
+    image = msgspec.msgpack.encode(list(encode_snapshot(Image().freeze())))
+    (tmp_path / "image-3.msgpack").write_bytes(image)
+    entry = FileEntry("image-3.msgpack", len(image), digest_of(image))
+    write_manifest(RealFiles(tmp_path), Manifest(1, "cluster", 3, 0, 99, entry, ()))
+    told: list[str] = []
+    BackupFolder(tmp_path, told.append).close()
+    assert told == ["checked: 1 of 1 files"]

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -23,6 +24,7 @@ from chronik.pipeline.tables.opening import open_or_create
 from chronik.pipeline.tables.storage import table_uri
 from chronik.pipeline.tables.topic_table import TableSpec
 from chronik.testing import Broker
+from tests.cli.typing import Typing
 
 pytestmark = pytest.mark.xdist_group("jvms")
 
@@ -63,6 +65,13 @@ class Shell:
         ran = self._run([sys.executable, "-c", IN_ONE_PROCESS], json.dumps([self._words(each) for each in commands]))
         assert ran.returncode == 0, ran.stderr
         return [Ran(*json.loads(line)) for line in ran.stdout.splitlines()]
+
+    @contextmanager
+    def prompt(self) -> Iterator[Typing]:
+        """The command on a terminal of its own."""
+        environment = self._environment | {"XDG_STATE_HOME": str(self._folder / "state"), "TERM": "xterm"}
+        with Typing([sys.executable, "-m", "chronik", *self._words(())], environment, self._folder) as typing:
+            yield typing
 
     def _words(self, words: tuple[str, ...]) -> list[str]:
         return ["pipeline", "sql", *words, *self._common]
@@ -170,6 +179,38 @@ def test_what_is_wrong_is_told_in_one_line(shell: Shell) -> None:
         assert len(ran.err.splitlines()) == 1
         if "UNRESOLVED" in expected:
             assert "`text`" in ran.err, "columns that the statement does not name are suggested"
+
+
+def test_a_field_of_a_topic_whose_values_are_bytes_is_explained(shell: Shell, broker: Broker) -> None:
+    broker.create_topic("events")
+    plain, nested = shell.sql_each(
+        ("SELECT e.customer, _offset FROM events e",), ("SELECT _value.customer FROM events",)
+    )
+    for ran in (plain, nested):
+        assert (ran.code, len(ran.err.splitlines())) == (1, 1)
+        assert ran.err.startswith("chronik: there is no column ")
+        assert "events has not landed, so its values are bytes, in _value" in ran.err
+    assert "'$.customer'" in plain.err
+
+
+def test_a_prompt_takes_statements_and_completes_names(shell: Shell) -> None:
+    with shell.prompt() as prompt:
+        prompt.until("sql> ")
+        prompt.type("SELECT max(n) AS most\r")
+        prompt.until("...> ")
+        prompt.type("FROM ord\t\r;\r")  # two tabs would list what else there may be
+        prompt.until("most\r\n   3\r\n")
+        prompt.until("sql> ")
+        prompt.type("SELECT m FROM orders;\r")
+        prompt.until("[UNRESOLVED_COLUMN")
+        prompt.until("sql> ")
+        prompt.type("\x1b[A\x1b[A\r")  # two up in the history
+        prompt.until("most\r\n   3\r\n")
+        prompt.until("sql> ")
+        prompt.type("\\q\r")
+        assert prompt.code() == 0
+    history = (shell._folder / "state" / "chronik" / "sql_history").read_text()
+    assert "SELECT max(n) AS most FROM orders" in history
 
 
 def test_any_connect_server_will_do(shell: Shell, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -13,9 +13,11 @@ from chronik.cli.applying.showing import as_json, sentences
 from chronik.cli.applying.steps import Step
 from chronik.cli.arguments import WrongInput, add_client_arguments, add_json_argument, cluster_of
 from chronik.cli.output import print_json
+from chronik.pipeline.journal.bars import Bar
 from chronik.planning.views import counted, enumerated
 
 EXIT_OK, EXIT_SOMETHING_TO_DO = 0, 2
+SHOWN_AFTER_SECONDS = 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +55,9 @@ def run_apply(arguments: argparse.Namespace) -> int:
         if steps:
             passwords = passwords_for(steps, arguments.file.parent)
             check(cluster, steps)
-            carry_out(cluster, steps, passwords)
+            with Bar("apply", len(steps), unit="steps", hidden_for_s=SHOWN_AFTER_SECONDS) as bar:
+                carry_out(cluster, steps, passwords, bar.reach)
+                bar.reach(len(steps))
     if not arguments.json and to_do:
         print(f"{counted(len(steps), 'step')} done" if steps else "Nothing was changed.")
     return EXIT_OK

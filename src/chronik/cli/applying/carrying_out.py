@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -68,9 +68,12 @@ def check(cluster: Cluster, steps: Sequence[Step]) -> None:
     alter_configs(cluster, changes, validate_only=True)
 
 
-def carry_out(cluster: Cluster, steps: Sequence[Step], passwords: Passwords) -> None:
-    """Raises NotAllDone."""
+def carry_out(
+    cluster: Cluster, steps: Sequence[Step], passwords: Passwords, tell: Callable[[int], None] = lambda _: None
+) -> None:
+    """`tell` hears how many are done. Raises NotAllDone."""
     for number, step in enumerate(steps):
+        tell(number)
         try:
             take(cluster, step, passwords)
         except (ClientError, KafkaError) as error:

@@ -8,8 +8,16 @@ from typing import Any
 from chronik.cli.cluster.local_nodes import LocalNode
 from chronik.client.access.settings import ClientSecurity
 from chronik.client.access.tls import context_of
+from chronik.config import Address
 from chronik.console.ask import ask_ready, ask_status
 from chronik.console.trusting import context_of_own
+
+
+def http_way(node: LocalNode, security: ClientSecurity) -> tuple[Address, str | None, ssl.SSLContext | None] | None:
+    """Returns where its HTTP port is, and how one gets in; None for a node without one. Raises ConfigError,
+    ClientError."""
+    config = node.config
+    return None if config.http is None else (config.http, config.http_token, _tls(node, security))
 
 
 def status_of(node: LocalNode, timeout_s: float, security: ClientSecurity) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from typing import Final
 from chronik.cli.arguments import Actions, add_client_arguments, add_json_argument, positive_seconds
 from chronik.cli.cluster.carrying_out import POLL_SECONDS
 from chronik.cli.cluster.operators import add_place_arguments, node_id, operating
+from chronik.cli.moving.moves import Progress
 from chronik.cli.output import print_json
 from chronik.client.cluster import Cluster
 from chronik.client.cluster_views import view_partitions
@@ -34,11 +35,14 @@ def add_arguments(actions: Actions) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     deadline = time.monotonic() + (arguments.wait or 0.0)
+    progress = Progress()
     with operating(arguments, IF_STOPPED) as operation:
         reasons = _reasons(operation.cluster, arguments.nodes)
         while reasons and time.monotonic() < deadline:
+            progress.tell(f"not yet, {deadline - time.monotonic():.0f} s left: {reasons[0].sentence}")
             time.sleep(POLL_SECONDS)
             reasons = _reasons(operation.cluster, arguments.nodes)
+    progress.end()
     if arguments.json:
         print_json({"nodes": arguments.nodes, "ok": not reasons, "reasons": [_as_json(reason) for reason in reasons]})
     elif reasons:

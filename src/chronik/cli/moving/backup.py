@@ -7,8 +7,7 @@ import time
 from pathlib import Path
 
 from chronik.cli.arguments import add_client_arguments, cluster_of
-from chronik.cli.moving.moves import EXIT_OK, Progress
-from chronik.moving.backup.folder import BackupFolder
+from chronik.cli.moving.moves import EXIT_OK, Progress, checked_backup
 from chronik.moving.backup.moment import moment_of
 from chronik.moving.backup.taking import Backup
 from chronik.moving.plan import plan_of
@@ -50,7 +49,7 @@ def run_backup(arguments: argparse.Namespace) -> int:
 
 
 def run_check(arguments: argparse.Namespace) -> int:
-    source = BackupFolder(arguments.folder)
+    source = checked_backup(arguments.folder)
     try:
         plan = plan_of(source)
         print(

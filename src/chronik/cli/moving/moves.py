@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from chronik.client.cluster import Cluster
+from chronik.moving.backup.folder import BackupFolder
 from chronik.moving.importing import Importer
 from chronik.moving.source import Source
 from chronik.shown import escaped, unescaped
@@ -31,6 +33,15 @@ class Progress:
     def end(self) -> None:
         if self._shown and self._is_terminal:
             print(file=sys.stderr)
+
+
+def checked_backup(folder: Path) -> BackupFolder:
+    """Opens a backup, which reads all of it. Raises CannotMove, DataDamaged."""
+    progress = Progress()
+    try:
+        return BackupFolder(folder, progress.tell)
+    finally:
+        progress.end()
 
 
 def carried_out(source: Source, cluster: Cluster, arguments: argparse.Namespace) -> int:

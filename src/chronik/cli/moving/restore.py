@@ -7,9 +7,8 @@ from pathlib import Path
 
 from chronik.cli.arguments import add_client_arguments, cluster_of
 from chronik.cli.moving.cluster_import import add_import_arguments, run_give_up
-from chronik.cli.moving.moves import carried_out
+from chronik.cli.moving.moves import carried_out, checked_backup
 from chronik.errors import ChronikError
-from chronik.moving.backup.folder import BackupFolder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +22,7 @@ def run_restore(arguments: argparse.Namespace) -> int:
         return run_give_up(arguments)
     if arguments.folder is None:
         raise ChronikError("which backup? Give FOLDER, or --give-up")
-    source = BackupFolder(arguments.folder)
+    source = checked_backup(arguments.folder)
     try:
         with cluster_of(arguments) as cluster:
             return carried_out(source, cluster, arguments)

@@ -32,7 +32,7 @@ def add_arguments(actions: Any) -> None:
         "sql",
         help="query topics: what has landed and the live tail, as one",
         description="Each topic is a view: orders is all of it, orders_cold what has landed, orders_hot the rest."
-        " A name with dots or dashes goes in backticks, or with _ instead.",
+        " A name with dots or dashes goes in backticks, or with _ instead. Without a statement: a prompt.",
     )
     parser.set_defaults(run=run)
     parser.add_argument("statement", nargs="?", metavar="STATEMENT", help="SQL, as Spark takes it; - reads stdin")
@@ -59,8 +59,9 @@ def run(arguments: argparse.Namespace) -> int:
     from chronik.pipeline.query.tokens import statements
     from chronik.pipeline.spark.doctor import require
 
-    found = statements(_text(arguments))
-    if not found:
+    is_asked = arguments.statement is None and arguments.file is None and sys.stdin.isatty()
+    found = [] if is_asked else statements(_text(arguments))
+    if not found and not is_asked:
         raise WrongInput("there is no statement: chronik pipeline sql 'SELECT …', or --file")
     require("pyspark", "pyarrow", "deltalake")
     _times_are_utc()
@@ -70,9 +71,11 @@ def run(arguments: argparse.Namespace) -> int:
     session = _session(arguments)
     ready = time.monotonic()
     try:
+        if is_asked:
+            _ask(session, arguments)
         for statement in found:
             _run(session, statement, arguments, prune=len(found) == 1)
-        if arguments.timing:
+        if arguments.timing and not is_asked:
             print(f"{time.monotonic() - ready:.2f} s, after {ready - began:.2f} s to get a Spark", file=sys.stderr)
     finally:
         session.stop()  # or a server would go on with a query that Ctrl-C has ended here
@@ -95,6 +98,43 @@ def _times_are_utc() -> None:
     """PySpark hands out times in the process's own zone; ours are in the session's."""
     os.environ["TZ"] = "UTC"
     time.tzset()
+
+
+# A prompt
+
+
+def _ask(session: SparkSession, arguments: argparse.Namespace) -> None:
+    """Runs what is typed until \\q, or the end of the input."""
+    from chronik.cli.pipeline.prompt.lines import Lines
+    from chronik.cli.pipeline.prompt.loop import HELP, Loop
+    from chronik.cli.pipeline.prompt.names import Names
+
+    names = Names(bootstrap_of(arguments), arguments.table_root)
+
+    def run(statement: str) -> None:
+        began = time.monotonic()
+        try:
+            _run(session, statement, arguments, prune=False)
+        except KeyboardInterrupt:
+            _stop_queries(session)
+            raise
+        finally:
+            sys.stdout.flush()
+        if arguments.timing:
+            print(f"{time.monotonic() - began:.2f} s", file=sys.stderr)
+
+    with Lines(lambda: loop.typed, names.tables, names.columns) as lines:
+        loop = Loop(lines.read, run, lambda text: print(text, file=sys.stderr), lines.remember)
+        print(HELP, file=sys.stderr)
+        loop.run()
+
+
+def _stop_queries(session: SparkSession) -> None:
+    """Ends on the server what nobody waits for any more."""
+    if hasattr(session, "interruptAll"):
+        session.interruptAll()
+    else:
+        session.sparkContext.cancelAllJobs()
 
 
 # Where Spark is

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 
 from chronik.cli.arguments import WrongInput, add_client_arguments, cluster_of, positive
@@ -20,6 +21,9 @@ from chronik.client.groups import commit_offsets, committed_offsets_of
 from chronik.client.offsets import latest_offsets
 from chronik.client.records import ConsumedRecord, TopicPartition
 from chronik.shown import escaped_lines
+
+SHOWN_AFTER_SECONDS = 1.0
+"""What is done sooner shows no progress."""
 
 COMMIT_RECORDS_MAX = 1000
 """The group's offsets are committed after so many records; after a crash, at most so many are printed again."""
@@ -49,13 +53,41 @@ def run(arguments: argparse.Namespace) -> int:
     start, printed = _start(arguments), printed_as(arguments)
     with cluster_of(arguments) as cluster:
         ends = latest_offsets(cluster, _partitions(cluster, arguments))
-        consumer = Consumer(cluster, _positions(cluster, arguments, start, ends))
+        positions = _positions(cluster, arguments, start, ends)
+        consumer = Consumer(cluster, positions)
         batches = _follow(consumer) if arguments.follow else _in_batches(consumer.read_until(ends))
-        for records in _at_most(batches, arguments.max_records):
-            _print(records, printed)
-            if arguments.group is not None:
-                commit_offsets(cluster, arguments.group, _after(records))
+        with _progress(arguments, positions, ends) as tell:
+            _consume(arguments, cluster, batches, printed, tell)
     return 0
+
+
+def _consume(
+    arguments: argparse.Namespace,
+    cluster: Cluster,
+    batches: Iterator[list[ConsumedRecord]],
+    printed: Printed,
+    tell: Callable[[int], None],
+) -> None:
+    for records in _at_most(batches, arguments.max_records):
+        _print(records, printed)
+        if arguments.group is not None:
+            commit_offsets(cluster, arguments.group, _after(records))
+        tell(len(records))
+
+
+@contextmanager
+def _progress(arguments: argparse.Namespace, positions: Offsets, ends: Offsets) -> Iterator[Callable[[int], None]]:
+    """Shows it where somebody looks, and records go elsewhere. Offsets are counted: some may have no record."""
+    if not sys.stderr.isatty() or sys.stdout.isatty() or arguments.follow:
+        yield lambda count: None
+        return
+    from chronik.pipeline.journal.bars import Bar
+
+    total = sum(max(0, ends[each] - positions[each]) for each in ends)
+    total = total if arguments.max_records is None else min(total, arguments.max_records)
+    with Bar(arguments.topic, total, unit="records", hidden_for_s=SHOWN_AFTER_SECONDS) as bar:
+        yield bar.advance
+        bar.reach(bar.done, bar.done)  # what compaction and markers have taken does not come any more
 
 
 def _start(arguments: argparse.Namespace) -> Start | None:

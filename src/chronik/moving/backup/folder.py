@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final
@@ -75,8 +76,9 @@ class BackupLog:
 class BackupFolder:
     is_backup: Final = True
 
-    def __init__(self, path: Path) -> None:
-        """Raises CannotMove when there is no backup, DataDamaged when it is not as it was written."""
+    def __init__(self, path: Path, tell: Callable[[str], None] = lambda _: None) -> None:
+        """`tell` hears how much is checked. Raises CannotMove when there is no backup, DataDamaged when it is not as it
+        was written."""
         self.name: Final = str(path)
         self._files = OverlayFiles(path)
         self._cache = FileCache(self._files)
@@ -84,8 +86,10 @@ class BackupFolder:
         if manifest is None:
             raise CannotMove(f"{path} is no backup, or none that was ever finished")
         self.manifest: Final = manifest
-        for file in manifest.files():
+        files = list(manifest.files())
+        for number, file in enumerate(files, 1):
             self._check(file)
+            tell(f"checked: {number} of {len(files)} files")
         chunks = msgspec.msgpack.decode(self._whole(manifest.image), type=list[bytes])
         self.image: Final[Image] = decode_snapshot(chunks)
         self._entries = {entry.key: entry for entry in manifest.partitions}

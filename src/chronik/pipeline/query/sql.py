@@ -14,7 +14,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from chronik.client.access.settings import Bootstrap
-from chronik.pipeline.query.tokens import lexemes
+from chronik.pipeline.query.raw_fields import FieldOfRaw, field_of_raw
+from chronik.pipeline.query.tokens import Token, lexemes
 from chronik.pipeline.query.views import Prepared, tell_only_landed, views_for, views_to_list
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ def query(
     nothing else.
 
     Through Spark Connect the answer is computed when it is asked for, from the views as they are then: ask before the
-    next query, which takes others. Raises AmbiguousName, Unreadable, ClientError, KafkaError, and Spark's own
-    PySparkException.
+    next query, which takes others. Raises AmbiguousName, Unreadable, FieldOfRaw, ClientError, KafkaError, and
+    Spark's own PySparkException.
     """
     from pyspark.errors import AnalysisException
 
@@ -62,7 +63,7 @@ def _with_hidden_names(spark: SparkSession, statement: str, bootstrap: Bootstrap
             name = _missing(error)
             # A script may have done something before it got there.
             if name is None or name in hidden or _is_script(statement) or prepared.names.find(name) is None:
-                raise
+                raise _field_of_raw(error, prepared) or error from None
             hidden.append(name)
 
 
@@ -91,6 +92,13 @@ def _missing(error: AnalysisException) -> str | None:
         return None
     parts = [each.text for each in lexemes((error.getMessageParameters() or {}).get("relationName", ""))]
     return parts[0] if len(parts) == 1 else None
+
+
+def _field_of_raw(error: AnalysisException, prepared: Prepared) -> FieldOfRaw | None:
+    parameters = error.getMessageParameters() or {}
+    name = parameters.get("objectName") or parameters.get("base") or ""
+    parts = [each.text.strip('"') for each in lexemes(name) if each.token in (Token.WORD, Token.QUOTED, Token.STRING)]
+    return field_of_raw(error.getCondition() or "", parts, prepared.raw)
 
 
 def _is_script(statement: str) -> bool:

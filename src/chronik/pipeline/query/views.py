@@ -27,8 +27,10 @@ from chronik.errors import ChronikError
 from chronik.pipeline import CLIENT_ID
 from chronik.pipeline.query.frames import files_listed_by_the_driver, frame
 from chronik.pipeline.query.names import AmbiguousName, Half, Names, View, columns_named, plain
+from chronik.pipeline.query.raw_fields import RawTopic
 from chronik.pipeline.query.snapshots import Snapshots, TopicSnapshot, Unreadable
 from chronik.pipeline.reading.options import IsolationLevel, ReadSettings
+from chronik.pipeline.tables.layout import Kind
 from chronik.pipeline.tables.storage import absolute_root
 
 if TYPE_CHECKING:
@@ -62,6 +64,8 @@ class Prepared:
     """Views that could not be made, and why: there is no harm in that if the name is a column's."""
     only_landed: tuple[str, ...]
     """Topics of views that should have a tail, and that no broker knows."""
+    raw: dict[str, RawTopic]
+    """Topics whose values are bytes, by the names of their views."""
 
 
 def views(spark: SparkSession, bootstrap: Bootstrap, table_root: str, topics: Iterable[str] | None = None) -> Views:
@@ -121,6 +125,7 @@ def views_for(
         taken = snapshots.take(dict.fromkeys(view.topic for view in named.views))
     refused: dict[str, ChronikError] = dict(named.ambiguous)
     only_landed: dict[str, None] = {}
+    raw: dict[str, RawTopic] = {}
     for view in named.views:
         snapshot = taken[view.topic]
         columns = columns_named(statement, snapshot.schema.names) if prune else None
@@ -130,9 +135,11 @@ def views_for(
             refused[view.name] = error
         if snapshot.is_only_a_table and view.half is not Half.COLD:
             only_landed[view.topic] = None
+        if snapshot.kind is Kind.RAW:
+            raw[view.name] = RawTopic(view.topic, snapshot.landed is not None)
     for name in refused:
         _forget(spark, name)
-    return Prepared(names, refused, tuple(only_landed))
+    return Prepared(names, refused, tuple(only_landed), raw)
 
 
 def tell_only_landed(topics: Iterable[str]) -> None:

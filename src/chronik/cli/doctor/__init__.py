@@ -1,0 +1,1 @@
+"""`chronik doctor`: what is wrong with a node, a folder or a cluster, and what to do."""

@@ -1,0 +1,1 @@
+"""A report for somebody else to read: all that was seen, and no secret."""

@@ -1,0 +1,1 @@
+"""Where facts come from: files, the system, sockets. Nothing here changes anything."""

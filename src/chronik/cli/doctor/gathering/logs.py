@@ -1,0 +1,128 @@
+"""The logs of a folder, opened as a node would open them, recovery and all, and left as they are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Final
+
+from chronik.broker.set_aside import TOPICS_FOLDER
+from chronik.cli.doctor.local_facts import LogFacts
+from chronik.clock import SystemClock
+from chronik.errors import ChronikError
+from chronik.files import FileCache
+from chronik.files.overlay import OverlayFiles
+from chronik.ids import format_id, parse_id
+from chronik.log.config import LogConfig
+from chronik.log.files import names
+from chronik.log.partition import PartitionLog
+from chronik.log.recovery import recover
+from chronik.log.synced import SyncedOffsets
+from chronik.metadata.image import Image
+from chronik.metadata.stores.journal import Journal
+from chronik.node.data_folder import SYNCED_OFFSETS_FILE
+from chronik.node.identity import METADATA_FOLDERS, Mode
+
+OPEN_FILES_MAX: Final = 64
+DAMAGES_TOLD_MAX: Final = 20
+CHUNK_BYTES: Final = 1 << 20
+
+
+class FolderLogs:
+    def __init__(self, files: OverlayFiles) -> None:
+        self._files = files
+        self._synced = SyncedOffsets(files, SYNCED_OFFSETS_FILE)
+        self._names = _names_of_topics(files)
+
+    def look(self, topic: str, index: int, *, deep: bool) -> LogFacts | None:
+        """Returns None when there is nothing to tell."""
+        name = f"{self._names.get(topic, topic)}-{index}"
+        cache = FileCache(self._files, OPEN_FILES_MAX)
+        try:
+            facts = self._look(topic, index, name, cache, deep)
+        except (ChronikError, OSError, ValueError) as error:
+            return LogFacts(name, unreadable=str(error))
+        finally:
+            cache.close()
+        return facts if facts != LogFacts(name) else None
+
+    def _look(self, topic: str, index: int, name: str, cache: FileCache, deep: bool) -> LogFacts:
+        folder = f"{TOPICS_FOLDER}/{topic}/{index}"
+        synced = self._synced.get(parse_id(topic), index)
+        log = PartitionLog.open(self._files, cache, folder, LogConfig(), SystemClock(), synced)
+        missing = (log.missing_from, log.missing_end) if log.missing_from is not None else None
+        torn = 0 if self._has_leftovers(folder) else self._cut_off(folder)
+        damaged = tuple(_damages(self._files, cache, folder, synced)) if deep else ()
+        return LogFacts(name, torn, missing, damaged)
+
+    def _cut_off(self, folder: str) -> int:
+        """Returns how many bytes recovery has left out, without the zeros of room that was reserved."""
+        root, total = f"{self._files.root}/{folder}", 0
+        for name in os.listdir(root):
+            if name.endswith(names.LOG):
+                path = f"{folder}/{name}"
+                kept = self._files.size(path) if self._files.exists(path) else 0
+                total += _bytes_after(f"{root}/{name}", kept)
+        return total
+
+    def _has_leftovers(self, folder: str) -> bool:
+        """Work that was interrupted is finished when a log is opened: then sizes tell nothing."""
+        present = os.listdir(f"{self._files.root}/{folder}")
+        return any(each.endswith((names.SWAP, names.CLEANED, names.DELETED)) for each in present)
+
+
+def _bytes_after(path: str, position: int) -> int:
+    """Counts up to the last that is not zero."""
+    counted, end = 0, position
+    with open(path, "rb") as file:
+        file.seek(position)
+        while chunk := file.read(CHUNK_BYTES):
+            end += len(chunk)
+            if stripped := chunk.rstrip(b"\0"):
+                counted = end - len(chunk) + len(stripped) - position
+    return counted
+
+
+def _damages(files: OverlayFiles, cache: FileCache, folder: str, synced: int) -> Iterator[str]:
+    """Walks over all batches of a log and their checksums. What a reader would be refused is told, as offsets."""
+    recovered = recover(files, cache, folder, synced, LogConfig().index_interval_bytes)
+    told = 0
+    for segment in recovered.segments:
+        for piece in segment.walk(0, segment.base_offset, recovered.epochs):
+            if piece.batch is None and piece.next_offset > recovered.log_start_offset:
+                told += 1
+                if told <= DAMAGES_TOLD_MAX:
+                    yield f"offsets {piece.base_offset} to {piece.next_offset - 1}"
+
+
+def _names_of_topics(files: OverlayFiles) -> dict[str, str]:
+    """Returns what topics are called, by their ids, as far as the metadata in the folder can be read."""
+    try:
+        image = _image_of_cluster(files) if files.list_folder(METADATA_FOLDERS[Mode.CLUSTER]) else _image_alone(files)
+    except (ChronikError, OSError):
+        return {}
+    return {format_id(topic.id): topic.name for topic in image.topics.values()}
+
+
+def _image_alone(files: OverlayFiles) -> Image:
+    folder = METADATA_FOLDERS[Mode.STANDALONE]
+    return Journal(files, folder).recover() if files.list_folder(folder) else Image()
+
+
+def _image_of_cluster(files: OverlayFiles) -> Image:
+    """With what is not yet agreed on, too: a name that came to nothing does no harm here."""
+    from chronik.metadata.image_machine import ImageMachine
+    from chronik.metadata.snapshot import decode_snapshot
+    from chronik.quorum.storage import RaftStorage
+
+    storage = RaftStorage.open(files, METADATA_FOLDERS[Mode.CLUSTER])
+    try:
+        machine = ImageMachine(lambda delta: None, lambda envelope, result: None, lambda: None)
+        recovered = storage.recovered
+        if recovered.snapshot.index:
+            machine.image = decode_snapshot(storage.read_snapshot(recovered.snapshot.index))
+        for index in range(machine.image.applied_index + 1, recovered.last_index + 1):
+            machine.apply(storage.entries(index, index + 1, 0))
+        return machine.image
+    finally:
+        storage.close()

@@ -1,0 +1,65 @@
+"""What the system says: limits of processes, room on disks."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Final
+
+from chronik.cli.doctor.local_facts import DiskFacts, LimitFacts
+from chronik.node.descriptors import DESCRIPTORS_WANTED, shared_out
+
+_OPEN_FILES: Final = re.compile(r"^Max open files\s+(\S+)\s+(\S+)", re.MULTILINE)
+
+
+def limit_facts(pid: int | None, whose: str) -> LimitFacts | None:
+    """Returns what a process may have; of this one, and of what is started from here, without a pid. None where the
+    system does not tell."""
+    limit = _own_limit() if pid is None else _limit_of(pid)
+    return None if limit is None else LimitFacts(whose, limit, shared_out(limit).connections)
+
+
+def _limit_of(pid: int) -> int | None:
+    """A node has raised its soft limit to the hard one when it started."""
+    try:
+        found = _OPEN_FILES.search(Path(f"/proc/{pid}/limits").read_text(encoding="ascii"))
+    except OSError:
+        return None
+    if found is None:
+        return None
+    return DESCRIPTORS_WANTED if found[1] == "unlimited" else int(found[1])
+
+
+def _own_limit() -> int | None:
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else hard
+
+
+def disk_facts(path: Path) -> DiskFacts | None:
+    """Returns None where that is not known: a folder that does not exist is looked for above."""
+    for each in (path, *path.absolute().parents):
+        if each.exists():
+            break
+    if not hasattr(os, "statvfs"):
+        import shutil
+
+        usage = shutil.disk_usage(each)
+        return DiskFacts(str(path), usage.total, usage.free)
+    try:
+        found = os.statvfs(each)
+    except OSError:
+        return None
+    return DiskFacts(
+        str(path),
+        found.f_blocks * found.f_frsize,
+        found.f_bavail * found.f_frsize,
+        found.f_files,
+        found.f_favail,
+        bool(found.f_flag & os.ST_RDONLY),
+    )

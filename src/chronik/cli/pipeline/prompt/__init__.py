@@ -1,0 +1,1 @@
+"""The prompt of `chronik pipeline sql`: lines in, statements out, names completed."""

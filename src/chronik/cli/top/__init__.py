@@ -1,0 +1,1 @@
+"""`chronik top`: a cluster, live in the terminal."""

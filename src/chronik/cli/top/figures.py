@@ -1,0 +1,78 @@
+"""Numbers as people read them at a glance. Pure."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Final
+
+MISSING: Final = "-"
+_UNITS: Final = ("", "k", "M", "G", "T", "P")
+
+
+def short(value: float | None) -> str:
+    """Three digits and a unit of thousands: 7, 950, 1.2k, 34k, 5.6M."""
+    if value is None:
+        return MISSING
+    size = abs(value)
+    for unit in _UNITS:
+        if size < 999.5 or unit == _UNITS[-1]:
+            break
+        size /= 1000
+    text = f"{size:.0f}" if size >= 9.95 or size == int(size) else f"{size:.1f}"
+    return f"{'-' if value < 0 else ''}{text}{unit}"
+
+
+def size(value: float | None) -> str:
+    return MISSING if value is None else f"{short(value)}B"
+
+
+def signed(value: float | None) -> str:
+    """A rate of change: +1.2k, 0, -30."""
+    if value is None:
+        return MISSING
+    return "0" if abs(value) < 0.05 else f"{'+' if value > 0 else ''}{short(value)}"
+
+
+def span(seconds: float | None) -> str:
+    """A time in two parts at most: 40s, 5m, 2h10m, 3d4h."""
+    if seconds is None:
+        return MISSING
+    whole = int(seconds)
+    if whole < 120:
+        return f"{whole}s"
+    if whole < 7200:
+        return f"{whole // 60}m"
+    if whole < 172_800:
+        return f"{whole // 3600}h{whole % 3600 // 60}m"
+    return f"{whole // 86_400}d{whole % 86_400 // 3600}h"
+
+
+def width_of(text: str) -> int:
+    """How many columns of a terminal it takes: letters of East Asia take two, marks on letters none."""
+    if text.isascii():
+        return len(text)
+    return sum(_columns(character) for character in text)
+
+
+def _columns(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def clipped(text: str, width: int) -> str:
+    """Returns as much as there is room for, with an ellipsis for the rest."""
+    if width_of(text) <= width:
+        return text
+    found, used = "", 0
+    for character in text:
+        used += _columns(character)
+        if used > width - 1:
+            break
+        found += character
+    return f"{found}…" if width > 0 else ""
+
+
+def padded(text: str, width: int, *, right: bool) -> str:
+    room = " " * max(0, width - width_of(text))
+    return room + text if right else text + room

@@ -1,0 +1,151 @@
+"""What is shown, made of two looks at a cluster: the later one, and what has changed since the earlier. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from chronik.cli.doctor.examining import of_cluster
+from chronik.cli.doctor.findings import Finding, Severity, worst_first
+from chronik.cli.watching.facts import ClusterFacts, GroupFacts, NodeFacts, PartitionFacts
+
+SECONDS_LEAST: Final = 0.05
+"""Two looks that are closer tell no rate."""
+
+
+class NodeRow(msgspec.Struct, frozen=True):
+    node: NodeFacts
+    requests_s: float | None = None
+    in_bytes_s: float | None = None
+    out_bytes_s: float | None = None
+    written_bytes_s: float | None = None
+    """How its logs grow: known by Kafka's API, where nobody counts what comes in."""
+
+
+class TopicRow(msgspec.Struct, frozen=True):
+    name: str
+    partitions: int
+    replicas: int
+    bytes: int | None
+    """Of one copy."""
+    records_s: float | None
+    written_bytes_s: float | None
+    under_replicated: int
+    offline: int
+    is_internal: bool
+
+
+class GroupRow(msgspec.Struct, frozen=True):
+    group: GroupFacts
+    lag_change_s: float | None = None
+    """Records a second by which it falls behind; below 0 it catches up."""
+
+
+class View(msgspec.Struct, frozen=True):
+    facts: ClusterFacts
+    seconds: float | None
+    """Between the two looks; None when there was one."""
+    nodes: tuple[NodeRow, ...]
+    topics: tuple[TopicRow, ...]
+    groups: tuple[GroupRow, ...]
+    attention: tuple[Finding, ...]
+
+    @property
+    def records_s(self) -> float | None:
+        return added(topic.records_s for topic in self.topics)
+
+    @property
+    def written_bytes_s(self) -> float | None:
+        return added(topic.written_bytes_s for topic in self.topics)
+
+    @property
+    def requests_s(self) -> float | None:
+        return added(node.requests_s for node in self.nodes)
+
+
+def added(values: Iterable[float | None]) -> float | None:
+    """Adds up those that are known; None when none is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def view_of(now: ClusterFacts, before: ClusterFacts | None) -> View:
+    seconds = None if before is None else now.monotonic_s - before.monotonic_s
+    if seconds is not None and seconds < SECONDS_LEAST:
+        before, seconds = None, None
+    rates = _Rates(before, seconds)
+    topics = {each.topic: None for each in now.partitions}
+    rows = [rates.topic(name, parts) for name, parts in _by_topic(now.partitions, topics).items()]
+    return View(
+        now,
+        seconds,
+        tuple(rates.node(node) for node in now.nodes),
+        tuple(sorted(rows, key=lambda row: (-(row.records_s or 0.0), -(row.bytes or 0), row.name))),
+        tuple(
+            sorted(
+                (rates.group(group) for group in now.groups), key=lambda row: (-(row.group.lag or 0), row.group.name)
+            )
+        ),
+        tuple(finding for finding in worst_first(of_cluster(now)) if finding.severity > Severity.NOTE),
+    )
+
+
+def _by_topic(partitions: Iterable[PartitionFacts], topics: Mapping[str, None]) -> dict[str, list[PartitionFacts]]:
+    found: dict[str, list[PartitionFacts]] = {name: [] for name in topics}
+    for each in partitions:
+        found[each.topic].append(each)
+    return found
+
+
+class _Rates:
+    def __init__(self, before: ClusterFacts | None, seconds: float | None) -> None:
+        self._seconds = seconds
+        self._nodes = {node.id: node for node in before.nodes} if before is not None else {}
+        self._partitions = {(each.topic, each.index): each for each in before.partitions} if before is not None else {}
+        self._groups = {group.name: group for group in before.groups} if before is not None else {}
+
+    def node(self, node: NodeFacts) -> NodeRow:
+        before = self._nodes.get(node.id)
+        if before is None:
+            return NodeRow(node)
+        return NodeRow(
+            node,
+            self._counted(before.requests, node.requests),
+            self._counted(before.bytes_in, node.bytes_in),
+            self._counted(before.bytes_out, node.bytes_out),
+            self._counted(before.log_bytes, node.log_bytes),
+        )
+
+    def topic(self, name: str, partitions: list[PartitionFacts]) -> TopicRow:
+        sizes = [each.bytes for each in partitions if each.bytes is not None]
+        records, written = [], []
+        for each in partitions:
+            before = self._partitions.get((each.topic, each.index))
+            if before is not None:
+                records.append(self._counted(before.end, each.end))
+                written.append(self._counted(before.bytes, each.bytes))
+        return TopicRow(
+            name,
+            len(partitions),
+            max((len(each.replicas) for each in partitions), default=0),
+            sum(sizes) if sizes else None,
+            added(records),
+            added(written),
+            sum(len(each.isr) < len(each.replicas) for each in partitions),
+            sum(each.leader < 0 for each in partitions),
+            any(each.is_internal for each in partitions),
+        )
+
+    def group(self, group: GroupFacts) -> GroupRow:
+        before = self._groups.get(group.name)
+        if before is None or before.lag is None or group.lag is None or not self._seconds:
+            return GroupRow(group)
+        return GroupRow(group, (group.lag - before.lag) / self._seconds)
+
+    def _counted(self, before: int | None, now: int | None) -> float | None:
+        """A counter that is lower than before began anew, and a log that shrank was cut: neither tells a rate."""
+        if before is None or now is None or not self._seconds or now < before:
+            return None
+        return (now - before) / self._seconds

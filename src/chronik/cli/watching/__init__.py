@@ -1,0 +1,1 @@
+"""A running cluster, looked at from outside: what `chronik top` shows and `chronik doctor` judges."""

@@ -1,0 +1,129 @@
+"""One account of each node, from those that tell of it: itself over HTTP, the quorum's leader, any broker. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from chronik.cli.watching.asking import LogDirs
+from chronik.cli.watching.exposition import first_of
+from chronik.cli.watching.facts import NodeFacts
+from chronik.cli.watching.pages import Page
+from chronik.console.agreement import compare_states
+from chronik.protocol.messages.describe_cluster import DescribeClusterResponse
+from chronik.protocol.messages.describe_nodes import DescribeNodesResponse
+from chronik.protocol.messages.describe_quorum import QuorumPartitionData
+
+BYTES_IN: Final = "chronik_received_bytes_total"
+BYTES_OUT: Final = "chronik_sent_bytes_total"
+
+
+class Accounts(NamedTuple):
+    """What each of them told; None where one did not."""
+
+    cluster: DescribeClusterResponse | None = None
+    nodes: DescribeNodesResponse | None = None
+    quorum: QuorumPartitionData | None = None
+    pages: tuple[Page, ...] = ()
+    levels: Mapping[int, tuple[int, int]] = {}
+    silent: Mapping[int, str] = {}
+    """Why a broker does not answer, of those that were tried."""
+    folders: Mapping[int, LogDirs] = {}
+
+
+def nodes_from(accounts: Accounts) -> list[NodeFacts]:
+    found: dict[int, dict[str, Any]] = {}
+
+    def tell(node_id: int, **facts: Any) -> None:
+        known = {name: value for name, value in facts.items() if value is not None}
+        found.setdefault(node_id, {"id": node_id}).update(known)
+
+    for page in accounts.pages:
+        tell(page.node_id, **_told_over_http(page))
+    _tell_of_brokers(accounts, tell)
+    _tell_of_quorum(accounts, tell)
+    for node_id, levels in accounts.levels.items():
+        tell(node_id, levels=levels)
+    for node_id, folder in accounts.folders.items():
+        tell(
+            node_id,
+            log_bytes=sum(folder.sizes.values()),
+            disk_bytes=folder.total_bytes,
+            disk_free_bytes=folder.usable_bytes,
+        )
+    for node_id, why in accounts.silent.items():
+        tell(node_id, silence=why, status="down")
+    return [NodeFacts(**found[node_id]) for node_id in sorted(found)]
+
+
+def _told_over_http(page: Page) -> dict[str, Any]:
+    status, metrics = page.status, page.metrics
+    syncs = status.get("syncs") or {}
+    levels = status.get("levels")
+    return {
+        "http": page.address,
+        "status": "fenced" if status.get("fenced") else "online",
+        "role": status.get("role"),
+        "term": status.get("term"),
+        "applied_index": status.get("applied_index"),
+        "state_hash": status.get("state_hash"),
+        "version": status.get("version"),
+        "levels": tuple(levels) if levels is not None else None,
+        "uptime_s": status.get("uptime_s"),
+        "pid": status.get("pid"),
+        "clock_ahead_ms": page.clock_ahead_ms,
+        "clock_doubt_ms": page.answered_ms - page.asked_ms,
+        "damaged": tuple(status.get("damaged") or ()),
+        "slow_syncs": first_of(metrics, "chronik_slow_syncs_total"),
+        "longest_sync_s": metrics.get("chronik_longest_sync_seconds", syncs.get("longest_s")),
+        "requests": first_of(metrics, "chronik_requests_total"),
+        "failures": first_of(metrics, "chronik_request_failures_total"),
+        "bytes_in": first_of(metrics, BYTES_IN),
+        "bytes_out": first_of(metrics, BYTES_OUT),
+        "connections": first_of(metrics, "chronik_connections"),
+    }
+
+
+def _tell_of_brokers(accounts: Accounts, tell: Any) -> None:
+    cluster = accounts.cluster
+    if cluster is None:
+        return
+    drained = {node.node_id for node in accounts.nodes.nodes if node.draining} if accounts.nodes is not None else set()
+    for broker in cluster.brokers:
+        standing = "drained" if broker.broker_id in drained else "online"
+        if cluster.error_message:
+            standing = "not known"
+        tell(
+            broker.broker_id,
+            kafka=f"{broker.host}:{broker.port}",
+            rack=broker.rack,
+            status="fenced" if broker.is_fenced else standing,
+        )
+
+
+def _tell_of_quorum(accounts: Accounts, tell: Any) -> None:
+    quorum = accounts.quorum
+    if quorum is None:
+        return
+    voters = {state.replica_id for state in quorum.current_voters}
+    for state in (*quorum.current_voters, *quorum.observers):
+        node_id = state.replica_id
+        role = "leader" if node_id == quorum.leader_id else "follower" if node_id in voters else "observer"
+        tell(node_id, role=role, is_voter=node_id in voters, log_end=state.log_end_offset)
+    if len(voters) == 1 and not quorum.observers:
+        return
+    tell(quorum.leader_id, term=quorum.leader_epoch)
+
+
+class Agreed(NamedTuple):
+    nodes: int = 0
+    at_index: int | None = None
+    is_same: bool | None = None
+
+
+def agreement_of(pages: Iterable[Page]) -> Agreed:
+    statuses = [page.status for page in pages if "recent_hashes" in page.status]
+    if len(statuses) < 2:
+        return Agreed(len(statuses))  # one alone agrees with nobody
+    compared = compare_states(statuses)
+    return Agreed(len(statuses), compared.index, compared.is_same if compared.index is not None else None)

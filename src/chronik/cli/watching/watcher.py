@@ -1,0 +1,295 @@
+"""Looks at a cluster, again and again: brokers by Kafka's API, nodes by their pages. What one of them does not tell is
+noted, with the reason, and the rest is looked at all the same."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from chronik.cli.arguments import CLIENT_ID
+from chronik.cli.watching.asking import PASSING, Lags, LogDirs, ends_of, groups_of, log_dirs
+from chronik.cli.watching.facts import (
+    REBALANCING,
+    ClusterFacts,
+    GroupFacts,
+    PartitionFacts,
+    TransactionFacts,
+    Unseen,
+)
+from chronik.cli.watching.merging import Accounts, agreement_of, nodes_from
+from chronik.cli.watching.pages import HttpPort, Page, pages_of
+from chronik.client.access.settings import Access
+from chronik.client.cluster import Cluster
+from chronik.client.cluster_views import MIN_IN_SYNC
+from chronik.client.configs import TOPIC_RESOURCE, Resource, describe_configs
+from chronik.client.connection import Connection
+from chronik.client.errors import ApiNotSupported, ClientError
+from chronik.client.features import levels_told_by
+from chronik.client.nodes import describe_nodes
+from chronik.client.partitions import list_reassignments
+from chronik.client.quorum import cluster_told_by, quorum_told_by
+from chronik.client.records import TopicPartition
+from chronik.client.transactions import describe_transaction, find_hanging, list_transactions
+from chronik.config import Address
+from chronik.metadata.names import SYSTEM_TOPICS
+from chronik.protocol.messages.describe_cluster import DescribeClusterResponse
+from chronik.protocol.messages.metadata import MetadataResponseTopic
+
+T = TypeVar("T")
+
+LAGS_BUDGET_S: Final = 1.0
+TRANSACTIONS_DESCRIBED_MAX: Final = 50
+"""Each is a request; more than that are open only where all is well and much goes on."""
+
+HANGING_AFTER_MS: Final = 15 * 60_000
+"""As `chronik transactions find-hanging` has it."""
+
+ONGOING: Final = "Ongoing"
+
+
+class Watcher:
+    """Use it from one thread, as a context manager."""
+
+    def __init__(self, access: Access, ports: Sequence[HttpPort], *, timeout_s: float, is_thorough: bool) -> None:
+        """`is_thorough`: also looks for transactions that hang, partition by partition."""
+        self._cluster = Cluster(access, client_id=CLIENT_ID, timeout_s=timeout_s)
+        self._access = access
+        self._ports = ports
+        self._timeout_s = timeout_s
+        self._is_thorough = is_thorough
+        self._lags = Lags(max(LAGS_BUDGET_S, timeout_s) if is_thorough else LAGS_BUDGET_S)
+        self._rebalancing_since: dict[str, float] = {}
+        self._unseen: dict[str, str] = {}
+        self.pages: list[Page] = []
+        """What nodes told over HTTP when they were last looked at."""
+
+    def __enter__(self) -> Watcher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._cluster.close()
+
+    def look(self) -> ClusterFacts:
+        """Raises ClientError when neither a broker nor a page answers."""
+        self._unseen = {}
+        self._cluster.forget()
+        self.pages, refused = pages_of(self._ports, self._timeout_s)
+        for refusal in refused:
+            self._unseen[f"the pages at {refusal.address}"] = refusal.why
+        if not self._ports:
+            self._unseen["the nodes' pages"] = "no HTTP port was named (--http HOST:PORT, or --dir)"
+        try:
+            told = self._cluster.retrying(lambda: cluster_told_by(self._cluster.any_broker()))
+        except PASSING as error:
+            if not self.pages:
+                raise
+            self._failed("brokers", error)
+            told = None
+        return self._facts(told)
+
+    # Parts
+
+    def _facts(self, told: DescribeClusterResponse | None) -> ClusterFacts:
+        accounts = Accounts(cluster=told, pages=tuple(self.pages))
+        topics: list[MetadataResponseTopic] = []
+        level = None
+        if told is not None:
+            accounts, level = self._with_brokers(accounts, told)
+            metadata = self._tried("topics", lambda: self._cluster.retrying(lambda: self._cluster.metadata(None)))
+            topics = metadata.topics if metadata is not None else []
+            accounts = accounts._replace(folders=self._folders(told, accounts))
+        ends = self._ends(topics)
+        agreed = agreement_of(self.pages)
+        quorum = accounts.quorum
+        return ClusterFacts(
+            asked=self._access.servers,
+            time_ms=time.time_ns() // 1_000_000,
+            monotonic_s=time.monotonic(),
+            cluster_id=told.cluster_id if told is not None else self.pages[0].status.get("cluster_id"),
+            controller=told.controller_id if told is not None and told.controller_id >= 0 else None,
+            term=quorum.leader_epoch if quorum is not None else None,
+            level=level,
+            note=told.error_message if told is not None else None,
+            compared_nodes=agreed.nodes,
+            compared_index=agreed.at_index,
+            same_state=agreed.is_same,
+            nodes=tuple(nodes_from(accounts)),
+            partitions=self._partitions(topics, ends, accounts),
+            groups=self._groups(ends) if told is not None else (),
+            transactions=self._transactions(topics) if told is not None else (),
+            moving=self._moving() if told is not None else (),
+            unseen=tuple(Unseen(what, why) for what, why in self._unseen.items()),
+        )
+
+    def _with_brokers(self, accounts: Accounts, told: DescribeClusterResponse) -> tuple[Accounts, int | None]:
+        cluster = self._cluster
+        levels: dict[int, tuple[int, int]] = {}
+        silent: dict[int, str] = {}
+        level: int | None = None
+        for broker in told.brokers:
+            try:
+                found = self._levels_of(Address(broker.host, broker.port))
+                if found is not None:
+                    levels[broker.broker_id] = found[:2]
+                    level = max(level or 0, found[2])
+            except ClientError as error:
+                silent[broker.broker_id] = str(error)
+        quorum = self._tried("the quorum", lambda: quorum_told_by(cluster.controller()))
+        nodes = self._tried("which nodes are drained", lambda: describe_nodes(cluster))
+        return accounts._replace(quorum=quorum, nodes=nodes, levels=levels, silent=silent), level
+
+    def _levels_of(self, address: Address) -> tuple[int, int, int] | None:
+        security = self._access.security
+        with Connection(address, client_id=CLIENT_ID, timeout_s=self._timeout_s, security=security) as broker:
+            return levels_told_by(broker)
+
+    def _folders(self, told: DescribeClusterResponse, accounts: Accounts) -> dict[int, LogDirs]:
+        found: dict[int, LogDirs] = {}
+        for broker in told.brokers:
+            node_id = broker.broker_id
+            if node_id not in accounts.silent and not broker.is_fenced:
+                folder = self._tried(
+                    f"sizes of what node {node_id} holds",
+                    lambda node_id=node_id: log_dirs(self._cluster.broker(node_id)),  # type: ignore[misc]
+                )
+                if folder is not None:
+                    found[node_id] = folder
+        return found
+
+    def _ends(self, topics: Sequence[MetadataResponseTopic]) -> dict[TopicPartition, int]:
+        leaders: dict[int, list[TopicPartition]] = {}
+        for topic in topics:
+            if topic.name and topic.name not in SYSTEM_TOPICS:
+                for each in topic.partitions:
+                    if each.leader_id >= 0:
+                        leaders.setdefault(each.leader_id, []).append(TopicPartition(topic.name, each.partition_index))
+        return ends_of(self._cluster, leaders, self._failed)
+
+    def _partitions(
+        self, topics: Sequence[MetadataResponseTopic], ends: dict[TopicPartition, int], accounts: Accounts
+    ) -> tuple[PartitionFacts, ...]:
+        sizes: dict[TopicPartition, int] = {}
+        for folder in accounts.folders.values():
+            for at, size in folder.sizes.items():
+                sizes[at] = max(size, sizes.get(at, 0))
+        minima = self._minima(topics)
+        return tuple(
+            PartitionFacts(
+                topic.name,
+                each.partition_index,
+                each.leader_id,
+                tuple(each.replica_nodes),
+                tuple(each.isr_nodes),
+                minima.get(topic.name),
+                bool(topic.is_internal) or topic.name in SYSTEM_TOPICS,
+                ends.get(TopicPartition(topic.name, each.partition_index)),
+                sizes.get(TopicPartition(topic.name, each.partition_index)),
+            )
+            for topic in sorted(topics, key=lambda topic: topic.name or "")
+            if topic.name
+            for each in sorted(topic.partitions, key=lambda each: each.partition_index)
+        )
+
+    def _minima(self, topics: Sequence[MetadataResponseTopic]) -> dict[str, int]:
+        """Returns how many replicas must be in sync, of topics of which some are not: nobody asks for the others."""
+        short = [
+            topic.name
+            for topic in topics
+            if topic.name and any(len(each.isr_nodes) < len(each.replica_nodes) for each in topic.partitions)
+        ]
+        if not short:
+            return {}
+        resources = [Resource(TOPIC_RESOURCE, name) for name in short]
+        found = self._tried(MIN_IN_SYNC, lambda: describe_configs(self._cluster, resources, [MIN_IN_SYNC])) or {}
+        return {
+            resource.name: int(config.value)
+            for resource, configs in found.items()
+            for config in configs
+            if config.value
+        }
+
+    def _groups(self, ends: dict[TopicPartition, int]) -> tuple[GroupFacts, ...]:
+        brokers = self._tried("groups", self._cluster.brokers_by_id)
+        if brokers is None:
+            return ()
+        listed = groups_of(brokers, self._failed)
+        now = time.monotonic()
+        since = {
+            group.group_id: self._rebalancing_since.get(group.group_id, now)
+            for group in listed
+            if group.group_state in REBALANCING
+        }
+        self._rebalancing_since = since
+        lags = self._lags.of(self._cluster, [group.group_id for group in listed], ends, self._failed)
+        return tuple(
+            GroupFacts(
+                group.group_id,
+                group.group_state,
+                lags[group.group_id].records if group.group_id in lags else None,
+                group.group_id in lags and lags[group.group_id].is_whole,
+                now - since.get(group.group_id, now),
+            )
+            for group in listed
+        )
+
+    def _transactions(self, topics: Sequence[MetadataResponseTopic]) -> tuple[TransactionFacts, ...]:
+        cluster, now_ms = self._cluster, time.time_ns() // 1_000_000
+        listed = self._tried("transactions", lambda: list_transactions(cluster)) or []
+        found = []
+        for each in [each for each in listed if each.transaction.transaction_state == ONGOING][
+            :TRANSACTIONS_DESCRIBED_MAX
+        ]:
+            name = each.transaction.transactional_id
+            told = self._tried(f"transaction {name}", lambda name=name: describe_transaction(cluster, name))  # type: ignore[misc]
+            if told is not None and told.transaction.transaction_start_time_ms > 0:
+                age_s = (now_ms - told.transaction.transaction_start_time_ms) / 1000
+                timeout_s = told.transaction.transaction_timeout_ms / 1000
+                partitions = tuple(map(str, told.partitions))
+                found.append(
+                    TransactionFacts(name, told.transaction.transaction_state, age_s, timeout_s, False, partitions)
+                )
+        return (*found, *self._hanging(topics)) if self._is_thorough else tuple(found)
+
+    def _hanging(self, topics: Sequence[MetadataResponseTopic]) -> list[TransactionFacts]:
+        now_ms = time.time_ns() // 1_000_000
+        partitions = [
+            TopicPartition(topic.name, each.partition_index)
+            for topic in topics
+            if topic.name and topic.name not in SYSTEM_TOPICS
+            for each in topic.partitions
+            if each.leader_id >= 0
+        ]
+        hanging = self._tried(
+            "transactions that hang", lambda: find_hanging(self._cluster, partitions, HANGING_AFTER_MS)
+        )
+        return [
+            TransactionFacts(
+                f"producer {each.producer.producer_id}",
+                "hanging",
+                (now_ms - each.producer.last_timestamp) / 1000,
+                None,
+                True,
+                (str(each.partition),),
+                each.producer.current_txn_start_offset,
+            )
+            for each in hanging or ()
+        ]
+
+    def _moving(self) -> tuple[str, ...]:
+        moves = self._tried("moves of partitions", lambda: list_reassignments(self._cluster))
+        return tuple(str(move.partition) for move in moves or ())
+
+    # What cannot be seen
+
+    def _tried(self, what: str, ask: Callable[[], T]) -> T | None:
+        try:
+            return ask()
+        except ApiNotSupported:
+            return None  # a broker that is not Chronik's, or an older one: there is nothing to see
+        except PASSING as error:
+            self._failed(what, error)
+            return None
+
+    def _failed(self, what: str, error: Exception) -> None:
+        self._unseen[what] = " ".join(str(error).split())
