@@ -313,7 +313,7 @@ BROKER_KEYS = _by_name(
     _text("super.users", "", "Who may do everything, whatever ACLs say: User:NAME;User:NAME.", principals),
     _flag("allow.everyone.if.no.acl.found", False, "Whether everybody may do what no ACL is about."),
     _int(
-        "metrics.series.max",
+        "chronik.metrics.series.max",
         20_000,
         "Series that /metrics tells: of more topics and groups the largest, and the rest in sum.",
         scope=Scope.CLUSTER_WIDE,

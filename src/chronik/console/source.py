@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
+from chronik.console.vitals import Vitals
 from chronik.meters import Histogram
 
 
@@ -37,6 +38,9 @@ class StatusSource(Protocol):
 
     def ready(self) -> str | None:
         """Returns None when clients can be sent here, else why not."""
+
+    def vitals(self) -> Vitals:
+        """Returns how the node does, now."""
 
     def metrics(self) -> Iterable[Metric | None]:
         """Is read over many turns of the loop: None says that the turn is over."""

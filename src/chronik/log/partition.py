@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from chronik.errors import invariant
 from chronik.files import Buffer
-from chronik.log import ages, retention, times
+from chronik.log import retention, times
 from chronik.log.aborted import AbortedTransaction
 from chronik.log.appends import AppendInfo, AppendOrigin, check_replicated
 from chronik.log.compaction import Compaction, plan_compaction
@@ -164,9 +164,9 @@ class PartitionLog(StoredLog):
         return times.batch_with_max(self._segments.all, self.epochs, max(start_offset, self.log_start_offset))
 
     def time_at(self, offset: int) -> int | None:
-        """Returns the time of the record at `offset`, roughly: see `ages`. None when that is not known."""
+        """Returns the time of the record at `offset`, roughly. None when that is not known."""
         segments, offset = self._segments, max(offset, self.log_start_offset)
-        return ages.batch_time(segments.all[segments.number_of(offset)], self.epochs, offset) if segments.all else None
+        return times.batch_time(segments.all[segments.number_of(offset)], self.epochs, offset) if segments.all else None
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Returns the offset below which all transactions are decided for good, and all else is committed.

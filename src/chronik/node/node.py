@@ -58,6 +58,7 @@ from chronik.transactions.parts import TransactionParts, transaction_parts
 
 if TYPE_CHECKING:
     from chronik.console.securing import HttpTls
+    from chronik.node.status import NodeStatus
 
 logger = logging.getLogger("chronik.node")
 
@@ -96,6 +97,8 @@ class Node:
         self._tasks: list[asyncio.Task[None]] = []
         self._undo: list[Callable[[], Awaitable[None]]] = []
         self.router: Router | None = None
+        self.status: NodeStatus | None = None
+        self.http_address: Address | None = None
         self.transactions: TransactionCoordinator | None = None
 
     async def start(self) -> Address:
@@ -336,13 +339,13 @@ class Node:
         from chronik.console.listener import HttpListener
         from chronik.node.status import NodeStatus
 
-        source = NodeStatus(
+        source = self.status = NodeStatus(
             parts.standing, parts.services, parts.router, parts.listener, parts.flusher.times, parts.changes
         )
         source.start()
         self._undo.append(_later(source.stop))
         http = HttpListener(address, source, token=self._config.http_token, tls=parts.http_tls)
-        bound = await http.bind()
+        bound = self.http_address = await http.bind()
         self._undo.append(http.stop)
         await http.serve()
         if parts.http_tls is not None:

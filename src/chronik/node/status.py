@@ -14,9 +14,10 @@ from chronik.broker.partition_changes import PartitionChanges
 from chronik.broker.sync_times import SyncTimes
 from chronik.console.metrics.made import Metrics
 from chronik.console.metrics.plain import Metered
-from chronik.console.metrics.vitals import Vitals, vitals_of
+from chronik.console.metrics.vital_signs import vitals_of
 from chronik.console.source import Metric
 from chronik.console.views import group_view, image_view
+from chronik.console.vitals import Vitals
 from chronik.metadata import levels
 from chronik.node.standing import Standing
 from chronik.quorum.watchdog import LoopWatchdog

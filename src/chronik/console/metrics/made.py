@@ -15,7 +15,7 @@ from chronik.console.source import Metric, Sample
 K = TypeVar("K")
 V = TypeVar("V")
 
-SERIES_MAX: Final = "metrics.series.max"
+SERIES_MAX: Final = "chronik.metrics.series.max"
 
 SURVEYED: Final[Mapping[str, Callable[[Survey], int]]] = {
     "chronik_partitions": lambda survey: survey.partitions,

@@ -218,11 +218,11 @@ SECTIONS: Final = (
     Section(
         "About the metrics",
         (
-            Family("chronik_metrics_series", GAUGE, "Series in this answer but for these three families."),
+            Family("chronik_metrics_series", GAUGE, "Series in this answer."),
             Family(
                 "chronik_metrics_series_left_out",
                 GAUGE,
-                'Series that are summed up in those labelled "_other", for metrics.series.max.',
+                'Series that are summed up in those labelled "_other", for chronik.metrics.series.max.',
             ),
             Family(
                 "chronik_metrics_survey_seconds",

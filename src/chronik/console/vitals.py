@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
 
-from chronik.api.routing.metering import ApiMeter
-from chronik.console.metrics.process import cpu_seconds, memory_bytes
 from chronik.meters import quantile
-from chronik.protocol.apis import FETCH_KEY, PRODUCE_KEY
 
 Counts = tuple[int, ...]
 """By bucket of `chronik.meters`."""
@@ -43,25 +39,6 @@ class Vitals(msgspec.Struct, frozen=True):
 
     def fetch_since(self, earlier: Vitals | None) -> Latency:
         return _latency(self.fetch_counts, earlier.fetch_counts if earlier is not None else None)
-
-
-def vitals_of(meters: Mapping[int, ApiMeter], connections: int) -> Vitals:
-    produce, fetch = meters[PRODUCE_KEY], meters[FETCH_KEY]
-    return Vitals(
-        in_bytes=sum(meter.received_bytes for meter in meters.values()),
-        out_bytes=sum(meter.sent_bytes for meter in meters.values()),
-        requests=sum(meter.requests for meter in meters.values()),
-        errors=sum(sum(meter.errors.values()) for meter in meters.values()),
-        connections=connections,
-        memory_bytes=memory_bytes(),
-        cpu_seconds=cpu_seconds(),
-        produce_counts=_added((produce.at_once.counts, produce.later.counts)),
-        fetch_counts=tuple(fetch.at_once.counts),
-    )
-
-
-def _added(counts: Iterable[Iterable[int]]) -> Counts:
-    return tuple(map(sum, zip(*counts, strict=True)))
 
 
 def _latency(now: Counts, before: Counts | None) -> Latency:
