@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from chronik.raft.events import Status
+from chronik.raft.membership import NOBODY
 from chronik.raft.roles import Role
 
 
@@ -22,7 +23,7 @@ class ElectionCounts(msgspec.Struct):
         is_new = before is None or (before.role, before.term) != (status.role, status.term)
         self.stood += is_new and status.role is Role.CANDIDATE
         self.won += is_new and status.role is Role.LEADER
-        if status.leader > 0 and status.leader != self.leader:
+        if status.leader != NOBODY and status.leader != self.leader:
             self.leader = status.leader
             self.leader_changes += 1
         self.last = status

@@ -12,11 +12,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from chronik.api.shared.context import Services
 from chronik.config import Address, load_config
 from chronik.ids import new_id
-from chronik.metadata.commands.topics import CreateTopic, PartitionAssignment
+from chronik.metadata.commands.topics import CreateTopic, CreateTopics, PartitionAssignment
 from chronik.node.node import Node
 from chronik.node.status import NodeStatus
 from tests.console.serving import Peer
 
+TOPICS_PER_COMMAND = 500
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -76,8 +77,10 @@ class ShownNode:
     async def create_topics(self, names: Iterable[str], partitions: int = 1) -> None:
         node_id = self.services.node_id
         assigned = (PartitionAssignment((node_id,), (node_id,), node_id),) * partitions
-        store = self.services.store
-        await asyncio.gather(*(store.propose(CreateTopic(new_id(), name, assigned, {}, 1)) for name in names))
+        topics = [CreateTopic(new_id(), name, assigned, {}, 1) for name in names]
+        for first in range(0, len(topics), TOPICS_PER_COMMAND):
+            command = CreateTopics(tuple(topics[first : first + TOPICS_PER_COMMAND]))
+            assert not (await self.services.store.propose(command)).failures
 
 
 @asynccontextmanager

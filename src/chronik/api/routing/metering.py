@@ -6,7 +6,7 @@ Every request passes here, so what is done for each is as little as can be: docs
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from struct import Struct
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
@@ -16,16 +16,30 @@ from chronik.protocol.apis import FETCH_KEY, PRODUCE_KEY
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.schema import Response
 
+_SIZE: Final = Struct(">i")
+
 
 class ApiMeter:
-    __slots__ = ("at_once", "errors", "failures", "later", "received_bytes", "requests", "sent_bytes")
+    __slots__ = (
+        "_at_once",
+        "api_key",
+        "at_once",
+        "errors",
+        "failures",
+        "later",
+        "received_bytes",
+        "requests",
+        "sent_bytes",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, api_key: int) -> None:
+        self.api_key: Final = api_key
         self.requests = 0
         self.received_bytes = 0
         self.sent_bytes = 0
         self.at_once = Histogram()
         """Of requests that were answered in the turn of the loop in which they came."""
+        self._at_once = self.at_once.counts
         self.later = Histogram()
         """Of those that waited: for a disk, for followers, for records, for other nodes."""
         self.errors: dict[int, int] = {}
@@ -33,14 +47,24 @@ class ApiMeter:
         self.failures = 0
         """Requests whose handler broke: a bug, or a storage failure on its way to stop the node."""
 
-    def answered(self, frame: ResponseFrame, came: float) -> None:
-        """Counts a request that came at that time and is answered in the same turn."""
+    def answered(self, response: Any, frame: ResponseFrame, came: float) -> None:
+        """Counts a request that came at that time and is answered in the same turn. All of it is spelled out: calls
+        would cost as much as what they do."""
         seconds = perf_counter() - came
-        took = self.at_once
-        took.counts[bisect_left(LATENCY_SECONDS, seconds)] += 1  # spelled out: a call would cost as much as all of it
-        took.seconds += seconds
-        if frame is not None:
-            self.sent_bytes += len(frame[0]) if len(frame) == 1 else sum(map(len, frame))
+        self._at_once[bisect_left(LATENCY_SECONDS, seconds)] += 1
+        self.at_once.seconds += seconds
+        if frame is None:
+            return
+        self.sent_bytes += len(frame[0]) if len(frame) == 1 else _SIZE.unpack_from(frame[0])[0] + _SIZE.size
+        if self.api_key == FETCH_KEY:
+            if not response.error_code and not _any_failed_fetch(response):
+                return
+        elif self.api_key == PRODUCE_KEY and not _any_failed_produce(response):
+            return
+        found: list[int] = []
+        _collect(response, found)
+        if found:
+            self.count_errors(found)
 
     def answered_later(self, frame: ResponseFrame, came: float) -> None:
         self.later.add(perf_counter() - came)
@@ -52,30 +76,33 @@ class ApiMeter:
             self.errors[code] = self.errors.get(code, 0) + 1
 
 
-NONE: Final[list[int]] = []
+def _any_failed_fetch(response: Any) -> bool:
+    for topic in response.responses:
+        for partition in topic.partitions:
+            if partition.error_code:
+                return True
+    return False
 
 
-def errors_in(api_key: int, response: Any) -> list[int]:
-    """Returns every error code in a response, wherever it stands. The list is not to be changed."""
-    if api_key == PRODUCE_KEY:  # spelled out for those that come most often, and have most parts
-        if response is not None:
-            for produced in response.responses:
-                for answer in produced.partition_responses:
-                    if answer.error_code:
-                        return list(_walk(response))
-        return NONE
-    if api_key == FETCH_KEY and not response.error_code:
-        for fetched in response.responses:
-            for data in fetched.partitions:
-                if data.error_code:
-                    return list(_walk(response))
-        return NONE
-    return NONE if response is None else list(_walk(response))
+def _any_failed_produce(response: Any) -> bool:
+    for topic in response.responses:
+        for partition in topic.partition_responses:
+            if partition.error_code:
+                return True
+    return False
+
+
+def errors_in(response: Response | None) -> list[int]:
+    """Returns every error code in a response, wherever it stands."""
+    found: list[int] = []
+    if response is not None:
+        _collect(response, found)
+    return found
 
 
 def error_names(response: Response | None) -> list[str]:
     """Returns the names of the errors in it, each once."""
-    return sorted({code_name(code) for code in _walk(response)})
+    return sorted({code_name(code) for code in errors_in(response)})
 
 
 def code_name(code: int) -> str:
@@ -94,18 +121,17 @@ class _Shape(NamedTuple):
 _SHAPES: Final[dict[type, _Shape]] = {}
 
 
-def _walk(part: object) -> Iterator[int]:
-    if isinstance(part, list):
-        for each in part:
-            yield from _walk(each)
-        return
+def _collect(part: Any, found: list[int]) -> None:
     shape = _SHAPES.get(type(part)) or _shape_of(type(part))
-    if shape.has_code:
-        code: int = part.error_code  # type: ignore[attr-defined]
-        if code:
-            yield code
+    if shape.has_code and part.error_code:
+        found.append(part.error_code)
     for name in shape.others:
-        yield from _walk(getattr(part, name))
+        value = getattr(part, name)
+        if isinstance(value, list):
+            for each in value:
+                _collect(each, found)
+        elif value is not None:
+            _collect(value, found)
 
 
 def _shape_of(kind: type) -> _Shape:

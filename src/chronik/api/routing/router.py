@@ -68,7 +68,7 @@ class Router:
         self._held = HeldAnswers(services.outbox)
         self.limiter = limiter or Limiter(SystemClock(), dict)
         self._guarded = _guarded(services)
-        self.meters = {api.key: ApiMeter() for api in APIS.values()}
+        self.meters = {api.key: ApiMeter(api.key) for api in APIS.values()}
 
     def dispatch(self, frame: bytearray, peer: Peer) -> ResponseFrame | Pending:
         view = memoryview(frame)
@@ -105,17 +105,14 @@ class Router:
             raise
         except Exception as error:
             answer = self._broken(header, request, peer, error)
-            meter.answered(answer, came)
+            meter.answered_later(answer, came)
             return self._now_or_when_read(header, answer)
         if isinstance(outcome, Response) or outcome is None:
             began = time.perf_counter() if limits else 0.0
             answer = self._encoded(header, outcome, peer, came)
             if context.usage is not None:
                 context.usage.took(time.perf_counter() - began, waits=False)
-            errors = errors_in(header.api_key, outcome)
-            if errors:
-                meter.count_errors(errors)
-            meter.answered(answer, came)
+            meter.answered(outcome, answer, came)
             return self._now_or_when_read(header, answer)
         pending = self._pending(header, request, peer, outcome, came)
         pending.hurry = hurry
@@ -237,7 +234,7 @@ class Router:
                 if isinstance(found, Long):
                     self._encode_aside(header, found.response, peer, came, answer)
                 else:
-                    self.meters[header.api_key].count_errors(errors_in(header.api_key, found))
+                    self.meters[header.api_key].count_errors(errors_in(found))
                     self._answer(header, self._encoded(header, found, peer, came), came, answer)
             except Exception as failed:  # whatever it is, the client must not be left waiting
                 answer.set_exception(failed)
@@ -259,7 +256,7 @@ class Router:
         answer: asyncio.Future[ResponseFrame],
     ) -> None:
         def encode() -> tuple[ResponseFrame, list[int]]:
-            return self._encoded(header, response, peer, came), errors_in(header.api_key, response)
+            return self._encoded(header, response, peer, came), errors_in(response)
 
         def encoded(done: asyncio.Future[tuple[ResponseFrame, list[int]]]) -> None:
             error = done.exception()
@@ -325,7 +322,7 @@ class Router:
         if isinstance(error, StorageFailed | StoreClosed):
             raise Disconnect("the node stops") from error
         failed = self._failed(header, request, peer, error)
-        self.meters[header.api_key].count_errors(errors_in(header.api_key, failed))
+        self.meters[header.api_key].count_errors(errors_in(failed))
         return self._frame(header, failed)
 
     def _failed(self, header: RequestHeader, request: Request, peer: Peer, error: BaseException) -> Response:

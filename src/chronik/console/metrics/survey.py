@@ -32,7 +32,7 @@ Steps = Generator[None, None, T]
 AgeKey = tuple[bytes, int, int]
 
 
-class TopicSums(msgspec.Struct):
+class TopicSums(msgspec.Struct, gc=False):
     """What this node holds of a topic."""
 
     log_bytes: int = 0
@@ -40,7 +40,7 @@ class TopicSums(msgspec.Struct):
     produced_bytes: int = 0
 
 
-class Lag(msgspec.Struct):
+class Lag(msgspec.Struct, gc=False):
     records: int = 0
     seconds: float = 0.0
 

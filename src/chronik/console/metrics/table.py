@@ -185,7 +185,7 @@ SECTIONS: Final = (
             Family("chronik_metadata_applied_index", GAUGE, "The last command applied to this node's image."),
             Family("chronik_raft_term", GAUGE, "The term that this node is in. Only in a cluster, like all of Raft."),
             Family("chronik_raft_is_leader", GAUGE, "1 where this node leads the metadata log."),
-            Family("chronik_raft_leader", GAUGE, "The node that leads as far as this one knows; below 1 if nobody."),
+            Family("chronik_raft_leader", GAUGE, "The node that leads as far as this one knows; -1 if nobody."),
             Family("chronik_raft_first_index", GAUGE, "The first entry of the log that is still there."),
             Family("chronik_raft_last_index", GAUGE, "The last entry of the log, durable or not."),
             Family("chronik_raft_snapshot_index", GAUGE, "Up to where the last snapshot goes."),
