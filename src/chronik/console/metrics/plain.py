@@ -87,7 +87,7 @@ def _front_metrics(parts: Metered) -> Iterator[Metric]:
     yield FAMILIES["chronik_connections_accepted_total"].of([Sample(each.accepted, labels) for labels, each in comings])
     yield FAMILIES["chronik_connections_refused_total"].of([Sample(each.refused, labels) for labels, each in comings])
     limiter = parts.router.limiter
-    waits = {
+    waits: dict[str, Mapping[str, float]] = {
         "chronik_throttled_requests_total": limiter.throttled,
         "chronik_throttled_seconds_total": limiter.throttled_seconds,
     }
