@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import chronik
 from chronik.api.routing.router import Router
 from chronik.api.shared.context import Services
 from chronik.broker.partition_changes import PartitionChanges
 from chronik.broker.sync_times import SyncTimes
-from chronik.console.metrics.made import Metrics
-from chronik.console.metrics.plain import Metered
-from chronik.console.metrics.vital_signs import vitals_of
 from chronik.console.source import Metric
 from chronik.console.views import group_view, image_view
 from chronik.console.vitals import Vitals
@@ -22,6 +19,10 @@ from chronik.metadata import levels
 from chronik.node.standing import Standing
 from chronik.quorum.watchdog import LoopWatchdog
 from chronik.server.listener import Listener
+
+if TYPE_CHECKING:
+    from chronik.console.metrics.made import Metrics
+    from chronik.console.metrics.survey import Steps, Survey
 
 DAMAGES_SHOWN_MAX: Final = 100
 """Partitions that are named in the status: a disk that has lost more has lost everything."""
@@ -45,21 +46,11 @@ class NodeStatus:
         self._router = router
         self._listener = listener
         self._sync_times = sync_times
+        self._changes = changes
         self._watchdog = standing.watchdog or LoopWatchdog()
         self._began = services.clock.monotonic()
-        self._metrics = Metrics(
-            Metered(
-                services,
-                router,
-                listener,
-                changes,
-                sync_times,
-                lambda: standing.sync_times,
-                self._watchdog,
-                standing.raft_meters,
-                services.clock.now_ms() / 1000,
-            )
-        )
+        self._began_seconds = services.clock.now_ms() / 1000
+        self._metrics: Metrics | None = None
 
     def start(self) -> None:
         """Begins to look at the loop, unless that is looked at anyway."""
@@ -96,7 +87,35 @@ class NodeStatus:
         return "this broker is fenced: it is not part of a majority" if self._standing.is_fenced else None
 
     def metrics(self) -> Iterable[Metric | None]:
-        return self._metrics.all()
+        return self._all_metrics().all()
+
+    def survey(self) -> Steps[Survey]:
+        """Looks at all partitions and offsets: yields whenever it is time for others, and returns what it saw."""
+        return self._all_metrics().survey()
 
     def vitals(self) -> Vitals:
+        from chronik.console.metrics.vital_signs import vitals_of
+
         return vitals_of(self._router.meters, self._listener.connection_count)
+
+    def _all_metrics(self) -> Metrics:
+        """Makes them when they are first asked for: many nodes are never scraped, and need not load them."""
+        if self._metrics is None:
+            from chronik.console.metrics.made import Metrics
+            from chronik.console.metrics.plain import Metered
+
+            standing = self._standing
+            self._metrics = Metrics(
+                Metered(
+                    self._services,
+                    self._router,
+                    self._listener,
+                    self._changes,
+                    self._sync_times,
+                    lambda: standing.sync_times,
+                    self._watchdog,
+                    standing.raft_meters,
+                    self._began_seconds,
+                )
+            )
+        return self._metrics

@@ -61,7 +61,7 @@ async def commit_everywhere(node: ShownNode, topics: int) -> None:
 def test_who_asks_again_at_once_is_told_the_same(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with shown_node(tmp_path) as node:
-            surveyor = node.status._metrics._surveyor
+            surveyor = node.status._all_metrics()._surveyor
             surveyor._rests_until = 0.0
             for _ in surveyor.look():
                 pass

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 from chronik.console.metrics.cutting import HISTOGRAM_SERIES, OTHER, Cut, shared_out
 from chronik.console.metrics.pace import Pace
 from chronik.console.metrics.plain import Metered, plain_metrics
-from chronik.console.metrics.survey import Lag, Survey, Surveyor, TopicSums
+from chronik.console.metrics.survey import Lag, Steps, Survey, Surveyor, TopicSums
 from chronik.console.metrics.table import FAMILIES, HISTOGRAM, told
 from chronik.console.source import Metric, Sample
 
@@ -43,6 +43,9 @@ class Metrics:
         self._parts = parts
         services = parts.services
         self._surveyor = Surveyor(services.store, services.replicas, services.clock)
+
+    def survey(self) -> Steps[Survey]:
+        return self._surveyor.look()
 
     def all(self) -> Iterator[Metric | None]:
         """Yields None whenever it is time for others."""
