@@ -50,7 +50,7 @@ def exposition_pieces(metrics: Iterable[Metric | None]) -> Iterator[bytes]:
 
 
 def _piece(lines: list[str]) -> bytes:
-    return ("\n".join(lines) + "\n").encode() if lines else NOTHING
+    return ("\n".join(lines) + "\n").encode(errors="replace") if lines else NOTHING
 
 
 def _family(metric: Metric) -> Iterator[str]:

@@ -211,7 +211,11 @@ class Listener:
             return False
         comings.accepted += 1
         comings.open += 1
-        connection.peer.throttled_seconds = max(0.0, connection.place.waits_until - self.loop.time())
+        wait_seconds = max(0.0, connection.place.waits_until - self.loop.time())
+        if wait_seconds:
+            comings.throttled += 1
+            comings.throttled_seconds += wait_seconds
+        connection.peer.throttled_seconds = wait_seconds
         self._connections.add(connection)
         return True
 

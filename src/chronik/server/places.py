@@ -21,3 +21,6 @@ class Comings(msgspec.Struct):
     refused: int = 0
     """Of whom there were too many, by any limit; before a TLS handshake or after it."""
     open: int = 0
+    throttled: int = 0
+    """Those that were let in and had to wait, as too many came in a second."""
+    throttled_seconds: float = 0.0

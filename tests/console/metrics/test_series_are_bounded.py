@@ -73,6 +73,16 @@ def test_a_topic_that_is_called_like_the_rest_is_part_of_it() -> None:
     assert told.value("chronik_group_lag_records", group=OTHER, topic=OTHER) == 5
 
 
+def test_names_that_are_too_long_for_a_label_are_summed_up() -> None:
+    survey = survey_of(1, 1)
+    survey.lags["g" * 255, "t1"] = Lag(1)
+    survey.lags["g" * 256, "t1"] = Lag(5)
+    survey.lags["h" * 30_000, "t1"] = Lag(2)
+    told = cut(survey, 1000)
+    assert told.labelled("chronik_group_lag_records", "group") == {"g0": 0, "g" * 255: 1, OTHER: 7}
+    assert told.value("chronik_metrics_series_left_out") == 4
+
+
 def test_a_histogram_has_as_many_series_as_are_counted_for_it() -> None:
     text = exposition([Metric("a", "histogram", "A.", [Sample(Histogram())])])
     assert Scraped(text).series == HISTOGRAM_SERIES

@@ -17,8 +17,16 @@ V = TypeVar("V")
 OTHER: Final = "_other"
 """The label of what is summed up. What has this very name is summed up, too."""
 
+NAME_CHARACTERS_MAX: Final = 255
+"""A group's name may have 32,000 characters, and clients choose it: longer ones are summed up, too. Topics have 249."""
+
 HISTOGRAM_SERIES: Final = len(LATENCY_SECONDS) + 3
 """Each bucket, the last one, the sum and the count."""
+
+
+def is_summed_up(*names: str) -> bool:
+    """Whether what has these names is never told by itself."""
+    return OTHER in names or any(len(name) > NAME_CHARACTERS_MAX for name in names)
 
 
 class Room(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeVar
 
-from chronik.console.metrics.cutting import HISTOGRAM_SERIES, OTHER, Cut, shared_out
+from chronik.console.metrics.cutting import HISTOGRAM_SERIES, OTHER, Cut, is_summed_up, shared_out
 from chronik.console.metrics.pace import Pace
 from chronik.console.metrics.plain import Metered, plain_metrics
 from chronik.console.metrics.survey import Lag, Steps, Survey, Surveyor, TopicSums
@@ -65,8 +65,8 @@ def cut_metrics(survey: Survey, series: int, series_max: int) -> Iterator[Metric
     """Yields the families that may be large, cut where they and the others have more than `series_max` series, and what
     is to be known about that."""
     room = shared_out(series_max - series, len(survey.topics), len(TOPICS), len(survey.lags), len(LAGS))
-    topics = Cut(survey.topics, room.topics, lambda sums: sums.log_bytes, _add_topic, TopicSums(), _is_other_topic)
-    lags = Cut(survey.lags, room.lags, lambda lag: lag.records, _add_lag, Lag(), lambda key: OTHER in key)
+    topics = Cut(survey.topics, room.topics, lambda sums: sums.log_bytes, _add_topic, TopicSums(), is_summed_up)
+    lags = Cut(survey.lags, room.lags, lambda lag: lag.records, _add_lag, Lag(), lambda key: is_summed_up(*key))
     pace = Pace()
     yield from pace.over(topics.steps())
     yield from pace.over(lags.steps())
@@ -93,10 +93,6 @@ def _samples(
 
 def _lag_labels(key: tuple[str, str]) -> dict[str, str]:
     return {"group": key[0], "topic": key[1]}
-
-
-def _is_other_topic(topic: str) -> bool:
-    return topic == OTHER
 
 
 def _add_topic(rest: TopicSums, row: TopicSums) -> None:

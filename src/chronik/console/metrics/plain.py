@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
 import msgspec
 
@@ -22,6 +23,9 @@ from chronik.meters import Histogram
 from chronik.protocol.apis import APIS
 from chronik.quorum.watchdog import LoopWatchdog
 from chronik.server.listener import Listener
+
+CONNECTION: Final = "connection"
+"""What connections wait for that come too fast: `max.connection.creation.rate`."""
 
 
 class Metered(msgspec.Struct, frozen=True):
@@ -86,10 +90,13 @@ def _front_metrics(parts: Metered) -> Iterator[Metric]:
     yield FAMILIES["chronik_connections"].of([Sample(each.open, labels) for labels, each in comings])
     yield FAMILIES["chronik_connections_accepted_total"].of([Sample(each.accepted, labels) for labels, each in comings])
     yield FAMILIES["chronik_connections_refused_total"].of([Sample(each.refused, labels) for labels, each in comings])
-    limiter = parts.router.limiter
+    limiter, came = parts.router.limiter, parts.listener.comings.values()
     waits: dict[str, Mapping[str, float]] = {
-        "chronik_throttled_requests_total": limiter.throttled,
-        "chronik_throttled_seconds_total": limiter.throttled_seconds,
+        "chronik_throttled_requests_total": {**limiter.throttled, CONNECTION: sum(each.throttled for each in came)},
+        "chronik_throttled_seconds_total": {
+            **limiter.throttled_seconds,
+            CONNECTION: sum(each.throttled_seconds for each in came),
+        },
     }
     for name, by_quota in waits.items():
         yield FAMILIES[name].of([Sample(value, {"quota": quota}) for quota, value in by_quota.items()])

@@ -120,7 +120,7 @@ class Surveyor:
             lag: Lag | None = None
             for index, committed in partitions:
                 replica = self._replicas.get(topic, index)
-                if replica is not None and replica.leads and replica.opened_log is not None:
+                if replica is not None and replica.leads:
                     if lag is None:
                         lag = survey.lags[group, topic] = Lag()
                     records = replica.high_watermark - committed.offset
@@ -132,10 +132,13 @@ class Surveyor:
 
     def _time_of(self, replica: Replica, committed: CommittedOffset, ages: dict[AgeKey, int | None]) -> int:
         """Returns when the first record that is not committed was written, in milliseconds."""
+        log = replica.opened_log
+        if log is None:  # nobody has written or read since the start, and to open it would take long
+            return committed.commit_time_ms
         key = replica.topic_id, replica.index, committed.offset
         found = ages.get(key, -1)
         if found == -1 and len(ages) < AGES_MAX:
-            found = ages[key] = self._ages[key] if key in self._ages else replica.log.time_at(committed.offset)
+            found = ages[key] = self._ages[key] if key in self._ages else log.time_at(committed.offset)
         return committed.commit_time_ms if found is None or found < 0 else found
 
 

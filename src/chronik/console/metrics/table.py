@@ -71,7 +71,7 @@ SECTIONS: Final = (
             Family(
                 "chronik_throttled_requests_total",
                 COUNTER,
-                "Requests whose clients had to wait, by the quota that they exceeded.",
+                "Requests whose clients had to wait, by the quota that they exceeded; connection: those that did.",
                 ("quota",),
             ),
             Family("chronik_throttled_seconds_total", COUNTER, "How long they had to, by quota.", ("quota",)),
